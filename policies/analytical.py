@@ -90,7 +90,7 @@ def guideline(facts: Facts) -> tuple[RuleCriterion, ...]:
 
 
 def is_enough(one: CandidateRating) -> bool:
-    """Whether every kernel keeps at least 60 % of the warps."""
+    """Return True if every kernel keeps at least 60 % of the warps."""
     return one.warp_share >= ENOUGH_WARPS_EMBEDDED
 
 
@@ -244,7 +244,7 @@ class Choice:
 
     @property
     def proof(self) -> str:
-        """What is known of the candidates that were not compiled, as a sentence; empty where all were."""
+        """Sentence on the candidates that were not compiled; empty if all were."""
         left_out, undecided = self.found.left_out, self.found.undecided
         if not left_out:
             return ""
@@ -341,7 +341,7 @@ def _uncompiled(candidates: Sequence[Candidate]) -> list[Candidate | None]:
 
 
 def first_compiled(search: Search) -> list[Trial]:
-    """What the analytical answers of a search compile first, as trials: see ``Search.expect``."""
+    """Return the trials that the analytical answers of a search compile first: see ``Search.expect``."""
     limits = search.limits
     if limits is None:
         return []

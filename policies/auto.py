@@ -108,7 +108,7 @@ def _descents(search: Search, told: Search, before: Mapping[Trial, Measurement])
 
 
 def _shown(measurement: Measurement) -> str:
-    """What a measurement gave, for the user."""
+    """Return the result of a measurement in words, for the user."""
     if not measurement.ok or measurement.makespan_s is None:
         return f"does not run ({measurement.status.value})"
     scale, unit = (1e3, "ms") if measurement.makespan_s >= MILLISECOND_S else (1e6, "µs")

@@ -212,7 +212,7 @@ def _next(run: _SearchRun, draw: np.random.Generator, supposed: int) -> Proposal
 
 
 def _likely(run: _SearchRun, asked: int) -> list[Integers]:
-    """What may be asked for after the next ``asked`` trials: it is compiled while these are measured."""
+    """Return the likely proposals after the next ``asked`` trials, to compile while these are measured."""
     if not run.search.compiles_ahead:
         return []
     outlook = None
@@ -231,7 +231,7 @@ def _wanted(joint: Joint) -> int:
 
 
 def _seeds(search: Search) -> list[Trial]:
-    """What is worth trying first: the analytical answer, the defaults, and what was best in other runs."""
+    """Return the trials to try first: the analytical answer, the defaults, and the best of other runs."""
     places = range(len(search.workloads))
     analytical: list[Configuration] = []
     for place in places:

@@ -375,7 +375,7 @@ class Memory:
         return self._costs[trial]
 
     def measurement(self, trial: Trial) -> Measurement:
-        """What a measured trial gave."""
+        """Return the measurement of a trial that was measured."""
         return self._measurements[trial]
 
     def is_pruned(self, trial: Trial) -> bool:
@@ -481,10 +481,10 @@ def by_own_time(memory: Memory, trial: Trial) -> list[int]:
 
 
 def first_valid(memory: Memory, orders: Sequence[Order], search: Search) -> Attempt:
-    """Where a descent begins: at D[0] of every kernel, or at a trial that is known and cheaper.
+    """Find the first trial of a descent: D[0] of every kernel, or a cheaper trial with a measurement.
 
-    Known are the default trial, which every run measures whatever its policy, and ``Search.prior``. Several
-    kernels begin at what is known, and at D[0] only where a default was pruned or nothing known runs. Where
+    Measured are the default trial, in every run whatever its policy, and those of ``Search.prior``. Several
+    kernels begin at these, and at D[0] only where a default was pruned or none of these runs. Where
     all of these fail at the highest clock, the clock is lowered (steps 4-10 of Algorithm 4) from one after
     another, and then from the next candidates, until one runs.
     """

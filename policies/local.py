@@ -70,7 +70,7 @@ def _lowest(grids: Sequence[Ranks]) -> Point | None:
 def _ruled_out(
     memory: Memory, grids: Sequence[Ranks], clocks: Sequence[int | None], points: Sequence[Point]
 ) -> bool:
-    """Whether compiling rules out any of some points, whose candidates are then stepped to no more."""
+    """Rule out the candidates of points that compiling prunes; return True if there are any."""
     found = False
     for point in points:
         trial = _trial(grids, clocks, point)

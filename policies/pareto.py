@@ -97,7 +97,7 @@ class _FrontRun(JointRun):
             self.best, self._lowest = self.joint.trial(row), cost
 
     def ends(self, patience: float | None) -> bool:
-        """Whether the search ends here; the user is told why."""
+        """Return True if the search ends here, and tell the user the reason."""
         if not len(self.pair.valid):
             if self.evaluations >= ALL_FAIL:
                 self.search.tell(f"bayesian: stopped because all {self.evaluations} evaluations failed")
@@ -106,7 +106,7 @@ class _FrontRun(JointRun):
         return self._is_enough() if patience is None else self._is_quiet(patience)
 
     def _is_enough(self) -> bool:
-        """Whether going on is expected to add too little, by prediction and by experience.
+        """Return True if going on is expected to add too little, by prediction and by experience.
 
         As `ExpectationStop`, of the hypervolume. *Prediction*: the highest expected hypervolume
         improvement is below `BELIEVED` x `GAIN` of the hypervolume. *Experience*: the latest half of the
@@ -129,7 +129,7 @@ class _FrontRun(JointRun):
         return True
 
     def _is_quiet(self, patience: float) -> bool:
-        """Whether the latest evaluations, as many as ``patience`` says, have added nothing."""
+        """Return True if the latest evaluations, as many as ``patience`` says, have added nothing."""
         if len(self.fronts) <= patience or self._added(int(patience)) > self._told_apart():
             return False
         self.search.tell(
@@ -139,14 +139,14 @@ class _FrontRun(JointRun):
         return True
 
     def _added(self, latest: int) -> float:
-        """What the latest evaluations added to the hypervolume, by the present one."""
+        """Return the share of the present hypervolume that the latest evaluations added."""
         front = self.fronts[-1]
         reference = reference_of(front)
         before = self.fronts[-1 - latest]
         return 1.0 - hypervolume(before, reference) / hypervolume(front, reference)
 
     def _told_apart(self) -> float:
-        """What a shift of the front by its uncertainty adds to the hypervolume, by the present one."""
+        """Return the share of hypervolume that a shift of the front by its uncertainty adds."""
         front = self.fronts[-1]
         reference = reference_of(front)
         return hypervolume(front - self.pair.noise, reference) / hypervolume(front, reference) - 1.0
@@ -182,7 +182,7 @@ def _next(run: _FrontRun, draw: np.random.Generator, supposed: int) -> Integers 
 
 
 def _seeds(search: Search) -> list[Trial]:
-    """What is worth trying first: the analytical answer, the defaults, and what was best of each cost."""
+    """Return the trials to try first: the analytical answer, the defaults, and the best of each cost."""
     places = range(len(search.workloads))
     choices = [choice_of(search, place) for place in places]
     seeds = [

@@ -11,7 +11,7 @@ from .descent import Attempt, Memory, cheapest, recalled
 from .greedy import lowered
 
 ROUNDS = 2
-"""How often configurations are searched: again only where the best limit is far below."""
+"""Greatest number of searches of configurations: again only if the best limit is far below."""
 
 FAR = 0.75
 """Times the limit of the search: below, other configurations may be the best."""

@@ -44,7 +44,7 @@ class CandidateRating:
 
     @property
     def stays(self) -> bool:
-        """Whether a launch has persistent blocks, which prefetch their next tile."""
+        """True if a launch has persistent blocks, which prefetch their next tile."""
         return any(launch.resident for launch in self.launches)
 
     @property
@@ -149,7 +149,7 @@ def facts_of(candidates: Iterable[Candidate], roles: Mapping[str, str]) -> Facts
 
 
 def key(rated: CandidateRating, criteria: Sequence[RuleCriterion]) -> tuple[Key, ...]:
-    """What candidates are ordered by: one criterion after another."""
+    """Return the sort key of candidates: one criterion after another."""
     return tuple(criterion.key(rated) for criterion in criteria)
 
 
@@ -184,7 +184,7 @@ def listed(numbers: Sequence[int]) -> str:
 
 
 def launched(one: CandidateRating) -> str:
-    """How many launches it takes."""
+    """Return the number of launches, in words."""
     return "1 launch" if len(one.launches) == 1 else f"{len(one.launches)} launches"
 
 

@@ -138,7 +138,7 @@ STRETCH = 1.5  # a sweep that was begun goes on while it is estimated to take no
 
 
 class SweepTime:
-    """Whether a whole sweep is short, by what evaluations of this run took.
+    """Test for a whole sweep that is short, by the durations of this run's evaluations.
 
     The time of an evaluation is from the end of one to the end of the next: compiling, checking, measuring
     and the search itself. Only measured seconds count: those of a model or of a recording say nothing of how
@@ -155,7 +155,7 @@ class SweepTime:
         self._begun = False
 
     def fits(self, ended_s: Sequence[float]) -> bool:
-        """Whether the space is swept from here; the user is told when that begins.
+        """Return True if the space is swept from here, and tell the user when that begins.
 
         Args:
             ended_s: when each evaluation had ended, in their order.

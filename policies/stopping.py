@@ -108,7 +108,7 @@ class Prospects:
 
     @property
     def verdict(self) -> str:
-        """Why the search stopped, for the user."""
+        """Reason why the search stopped, for the user."""
         return not_paying(
             self._evaluations,
             self.expected_gain * self._payback.runs,
@@ -118,7 +118,7 @@ class Prospects:
 
 
 def not_paying(evaluations: int, saving: float, price: float, runs: float) -> str:
-    """Why a search stopped, for the user: saving and price as a ratio, which needs no unit.
+    """Return the reason why a search stopped, for the user, with saving over price, which needs no unit.
 
     Args:
         evaluations: of the search.
@@ -152,7 +152,7 @@ FEW = 8  # tunables; a space of fewer is taken to have as many there
 
 
 class SearchState(Protocol):
-    """What a rule sees of a search."""
+    """State of a search for a stop rule."""
 
     search: Search
     joint: Joint
@@ -164,7 +164,7 @@ class SearchState(Protocol):
 
 
 class StopRule:
-    """What ends every search: no valid trial, or evaluations that do not pay.
+    """Rule that ends every search: no valid trial, or evaluations that do not pay.
 
     Args:
         run: the search, after its start design.
@@ -174,7 +174,7 @@ class StopRule:
         self._run = run
 
     def now(self) -> bool:
-        """Whether the search ends here; the user is told why."""
+        """Return True if the search ends here, and tell the user the reason."""
         run = self._run
         if run.learner.lowest < math.inf:
             return self._is_enough()
@@ -184,11 +184,11 @@ class StopRule:
         return True
 
     def _is_enough(self) -> bool:
-        """Whether it ends where there is a valid trial: never."""
+        """Return True if the search ends with a valid trial: never by this rule."""
         return False
 
     def paying(self, proposals: Sequence[Proposal]) -> list[Proposal]:
-        """What pays of what the search would measure next; nothing where the search ends.
+        """Return the proposals that pay among those to measure next; none if the search ends.
 
         Neighbours of a good trial are measured whatever they promise. The others stand in the order of their
         promise: the first of them that does not pay is the last that is looked at, and the search ends where

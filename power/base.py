@@ -21,7 +21,7 @@ _FORGOTTEN = 7.0  # time constants, until less than 0.1 % of a short program's e
 
 @dataclass(frozen=True)
 class Response:
-    """How a power reading follows the true power.
+    """Response of a power reading to the true power.
 
     Attributes:
         kind: ``identity`` shows the present power. ``lag`` is a first-order low pass. ``boxcar`` is a mean
@@ -63,23 +63,23 @@ class Response:
 
     @property
     def settling_s(self) -> float:
-        """How long a lag takes to forget what was before; 0 without a lag."""
+        """Time in which a lag forgets past power, in s; 0 without a lag."""
         return _FORGOTTEN * self.capacitance_s
 
     @property
     def lasting_s(self) -> float:
-        """How long a reading goes on showing what has ended, beyond its delay."""
+        """Time for which a reading still shows past power, in s, beyond its delay."""
         return max(self.settling_s, self.window_s)
 
     @property
     def memory_s(self) -> float:
-        """How long after its end a reading shows a program; its delay may be negative, its memory is not."""
+        """Time after its end for which a reading shows a program, in s; never negative, unlike the delay."""
         return max(0.0, self.delay_s + self.lasting_s)
 
 
 @dataclass(frozen=True)
 class SensorInfo:
-    """What is known of a power reading.
+    """Properties of a power reading.
 
     Attributes:
         name: e.g. ``nvml-energy-counter``, ``ina3221:VDD_GPU_SOC``.
@@ -131,7 +131,7 @@ class PowerSampler(Protocol):
 
     @property
     def info(self) -> SensorInfo:
-        """What is known of this reading."""
+        """Properties of this reading."""
 
     @property
     def due_s(self) -> float:
@@ -286,7 +286,7 @@ class Recording(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why the latest ``reading`` was None; empty where it was not."""
+        """Reason that the latest ``reading`` was None; empty if it was not."""
 
     def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
         """Mean power between two times; None when the sensor gave too little for an answer, see ``problem``.
@@ -330,7 +330,7 @@ class SpentEnergy:
     unseen_s: float = 0.0
 
     def since(self, before: "SpentEnergy") -> "SpentEnergy":
-        """What was spent after an earlier reading of the same meter."""
+        """Return the energy spent after an earlier reading of the same meter."""
         return SpentEnergy(
             self.joules - before.joules,
             math.sqrt(max(0.0, self.sigma_j**2 - before.sigma_j**2)),
@@ -410,13 +410,13 @@ class ProgramTimeline:
 
     @property
     def duration_s(self) -> float:
-        """How long the program ran."""
+        """Run time of the program, in s."""
         return self.ended_s - self.started_s
 
 
 @dataclass(frozen=True)
 class ProgramEnergy:
-    """What a reading says of a program. Uncertainties are standard uncertainties of noise and timing.
+    """Energy of a program, from a reading. Uncertainties are standard uncertainties of noise and timing.
 
     Attributes:
         total_j: energy while the program ran.
@@ -480,13 +480,13 @@ class Span:
 
     @property
     def duration_s(self) -> float:
-        """How long it is."""
+        """Length of the span, in s."""
         return self.end_s - self.start_s
 
 
 @dataclass(frozen=True)
 class SpanEnergy:
-    """What the readings of a device say of a span.
+    """Energy of a span, from the readings of a device.
 
     Attributes:
         joules: energy.
@@ -532,7 +532,7 @@ POWER_LIMIT = "powerlimit"  # how journal entries and requests name its control:
 
 @dataclass(frozen=True)
 class GpuSettingKind:
-    """What messages call a setting.
+    """Words for a setting in messages.
 
     Attributes:
         name: of all of it.
@@ -558,7 +558,7 @@ POWER_LIMITS = GpuSettingKind(
 
 
 def kind_of(control: str) -> GpuSettingKind:
-    """What a control sets."""
+    """Return the kind of setting that a control sets."""
     return POWER_LIMITS if control == POWER_LIMIT else CLOCKS
 
 

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,7 +40,7 @@ DAEMON = (
     ("main",),
     ("service",),
     ("status",),
-    ("devices",),
+    ("devices", "run_documents"),
     ("archive", "backlog", "listening", "scrub"),
     ("answers", "http", "live", "metrics"),
     ("jobs", "state"),
@@ -229,3 +230,17 @@ def test_modules_have_no_cycle() -> None:
 def test_data_folders_are_no_packages(folder: str) -> None:
     """kernels/ and systemd/ hold data: an __init__.py there would shadow other projects' packages."""
     assert not list((ROOT / folder).rglob("__init__.py"))
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
+    """No docstring is a clause that begins with a question word, those below constants included."""
+    clause = re.compile(r"(What|How|Who|Whether|Why|Where)\b")
+    texts = {
+        f"{path.relative_to(ROOT)}:{node.lineno}": node.value.value
+        for folder in ("tuner", "power", "policies")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+
+    assert [place for place, text in texts.items() if isinstance(text, str) and clause.match(text)] == []

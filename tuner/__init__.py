@@ -31,7 +31,7 @@ else:
     }
 
     def __getattr__(name):  # noqa: ANN001, ANN202 - hidden from type checkers, who would take every name
-        """What ``__all__`` names, imported when first asked for: commands start without it."""
+        """Import a name in ``__all__`` on first access, so that commands start without it."""
         from importlib import import_module  # noqa: PLC0415 - as the docstring says
 
         if name == "linalg":

@@ -244,7 +244,7 @@ class ClockModel:
         self._power = self._fitted_power(points)
 
     def at(self, clocks_mhz: Sequence[float]) -> Prediction:
-        """What rounds at some clocks probably take."""
+        """Predict the time and joules of rounds at some clocks."""
         x = np.array(clocks_mhz, dtype=float) / self._highest
         time_s, time_relative = self._time.at(x)
         if self._power is None:
@@ -272,7 +272,7 @@ class ClockModel:
         return Curve(forms, x, watts, unsure, deviations=POWER_LEFT_OUT)
 
     def _switched(self, knee: float, low: float, rated: bool, x: Floats) -> Floats:
-        """What power is linear in: 1, f V(f)^2 and, where asked for, rounds per second."""
+        """Return the terms that power is linear in: 1, f V(f)^2 and, if ``rated``, rounds per second."""
         volts = low + (1.0 - low) * np.clip((x - knee) / (1.0 - knee), 0.0, None)
         found = [np.ones_like(x), x * volts**2]
         if rated:
@@ -288,7 +288,7 @@ class ClockModel:
 
 
 def _parts(exponent: float, x: Floats) -> Floats:
-    """What the power ``exponent`` of a time is linear in."""
+    """Return the terms that the power ``exponent`` of a time is linear in, shape (n, 2)."""
     return np.stack([np.ones_like(x), x**-exponent], axis=1)
 
 
@@ -355,7 +355,7 @@ class ClockLine:
 
     @property
     def measured(self) -> dict[int, Measurement]:
-        """What was measured of it, by clock, highest first."""
+        """Measurements of it, by clock, highest first."""
         trials = ((mhz, self.at(mhz)) for mhz in self._search.clocks_mhz)
         found = {mhz: self._known.get(one, self._search.prior.get(one)) for mhz, one in trials}
         return {mhz: one for mhz, one in found.items() if one is not None}
@@ -424,7 +424,7 @@ class ClockLine:
         return max(open_mhz, key=lambda mhz: min(abs(math.log(mhz / one)) for one in had), default=None)
 
     def _pays(self, gain: float) -> bool:
-        """Whether a measurement that may gain so much pays for itself; true where nobody asked."""
+        """Return True if a measurement that may gain so much pays for itself, or without a break-even."""
         payback = self._search.payback
         if payback is None:
             return True
@@ -454,7 +454,7 @@ class ClockLine:
 
 
 def fit_points(measured: Mapping[int, Measurement]) -> list[tuple[float, Measurement]]:
-    """What a model is fitted to: valid trials, those of a GPU that was held back at the clock it had.
+    """Return the points to fit a model to: valid trials, those of a throttled GPU at the clock it had.
 
     Args:
         measured: by the clock that was set, in MHz.
@@ -481,7 +481,7 @@ def _had(mhz: int, measurement: Measurement) -> float | None:
 
 
 class _ModelledCosts:
-    """What rounds at clocks that were not measured probably cost, under the objective and bounds of a run."""
+    """Predicted costs of rounds at clocks that were not measured, under the objective and bounds of a run."""
 
     def __init__(self, search: Search, model: ClockModel, template: Measurement) -> None:
         self._search, self._model, self._template = search, model, template

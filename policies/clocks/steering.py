@@ -70,7 +70,7 @@ def _modelled(model: ClockModel, clocks_mhz: Sequence[int]) -> list[ClockPoint]:
 
 
 ROUNDS = 2
-"""How often configurations are searched: again only where the best clock has moved far."""
+"""Greatest number of searches of configurations: again only if the best clock has moved far."""
 
 FAR = 0.25
 """Of natural logarithms: from so far away, other configurations may be the best."""

@@ -156,7 +156,7 @@ class CostPair:
         return np.asarray(self._pool[self._free])
 
     def outlook(self) -> FrontOutlook | None:
-        """What is predicted of the pool; None where nothing of it is left, or all have failed."""
+        """Return the prediction for the pool; None if nothing of it is left, or all have failed."""
         if not len(self.unmeasured()) or not len(self.valid):
             return None
         self._train()

@@ -39,7 +39,7 @@ class EncodedTunable:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How configurations of one workload become rows of numbers.
+    """Encoding of configurations of one workload as rows of numbers.
 
     Attributes:
         tunables: those that vary.
@@ -135,7 +135,7 @@ def _with_none(part: Floats) -> Floats:
 
 
 def item_positions(values: Sequence[str]) -> Floats | None:
-    """Where each item stands in permutations, shape (values, items); None where the texts are none.
+    """Return the position of each item in permutations, shape (values, items); None if the texts are none.
 
     Permutations are texts of the same different items between commas. Their distance is that of Spearman,
     the root of the sum over items of the squared moves, and 1 between a permutation and its reverse.
@@ -160,7 +160,7 @@ def _sizes(values: Sequence[TunableValue | None]) -> Floats:
 
 
 def _halvings(values: Sequence[TunableValue]) -> Floats | None:
-    """How often 2 divides each number, from 0 to 1; None where that says nothing that the size does not."""
+    """Return the scaled number of times that 2 divides each number, 0 to 1; None if the size says as much."""
     if any(isinstance(value, bool) or value != int(value) or int(value) <= 0 for value in values):
         return None
     whole = [int(value) for value in values]
@@ -314,7 +314,7 @@ def _stages(
 
 
 def _by_names(configurations: Sequence[Configuration], names: Sequence[str]) -> dict[str, Floats]:
-    """What the names of tunables tell; NaN where there are none."""
+    """Return the traits by the names of tunables; NaN where there are none."""
     nothing = np.full(len(configurations), np.nan)
 
     def product(chosen: Collection[str]) -> Floats:
@@ -340,7 +340,7 @@ def _by_names(configurations: Sequence[Configuration], names: Sequence[str]) -> 
 
 
 def _by_launches(stages: Sequence[Sequence[StageLaunch]], limits: DeviceLimits | None) -> dict[str, Floats]:
-    """What the stages of each configuration tell; of several, the one of most threads counts."""
+    """Return the traits by the stages of each configuration; of several, the one of most threads counts."""
     main = [max(some, key=_launched) for some in stages]
     found = {
         "threads": np.array([float(one.threads_per_block) for one in main]),

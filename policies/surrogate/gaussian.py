@@ -112,7 +112,7 @@ def by_group(x: Floats, groups: Integers, count: int) -> Floats:
 
 @lru_cache(maxsize=2)
 def pairs(n: int) -> Integers:
-    """Where pairs of n points stand in a matrix of them, row after row: below the diagonal."""
+    """Return the flat indices of the pairs of n points in a matrix, row after row: below the diagonal."""
     return np.asarray(np.ravel_multi_index(np.tril_indices(n, -1), (n, n)))
 
 

@@ -33,7 +33,7 @@ def costs_alone(search: Search, place: int) -> PriorRun | None:
 
 
 def slower_alone(run: PriorRun | None, choices: Sequence[Configuration]) -> Floats:
-    """How much more configurations cost alone than the cheapest: a feature, shape (choices, 1 or 0).
+    """Return the extra cost of configurations alone over the cheapest: a feature, shape (choices, 1 or 0).
 
     It is the logarithm of the cost, from 0 for the cheapest to 1. What failed is as dear as the dearest; what
     was not measured is as dear as the middle one. Without a run, or where all cost the same, there is no
@@ -86,7 +86,7 @@ def _is_likely(configuration: Configuration) -> bool:
 
 
 def slowdown(posterior: Posterior, others: Floats, y: Floats, scale: float) -> float:
-    """How much higher the responses of unlikely blocks are, as believed and as seen.
+    """Return the increase of the responses of unlikely blocks, by prior belief and by measurements.
 
     Least squares through the process: b = (u'K⁻¹y + b₀/τ²) / (u'K⁻¹u + 1/τ²). A belief that is never revised
     would keep an optimum among such blocks out.
@@ -204,7 +204,7 @@ class Joint:
 
     @property
     def is_sample(self) -> bool:
-        """Whether the choices of a workload are a sample of its space."""
+        """True if the choices of a workload are a sample of its space."""
         return any(large is not None for large in self._large)
 
     @property
@@ -234,7 +234,7 @@ class Joint:
 
     @property
     def doubtful(self) -> bool:
-        """Whether some blocks are believed to be slower than others."""
+        """True if some blocks are believed to be slower than others."""
         return any(bool(slow.any()) for slow in self._unlikely)
 
     def unlikely(self, rows: Integers) -> Floats:
@@ -244,7 +244,7 @@ class Joint:
 
     @property
     def has_traits(self) -> bool:
-        """Whether something is believed of the configurations by their traits."""
+        """True if there are beliefs about the configurations by their traits."""
         return bool(self._traits.any())
 
     def traits(self, rows: Integers) -> Floats:
@@ -379,7 +379,7 @@ _LEAST_SCALE = 1e-9  # of the logarithms: equal costs have none
 
 @dataclass(frozen=True)
 class CostTransform:
-    """How costs become responses.
+    """Transform from costs to responses.
 
     Attributes:
         lowest: log of the lowest cost.

@@ -108,7 +108,7 @@ def _by_distance(search: Search, place: int) -> list[PriorRun]:
 
 
 def _apart(one: Mapping[str, int | str], other: Mapping[str, int | str]) -> float:
-    """How far apart two problems are: halvings between their sizes; texts that differ count as one."""
+    """Return the distance of two problems: halvings between their sizes; texts that differ count as one."""
     total = 0.0
     for name in {*one, *other}:
         a, b = one.get(name), other.get(name)
@@ -214,7 +214,7 @@ class Learner:
         return np.asarray(self._pool[self._free])
 
     def _any_left(self) -> bool:
-        """Whether the pool has unmeasured trials; a large space is sampled anew where it has none."""
+        """Return True if the pool has unmeasured trials; a large space is sampled anew if it has none."""
         if not self._free.any() and len(self._pool) < self._joint.size:
             self._set_pool()
         return bool(self._free.any())
@@ -260,7 +260,7 @@ class Learner:
             self._pending, self._belief, self._outlook = [], None, None
 
     def outlook(self) -> Outlook | None:
-        """What is predicted for all that is not measured; None where nothing is left, or all have failed."""
+        """Return the prediction for all that is not measured; None if nothing is left, or all have failed."""
         if not self._any_left() or self.best is None:
             return None
         if self._outlook is None:
@@ -290,7 +290,7 @@ class Learner:
         return None if outlook is None or outlook.in_vain else replace(outlook.best, near=True)
 
     def outlook_near(self, turn: int) -> Outlook | None:
-        """What is predicted of the neighbours of a centre; None where there are none left, or all failed.
+        """Return the prediction for the neighbours of a centre; None if none are left, or all have failed.
 
         Args:
             turn: as of ``propose_near``.

@@ -132,7 +132,7 @@ class Outlook:
 
     @property
     def in_vain(self) -> bool:
-        """Whether all may well fail, and none promises enough for that."""
+        """True if all may well fail, and none promises enough for that."""
         return bool(self.log_gain.max() < -0.5 * _BEHIND)
 
     @property

@@ -1,4 +1,4 @@
-"""What the control of clocks or of a power limit can do to one GPU, and what an administrator allows.
+"""Control of the clocks or the power limit of one GPU, and the limits that an administrator sets.
 
 The administrator's file is ``/etc/tuner/clockd.toml``, which need not be there.
 
@@ -50,7 +50,7 @@ class Actuator(Protocol):
 
     @property
     def gpu(self) -> str:
-        """What the GPU is called by this control at every start, e.g. its UUID; fit for a file name."""
+        """Name of the GPU in this control, the same at every start, e.g. its UUID; fit for a file name."""
 
     @property
     def name(self) -> str:
@@ -75,7 +75,7 @@ class Actuator(Protocol):
         """
 
     def before(self) -> dict[str, Any]:
-        """What a later ``restore`` needs to know of the present state, as plain JSON values.
+        """Return the present state that a later ``restore`` needs, as plain JSON values.
 
         Raises:
             ClockError: it cannot be read, so that nothing may be set.
@@ -129,7 +129,7 @@ class ClockActuator(Actuator, Protocol):
 
 @dataclass(frozen=True)
 class ClockPaths:
-    """Where clocks are found and what belongs to them is kept.
+    """Paths of NVML, the clock devices, the administrator's file, journals and the helper's socket.
 
     Attributes:
         library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
@@ -148,7 +148,7 @@ class ClockPaths:
 
 @dataclass(frozen=True)
 class ClockRules:
-    """What the administrator rules for one GPU; both ends of ranges are included.
+    """Administrator's rules for one GPU; both ends of ranges are included.
 
     Attributes:
         limits_mhz: clocks that may be set; None for all that are supported.
@@ -175,7 +175,7 @@ def _within(bounds: Range | None, values: Sequence[int]) -> tuple[int, ...]:
 
 
 Ruling = Callable[[str], ClockRules]
-"""What is ruled for the GPU of that name; asked when a clock is to be set, and not by who only reads."""
+"""Function that returns the rules for the GPU of that name; called to set a clock, not to read one."""
 
 
 def no_ruling(_gpu: str) -> ClockRules:
@@ -211,7 +211,7 @@ class ClockConfig:
     reads_powercap: bool = False
 
     def rules(self, gpu: str) -> ClockRules:
-        """What holds for one GPU."""
+        """Return the rules for one GPU."""
         return ClockRules(*(_of(one, gpu) for one in (self.limits, self.baseline, self.power_limits)))
 
 

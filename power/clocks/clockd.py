@@ -503,7 +503,7 @@ class ClockServer:
                 end.close()
 
     def _patience_s(self) -> float | None:
-        """How long the loop may sleep: until the next lease ends, ping is due, or idleness is enough."""
+        """Return the time in s until a lease ends, ping is due, or idleness is enough; None to sleep on."""
         now_s = self._now()
         ends_s = [client.heard_s + self._ttl_s - now_s for client in self._clients]
         if self._leases.retry_at_s is not None:

@@ -65,7 +65,7 @@ class ClockRequest:
 
     @property
     def value(self) -> int:
-        """What is to be set, in the unit of the setting."""
+        """Requested value, in the unit of the setting."""
         return self.watts if self.verb == "limit" else self.mhz
 
 
@@ -158,7 +158,7 @@ def refused(reason: ClockRefusal) -> bytes:
 
 
 def parse_answer(line: bytes) -> dict[str, Any]:
-    """What the helper granted.
+    """Return the reply of the helper to a granted request.
 
     Raises:
         Refused: it did not grant it, or (``malformed``) what came is no answer.

@@ -386,7 +386,7 @@ def _state(actuator: ClockActuator) -> ClockState:
 
 
 def _told(read: Callable[[], _T], trouble: list[str]) -> _T | None:
-    """What a read says; None, and why, where it fails."""
+    """Return the result of a read; None if it fails, with the error added to ``trouble``."""
     try:
         return read()
     except ClockError as error:
@@ -442,7 +442,7 @@ def _limited(state: PowerLimitState, folders: Iterable[Path]) -> PowerLimitState
 
 @dataclass(frozen=True)
 class _JournalState:
-    """What locks and journals say of a setting."""
+    """State of a setting according to locks and journals."""
 
     owner: str
     announced: int | None

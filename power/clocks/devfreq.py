@@ -122,7 +122,7 @@ class JetsonThrottle:
         return any(_count(path) > 0 for path in self._coolers)
 
     def reasons(self) -> tuple[str, ...]:
-        """What holds the clock back now, or has since the last call."""
+        """Return the causes of a reduced clock, active now or since the last call."""
         events, self._events = self._events, self._counted()
         return (
             *((_THERMAL,) if self.cooling() else ()),
@@ -316,7 +316,7 @@ class DevfreqActuator:
         return found
 
     def _left(self, target: FrequencyLimits, before: FrequencyLimits, old: Mapping[str, Any]) -> list[str]:
-        """What somebody else has changed meanwhile."""
+        """Return messages for the values that others have changed meanwhile, which are left so."""
         now = self._surroundings()
         pairs = (
             *(
@@ -353,7 +353,7 @@ def find(root: Path = CLASS) -> Path | None:
 
 
 def load_percent(root: Path = CLASS) -> float | None:
-    """How much this board's GPU has to do, by its driver; None where that is not told.
+    """Return the load of this board's GPU in percent, as its driver reports it; None without a report.
 
     Args:
         root: the kernel's class of devices with a scalable clock.

@@ -20,7 +20,7 @@ _LARGEST_BYTES = 65_536  # hundreds of times an entry
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """What the journal says of one GPU.
+    """Journal entry of one GPU.
 
     Attributes:
         control: which control can undo the change, e.g. ``nvml``.
@@ -41,7 +41,7 @@ class JournalEntry:
 
 @dataclass(frozen=True)
 class JournalPlace:
-    """Where journal entry and lock of one setting of a GPU are kept.
+    """Paths of the journal entry and the lock of one setting of a GPU.
 
     Attributes:
         directory: the runtime directory.
@@ -55,7 +55,7 @@ class JournalPlace:
 
     @property
     def kind(self) -> GpuSettingKind:
-        """What the control sets."""
+        """Kind of setting that the control sets."""
         return kind_of(self.control)
 
     @property
@@ -151,7 +151,7 @@ def is_undone(entry: JournalEntry) -> bool:
 
 
 def doubt(entry: JournalEntry) -> str:
-    """Why an entry is acted on although its boot id is another, for people; empty where that is the same."""
+    """Return the reason to act on an entry of another boot id, for people; else empty."""
     written_in = entry.written.boot_id if entry.written is not None else entry.owner.partition(":")[0]
     if written_in == boot_id() or is_undone(entry):
         return ""
@@ -182,7 +182,7 @@ def _written(record: Mapping[str, object]) -> BootRecord | None:
 
 
 def places(directory: Path) -> Iterator[JournalPlace]:
-    """Where something was or is announced in a runtime directory, in order."""
+    """Yield the settings with a journal entry or a draft of one in a runtime directory, in order."""
     found = {path.stem for pattern in ("*-*.json", "*-*.draft") for path in directory.glob(pattern)}
     for name in sorted(found):
         control, _, gpu = name.partition("-")
@@ -190,7 +190,7 @@ def places(directory: Path) -> Iterator[JournalPlace]:
 
 
 def runtime_directory() -> Path:
-    """Where journals live: ``/run/tuner`` for root, ``$XDG_RUNTIME_DIR/tuner`` for others.
+    """Return the directory of journals: ``/run/tuner`` for root, ``$XDG_RUNTIME_DIR/tuner`` for others.
 
     Like a clock lock, what is there outlives a process and not a reboot.
 
@@ -206,7 +206,7 @@ def runtime_directory() -> Path:
 
 
 def directories(own: Path | None = None) -> list[Path]:
-    """Where journals may be: this user's directory and root's, or the one given."""
+    """Return the directories that may hold journals: this user's and root's, or the given one."""
     if own is not None:
         return [own]
     try:

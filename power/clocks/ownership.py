@@ -136,7 +136,7 @@ def restored(place: JournalPlace, undo: Undo) -> list[str] | None:
 
 @dataclass(frozen=True)
 class RestoreOutcome:
-    """What became of one GPU that the journal names.
+    """Result of restoring one GPU that the journal names.
 
     Attributes:
         control: of what was set.
@@ -175,7 +175,7 @@ def _settled(place: JournalPlace, undo: Undo) -> RestoreOutcome:
 
 
 def owner_of(place: JournalPlace) -> str:
-    """Who owns a setting, for people; empty where nobody does.
+    """Return the owner of a setting, for people; empty if it has none.
 
     Raises:
         ClockError: that cannot be told, and the journal names nobody who lives.
@@ -272,7 +272,7 @@ def _signature(lock: int) -> str:
 
 
 def _holder(lock: int) -> str:
-    """Who holds a lock, for people."""
+    """Return the process that holds a lock, for people."""
     signature = _signature(lock)
     pid = pid_of(signature)
     if pid is None:

@@ -98,7 +98,7 @@ def _rhythm(
 
 
 class SensorHistory:
-    """What is known of one sensor.
+    """Noise, correlation and period of one sensor, learned from its recordings.
 
     A tick is dated to some milliseconds whatever the recording's length, so the period is the surer the
     farther apart the ticks are that it is taken from: ticks are counted over pauses, from the first recording

@@ -309,12 +309,12 @@ class SampledRecording:
 
     @property
     def problem(self) -> str:
-        """Why the latest ``reading`` was None; empty where it was not."""
+        """Reason that the latest ``reading`` was None; empty if it was not."""
         return self._problem
 
     @property
     def failure(self) -> str:
-        """Why the sensor stopped answering; empty where it did not."""
+        """Reason that the sensor stopped answering; empty if it did not."""
         return self._failure
 
     def begin(self) -> None:
@@ -498,7 +498,7 @@ class SummedRecording:
 
     @property
     def problem(self) -> str:
-        """Why the latest ``reading`` was None; empty where it was not."""
+        """Reasons that the latest ``reading`` was None; empty if it was not."""
         return "; ".join(recording.problem for recording in self._recordings if recording.problem)
 
     def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:

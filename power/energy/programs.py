@@ -336,7 +336,7 @@ def counted(
 
 
 def _shown(around: SampleSeries, line: ProgramTimeline, curve: EnergyCurve) -> Joules:
-    """What of the ticks' joules lies outside the program, by the curve.
+    """Return the part of the ticks' joules outside the program, by the curve, and its variance.
 
     By how much the curve differs from the counter over all of it, it may be wrong there too.
     """
@@ -377,5 +377,5 @@ def _joules(ticks: SampleSeries) -> float:
 
 
 def _unknown_s(info: SensorInfo) -> float:
-    """How old a tick's number may be, beyond what is known."""
+    """Return the unknown part of the age of a tick's number, in s; 0 unless the response is assumed."""
     return _UNKNOWN_AGE * info.period_s if info.response.origin == "assumed" else 0.0

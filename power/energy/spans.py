@@ -272,7 +272,7 @@ def _shared(
     starts: bool,
     ends: bool,
 ) -> tuple[float, float]:
-    """What a counter had grown by since a tick, and its variance, shared out by a curve until the next."""
+    """Return the growth of a counter since a tick, shared out by a curve until the next, and its variance."""
     first, last = (curve.inside(edge_s) for edge_s in around_s)
     early_j, variance_j2 = curve.joules(first, _point(curve, time_s, starts=starts, ends=ends))
     whole_j = curve.joules(first, last)[0]

@@ -36,7 +36,7 @@ _LEAST = 3  # degrees of freedom, of fewer nothing is told
 def told_of_times(
     samples: SampleSeries, weights: Array, response: Response, period_s: float
 ) -> tuple[Array, Array, int] | None:
-    """What a window tells of each of ``TIMES``; None of too few samples.
+    """Return log-likelihoods and variances of a window for each of ``TIMES``; None of too few samples.
 
     Args:
         samples: of one load; mean, drift and the decay of a lag are taken off.
@@ -131,7 +131,7 @@ def passed(response: Response, frequencies: Array) -> Array:
 
 
 def in_step(inside: SampleSeries, weights: Array, watts: float, round_s: float, info: SensorInfo) -> Part:
-    """What a load of period ``round_s`` may add to ``weights @ values``, too fast for the samples to show it.
+    """Return the variance of ``weights @ values`` by a load of period ``round_s``, too fast to see.
 
     A load that is on and off by a swing S has harmonics of amplitudes up to 2 S / (pi h). The response lets a
     part of each through, and the samples' times and weights leave of it |sum(w exp(2 pi i h t / round))|: all
@@ -170,7 +170,7 @@ def edges(
 
 
 def jumps(inside: SampleSeries, noise: Spread, info: SensorInfo) -> Part:
-    """What straight lines between the samples of a lag make of jumps of power.
+    """Return the variance by jumps of power of straight lines between the samples of a lag.
 
     A jump D at x of the time U between two samples is off by D U (x - 1/2 + c - e(x) / (e(1) - 1)), with
     c = C / U and e(x) = exp(x / c). For any x alike that has no mean, and the variance
@@ -336,7 +336,7 @@ def _steady(inside: SampleSeries, watts: float) -> bool:
 def _noise(
     inside: SampleSeries, weights: Array, noise: Spread, info: SensorInfo, history: SensorHistory | None
 ) -> Part:
-    """What noise makes of the mean: as white noise, or as correlated noise where that is more."""
+    """Return the variance of the mean by noise: white, or correlated noise if that is more."""
     white = Part(noise.variance * float(weights @ weights), noise.degrees)
     if history is None:
         return white
@@ -379,7 +379,7 @@ def _scatter(
 
 
 def _systematic(inside: SampleSeries, info: SensorInfo) -> list[Part]:
-    """What the response's own uncertainties and the rounding of the reading make of the mean."""
+    """Return the variances of the mean by the response's uncertainties and the rounding of the reading."""
     response, power = info.response, inside.values
     rise_w = float(power[-1] - power[0]) / inside.duration_s
     age_sigma_s = float(np.hypot(response.delay_sigma_s, response.window_sigma_s / 2.0))
@@ -438,7 +438,7 @@ def _of_means(
 
 
 def _uneven(inside: SampleSeries, noise: Spread, window_s: float, *, surely: bool) -> Part:
-    """What a trapezoid makes of power that changes: means half a window apart tell how much it does.
+    """Return the variance of a trapezoid mean by changing power, from means half a window apart.
 
     Of power without memory, of spectral density S, such a difference has the variance S / W, and the mean
     under the trapezoid that a window W and the time A between the first mean and the last make, less that of

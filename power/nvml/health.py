@@ -95,7 +95,7 @@ def _health(gpu: NvmlGpu) -> GpuHealth:
 
 
 def told(gpu: NvmlGpu, read: Callable[[], T]) -> T | None:
-    """What a read gives; None where the board, the driver or the permissions withhold it."""
+    """Return the result of a read; None if the board, the driver or the permissions withhold it."""
     try:
         return read()
     except gpu.nvml.NVMLError:
@@ -134,7 +134,7 @@ class GpuUsers:
         self._gpu = NvmlGpu.open(gpu, library, error=SensorUnavailableError)
 
     def processes(self) -> int | None:
-        """How many processes compute on it; None where that is withheld."""
+        """Return the number of processes that compute on it; None if that is withheld."""
         nvml, handle = self._gpu.nvml, self._gpu.handle
         found = told(self._gpu, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
         return None if found is None else len(found)

@@ -72,7 +72,7 @@ class NvmlGpu:
 
     @staticmethod
     def count(library: str | None = None) -> int:
-        """How many GPUs NVML knows; 0 where there is no driver or no binding."""
+        """Return the number of GPUs that NVML reports; 0 without a driver or a binding."""
         if NVML is None:
             return 0
         try:
@@ -186,7 +186,7 @@ class CheckedRead:
 
 
 def power_field(gpu: NvmlGpu, field: int) -> tuple[Callable[[], float], str]:
-    """How a power field is read, and what it sees: the GPU, or the module where only that answers.
+    """Return the reader of a power field and its scope: the GPU, or the module if only that answers.
 
     On a GH200 power fields of the GPU fail, and those of the module tell what GPU and CPU draw together.
 

@@ -50,7 +50,7 @@ _HOPPER_INSTANT = replace(_HOPPER_RING, delay_s=0.015, delay_sigma_s=0.005, aver
 
 
 class _SampleSource(Protocol):
-    """Where fresh samples of one reading come from."""
+    """Source of fresh samples of one reading."""
 
     gaps: SampleGaps
     due_s: float
@@ -85,7 +85,7 @@ class NvmlSampler:
 
     @property
     def info(self) -> SensorInfo:
-        """What is known of this reading; the period is measured as soon as samples have come."""
+        """Properties of this reading; the period is measured as soon as samples have come."""
         period_s = self._source.gaps.median_s or self._info.period_s
         return replace(self._info, period_s=max(period_s, self._interval_s))
 
@@ -115,7 +115,7 @@ class NvmlSampler:
 
 @dataclass(frozen=True)
 class _OpenOptions:
-    """How the readings of a GPU are opened: the arguments of ``readings``."""
+    """Arguments of ``readings``, with which the readings of a GPU are opened."""
 
     gpu: str | int
     library: str | None

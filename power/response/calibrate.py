@@ -110,7 +110,7 @@ def second_lag(evidence: Evidence, fitted: ModelFit, effective: float) -> tuple[
 
 
 def in_a_row(evidence: Evidence, longer_s: float, shorter_s: float, delay_s: float) -> Array:
-    """What a reading shows through two lags: their shares of C / (C - c) and c / (c - C)."""
+    """Return the load as read through two lags: their shares of C / (C - c) and c / (c - C)."""
     shorter_s = min(shorter_s, _APART * longer_s)
     longer, shorter = (evidence.shape(model("lag", size_s, delay_s)) for size_s in (longer_s, shorter_s))
     return np.asarray((longer_s * longer - shorter_s * shorter) / (longer_s - shorter_s))
@@ -145,7 +145,7 @@ class ModelCandidate:
 
 @dataclass(frozen=True)
 class Identification:
-    """How a reading follows power.
+    """Identified response of a reading to power.
 
     Attributes:
         name: of the reading.
@@ -188,9 +188,9 @@ class Identification:
 
     @property
     def stored(self) -> Response | None:
-        """What later runs are to know; None where there were too few samples to tell.
+        """Response to store for later runs; None if there were too few samples.
 
-        Of a reading that does not follow the load it is that no energy is to be taken from it.
+        Of a reading that does not follow the load it is a response without mean energy (``averages`` False).
         """
         if self.response is None and self.candidates:
             return Response(origin="calibrated", averages=False)
@@ -485,7 +485,7 @@ def _recorded(
     clocks: ClockControl | None,
     play: Callable[[], None],
 ) -> list[SampledRecording]:
-    """What all readings showed while the load was played, and the first of them beside it of the clocks."""
+    """Return the recordings of all readings while the load is played; the first records the clocks, too."""
     with ExitStack() as stack:
         recordings = []
         for number, sampler in enumerate(samplers):

@@ -63,7 +63,7 @@ class Calibration:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What it is found by."""
+        """Key for lookups: GPU, driver and reading."""
         return self.gpu, self.driver, self.reading
 
 

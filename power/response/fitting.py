@@ -36,7 +36,7 @@ _DELAY_STEP = 0.05  # of derivatives, in periods
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a reading showed of a known load.
+    """Samples of a reading under a known load.
 
     Attributes:
         times_s: of the samples, shape (n,).
@@ -66,7 +66,7 @@ class Evidence:
         return len(self.times_s)
 
     def shape(self, response: Response, delays_s: Array | float = 0.0) -> Array:
-        """What the model shows of the load, shape (n,), or (m, n) for m delays beyond the response's own."""
+        """Return the model's reading of the load, shape (n,), or (m, n) for m delays beyond its own."""
         later = np.asarray(delays_s)[..., None] if np.ndim(delays_s) else delays_s
         if self.since_s is None:
             return shown_watts(self.load, self.times_s - later, response)

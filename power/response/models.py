@@ -209,7 +209,7 @@ class PowerCurve:
 
 
 def shown_watts(curve: PowerCurve, times_s: Array, response: Response) -> Array:
-    """What a reading of watts with a given response shows at ``times_s`` of a power curve."""
+    """Return the watts of a power curve at ``times_s`` as read with a given response."""
     seen_s = times_s - response.delay_s
     if response.capacitance_s > 0:
         return curve.lagged(seen_s, response.capacitance_s)
@@ -220,7 +220,7 @@ def shown_watts(curve: PowerCurve, times_s: Array, response: Response) -> Array:
 
 
 def shown_joules(curve: PowerCurve, times_s: Array, response: Response) -> Array:
-    """What a counter that integrates power, or power seen through a lag, has counted at ``times_s``.
+    """Return the joules at ``times_s`` of a counter that integrates power, or power seen through a lag.
 
     The integral of a lag L of the power P is ``integral(P) - C * L``, up to a constant.
     """

@@ -172,7 +172,7 @@ class RailFileSampler:
 
     @property
     def info(self) -> SensorInfo:
-        """What is known of this reading; a period that no file tells is learnt from the samples."""
+        """Properties of this reading; a period that no file states is learned from the samples."""
         return replace(self._info, period_s=self._pause_s if self._lags else self._fresh.period_s)
 
     def poll(self) -> list[Sample]:
@@ -214,7 +214,7 @@ class RailFileSampler:
 
 
 def _assumed(period_s: float, samples: int, pause_s: float, *, lags: bool) -> Response:
-    """What the chip shows: a lag, a mean over the period, or over the part in which it looks at this rail."""
+    """Return the assumed response: a lag, a mean over the period, or over the part of it for this rail."""
     if lags:
         part = 1.0 / samples if samples else 0.0
         capacitance_s = period_s * (-part / math.log(1.0 - part) if part else 1.0)
@@ -338,7 +338,7 @@ _LOAD = re.compile(
 
 @dataclass(frozen=True)
 class TegrastatsLine:
-    """What one line says; parts that are missing, cut short or garbled are left out.
+    """Values of one line; parts that are missing, cut short or garbled are left out.
 
     Attributes:
         rails_w: present power of each connected rail in watts; negative is what an offset makes of nothing.

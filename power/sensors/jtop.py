@@ -109,7 +109,7 @@ def _watts(milliwatts: Any) -> float | None:  # noqa: ANN401 - whatever JSON hol
 
 
 def _missing(socket: Path, path: Sequence[str] | None) -> str:
-    """What has to be there before a client is worth starting, and is not; empty where all is."""
+    """Return the reason that starting a client is no use, e.g. no jtop service; empty if there is none."""
     if path is None:
         spec = importlib.util.find_spec(NAME)
     else:

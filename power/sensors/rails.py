@@ -80,7 +80,7 @@ class ChildLines:
 
     @property
     def end(self) -> str | None:
-        """How the child ended, with its last line; None while it runs."""
+        """Exit message of the child, with its last line; None while it runs."""
         return self._end
 
     def since(self, count: int) -> tuple[int, list[TimedLine]]:
@@ -257,7 +257,7 @@ def is_connected(name: str) -> bool:
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """What a rail feeds: some of ``input gpu cpu soc cv memory system``; nothing where its name does not say.
+    """Return the parts that a rail feeds, of ``input gpu cpu soc cv memory system``; empty if unnamed.
 
     ``input`` is the rail all others hang on, which is everything the module draws. ``system`` is a supply of
     the board that feeds several parts, without all of them.
@@ -404,7 +404,7 @@ class RailSampler:
 
     @property
     def info(self) -> SensorInfo:
-        """What is known of this reading; the period is learnt from the samples."""
+        """Properties of this reading; the period is learned from the samples."""
         return replace(self._info, period_s=self._fresh.period_s)
 
     @property

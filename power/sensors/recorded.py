@@ -204,7 +204,7 @@ def _from_csv(path: Path, text: str) -> TraceFile:
 
 
 def _comments(path: Path, text: str) -> dict[str, Any] | None:
-    """What the comments of one of our files say; None for a table of another origin."""
+    """Return the comments of one of our files, by key; None for a table of another origin."""
     if not text.startswith(f"# {FORMAT} "):
         return None
     head: dict[str, Any] = {}
@@ -246,7 +246,7 @@ def _sample(path: Path, line: int, cells: Mapping[str, str], value: str) -> Samp
 
 
 def _guessed(path: Path, samples: Iterable[Sample], value: str) -> SensorInfo:
-    """What can be said of a sensor that only its numbers are known of."""
+    """Return the properties of a sensor of which there are only samples."""
     times_s = [sample.time_s for sample in samples]
     gaps_s = [b - a for a, b in itertools.pairwise(times_s) if b > a]
     return SensorInfo(
@@ -313,7 +313,7 @@ class ReplaySampler:
 
     @property
     def info(self) -> SensorInfo:
-        """What was known of the recorded reading, under a name that says that it is a recorded one."""
+        """Properties of the recorded reading, under a name that marks it as recorded."""
         return self._info
 
     @property

@@ -217,7 +217,7 @@ class RhythmSource:
             self._await(next_s - rhythm.period_s / 2.0)
 
     def _await(self, time_s: float) -> None:
-        """Where a rhythm has become uncertain, look out for the first tick after a time, from before it."""
+        """Start to date a rhythm anew: schedule reads from before the first tick after a time."""
         rhythm = self._rhythm
         if rhythm is None:
             return
@@ -229,5 +229,5 @@ class RhythmSource:
 
 
 def _clear_s(rhythm: Rhythm, time_s: float) -> float:
-    """How far from a tick a read must be to be surely after it, and before the next."""
+    """Return the distance from a tick, in s, at which a read is surely after it and before the next."""
     return max(_CLEAR * rhythm.period_s, _SIGMAS * rhythm.uncertainty_s(time_s))

@@ -94,7 +94,7 @@ class SimulatedSampler:
 
     @property
     def info(self) -> SensorInfo:
-        """What is known of this reading."""
+        """Properties of this reading."""
         return self._info
 
     @property
@@ -166,7 +166,7 @@ class SimulatedSampler:
         return np.asarray(np.convolve(fresh, kept, "valid") / math.sqrt(float(kept @ kept)))
 
     def _settle(self) -> float:
-        """What a lagging sensor shows now, from the power before now."""
+        """Return the present output of a lagging sensor, from the power before now."""
         pieces = np.array(
             self._source.power_segments(self._time_s - _SETTLED * self._lag_s), dtype=np.float64
         ).reshape(-1, 3)
@@ -197,7 +197,7 @@ class DelayedPower:
 
 
 def _response(capacitance_s: float, window_s: float, period_s: float) -> Response:
-    """What a calibration without error would find."""
+    """Return the response that a calibration without error would identify."""
     if capacitance_s > 0:
         return Response("lag", capacitance_s=capacitance_s)
     if window_s > period_s:

@@ -18,7 +18,7 @@ from tuner.model.elements import element_dtype
 from tuner.model.errors import InputError
 
 Value: TypeAlias = Any
-"""What a caller hands over for an array."""
+"""Object that a caller passes for an array."""
 
 _ON_GPU = (2, 13)  # DLPack's kDLCUDA and kDLCUDAManaged
 _VERSIONED = b"dltensor_versioned"  # the name of capsules since DLPack 1.0
@@ -219,7 +219,7 @@ def _of_protocol(cp: ModuleType, value: Value, *, written: bool) -> BorrowedArra
 
 
 def _fault(value: Value, *, written: bool) -> str:
-    """Why what is no tensor cannot be borrowed; empty where it can."""
+    """Return the reason why a value other than a torch tensor cannot be borrowed; empty if it can be."""
     kind = f"a {type(value).__module__}.{type(value).__qualname__}"
     on_host = _by_dlpack(value) and value.__dlpack_device__()[0] not in _ON_GPU
     interface = None if on_host else getattr(value, "__cuda_array_interface__", None)
@@ -231,7 +231,7 @@ def _fault(value: Value, *, written: bool) -> str:
 
 
 def _torch_fault(torch: ModuleType, tensor: Value) -> str:
-    """Why a torch tensor cannot be borrowed; empty where it can."""
+    """Return the reason why a torch tensor cannot be borrowed; empty if it can be."""
     if on_host(tensor):
         return f"a torch tensor on {tensor.device}; it must be on a GPU (its cuda() is)"
     if tensor.layout is not torch.strided:

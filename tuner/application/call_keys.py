@@ -1,4 +1,4 @@
-"""What calls of ``tuner.apply`` are known by: all that decides what they do."""
+"""Keys of ``tuner.apply`` calls: everything that decides what a call does."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -96,7 +96,7 @@ def replaced_place(addresses: Sequence[int], outs: int) -> int | None:
 
 
 def layout_of(file: KernelFile, asked: ApplicationCall) -> RowLayout:
-    """How the rows of a call's arrays lie in memory.
+    """Return the memory layout of the rows of a call's arrays.
 
     An output that begins where an input does that it cannot replace does not count: the two overlap.
 

@@ -107,7 +107,7 @@ class ConfigurationChooser:
         return True
 
     def tally(self, asked: ApplicationCall, workload: Workload, gpu: DirectGpu) -> LaunchCount:
-        """What counts launches; a configuration of the caller is no use of an answer."""
+        """Return the launch counter; a configuration given by the caller is no use of an answer."""
         if self._advisor is None or asked.configuration is not None:
             return LaunchCount()
         return self._advisor.tally(workload, gpu.identity)

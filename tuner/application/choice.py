@@ -102,7 +102,7 @@ class Advisor:
             return None
 
     def tally(self, workload: Workload, device: DeviceIdentity) -> LaunchCount:
-        """Where launches for which ``best`` was asked with a count of one are counted."""
+        """Return the counter of launches for which ``best`` was called with a count of one."""
         use = self._use(workload, device, "time") if self._devices else None
         with self._lock:
             if use is None or (use not in self._tallies and len(self._tallies) >= _MOST_TALLIES):
@@ -275,7 +275,7 @@ def choose(
 
 
 def _served(best: Best, kernel: KernelFile, workload: Workload, device: DeviceIdentity) -> Chosen | None:
-    """What the daemon has stored; None where it is not fresh here, or no configuration of the kernel."""
+    """Return the daemon's stored configuration; None if it is not fresh here or not valid for the kernel."""
     placed = best.workloads.get(str(workload))
     here = all(best.device.get(name) == getattr(device, name) for name in _SAME)
     if placed is None or not placed.fresh or not here or placed.source != kernel.fingerprint:
@@ -284,7 +284,7 @@ def _served(best: Best, kernel: KernelFile, workload: Workload, device: DeviceId
 
 
 def _worked_out(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
-    """What the daemon takes to be good without having measured it."""
+    """Return the configuration that the daemon derived without measuring it; None for any other origin."""
     return _said(best, kernel, workload) if best.origin in _WORKED_OUT else None
 
 
@@ -301,7 +301,7 @@ def _said(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
 def _of_database(
     kernel: KernelFile, workload: Workload, device: DeviceIdentity, database: Path
 ) -> tuple[Chosen | None, Chosen | None]:
-    """What the database has stored, and without that what it knows of other sizes or of the model."""
+    """Return the database's stored configuration and, without it, its answer by other sizes or the model."""
     query = AnswerQuery(
         workloads=(workload,),
         kernels={kernel.name: kernel},

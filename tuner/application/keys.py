@@ -74,7 +74,7 @@ Stream: TypeAlias = Any
 """``cupy.cuda.Stream``, which has none either; of callers also PyTorch's, or with ``__cuda_stream__``."""
 
 SEVERAL = (tuple, list)
-"""What several arrays come in, and shapes; ``tuple | list`` would be made anew in every call."""
+"""Types of a group of arrays, and of a shape; ``tuple | list`` would be made anew in every call."""
 
 ALIGNED = 15
 """Bits of an address that are zero: kernels load 16 bytes at a time."""
@@ -119,7 +119,7 @@ def check_alignment(kernel: str, name: str, array: Array) -> None:
 
 
 def examined(arrays: Sequence[Array]) -> tuple[list[object], list[int]]:
-    """What decides whether a kernel can run on arrays, and their addresses, in one pass.
+    """Return the properties that decide if a kernel can run on arrays, and their addresses, in one pass.
 
     Strides tell how an array lies in memory.
 
@@ -282,7 +282,7 @@ def _has_batch(recipe: BufferRecipe) -> bool:
 
 
 def _extents(kernel: KernelFile, given: Sequence[_Given]) -> dict[str, int]:
-    """What the axes of arrays that are names say of them; the first array that tells counts."""
+    """Return the extents of named axes; the first array that has an axis decides."""
     found: dict[str, int] = {}
     for recipe, form in given:
         axes = [axis.expression.text for axis in recipe.shape]

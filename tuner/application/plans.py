@@ -186,6 +186,6 @@ class KernelPlan:
 
 
 def _forms(cp: ModuleType, loaded: LoadedKernel) -> list[object]:
-    """What ``examined`` says of arrays as the kernel takes them."""
+    """Return the properties that ``examined`` gives for arrays as the kernel takes them."""
     arrays = (*loaded.inputs, *loaded.outputs)
     return [part for one in arrays for part in (cp.ndarray, one.shape, one.strides, one.dtype, loaded.device)]

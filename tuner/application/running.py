@@ -199,7 +199,7 @@ class LoadedKernel:
 
     @property
     def _labels(self) -> list[str]:
-        """What messages call the outputs."""
+        """Names of the outputs in messages."""
         return ["out"] if len(self.outputs) == 1 else [f"out ({one.name})" for one in self.outputs]
 
     def _check_form(self, made: CallArray, array: Array, label: str) -> None:
@@ -324,7 +324,7 @@ def refuse_capture(cp: ModuleType, kernel: str, stream: Stream | None, device: i
 
 
 def captured(kernel: str, fault: str) -> str:
-    """What a refused call is told."""
+    """Return the error message of a call that is refused during graph capture."""
     return f"{kernel}: its stream is being captured into a CUDA graph: {fault}"
 
 
@@ -442,13 +442,13 @@ class KernelRunner:
             self.loaded.check_memory(given)
 
     def results(self, given: Sequence[Array]) -> Any:  # noqa: ANN401 - arrays
-        """What a run on these arrays returns."""
+        """Return the result of a run on these arrays."""
         if self._result >= 0:
             return given[self._result]
         return tuple(given[place] for place in self.loaded.results)
 
     def _overlap(self, addresses: Sequence[int]) -> bool:
-        """Whether outputs may share memory with other arrays, or not where they must."""
+        """Return True if outputs may share memory with other arrays, or do not where they must."""
         if self._replaced is not None and addresses[self._inputs] != addresses[self._replaced]:
             return True
         for one, other, size, other_size in self._pairs:

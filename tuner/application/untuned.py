@@ -35,7 +35,7 @@ _MOST_BYTES = 2**20  # of an answer that is kept
 
 @dataclass(frozen=True)
 class AnalyticalAnswer:
-    """What the analytical model says of a workload.
+    """Answer of the analytical model for a workload.
 
     Attributes:
         values: of the tunables; None where compiling rules out all candidates.
@@ -153,7 +153,7 @@ class UntunedAnswers:
         return self._folder / f"{key}.json"
 
     def _read(self, key: str, conditions: Mapping[str, Any]) -> AnalyticalAnswer | None:
-        """What is on the disk; None where nothing is, or the file is damaged or without a checksum."""
+        """Return the stored answer; None if it is missing, damaged or without a checksum."""
         try:
             stored = unsealed(load_json(read_bytes(self._path(key), _MOST_BYTES)), (*conditions, "answer"))
             found: AnalyticalAnswer = typed(AnalyticalAnswer, stored["answer"], "answer")
@@ -178,7 +178,7 @@ class UntunedAnswers:
 
 
 def _states(kernel: KernelFile, workload: Workload, gpu: str) -> bool:
-    """Whether the kernel file states an answer; one that is none is told when the answer is worked out."""
+    """Return True if the kernel file states an answer, even if invalid: computing it reports that."""
     try:
         return bool(kernel.stated_answers(workload, gpu))
     except KernelFileError:

@@ -142,7 +142,7 @@ def _show_served(best: "Best", json_path: str | None, whose: str) -> None:
 
 @dataclass(frozen=True)
 class _Question:
-    """What is asked of the database, by the options of the command."""
+    """Question to the database, from the options of the command."""
 
     workloads: tuple[str, ...]
     kernel_files: tuple[Path, ...]
@@ -154,7 +154,7 @@ class _Question:
     device: str | None
 
     def query(self) -> "AnswerQuery":
-        """What is looked up."""
+        """Return the query of the database."""
         from tuner.kernel_files.catalog import Catalog
         from tuner.model.objective import Objective
         from tuner.search.request import answer_query
@@ -169,14 +169,14 @@ class _Question:
         )
 
     def stored_under(self, objective: str, max_slowdown: float | None) -> str:
-        """What answers for an objective under a limit are stored under."""
+        """Return the name under which answers for an objective and a limit are stored."""
         from tuner.devices.sensors import normalised
         from tuner.model.objective import described
 
         return described(objective, max_slowdown, normalised(self.scope))
 
     def words(self, objective: str) -> str:
-        """What a command for an objective must say to mean the same workloads, limit, device and database."""
+        """Return the arguments that give another command the same workloads, limit, device and database."""
         limit = [] if self.max_slowdown is None else ["--max-slowdown", f"{100 * self.max_slowdown:g}%"]
         counted = [] if self.scope == SearchOptions.scope else ["--scope", self.scope]
         where = ["--device", self.device] if self.device else []
@@ -290,7 +290,7 @@ def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":
 
 
 def _far(query: "AnswerQuery", source: "DatabaseSource") -> str:
-    """Why the best of the answers that are stored is not taken; empty without one."""
+    """Return the run of the best stored answer and the reasons that it is stale; empty without an answer."""
     from tuner.database.ranking import rank_stored
 
     ranked = rank_stored(query, source.of_set(tuple(query.batches)))

@@ -173,7 +173,7 @@ def reading(database: Path | None) -> Iterator["Store | None"]:
 
 
 def is_stored(database: Path | None) -> bool:
-    """Whether there is a database.
+    """Return True if there is a database with content.
 
     Raises:
         InputError: nothing is in the file that was named.

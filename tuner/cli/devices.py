@@ -115,7 +115,7 @@ def _told(outcome: "ClockRestoration") -> str:
 
 
 def _named(spec: str) -> str:
-    """What clock controls call a device: CUDA's number becomes a UUID."""
+    """Return the name of a device for the clock controls: a UUID in place of CUDA's number."""
     if spec.startswith("sim:"):
         raise InputError(
             f"--device {spec}: a simulated GPU has no clock on this machine; see `tuner devices`"

@@ -315,7 +315,7 @@ def _run(
 
 
 def _is_document(path: Path) -> bool:
-    """Whether a file is a document of a run rather than a recording."""
+    """Return True if a file is a document of a run rather than a recording."""
     try:
         found = load_json(read_bytes(path, JSON_BYTES))
     except (OSError, ValueError):

@@ -283,7 +283,7 @@ def jobs(
 
 
 def _not_understood(client: "Client") -> list[str]:
-    """What the daemon says of jobs that it does not understand; an older one says nothing."""
+    """Return the daemon's messages about jobs that it does not understand; empty from an older daemon."""
     try:
         return client.status().get("not_understood", [])
     except DaemonError:

@@ -100,7 +100,7 @@ def _alternatives(kernel: "KernelFile") -> "list[Stage]":
 
 
 def is_library(stage: "Stage") -> bool:
-    """Whether a library's code is called, of which no source is here."""
+    """Return True if a stage calls code of a library, whose source is not here."""
     return getattr(stage, "library", None) is not None
 
 
@@ -386,7 +386,7 @@ def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
 
 
 def _findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[Remark]":
-    """What does not compile, does not fit the signature, or is used by nothing.
+    """Return remarks on code that does not compile, does not fit the signature, or is not used.
 
     What holds for several instantiations of a template is told of the first.
     """

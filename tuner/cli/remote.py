@@ -119,7 +119,7 @@ def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:
 
 
 def _device(job: "Job") -> str:
-    """Where a job runs, and what it asked for where that is more."""
+    """Return the device of a job, and the requested device if that is another."""
     wanted = job.wanted_device or "any"
     return job.device if job.device == job.wanted_device else f"{job.device or '–'} (asked for: {wanted})"
 

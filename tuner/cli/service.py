@@ -199,7 +199,7 @@ def install_service(
 
 
 def _of_a_manual_page(step: "Step") -> str:
-    """What is done to a page of the manual, such as ``write``; empty for any other step."""
+    """Return the verb of a step on a manual page, such as ``write``; empty for any other step."""
     verb, _, rest = step.words.partition(" ")
     return verb if f"{_MANUAL}/" in rest and rest.partition(",")[0].endswith(".1") else ""
 

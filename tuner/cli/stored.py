@@ -108,7 +108,7 @@ def _read(path: Path) -> "RunDocument":
 
 
 def title_of(document: "RunDocument", name: str | None) -> str:
-    """How a document is called in a comparison: the run's number, or the file."""
+    """Return the title of a document in a comparison: the run's number, or the file."""
     return f"run {document['run']}" if name is None or name.isdecimal() else name
 
 

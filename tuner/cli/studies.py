@@ -51,7 +51,7 @@ _BUDGET = 200  # evaluations: a policy that has not ended by then was not worth 
 
 @dataclass
 class _ComparisonSetup:
-    """What there is so far, also when the user stops it."""
+    """Progress of a comparison, also when the user stops it."""
 
     objective: "Objective"
     truths: list["Truth"] = field(default_factory=list)
@@ -327,7 +327,7 @@ def sweep(
 
 
 def _place(where: str) -> "PoolPlace | None":
-    """Where jobs run without the daemon; None for the daemon."""
+    """Parse the place where jobs run without the daemon; None for the daemon."""
     from tuner.pool.places import parse_place
 
     if where == _DAEMON:
@@ -593,7 +593,7 @@ def _inputs(
 
 
 def training_document(training: "Training") -> dict[str, Any]:
-    """What a training gave, as JSON has it."""
+    """Return the results of a training as a JSON document."""
     from tuner.prediction.accuracy import Accuracy
     from tuner.prediction.model import rounded
 

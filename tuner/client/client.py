@@ -40,7 +40,7 @@ class _Answers(TypedDict):
 
 
 class Archive:
-    """What is stored; the errors are those of ``Client``.
+    """Stored runs, their trials and samples, and answers; the errors are those of ``Client``.
 
     Args:
         transport: to the daemon.
@@ -76,7 +76,7 @@ class Archive:
             after = page["next"]
 
     def samples(self, number: int) -> list[Document]:
-        """What measuring the answer of a run again has given, oldest first."""
+        """Return the results of measuring the answer of a run again, oldest first."""
         return self._rows(f"/v1/runs/{number:d}/samples", "samples")
 
     def answers(self, *, stale: bool | None = None) -> list[ServedAnswer]:
@@ -217,7 +217,7 @@ class Client:
 
     @property
     def transport(self) -> Transport:
-        """What sends the requests."""
+        """Transport that sends the requests."""
         return self._transport
 
     @property
@@ -444,7 +444,7 @@ _JOBS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class KnownAnswer:
-    """What a daemon says of workloads that it has tuned.
+    """Daemon's answer for workloads that it has tuned.
 
     Attributes:
         workloads: that run together.

@@ -393,7 +393,7 @@ def _error(kind: str, status: int, message: str, address: Address) -> TunerError
 
 
 def _admission(status: int, address: Address) -> str:
-    """What admits who was not: the token over TCP, the group on a Unix socket; empty for another cause."""
+    """Return the remedy for a refusal: token over TCP, group on a Unix socket; empty for another cause."""
     if status == http.client.UNAUTHORIZED:
         return f"; name the daemon's token file in ${TOKEN_VARIABLE}"
     return "" if address.path is None else f"; {_who_may(address.path)}"

@@ -141,7 +141,7 @@ class CompileChildren:
 _log = logging.getLogger(__name__)
 
 SERVER = "tuner.compiler.nvrtc:CompileServer"
-"""What loads a library in a child."""
+"""Import path of the server that loads a library in a child process."""
 
 _TIMEOUT_S = 60.0  # to load a library from a cold disk
 
@@ -233,7 +233,7 @@ def _ask(path: str, server: str) -> tuple[str, tuple[int, ...]]:
 
 
 def resources_in(log: str, lowered_name: str, architecture: str) -> Resources | None:
-    """What ptxas reports of one entry under ``--ptxas-options=-v``; None if it reports nothing of it."""
+    """Return the resources that ptxas reports of an entry (``--ptxas-options=-v``); None without a report."""
     # The two lines stay together, also where a unit's entries are compiled at the same time.
     report = re.search(
         rf"Function properties for {re.escape(lowered_name)}\n"
@@ -396,7 +396,7 @@ class Compiler:
         self.close()
 
     def _refused(self, stage: Stage) -> CompileError | None:
-        """Why a stage is not compiled: what no kernel may ask for, whatever way it came here.
+        """Return the error for a stage with options, names or includes that no kernel may use, or None.
 
         The reader of a kernel file refuses it before, and names the key.
         """

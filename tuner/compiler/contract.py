@@ -19,7 +19,7 @@ _MOST_THREADS = re.compile(r"--maxntid[= ](\d+)")  # an option of ptxas, which P
 
 
 def remarks(plan: Plan, stage: Stage, compiled: CompiledStage | None) -> list[Remark]:
-    """What does not fit between a stage and the function it launches: first arguments, then the launch.
+    """Return mismatches between a stage and the function it launches: first arguments, then the launch.
 
     Args:
         plan: of the stage.
@@ -36,7 +36,7 @@ def remarks(plan: Plan, stage: Stage, compiled: CompiledStage | None) -> list[Re
 
 
 def misfit(plan: Plan, stage: Stage, compiled: CompiledStage) -> str:
-    """Why a compiled stage cannot be launched as the plan has it; empty where it can, or nothing is known."""
+    """Return the reason why a compiled stage cannot be launched as planned; empty if none is detected."""
     if not compiled.ptx:
         return ""
     return next((one.text for one in remarks(plan, stage, compiled) if one.level == "error"), "")

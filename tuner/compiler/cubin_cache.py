@@ -118,7 +118,7 @@ class CubinCache:
             return stream.read(most_bytes)
 
     def _ours(self, status: os.stat_result, path: Path) -> bool:
-        """Whether nobody but this user and root can have written it; the first that is not is told."""
+        """Return True if only this user and root can write a file; log the first that others can write."""
         if status.st_uid in (0, os.geteuid()) and not status.st_mode & _OF_OTHERS:
             return True
         with self._lock:
@@ -169,7 +169,7 @@ def _digest(key: str, data: bytes) -> bytes:
 
 
 def _answer(key: str, data: bytes) -> Output | None:
-    """What a file says; None where it is damaged."""
+    """Return the compiler output stored in a file; None if it is damaged."""
     digest, size, body = data[:32], int.from_bytes(data[32:_HEAD], "big"), data[_HEAD:]
     if len(data) < _HEAD or _digest(key, data[32:]) != digest:
         return None

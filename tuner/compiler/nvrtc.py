@@ -55,7 +55,7 @@ def bound_memory(most_bytes: int = MOST_BYTES) -> None:
 
 
 def supported() -> bool:
-    """Whether this kernel confines."""
+    """Return True if this Linux kernel supports Landlock."""
     return _version() > 0
 
 
@@ -140,7 +140,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
 
 
 LOADER_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
-"""What to ask the dynamic loader for, where no file serves."""
+"""Library names for the dynamic loader, if no library file can be used."""
 
 
 class Output(NamedTuple):
@@ -303,7 +303,7 @@ def _loaded_builtins(folders: Iterable[str]) -> list[ctypes.CDLL]:
 
 
 class CompileServer(Nvrtc):
-    """What a compile child serves: NVRTC, held to what a kernel may have it do.
+    """Server of a compile child process: NVRTC, restricted to what a kernel may have it do.
 
     The parent has checked the options; this is the last line. A compilation reads no file but the headers of
     its include paths and what NVRTC itself loads, and writes none, where the kernel has Landlock.

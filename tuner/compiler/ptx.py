@@ -30,7 +30,7 @@ _GRID_WORKSPACE = re.compile(
 
 
 class LaunchFacts(NamedTuple):
-    """How compiled code must be launched.
+    """Launch requirements of compiled code.
 
     Attributes:
         parameters: (``f`` of floating-point numbers, ``u`` of integers and addresses, ``b`` of structs and
@@ -77,7 +77,7 @@ def excerpt(ptx: str, entry: str, symbols: tuple[str, ...] = ()) -> str:
 
 
 def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
-    """What an ``excerpt`` tells of launches; None where it is empty.
+    """Return the launch requirements in an ``excerpt``; None if it is empty.
 
     Args:
         text: the entry first among its functions.
@@ -161,7 +161,7 @@ MOST_STEPS = 200_000
 """Instructions that are gone through for one launch: half a second of Python."""
 
 UNITS = ("fp32", "fp64", "fp16", "tensor64", "tensor32", "tensor16", "tensor8", "tensor4", "tensor1")
-"""What counts name: lanes of a multiprocessor, or tensor cores by the bits of what they multiply."""
+"""Units of counts: lanes of a multiprocessor, or tensor cores by the bits of their operands."""
 
 ISSUED = "issued"
 """Counts of instructions that are arithmetic, or reach memory."""
@@ -300,7 +300,7 @@ def executed(
 
 @dataclass
 class _Lap:
-    """What a branch back saw the last time."""
+    """State at a backward branch when it was last taken."""
 
     compared: tuple[int, int]
     registers: dict[str, int | None]
@@ -379,7 +379,7 @@ class _Walk:
 
     @staticmethod
     def _held(one: _Instruction, registers: Mapping[str, int | None]) -> bool | None:
-        """Whether an instruction is executed; None where that is not known."""
+        """Return True if an instruction is executed; None if that is undetermined."""
         if not one.guard:
             return True
         value = registers.get(one.guard)
@@ -437,7 +437,7 @@ def _list_of_parameters(body: str) -> str:
 
 
 def _laps_left(name: str, apart: int, step: int) -> int:
-    """How often a comparison still holds while ``apart``, the one less the other, moves by ``step``."""
+    """Return the number of times a comparison still holds as the difference ``apart`` changes by ``step``."""
     if name in ("gt", "ge"):
         name, apart, step = {"gt": "lt", "ge": "le"}[name], -apart, -step
     if name == "ne":

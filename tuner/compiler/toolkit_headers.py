@@ -74,7 +74,7 @@ class ToolkitHeaders:
         return tuple(f"--include-path={folder}" for folder in folders)
 
     def stamps(self, source: Source) -> tuple[str, ...]:
-        """What the headers of a source add to the key of its cubins."""
+        """Return the texts that the headers of a source add to the key of its cubins."""
         return (*source.include_paths, *(self._stamps if self._serves(source) else ()))
 
     def in_memory(self, source: Source) -> tuple[tuple[str, str], ...]:
@@ -85,7 +85,7 @@ class ToolkitHeaders:
         return (*source.headers, (_ALL_OF_CUB, parts)) if parts else source.headers
 
     def _serves(self, source: Source) -> bool:
-        """Whether a source includes what does not lie beside it."""
+        """Return True if a source has include paths, or includes files that are not beside it."""
         if source.sha256 not in self._wanted:
             beside = {name for name, _ in source.headers}
             self._wanted[source.sha256] = bool(source.include_paths) or not _included(source) <= beside

@@ -150,7 +150,7 @@ def _plain_names(tokens: Sequence[Token]) -> set[str]:
 
 
 def role_of(text: str, name: str) -> BufferRole:
-    """How an array that is not ``const`` is used: ``out`` where each use of it is an assignment.
+    """Return the role of an array that is not ``const``: ``out`` if each use of it is an assignment.
 
     Args:
         text: CUDA C++.
@@ -165,7 +165,7 @@ def role_of(text: str, name: str) -> BufferRole:
 
 
 def _is_use(tokens: Sequence[Token], place: int) -> bool:
-    """Whether the name stands in code, not in a list of parameters or behind a dot."""
+    """Return True if the name is used in code, not in a parameter list or as a member."""
     before = tokens[place - 1].text if place else ""
     after = tokens[place + 1].text if place + 1 < len(tokens) else ""
     declared = before in ("*", "&", "__restrict__", "__restrict", "const") and after in (",", ")", "[")

@@ -173,7 +173,7 @@ class TemplateParameter:
 
     @property
     def is_type(self) -> bool:
-        """Whether it stands for a type."""
+        """True if the parameter is a type."""
         return self.kind == "typename"
 
 
@@ -347,7 +347,7 @@ def _template_parameter(part: Sequence[Token]) -> TemplateParameter:
 
 
 def _name_place(tokens: Sequence[Token], start: int) -> int | None:
-    """Where the name of the function stands: before a group that the body, or the end, follows."""
+    """Return the index of the function's name: before a group that the body, or the end, follows."""
     place = start
     while place < len(tokens) and tokens[place].text not in _STOPS:
         token = tokens[place]
@@ -365,7 +365,7 @@ def _name_place(tokens: Sequence[Token], start: int) -> int | None:
 
 
 def _ends(tokens: Sequence[Token], opening: int) -> bool:
-    """Whether what follows the group is the end of a declaration."""
+    """Return True if the tokens after the group end a declaration."""
     end = group_end(tokens, opening)
     if end >= len(tokens):
         return tokens[-1].text == ")"

@@ -71,7 +71,7 @@ def _line_start(text: str, place: int) -> int:
 
 
 def defined_macros(text: str) -> dict[str, str]:
-    """What a source defines without parameters: name -> body; the first definition of a name counts."""
+    """Return a source's macros without parameters: name -> body; the first definition of a name counts."""
     found: dict[str, str] = {}
     for name, body, _ in _definitions(text):
         found.setdefault(name, body)
@@ -171,6 +171,6 @@ def texture_line(text: str) -> int:
 
 
 def names_word(source: Source, word: str) -> bool:
-    """Whether a source or one of its headers has a word outside of comments."""
+    """Return True if a source or one of its headers contains a word outside comments."""
     texts = (source.text, *(text for _, text in source.headers))
     return any(re.search(rf"\b{word}\b", without_comments(text)) for text in texts)

@@ -10,14 +10,12 @@ from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.interface import NoSuchRunError, measured_saving
 from tuner.daemon.jobs.specs import without_batch
 from tuner.database.answers import StoredAnswer
-from tuner.database.decoding import failed_trials, trials_page
+from tuner.database.decoding import trials_page
 from tuner.database.ledger import Repositories, Storage
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
-from tuner.model.records import StoredRun, StoredTrial
-from tuner.model.run_document import AnswerDocument, RunDocument, RunRow, SearchedTrial, TrialDocument
-from tuner.search.document import trial_document
-from tuner.search.stored import run_document, run_row
+from tuner.model.records import StoredRun
+from tuner.model.run_document import AnswerDocument, RunDocument
 
 # --- Answers that are served, as JSON has them.
 
@@ -58,7 +56,7 @@ def answer_document(
 
 
 def saving_document(answer: RunDocument | AnswerDocument | None) -> dict[str, float] | None:
-    """What one use saves against the default, with half of its 95 % interval; None where it is not known."""
+    """Return joules saved per use against the default, with half of the 95 % interval; None if unknown."""
     saving = measured_saving(answer)
     return None if saving is None else {"energy_j": saving.joules, "energy_j_interval": saving.uncertainty_j}
 
@@ -141,8 +139,8 @@ class Archive:
 
 
 def _documents() -> ModuleType:
-    """What makes documents of runs; it brings in the search, which an idle daemon has no memory for."""
-    return importlib.import_module("tuner.daemon.archive")
+    """Return the module that makes documents of runs: an idle daemon does not hold the search."""
+    return importlib.import_module("tuner.daemon.run_documents")
 
 
 def _of_run(number: int, read: Callable[[StoredRun, Repositories], T], db: Repositories) -> T:
@@ -153,70 +151,3 @@ def _of_run(number: int, read: Callable[[StoredRun, Repositories], T], db: Repos
     if run is None:
         raise NoSuchRunError(f"there is no run {number}")
     return read(run, db)
-
-
-# --- Runs, their trials and the history of answers as JSON has them.
-
-
-def run_rows(runs: Sequence[StoredRun]) -> list[RunRow]:
-    """Runs in a list."""
-    return [run_row(run) for run in runs]
-
-
-def whole_run(run: StoredRun, db: Repositories) -> RunDocument:
-    """The document of a run without its trials."""
-    return run_document(run, failed_trials(db.database, run.id))
-
-
-def history_document(run: StoredRun, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The answer of a run, with what it was bound to and what measuring it again has given."""
-    answer, device = run.answer, run.conditions["device"]
-    return {
-        **run_row(run),
-        "driver": device["driver"],
-        "runtime": device["runtime"],
-        "uuid": device["uuid"],
-        "name": device["name"],
-        "against_default": None if answer is None else answer.get("against_default"),
-        "saving": saving_document(answer),
-        "samples": list(samples),
-    }
-
-
-def trial_page(run: StoredRun, trials: Sequence[StoredTrial], following: int | None) -> dict[str, Any]:
-    """A page of trials; ``next`` is the number after which the next one begins."""
-    names = [name for name, _ in run.conditions["workloads"]]
-    return {
-        "run": run.id,
-        "modelled": run.conditions["device"]["modelled"],
-        "count": run.trials,
-        "trials": [_trial(one, names) for one in trials],
-        "next": following,
-    }
-
-
-def _trial(stored: StoredTrial, names: Sequence[str]) -> TrialDocument:
-    """A trial as it is known; of a contender also what the search saw of it."""
-    confirmed = stored.known.repeats > 1
-    return {
-        **trial_document((stored.trial, stored.known), names),
-        "number": stored.number,
-        "ended_at": stored.ended_at,
-        "confirmed": confirmed,
-        "searched": _searched(trial_document((stored.trial, stored.searched), names)) if confirmed else None,
-    }
-
-
-def _searched(trial: TrialDocument) -> SearchedTrial:
-    """The numbers of a trial."""
-    return {
-        "time_s": trial["time_s"],
-        "time_s_uncertainty": trial.get("time_s_uncertainty"),
-        "energy_j": trial["energy_j"],
-        "energy_j_uncertainty": trial.get("energy_j_uncertainty"),
-        "power_w": trial.get("power_w"),
-        "clock_seen_mhz": trial.get("clock_seen_mhz"),
-        "bursts": trial.get("bursts", 1),
-        "window_s": trial.get("window_s"),
-        "flags": trial.get("flags", []),
-    }

@@ -1,4 +1,4 @@
-"""What clients can ask of the daemon: the one interface between its API and its parts."""
+"""Requests of clients to the daemon: the one interface between its API and its parts."""
 
 import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -137,7 +137,7 @@ class Saving(NamedTuple):
 
 
 def measured_saving(answer: RunDocument | AnswerDocument | None) -> Saving | None:
-    """What one use of an answer saves against the default; None where joules of both were not measured.
+    """Return the saving of one use against the default; None unless the joules of both were measured.
 
     Args:
         answer: ``Reply.answer``.
@@ -170,7 +170,7 @@ class FeedEvent:
 
 
 class ArchiveInterface(Protocol):
-    """What is stored; documents are as JSON has them, and described in ``docs/daemon-api.md``.
+    """Stored runs and answers; documents are as JSON has them, and described in ``docs/daemon-api.md``.
 
     Raises:
         InputError: a workload is wrong.
@@ -190,7 +190,7 @@ class ArchiveInterface(Protocol):
         """Trials of a run in their order."""
 
     async def samples(self, number: int) -> list[Mapping[str, Any]]:
-        """What measuring the answer of a run again has given, oldest first."""
+        """Return the results of measuring the answer of a run again, oldest first."""
 
     async def history(
         self, workloads: Sequence[str], limit: int, before: int | None = None
@@ -214,7 +214,7 @@ class ServiceInterface(Protocol):
 
     @property
     def archive(self) -> ArchiveInterface:
-        """What is stored."""
+        """Stored runs and answers."""
 
     async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
         """Queue a job; durable when this returns."""

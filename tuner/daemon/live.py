@@ -58,7 +58,7 @@ class EventFeed:
 
     @property
     def count(self) -> int:
-        """How many follow."""
+        """Number of followers."""
         return len(self._followers)
 
     def publish(self, kind: str, body: Mapping[str, Any], *, keep: bool = True) -> None:
@@ -153,7 +153,7 @@ class LiveEvents:
 
     @property
     def count(self) -> int:
-        """How many follow."""
+        """Number of followers."""
         return self._feed.count
 
     def job(self, job: JobRecord) -> None:
@@ -205,7 +205,7 @@ class LiveEvents:
     # --- the present ----------------------------------------------------------------------------------
 
     async def _beginning(self, last: int | None) -> AsyncIterator[FeedEvent]:
-        """What was missed since an event, where the feed has it, else the present; then the states.
+        """Yield the events missed since an event, if the feed has them, else the present; then the states.
 
         Args:
             last: number of the event; None for none.

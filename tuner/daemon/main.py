@@ -85,7 +85,7 @@ class StateWatch:
 
 
 BEGIN_ANEW = -1
-"""What ``Daemon.run`` returns where another daemon is to begin in this process, with what is there now."""
+"""Result of ``Daemon.run`` if another daemon is to begin in this process with the present directory."""
 
 _TICK_S = 2.0  # a lost socket, a state directory that is gone and a mended file are noticed after so long
 _SOON_S = 0.5  # what is wrong and may be mended is looked at as often
@@ -450,7 +450,7 @@ class Daemon:
 
 
 def _needs_restart(before: Settings, after: Settings) -> list[str]:
-    """What is in the file and not in force."""
+    """Return a notice of changed settings that are not in force before a restart; empty for none."""
     same = before.service == after.service
     return [] if same else ["a change of [service] takes effect at the next restart"]
 

@@ -200,7 +200,7 @@ class PowerWatch:
             self._tell(sample)
 
     def _of_last_trial(self, device: str) -> Mapping[str, Any]:
-        """What the last trial of the running job gave; of a device without a sensor of its own."""
+        """Return values of the last trial of the running job, for a device without a sensor of its own."""
         users = {"processes": len(gpu_users.present(device))} if device.startswith("sim:") else {}
         if not self._running(device):
             self._trials.pop(device, None)

@@ -375,7 +375,7 @@ class Service:
         return self._status.document(self._queues, self._followers)
 
     def _states(self) -> list[tuple[str, Mapping[str, Any]]]:
-        """What followers of everything are told of again whenever it has changed."""
+        """Return the states that followers of everything get again whenever they have changed."""
         devices = self._status.devices(self._queues)
         return [("status", self._status.steady()), *(("device", one) for one in devices)]
 

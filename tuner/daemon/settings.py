@@ -31,7 +31,7 @@ class SettingsTable(BaseModel):
 
 
 class ServiceTable(SettingsTable):
-    """Where the daemon listens, and where it keeps what it knows."""
+    """Socket, its group, state directory and devices of the daemon."""
 
     socket: Path | None = Field(
         default=None, description="Unix socket; without one, that of the service manager."
@@ -46,7 +46,7 @@ class ServiceTable(SettingsTable):
 
 
 class KernelsTable(SettingsTable):
-    """Where kernels come from, beside those shipped."""
+    """Folders of kernels beside those shipped."""
 
     directories: tuple[Path, ...] = Field(
         default=(Path("/etc/tuner/kernels.d"),),
@@ -56,7 +56,7 @@ class KernelsTable(SettingsTable):
 
 @with_options("tuning")
 class TuningTable(SettingsTable):
-    """How searches are made where nobody says otherwise."""
+    """Options of searches for which nobody gives others."""
 
     objective: str = option_field("objective", SearchOptions.objective, bounded=False)
     policy: str = option_field("policy", SearchOptions.policy, bounded=False)
@@ -104,7 +104,7 @@ class SetTable(SettingsTable):
 
 
 class BudgetTable(SettingsTable):
-    """What tuning may cost per day, local time; clients' jobs count too."""
+    """Budget of tuning per day, local time; clients' jobs count too."""
 
     seconds_per_day: float | None = Field(
         default=None, ge=0, le=_DAY_S, description="Of measuring, on each GPU."
@@ -131,7 +131,7 @@ class WindowTable(SettingsTable):
 
 
 class IdleTable(SettingsTable):
-    """Whether the machine's own work goes first."""
+    """Precedence of the machine's own work over tuning."""
 
     test: bool = Field(default=True, description="Give way within a second to others who use the GPU.")
     others_allowed: int = Field(
@@ -147,7 +147,7 @@ class IdleTable(SettingsTable):
 
 
 class OnlineTable(SettingsTable):
-    """What follows from being asked for the best configuration."""
+    """Actions that follow a request for the best configuration."""
 
     refine: bool = Field(default=True, description="Queue a search for what was never tuned.")
     sample_every_hours: float = Field(
@@ -162,7 +162,7 @@ class OnlineTable(SettingsTable):
 
 
 class LimitsTable(SettingsTable):
-    """What clients may ask of the daemon."""
+    """Limits of the daemon for its clients."""
 
     body_bytes: int = Field(default=65_536, ge=1024, le=2**20, description="Of one request.")
     requests_per_s: float = Field(default=2000.0, gt=0, le=1e6, description="Of one user.")

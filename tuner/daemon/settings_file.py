@@ -111,7 +111,7 @@ def _devices(place: str, specs: Sequence[str]) -> Iterator[Complaint]:
 
 
 def wrong_device(spec: str) -> str:
-    """What is wrong in the name of a device, and what would be right; empty where nothing is."""
+    """Return the error in the name of a device, and its correction; empty if the name is valid."""
     kind, _, rest = spec.partition(":")
     known = {
         "cuda": _CUDA.fullmatch(rest) is not None,
@@ -173,7 +173,7 @@ def _set(number: int, group: SetTable, settings: Settings) -> Iterator[Complaint
 
 
 def _choices(place: str, specs: Sequence[str], service: ServiceTable) -> Iterator[Complaint]:
-    """What is wrong in names of devices, and of kinds of them, that are to be among those of [service]."""
+    """Yield errors in names of devices, and of kinds of them, that are to be among those of [service]."""
     named = [spec for spec in specs if DeviceChoice.parse(spec).one]
     yield from _devices(place, named)
     several = [spec for spec in specs if spec not in named]
@@ -193,7 +193,7 @@ def _windows(settings: Settings) -> Iterator[Complaint]:
 
 
 def _cron(expression: str) -> str:
-    """Why an expression cannot be used; empty where it can."""
+    """Return the error in a cron expression; empty if it is valid."""
     fields = len(expression.split())
     if fields != _CRON_FIELDS:
         return f"has {fields} fields, not {_CRON_FIELDS}"
@@ -310,7 +310,7 @@ def _shown(path: Path, text: str, complaints: Sequence[Complaint]) -> str:
 
 
 def _complaints_of(error: ValidationError) -> list[Complaint]:
-    """What the validation of the form found."""
+    """Return the complaints of a validation error, without duplicates."""
     found = [_explained(detail) for detail in error.errors(include_url=False)]
     return list(dict.fromkeys(found))
 

@@ -18,7 +18,7 @@ from tuner.system.user_folders import user_folder
 
 @dataclass(frozen=True)
 class StartOptions:
-    """What the command line says; it goes before daemon.toml.
+    """Options of the command line, which override daemon.toml.
 
     Attributes:
         config: the file; None for the system's where there is one.
@@ -80,7 +80,7 @@ class LoadedConfig:
 
     @property
     def troubles(self) -> dict[str, list[str]]:
-        """What is wrong in the file, and what is left out of the kernels, and why."""
+        """Errors in the file and in kernels, and the reasons that kernels are left out."""
         return {
             "daemon.toml": [self.wrong] if self.wrong else [],
             "kernels": [*self.left_out.values(), *(str(error) for error in self.catalog.broken)],
@@ -99,7 +99,7 @@ def load_config(options: StartOptions) -> LoadedConfig:
 
 
 def usable_config(options: StartOptions) -> LoadedConfig:
-    """What a daemon can start with: where the file is wrong, the settings that were in force before.
+    """Return settings to start a daemon with: the file's; if it is wrong, those that were in force before.
 
     Folders of kernels that cannot be trusted are left out.
 
@@ -120,7 +120,7 @@ def usable_config(options: StartOptions) -> LoadedConfig:
 
 
 def new_config(options: StartOptions) -> LoadedConfig:
-    """What a daemon that runs reads again; folders of kernels that cannot be trusted are left out.
+    """Read the settings again for a running daemon; untrusted folders of kernels are left out.
 
     Raises:
         InputError: the file is wrong; the message names file and key.
@@ -195,7 +195,7 @@ class State:
         self.troubles.update(config.troubles)
 
     def unreadable(self, workloads: Iterable[str]) -> str:
-        """Why kernels of workloads cannot be read now, but may be later; empty where that is not so.
+        """Return the reason that kernels of workloads are unreadable for now; empty if there is none.
 
         A kernel of a folder that is left out may be unknown, or stand before a shipped one of its name.
         """
@@ -215,7 +215,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def signature(path: Path | None) -> tuple[int, ...]:
-    """What changes when a file does; empty where there is none."""
+    """Return values that change when a file does; empty if there is no file."""
     try:
         status = None if path is None else path.stat()
     except OSError:

@@ -65,7 +65,7 @@ class ServiceStatus:
         }
 
     def steady(self) -> dict[str, Any]:
-        """What does not change by itself, the devices apart."""
+        """Return the part of the status that does not change by itself, without the devices."""
         return {
             "version": VERSION,
             "pid": os.getpid(),
@@ -88,7 +88,7 @@ class ServiceStatus:
         ]
 
     def troubles(self) -> dict[str, list[str]]:
-        """What is wrong, by what it concerns."""
+        """Return the present problems by subject."""
         return {
             "database": [self._storage.trouble],
             "jobs": [
@@ -127,13 +127,13 @@ def gauges(
 
 
 def queue_document(jobs: Iterable[JobRecord]) -> dict[str, int]:
-    """How many jobs that have not ended are in each state."""
+    """Return the number of jobs in each state, without those that have ended."""
     counts = Counter(job.state for job in jobs)
     return {state.value: counts[state] for state in JobState if not state.ended}
 
 
 def shares_document(shares: Iterable[UserShare]) -> list[dict[str, Any]]:
-    """What each user has waiting and running, and has used of the devices lately."""
+    """Return waiting jobs, running jobs and recent device seconds of each user."""
     return [
         {"name": one.user, "waiting": one.waiting, "running": one.running, "used_lately_s": one.device_s}
         for one in shares
@@ -141,7 +141,7 @@ def shares_document(shares: Iterable[UserShare]) -> list[dict[str, Any]]:
 
 
 def windows_document(settings: Settings, now: datetime) -> dict[str, Any]:
-    """Whether windows of the whole host allow tuning now, and when that changes; ``summary`` is for people.
+    """Return the state of the whole host's windows, and its next change; ``summary`` is for people.
 
     Of windows for some devices, the devices tell.
     """
@@ -180,7 +180,7 @@ def device_document(
 
 
 def host_document(budgets: Budgets, settings: Settings, now: datetime) -> dict[str, Any]:
-    """What measuring on all devices together has cost today."""
+    """Return today's cost of measuring on all devices together, and its budget."""
     spent = budgets.of_host(now.date().isoformat())
     return {
         "spent_today_s": spent.seconds,

@@ -1,1 +1,1 @@
-"""What outlives a process: runs and trials, jobs and their events, in one SQLite file and its mirror."""
+"""Results that outlive a process: runs, trials, jobs and their events, in one SQLite file and its mirror."""

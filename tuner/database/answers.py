@@ -27,7 +27,7 @@ def staleness(
     sources: Mapping[str, str],
     batches: Mapping[str, int],
 ) -> list[str]:
-    """Why a stored answer need not be true any more; empty when it is fresh.
+    """Return the reasons why a stored answer may no longer be true; empty when it is fresh.
 
     Args:
         stored: the record of the conditions a run was made under.
@@ -61,7 +61,7 @@ def staleness(
 
 @dataclass(frozen=True)
 class SampleHistory:
-    """What the samples of an answer say of it.
+    """Summary of the samples of an answer.
 
     Attributes:
         drifted: why they contradict it; empty where they do not.
@@ -76,7 +76,7 @@ class SampleHistory:
 
     @classmethod
     def of(cls, documents: Iterable[Mapping[str, Any]]) -> "SampleHistory":
-        """What samples, the oldest first, say of an answer."""
+        """Return the history that samples give, the oldest first."""
         return functools.reduce(cls.after, documents, cls())
 
     @property
@@ -85,7 +85,7 @@ class SampleHistory:
         return not self.drifted and self.verdict not in ("", "inside")
 
     def after(self, document: Mapping[str, Any]) -> "SampleHistory":
-        """What a further sample makes of it."""
+        """Return the history with one more sample."""
         at, verdict = str(document.get("at", "")), str(document.get("verdict", "void"))
         if verdict == "void":
             return replace(self, at=at)
@@ -94,7 +94,7 @@ class SampleHistory:
         return SampleHistory(why, at, verdict)
 
     def due(self, ended_at: str, now: datetime, every_hours: float) -> bool:
-        """Whether the answer is to be measured again.
+        """Return True if the answer is due to be measured again.
 
         Args:
             ended_at: when its run ended, UTC, ISO 8601.
@@ -187,7 +187,7 @@ class StoredAnswer:
 
     @property
     def refuted(self) -> str:
-        """Why it is only the best of what was verified, where that was not the answer of another GPU."""
+        """Message of a failed verification: this is only the best of the verified trials; empty otherwise."""
         verification = self.answer.get("verification")
         return verification["told"] if verification and verification["held"] is False else ""
 
@@ -221,7 +221,7 @@ class StoredAnswer:
     def reasons(
         self, device: DeviceIdentity, sources: Mapping[str, str], batches: Mapping[str, int]
     ) -> list[str]:
-        """Why the answer need not be true; empty where it is fresh.
+        """Return the reasons why the answer may no longer be true; empty if it is fresh.
 
         Args:
             device: the GPU that it is asked for.
@@ -289,6 +289,6 @@ def _trial(trial: TrialDocument) -> AnswerTrial:
 
 
 def analytical_key(name: str, device: DeviceIdentity, source: str, version: int = ANALYSIS_VERSION) -> str:
-    """What an analytical answer is remembered by: it knows nothing of drivers, or of one board."""
+    """Return the key of an analytical answer: it depends on the GPU model, on no driver or single board."""
     model = device.name.removesuffix(" (modelled)")
     return f"{name} | {model} | {source} | {version}"

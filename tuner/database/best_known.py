@@ -90,7 +90,7 @@ def predicted(
 
 
 def _differences(model: SelectionModel, query: AnswerQuery) -> list[str]:
-    """How the GPU that a model was trained on differs from the one that is asked for."""
+    """Return the differences between the GPU that a model was trained on and the GPU of the query."""
     found = []
     if model.device.uuid != query.device.uuid:
         found.append("on another GPU of this model, so that its accuracy is less sure")
@@ -113,7 +113,7 @@ of a millisecond, and a reply of the daemon five milliseconds at most."""
 
 
 class AnswerSource(Protocol):
-    """Where answers are looked up: a database, or the daemon's memory."""
+    """Source of stored answers: a database, or the daemon's memory."""
 
     def of_set(self, names: Sequence[str]) -> Iterable[StoredAnswer]:
         """Answers of exactly these workloads together."""
@@ -187,7 +187,7 @@ class BestWorkload:
 
 @dataclass(frozen=True)
 class BestKnown:
-    """What is best of workloads that run together.
+    """Best available answer for workloads that run together.
 
     Attributes:
         stored: the answer of a run of exactly these workloads; None without a near one.
@@ -207,7 +207,7 @@ class BestKnown:
         return max((part.origin if part else "default" for part in self.parts.values()), key=ORIGINS.index)
 
     def notices(self, query: AnswerQuery) -> tuple[str, ...]:
-        """What to know beside."""
+        """Return the notices that go with the answer."""
         notices = list(self.passed_over)
         if query.device.modelled:
             notices.append(f"{query.device.spec} is modelled, and so is every number measured on it")
@@ -217,7 +217,7 @@ class BestKnown:
 
 
 def best_known(query: AnswerQuery, source: AnswerSource) -> BestKnown:
-    """What is best of the workloads of a query.
+    """Return the best available answer for the workloads of a query.
 
     Raises:
         KernelFileError: the default of a kernel breaks a rule at this size.
@@ -232,7 +232,7 @@ def best_known(query: AnswerQuery, source: AnswerSource) -> BestKnown:
 
 
 def best_of_part(query: AnswerQuery, workload: Workload, source: AnswerSource) -> BestWorkload | None:
-    """What is best of one workload where nothing is stored of all together; None without a default."""
+    """Return the best answer for one workload if none is stored for all together; None without a default."""
     most = max(1, MOST_TRIED // len(query.workloads))
     return next(_candidates(query, workload, source, most), None)
 

@@ -38,12 +38,12 @@ T = TypeVar("T")
 
 
 def default_path() -> Path:
-    """Where results are kept: ``tuner/tuner.db`` in the user's state directory (``$XDG_STATE_HOME``)."""
+    """Return the default path: ``tuner/tuner.db`` in the user's state directory (``$XDG_STATE_HOME``)."""
     return user_folder("state") / "tuner.db"
 
 
 def holds_something(path: Path | None = None) -> bool:
-    """Whether there is a database to read: something in the file, or in its mirror; nothing is made.
+    """Return True if there is a database to read: content in the file, or in its mirror; creates nothing.
 
     Args:
         path: the file; None for the default one.

@@ -210,7 +210,7 @@ class _Sink:
             raise self.fault(f"{error.strerror}, in the directory of temporary files") from error
 
     def fault(self, why: str) -> StoreError:
-        """What has gone wrong, as an error."""
+        """Return the error for a copy that failed, with the reason."""
         return StoreError(f"{self._told}: {why}; nothing was merged")
 
 
@@ -280,7 +280,7 @@ def _drain(pipe: IO[bytes], sink: _Sink) -> None:
 
 
 def _last_words(said: IO[bytes]) -> str:
-    """What ssh, or the command on the host, has said at its end."""
+    """Return the last line that ssh, or the command on the host, printed, in brackets; empty without one."""
     said.seek(max(0, said.seek(0, 2) - _SAID_BYTES))
     lines = said.read().decode(errors="replace").strip().splitlines()
     return f" ({plain_line(lines[-1])})" if lines else ""

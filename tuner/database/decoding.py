@@ -57,7 +57,7 @@ def named(found: Sequence[NotUnderstood]) -> list[str]:
 
 
 def understood(what: str, key: object, decode: Callable[[], T]) -> T | NotUnderstood:
-    """What a row says; ``decode`` raises UnfitError or StoreError where it makes no sense."""
+    """Return the decoded row; NotUnderstood for UnfitError, StoreError or UnknownNameError of ``decode``."""
     try:
         return decode()
     except (UnfitError, StoreError, UnknownNameError) as error:
@@ -345,7 +345,7 @@ def trials_page(
 
 
 def failed_trials(database: Database, run_id: int) -> int:
-    """How many trials of a run are not ok.
+    """Return the number of trials of a run that are not ok.
 
     Raises:
         StoreError: the database cannot be used just now.

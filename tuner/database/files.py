@@ -147,7 +147,7 @@ class SuspectError(Exception):
 
 
 class MovedError(Exception):
-    """What is open is not what has the name any more: it is to be opened again."""
+    """Error for an open file that no longer has its name: the name is to be opened again."""
 
 
 def translated(error: sqlite3.Error, path: Path) -> StoreError:
@@ -190,7 +190,7 @@ def _known(error: sqlite3.Error) -> tuple[type[StoreError], str] | None:
 
 
 def advice(path: Path) -> str:
-    """What a user can do about a database that cannot be used; nothing that would cost what is in it."""
+    """Return advice on a database that cannot be used; following it loses none of the content."""
     return (
         f"keep {path.name} and {mirror_of(path).name}, and name another file with --database"
         " (of the daemon: a directory with --state) until they can be used"
@@ -275,7 +275,7 @@ def _place(name: str) -> Place | None:
 
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
-"""What SQLite keeps beside a file."""
+"""Suffixes of the files that SQLite creates beside a database."""
 
 _LOOK_AGAIN_S = 0.01  # flock has no time-out
 

@@ -159,7 +159,7 @@ class Ledger:
         return (0.0, 0.0) if found is None else (found[0], found[1])
 
     def _known(self, found: T | NotUnderstood) -> T | None:
-        """What is understood; of the rest, each is logged once."""
+        """Return a decoded value; None for one that cannot be decoded, which is logged once."""
         if not isinstance(found, NotUnderstood):
             return found
         if found not in self._told:

@@ -342,7 +342,7 @@ _ADD_ORIGIN = "INSERT INTO merged (run_id, content, source, identity, number, at
 
 @dataclass
 class MergeReport:
-    """What a merge did.
+    """Result of a merge.
 
     Attributes:
         runs_added: runs that are here now, and were not.

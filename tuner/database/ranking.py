@@ -57,7 +57,7 @@ def _no_doubts(_answer: StoredAnswer) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class AnswerQuery:
-    """What is asked for.
+    """Query for the answer of workloads that run together.
 
     Attributes:
         workloads: that run together, with their batches.
@@ -89,7 +89,7 @@ class AnswerQuery:
         return replace(self, workloads=(workload,))
 
     def stale(self, answer: StoredAnswer, batches: Mapping[str, int]) -> tuple[str, ...]:
-        """Why an answer need not be true; empty where it is fresh."""
+        """Return the reasons why an answer may no longer be true; empty if it is fresh."""
         return (*answer.reasons(self.device, self.sources, batches), *self.doubts(answer))
 
     def concerns(self, answer: StoredAnswer) -> bool:
@@ -195,7 +195,7 @@ def configurations_of(query: AnswerQuery, answer: StoredAnswer) -> dict[str, Con
 
 
 def misfit(kernels: Mapping[str, KernelFile], answer: StoredAnswer) -> str:
-    """Why a stored answer is none of its kernels, in words; empty where it is one, or no kernel file is here.
+    """Return the reason why a stored answer does not fit its kernels; empty if it does, or without a file.
 
     A run that was merged may say anything: nobody looked at it here.
     """
@@ -295,7 +295,7 @@ class SizePoint:
 
 @dataclass(frozen=True, order=True)
 class Distance:
-    """How far apart two problems with their batches are; near ones are less than far ones.
+    """Distance between two problems with their batches; near ones are less than far ones.
 
     Attributes:
         far: sizes differ by more than ``NEAR_SIZE``, or batches by more than ``NEAR_BATCH``.
@@ -318,7 +318,7 @@ def distance(one: SizePoint, batch: int, other: SizePoint, measured: int, asked:
 
 
 def size_point(workload: Workload, batch: int) -> SizePoint:
-    """Where a problem is; ``batch`` is that of the kernel file."""
+    """Return the point of a problem among the sizes of its kernel; ``batch`` is that of the kernel file."""
     logarithms, texts = [], []
     for name, value in workload.sizes:
         number = isinstance(value, int) and value > 0
@@ -334,12 +334,12 @@ def sizes_named(name: str) -> dict[str, str]:
 
 
 def own_point(kernel: KernelFile, workload: Workload) -> SizePoint:
-    """Where a workload of a kernel file is."""
+    """Return the point of a workload of a kernel file."""
     return size_point(workload, kernel.workload(dict(workload.sizes)).batch)
 
 
 def named_point(kernel: KernelFile, name: str) -> SizePoint | None:
-    """Where a stored workload is among the sizes that the kernel file has now; None where it is not."""
+    """Return the point of a stored workload by the present kernel file; None if that refuses its sizes."""
     try:
         workload = kernel.workload(sizes_named(name))
     except (InputError, ValueError):

@@ -394,7 +394,7 @@ class Store:
         return self._understood(found)
 
     def _understood(self, found: Iterable[T | NotUnderstood]) -> list[T]:
-        """What is understood; of the rest, each is logged once."""
+        """Return the decoded values; each of the others is logged once."""
         kept = []
         for one in found:
             if not isinstance(one, NotUnderstood):

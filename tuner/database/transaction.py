@@ -14,7 +14,7 @@ LARGEST_COUNT = 2**60
 
 
 class Transaction:
-    """What may be done inside a transaction, or to read; changes go to both files.
+    """Operations inside a transaction, or of a reader; changes go to both files.
 
     Args:
         main: the database.

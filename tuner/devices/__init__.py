@@ -1,1 +1,1 @@
-"""Where trials run: CUDA GPUs and modelled ones."""
+"""Devices that run trials: CUDA GPUs and modelled ones."""

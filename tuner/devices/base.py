@@ -29,7 +29,7 @@ class Check:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a device reports of one measuring window. Times of the window are on the device's clock.
+    """Result of one measuring window of a device. Times of the window are on the device's clock.
 
     Attributes:
         results: per workload, in the order of the plans.
@@ -53,11 +53,11 @@ class RunRecord:
 
 
 class Device(Protocol):
-    """Where trials run."""
+    """Device that runs trials."""
 
     @property
     def identity(self) -> DeviceIdentity:
-        """What results are bound to."""
+        """Identity that results are bound to."""
 
     @property
     def limits(self) -> DeviceLimits | None:
@@ -96,7 +96,7 @@ class Device(Protocol):
         """Go on where a killed run ended: a virtual clock is set forward, a real one needs nothing."""
 
     def own_processes(self) -> int:
-        """How many processes of this program compute on the device, as its driver or its model sees them."""
+        """Return the number of own processes that compute on the device, by its driver or its model."""
 
     def abort(self) -> None:
         """Free the GPU at once, whatever runs on it; safe in a signal handler, and again."""
@@ -109,7 +109,7 @@ class Device(Protocol):
 
 
 class HostedDevice(LoadSource, Protocol):
-    """What a worker hosts: the verbs of a device that it is asked for."""
+    """Device in a worker: the methods of a device that are called there."""
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -152,7 +152,7 @@ class DeviceServer:
         self._device = build(*args)
 
     def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
-        """Who it is, and its limits."""
+        """Return the identity and the limits of the device."""
         return self._device.identity, self._device.limits
 
     def check(self, plan: Plan, seed: int) -> Check:

@@ -20,7 +20,7 @@ from tuner.system.processes import Child
 
 AUTO = "auto"
 STAND_IN = "sim:jetson-tx1"
-"""What is simulated where a machine has no GPU."""
+"""Device that is simulated on a machine without a GPU."""
 
 
 class OpenedDevice(NamedTuple):
@@ -66,7 +66,7 @@ def open_device(
 
 
 def identify(spec: str | None = None) -> DeviceIdentity:
-    """Who a device is, as ``open_device`` would choose it; it is closed again.
+    """Return the identity of the device that ``open_device`` would choose; it is closed again.
 
     Raises:
         InputError: a recording cannot be used.
@@ -167,7 +167,7 @@ def count_gpus() -> int:
 
 
 def list_gpus() -> list[DeviceIdentity]:
-    """Who the GPUs are that CUDA shows, by index, without ``runtime``; none where no driver answers.
+    """Return the identities, without ``runtime``, of CUDA's GPUs, by index; none if no driver answers.
 
     A child asks, so that the driver is not loaded in this process; no context is made.
 

@@ -8,7 +8,7 @@ from tuner.power.base import ClockReading, Response
 
 
 class ClockPlaces(Protocol):
-    """Where clock controls and what belongs to them are found."""
+    """Paths of clock controls and of their files."""
 
     @property
     def socket(self) -> Path:
@@ -20,7 +20,7 @@ class GpuControl(Protocol):
 
     @property
     def gpu(self) -> str:
-        """What the control calls the GPU: NVML's UUID, or a devfreq node."""
+        """Name of the GPU in the control: NVML's UUID, or a devfreq node."""
 
     @property
     def name(self) -> str:
@@ -45,11 +45,11 @@ class GpuClockState(Protocol):
 
     @property
     def control(self) -> str:
-        """How it can be set."""
+        """Name of the control that can set it, e.g. ``nvml``."""
 
     @property
     def gpu(self) -> str:
-        """What the control calls the GPU."""
+        """Name of the GPU in the control."""
 
     @property
     def name(self) -> str:
@@ -65,11 +65,11 @@ class GpuClockState(Protocol):
 
     @property
     def setting(self) -> Mapping[str, Any]:
-        """What can be read of lock or limits, in the words of the control."""
+        """Readable state of lock or limits, in the words of the control."""
 
     @property
     def owner(self) -> str:
-        """Who owns the clock, for people; empty where nobody does."""
+        """Owner of the clock, for people; empty if there is none."""
 
     @property
     def announced_mhz(self) -> int | None:
@@ -81,7 +81,7 @@ class GpuClockState(Protocol):
 
     @property
     def trouble(self) -> tuple[str, ...]:
-        """What could not be read, and why."""
+        """Error messages for values that could not be read."""
 
 
 class GpuPowerLimitState(Protocol):
@@ -105,7 +105,7 @@ class GpuPowerLimitState(Protocol):
 
     @property
     def owner(self) -> str:
-        """Who owns it, for people; empty where nobody does."""
+        """Owner of the limit, for people; empty if there is none."""
 
     @property
     def announced_w(self) -> int | None:
@@ -117,11 +117,11 @@ class GpuPowerLimitState(Protocol):
 
     @property
     def trouble(self) -> tuple[str, ...]:
-        """What could not be read, and why."""
+        """Error messages for values that could not be read."""
 
 
 class ClockRestoration(Protocol):
-    """What became of one setting of a GPU that a journal names."""
+    """Result of restoring one setting of a GPU that a journal names."""
 
     @property
     def control(self) -> str:
@@ -129,7 +129,7 @@ class ClockRestoration(Protocol):
 
     @property
     def gpu(self) -> str:
-        """What the control calls the GPU."""
+        """Name of the GPU in the control."""
 
     @property
     def state(self) -> Literal["restored", "undone", "owned", "failed"]:
@@ -137,7 +137,7 @@ class ClockRestoration(Protocol):
 
     @property
     def details(self) -> tuple[str, ...]:
-        """Who owns it, what was left alone, or why it failed."""
+        """Messages: the owner, settings left alone, or the cause of a failure."""
 
 
 class ComputeProcess(Protocol):
@@ -189,7 +189,7 @@ class GpuFacts(Protocol):
 
     @property
     def processes(self) -> Sequence[ComputeProcess] | None:
-        """What computes on it now."""
+        """Processes that compute on it now."""
 
     @property
     def temperature_c(self) -> float | None:
@@ -200,7 +200,7 @@ class GpuUsage(Protocol):
     """A GPU held open to be asked who uses it."""
 
     def processes(self) -> int | None:
-        """How many processes compute on it; None where that is withheld."""
+        """Return the number of processes that compute on it; None if that is withheld."""
 
     def load_percent(self) -> float | None:
         """Share of the last second or less in which something ran on it; None where that is withheld."""
@@ -220,13 +220,13 @@ class TemperatureReader(Protocol):
 
 
 class ResponseIdentification(Protocol):
-    """How a reading follows power, as a calibration found; a dataclass, which reports show whole."""
+    """Response of a reading to power, from a calibration; a dataclass, which reports show whole."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def stored(self) -> Response | None:
-        """What later runs are to know; None where nothing was found."""
+        """Response to store for later runs; None if the calibration has no result."""
 
     @property
     def period_s(self) -> float:

@@ -137,7 +137,7 @@ class ContentionProbe:
         self._opened: dict[str, GpuUsage] = {}
 
     def look(self, device: str, uuid: str, ours: int, our_load: bool = False) -> Contention:
-        """Who else is on a GPU now.
+        """Return the contention of a GPU by other processes now.
 
         Args:
             device: as named, e.g. ``cuda:0``.

@@ -82,7 +82,7 @@ class PowerModel:
 
 @dataclass(frozen=True)
 class SensorModel:
-    """How the GPU's power reading answers to its true power.
+    """Model of the response of the GPU's power reading to its true power.
 
     Attributes:
         name: of the reading; ``simulated-`` stands before it.
@@ -163,7 +163,7 @@ def _ina3221(scope: str) -> SensorModel:
 
 
 def _hopper_sensors() -> tuple[SensorModel, ...]:
-    """What one H200 showed under a known load: see docs/power.md."""
+    """Return the sensor models of one H200, measured under a known load: see docs/power.md."""
     return (
         SensorModel("counter", kind="counter", period_s=0.1, noise=0.0005),
         SensorModel("ring", kind="ring", period_s=0.02, capacitance_s=0.0132, noise=0.003),

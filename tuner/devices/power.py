@@ -78,7 +78,7 @@ TARGETS = {
     "running_energy": "energy.meter:RunningEnergy",
     "span_energy": "energy.spans:span_energy",
 }
-"""What each function below calls, under ``tuner.power``."""
+"""Targets of the functions below, under ``tuner.power``."""
 
 _OF_RUNS = (
     *("open_clock_control", "simulated_clocks", "open_power_limits", "thermometer"),
@@ -204,7 +204,7 @@ def power_limit_actuators(where: ClockPlaces | None = None) -> list[GpuControl]:
 
 
 def clock_paths(*, devfreq: Path, config: Path, directory: Path | None, socket: Path) -> ClockPlaces:
-    """Where clock controls are looked for.
+    """Return the paths of clock controls and their files.
 
     Args:
         devfreq: the kernel's class of devices with a scalable clock.
@@ -219,7 +219,7 @@ def clock_paths(*, devfreq: Path, config: Path, directory: Path | None, socket: 
 
 
 def journal_directories(own: Path | None = None) -> list[Path]:
-    """Where journals may be: this user's directory and root's, or the one given."""
+    """Return the directories that may hold journals: this user's and root's, or the given one."""
     found: list[Path] = _load("journal_directories")(own)
     return found
 
@@ -257,7 +257,7 @@ def gpu_users(gpu: str | int, library: str | None = None) -> GpuUsage:
 
 
 def jetson_load_percent(root: Path) -> float | None:
-    """How much a board's GPU has to do, by the kernel's class of devices; None where that is not told."""
+    """Return the load of a board's GPU in percent, by the kernel's devices; None without a report."""
     percent: float | None = _load("jetson_load_percent")(root)
     return percent
 

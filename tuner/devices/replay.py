@@ -70,7 +70,7 @@ class ReplayDevice:
         return self.space.limits
 
     def measurement(self, trial: Trial) -> Measurement:
-        """What a trial gave; virtual time goes on by what it took."""
+        """Return the measurement of a trial, and advance virtual time by its duration."""
         found = self.space.look(trial)
         self.sleep(found.check_s + found.window_s)
         return replace(found, ended_s=self._now_s)
@@ -94,7 +94,7 @@ class ReplayDevice:
         return Check(Status.OK) if known else Check(Status.LAUNCH_ERROR, NOT_RECORDED)
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:  # noqa: ARG002 - windows are recorded
-        """What the plans gave together at the clock and power limit in force."""
+        """Return the record of the plans together, at the clock and power limit in force."""
         begun_s = self._now_s
         chosen = tuple(plan.configuration for plan in plans)
         found = self.measurement(Trial(chosen, self.setting.clock_mhz, self.setting.power_limit_w))

@@ -39,7 +39,7 @@ from tuner.system.user_folders import user_folder
 
 GPU = "gpu"
 HOST = ("package", "dram")
-"""What a host has beside its GPUs, in the order of a sum."""
+"""Parts of a host beside its GPUs, in the order of a sum."""
 
 _SOURCES = ("powercap", "hwmon")
 _GRACE = "grace"  # a processor with its memory: what package and DRAM are of other hosts
@@ -138,7 +138,7 @@ _ON_A_CARD = ("nvml", "ina3221", "tegrastats", "jtop")
 # NVML of an Orin initialises, but answers no power query; and the rails are what Jetsons are measured by.
 _ON_A_JETSON = ("ina3221", "tegrastats", "jtop", "nvml")
 PIPE = "pipe:"
-"""What the name of a reading of lines that another program writes begins with."""
+"""Prefix of the name of a reading whose lines another program writes."""
 
 _REPLAY = "replay:"  # what the name of a recorded trace begins with
 _LOG = logging.getLogger(__name__)
@@ -296,7 +296,7 @@ def open_reading(device: Device, name: str, *, interval_s: float = 0.0) -> Power
 
 
 def choices(readings: Iterable[Reading]) -> str:
-    """What may be chosen of readings, in words for a message: those that answer, or why none does."""
+    """Return the choice of readings, in words for a message: those that answer, or each one's error."""
     names, reasons = [], []
     for reading in readings:
         try:
@@ -463,7 +463,7 @@ def survey(
 
 @dataclass
 class _SensorProbe:
-    """What one sampler showed."""
+    """Samples and failure of one sampler."""
 
     sampler: PowerSampler
     samples: list[Sample] = field(default_factory=list)
@@ -511,14 +511,14 @@ def _of_host(report: SensorReport) -> SensorReport:
 
 
 def _objection(report: SensorReport) -> str:
-    """Why a reading is not to be used; empty where it may be."""
+    """Return the reason not to use a reading; empty if it may be used."""
     if report.info is not None and is_advised_against(report.info):
         return "misreads power, as its calibration found: no energy is to be taken from it"
     return report.why
 
 
 def _second(report: SensorReport, best: str) -> str:
-    """What is weaker about a reading that works."""
+    """Return a message on a reading that works but is not the best."""
     response = report.info.response if report.info else None
     if response is not None and not response.averages:
         return "may miss part of a periodic load"

@@ -44,7 +44,7 @@ SEVERITIES: tuple[Severity, ...] = ("ok", "note", "warning", "error")
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found.
+    """Result of a check.
 
     Attributes:
         check: what was looked at, e.g. ``driver``, ``cuda:0 sensors``.
@@ -576,7 +576,7 @@ _SOCKET = "run/tuner/clockd.sock"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where the checks look.
+    """Places that the checks inspect.
 
     Attributes:
         root: below which ``/proc``, ``/sys``, ``/dev``, ``/etc``, ``/run`` and ``/var`` are.
@@ -644,7 +644,7 @@ def _where(around: Surroundings) -> ClockPlaces:
 
 
 def _gpus(where: ClockPlaces) -> list[str]:
-    """What the clock controls know the GPUs of this machine by: NVML's UUID, or a devfreq node."""
+    """Return the clock controls' identifiers of this machine's GPUs: NVML's UUID, or a devfreq node."""
     found: list[str] = []
     try:
         actuators = power.clock_actuators(where)

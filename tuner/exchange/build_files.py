@@ -39,7 +39,7 @@ def _words(build: Build) -> list[str]:
 
 
 def notes(runs: Sequence[ExportedRun]) -> list[str]:
-    """What else builds need than flags: the source that pragmas are expanded to, what launches are told."""
+    """Return what builds need besides flags: the source with expanded pragmas, and launch parameters."""
     found = []
     for run in runs:
         for name, build in zip(run.workloads, run.builds(), strict=True):

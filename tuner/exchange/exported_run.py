@@ -21,7 +21,7 @@ from tuner.untrusted.compiler_options import check_options
 
 @dataclass(frozen=True)
 class Build:
-    """What builds a configuration.
+    """Build inputs of a configuration.
 
     Attributes:
         macros: what the compiler is told of the tunables.
@@ -51,7 +51,7 @@ class Build:
         return [*define_words(self.macros), *self.options]
 
     def launches(self) -> list[str]:
-        """What is launched with template arguments, and what launches are told: ``f<4> with block=64``."""
+        """Return entries with template arguments, and launch parameters: ``f<4> with block=64``."""
         entries = [one for one in self.entries if "<" in one]
         told = ", ".join(f"{name}={macro_value(value)}" for name, value in self.parameters.items())
         if not told:
@@ -62,7 +62,7 @@ class Build:
 
 
 def build_of(configuration: Mapping[str, TunableValue], record: Mapping[str, Any] | None) -> Build:
-    """What builds a configuration.
+    """Return the build inputs of a configuration.
 
     Args:
         configuration: the values.
@@ -172,7 +172,7 @@ class ExportedRun:
         return list(dict.fromkeys(name for trial in trials for name in self.parameters(trial)))
 
     def builds(self) -> tuple[Build, ...]:
-        """What builds the answer, per workload.
+        """Return the build inputs of the answer, per workload.
 
         Raises:
             InputError: the run has none, or the record of a build is none.

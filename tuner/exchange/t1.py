@@ -51,7 +51,7 @@ def size_text(
 
 
 def is_constant(argument: Mapping[str, Any]) -> bool:
-    """Whether an argument is in constant memory."""
+    """Return True if an argument is in constant memory."""
     return (argument.get("MemType") or argument.get("MemoryType")) in ("Constant", "Symbol")
 
 
@@ -100,7 +100,7 @@ def _element(kind: str, where: str) -> tuple[str, int]:
 
 
 def _fill(argument: Mapping[str, Any], name: str, dtype: str, notes: list[str]) -> str:
-    """How the values are made; the usual ones where kernel files have no counterpart."""
+    """Return the fill of an argument's values; empty for the default if kernel files have no counterpart."""
     fill, value = argument.get("FillType"), argument.get("FillValue")
     number = value if checks.NUMBER.accepts(value) else None
     whole = "int" in dtype
@@ -141,7 +141,7 @@ class ImportedKernel(NamedTuple):
 
 
 def is_t1(document: object) -> bool:
-    """Whether a JSON value looks like a T1 document."""
+    """Return True if a JSON value looks like a T1 document."""
     return isinstance(document, Mapping) and {"ConfigurationSpace", "KernelSpecification"} <= set(document)
 
 
@@ -301,7 +301,7 @@ class _Importer:
         return found
 
     def _takes_constants(self) -> bool:
-        """Whether the kernel has a parameter for every argument, those in constant memory included."""
+        """Return True if the kernel has a parameter for every argument, constant memory included."""
         try:
             taken = parameters_of(self.source_text, str(self.specification["KernelName"]))
         except InputError:

@@ -50,7 +50,7 @@ _CONSTRAINTS = "constraints"
 
 
 def is_t4(document: object) -> bool:
-    """Whether a JSON value looks like T4 results."""
+    """Return True if a JSON value looks like T4 results."""
     results = document.get("results") if isinstance(document, Mapping) else None
     return isinstance(results, list) and all(
         isinstance(one, Mapping) and "configuration" in one for one in results

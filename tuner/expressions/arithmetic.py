@@ -24,7 +24,7 @@ _MERGED = {"bb": np.bool_, "ii": np.int64, "ff": np.float64, "cc": np.complex128
 
 
 class TroubleError(Exception):
-    """What is wrong, without the expression it is wrong in; never leaves ``Expression``."""
+    """Error in an expression, without its text; never leaves ``Expression``."""
 
 
 class MissingError(TroubleError):
@@ -354,7 +354,7 @@ def _largest_factor(number: int, count: int) -> int:
 
 
 def _index_of(order: Value, item: Value) -> Value:
-    """Where an item stands in a permutation, a text of items between commas."""
+    """Return the index of an item in a permutation, a text of items separated by commas."""
     items = order.split(",") if isinstance(order, str) else []
     if item not in items:
         raise TroubleError(f"index_of: {item!r} is no item of {order!r}")

@@ -355,7 +355,7 @@ def reduced(text: str, values: Mapping[str, Value], formulas: Mapping[str, str])
 
 
 def reducer(values: Mapping[str, Value], formulas: Mapping[str, str]) -> Callable[[str], str]:
-    """What does the same as ``reduced`` to many expressions; what is left of formulas is found once."""
+    """Return a function that does ``reduced`` for many expressions and reduces each formula only once."""
     reduction = _Reduction(values, formulas)
 
     def reduced_text(text: str) -> str:
@@ -380,7 +380,7 @@ class _Reduction(ast.NodeTransformer):
         self._found: dict[str, ast.expr] = {}  # what is left of formulas
 
     def reduced(self, text: str) -> ast.expr:
-        """What is left of an expression."""
+        """Return the syntax tree of an expression, reduced."""
         self._under_way.clear()  # of one that was too long
         found: ast.expr = self.visit(syntax_tree(text))
         return found
@@ -467,7 +467,7 @@ def _folded(node: ast.expr) -> ast.expr:
 
 
 def _is_known(part: ast.AST) -> bool:
-    """Whether a part of an operation is a value, a list of values, or no operand."""
+    """Return True if a part of an operation is a value, a list of values, or no operand."""
     if isinstance(part, ast.Tuple):
         return all(isinstance(one, ast.Constant) for one in part.elts)
     if isinstance(part, ast.Name):

@@ -132,7 +132,7 @@ class _Digests:
 
 
 def _parts(value: object, each: _Each) -> Iterable[bytes]:  # noqa: PLR0911 - one of each kind
-    """What decides a value."""
+    """Return the parts of a value that decide its digest."""
     if isinstance(value, set | frozenset):
         return sorted(each(value))
     if isinstance(value, Mapping):
@@ -276,7 +276,7 @@ class PythonExpression(Expression):
 def _parameters(
     function: Callable[..., Any], known: Collection[str], label: str
 ) -> tuple[bool, frozenset[str]]:
-    """Whether a function takes all values as one dict, and the names it needs."""
+    """Return (True if a function takes all values as one dict, the names it needs)."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # built in

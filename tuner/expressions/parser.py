@@ -135,7 +135,7 @@ _SINGLE = re.compile(r"[^<>=!]=(?!=)")  # what other languages compare with
 
 
 def parse(text: str) -> tuple[Evaluator, frozenset[str]]:
-    """What evaluates an expression, and the names it needs.
+    """Return the evaluator of an expression, and the names it needs.
 
     Raises:
         TroubleError: it is not in the language, or too long or deep.

@@ -66,12 +66,12 @@ class Site:
 
     @property
     def user(self) -> bool:
-        """Whether it is for one user."""
+        """True if the installation is for one user."""
         return self.config is not None
 
     @property
     def here(self) -> bool:
-        """Whether it is this machine, whose systemd can be told."""
+        """True if the installation is on this machine, whose systemd can be notified."""
         return self.root == Path("/")
 
     @property
@@ -136,7 +136,7 @@ class Site:
 
 
 def is_jetson(root: Path = Path("/")) -> bool:
-    """Whether the machine is a board with a GPU that is no PCI device."""
+    """Return True if the machine is a board with a GPU that is no PCI device."""
     try:
         return b"nvidia,tegra" in (root / "proc/device-tree/compatible").read_bytes()
     except OSError:

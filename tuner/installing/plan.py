@@ -23,7 +23,7 @@ _LARGEST_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Record:
-    """What is there because it was installed.
+    """Record of the installed files.
 
     Attributes:
         files: path -> SHA-256 of what was written; empty where it was there before and is not ours.
@@ -34,7 +34,7 @@ class Record:
     settings: tuple[str, ...] = ()
 
     def is_ours(self, path: Path) -> bool:
-        """Whether a file was written by us, and nobody has changed it since."""
+        """Return True if a file was written by the installer and has not been changed since."""
         written = self.files.get(str(path), "")
         return bool(written) and written == digest_of(path)
 
@@ -273,7 +273,7 @@ def uninstall(site: Site, runner: Command = execute, *, with_results: bool = Fal
 
 
 def _recorded(items: list[Item], had: Record) -> Record:
-    """What there will be: a file of settings that stays as it is keeps what was recorded of it."""
+    """Return the new record: the entry of a file of settings that stays as it is does not change."""
     files = {}
     for item in items:
         kept = item.settings and not _may_write(item, had)

@@ -75,7 +75,7 @@ class Channel:
 
     @property
     def late_s(self) -> float:
-        """How long after a time a sample is due that tells what was after it, by the period learnt so far."""
+        """Delay in s after which samples cover a given time, by the period estimated so far."""
         info = self.info
         counts = info.kind == "counter"
         periods = _LATER if not counts else _TICKS if self._alone else 1.0
@@ -555,7 +555,7 @@ _CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")
 
 @dataclass(frozen=True)
 class Source:
-    """Where the power of one part of a scope is read.
+    """Source of the power readings of one part of a scope.
 
     Attributes:
         device: as the user names it; ``host`` for packages and DRAM.

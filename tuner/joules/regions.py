@@ -222,7 +222,7 @@ class Region:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was not as it should be."""
+        """Warnings about the measurement."""
         return self.result().notes
 
     def __str__(self) -> str:

@@ -30,7 +30,7 @@ _STILL_IDLE = 0.02  # of idle power: likewise
 
 @dataclass(frozen=True)
 class ReadingResult:
-    """What one reading gave.
+    """Result of one reading.
 
     Attributes:
         info: the reading.
@@ -114,7 +114,7 @@ class ProgramTrace:
 
     @property
     def scope(self) -> str:
-        """What the joules are of, e.g. ``gpu+package``; empty without joules."""
+        """Scope of the joules, e.g. ``gpu+package``; empty without joules."""
         return "+".join(part.info.scope for part in self.counted)
 
     @property
@@ -149,7 +149,7 @@ class ProgramTrace:
         return ClockReading(statistics.median(rates) if rates else None, tuple(sorted(reasons)))
 
     def notes(self) -> Iterator[str]:
-        """What was not as it should be."""
+        """Yield warnings about the measurement."""
         others = () if self.reference is None else (self.reference,)
         for reading in (*self.readings, *self.host, *others):
             if reading.failure:
@@ -219,7 +219,7 @@ class ProgramTrace:
         return {"reference": self.reference.info.name, "gain": gain[0], "gain_uncertainty": gain[1]}
 
     def provenance(self) -> dict[str, str | int | float | bool | None]:
-        """Where the trace comes from, and what it comes to; uncertainties are standard ones."""
+        """Return the origin and the totals of the trace; uncertainties are standard uncertainties."""
         energy = self.energy
         return {
             "program": f"tuner {VERSION}",

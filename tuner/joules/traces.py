@@ -31,7 +31,7 @@ CLOCK_S = 1.0
 """Time between readings of the clock."""
 
 EDGE_S = 0.35
-"""How long a counter's tick is waited for; those known come every 10 to 100 ms."""
+"""Longest wait for a tick of a counter, in s; existing counters tick every 10 to 100 ms."""
 
 _EDGE_POLL_S = 0.002  # a tick is dated as well as it is polled
 _HALF = 0.5  # a number that is shown for a period is not missed at two looks a period
@@ -237,7 +237,7 @@ def in_foreground() -> bool:
 
 
 IDLE_S = 2.0
-"""How long idle power is measured unless something else is asked for."""
+"""Shortest time to measure idle power if none is requested, in s."""
 
 _IDLE_SAMPLES = 10.0  # give an idle power to a tenth of its noise or so
 _LAST_S = 0.6  # of samples tell the power that goes on after the command: as many of them as
@@ -250,7 +250,7 @@ _KILLED = 128  # what shells add to the number of the signal that ended a progra
 
 @dataclass(frozen=True)
 class IdleTimes:
-    """How long idle power is measured: before the command, and after it; None for what the sensor needs."""
+    """Times to measure idle power before and after the command, in s; None for what the sensor needs."""
 
     before_s: float | None = None
     after_s: float = 0.0
@@ -258,7 +258,7 @@ class IdleTimes:
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """What became of a traced command.
+    """Outcome of a traced command.
 
     Attributes:
         exit_code: the command's, or 128 and the number of the signal that ended it.
@@ -351,7 +351,7 @@ def _marks(recorder: Recorder) -> MarkPipe:
 
 
 def _idle_s(recorder: Recorder, idle: IdleTimes) -> float:
-    """How long to measure idle power before the command."""
+    """Return the time to measure idle power before the command, in s."""
     if idle.before_s is not None:
         return idle.before_s
     infos = [channel.info for channel in recorder.channels]
@@ -359,7 +359,7 @@ def _idle_s(recorder: Recorder, idle: IdleTimes) -> float:
 
 
 def _after_s(recorder: Recorder) -> float:
-    """How long after its end the sensors still show the command, and a little of what is after it."""
+    """Return the time to record after the command, in s: the sensors' memory of it, and some samples."""
     return max(channel.info.response.memory_s + _last_s(channel.info) for channel in recorder.channels)
 
 

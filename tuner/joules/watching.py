@@ -36,7 +36,7 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.power.base import ClockControl, ClockReading, PowerSampler, Reading, SensorInfo
 
 REPLAY = "replay:"
-"""What the name of a recorded trace begins with, in place of a sensor's."""
+"""Prefix of the name of a recorded trace, given in place of a sensor's name."""
 
 _CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")  # a C int wraps: cuda:4294967296 would be cuda:0
 # with one of NVML's prefixes, or bare: NVML says whether it knows it

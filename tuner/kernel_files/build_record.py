@@ -1,4 +1,4 @@
-"""What builds a configuration beside its source: options, template arguments, launch parameters."""
+"""Build settings of a configuration beside its source: options, template arguments, launch parameters."""
 
 from tuner.kernel_files.formulas import Environment, Template
 from tuner.kernel_files.kernel_file import KernelFile, environment
@@ -12,7 +12,7 @@ _DEFINES = ("-D", "--define-macro=")
 
 
 def build_record(kernel: KernelFile, workload: Workload, configuration: Configuration) -> Expanded | None:
-    """What a build is told of a configuration; None where its tunables are macros of the source, and no more.
+    """Return the build settings of a configuration; None if its tunables are only macros of the source.
 
     Returns:
         ``source``: of pragmas, what ``tuner kernels expand`` is given; else None. ``macros`` and further

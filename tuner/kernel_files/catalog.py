@@ -36,7 +36,7 @@ DRIVER_FILES = (
     Path("/proc/driver/nvidia/version"),
     Path("/etc/nv_tegra_release"),  # of a Jetson
 )
-"""What tells the version of the driver without asking it."""
+"""Files that identify the version of the driver without a call to it."""
 
 GPU_FILES = Path("/proc/driver/nvidia/gpus")
 """A folder per GPU, with its UUID in ``information``."""
@@ -259,7 +259,7 @@ class UnreadFolder:
 
     @property
     def broken(self) -> list[KernelFileError]:
-        """Why files could not be used; reads them all."""
+        """Errors of the files that could not be used; reads all files."""
         return self._unlisted + self.kernels.broken
 
 
@@ -297,7 +297,7 @@ class KernelsOnDemand(Mapping[str, KernelFile]):
 
     @property
     def broken(self) -> list[KernelFileError]:
-        """Why files could not be used; reads them all."""
+        """Errors of the files that could not be used; reads all files."""
         return [error for name in self._paths for error in self._of(name)[1]]
 
     def _of(self, name: str) -> tuple[dict[str, KernelFile], list[KernelFileError]]:
@@ -350,7 +350,7 @@ def _listed(folder: Path) -> tuple[list[Path], list[KernelFileError]]:
 
 
 def _has_pragmas(path: Path) -> bool:
-    """Whether a source beside kernel files is one itself; the sources of others have no pragmas."""
+    """Return True if a source beside kernel files is a kernel file: the sources of others have no pragmas."""
     return has_pragmas(path.read_bytes()[:SOURCE_BYTES].decode(errors="replace"))
 
 
@@ -488,7 +488,7 @@ class Catalog:
 
     @property
     def broken(self) -> list[KernelFileError]:
-        """Why files in the folders could not be used, the kernels of all others can; reads them all."""
+        """Errors of the files in the folders that could not be used; others can be used. Reads all files."""
         return [error for folder in self.folders for error in folder.broken]
 
     @property
@@ -592,7 +592,7 @@ def _boundary(kernel: KernelFile) -> Sequence[int | str]:
 
 
 def _refusal(kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> InputError | None:
-    """Why a kernel does not take sizes; None where it does."""
+    """Return the error if a kernel does not take sizes; None if it does."""
     try:
         at(kernel)
     except InputError as error:

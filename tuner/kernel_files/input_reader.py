@@ -40,7 +40,7 @@ _hashes: dict[tuple[str, int, int], str] = {}  # of (path, time of the last chan
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """What the header of an array says.
+    """Element type and shape from the header of an array.
 
     Attributes:
         dtype: NumPy dtype name.
@@ -259,7 +259,7 @@ def named_files(text: str) -> tuple[str, ...]:
 
 
 def misfit(kind: str, numbers: tuple[int | float, ...], dtype: str, shape: tuple[int, ...]) -> str:
-    """Why an array of a type and shape cannot hold the values of a generator; empty where it can."""
+    """Return the reason why an array cannot hold the values of a generator; empty if it can."""
     if kind in ("uniform", "normal"):
         return _misfit_of_reals(kind, numbers, dtype)
     if kind in ("dominant", "definite", "spd"):
@@ -376,7 +376,7 @@ def _is_real(dtype: str) -> bool:
 
 
 def _beyond(low: float, high: float, dtype: str, *, whole: bool = False) -> str:
-    """Why numbers between two do not fit a type; whole ones must be exact."""
+    """Return the error for a range that a type cannot hold (whole numbers: exactly); empty if it can."""
     if dtype == "bfloat16":
         least, most = (-(2**8), 2**8) if whole else (-3.3895313892515355e38, 3.3895313892515355e38)
     elif np.dtype(dtype).kind in "fc":

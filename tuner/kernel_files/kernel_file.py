@@ -50,9 +50,9 @@ from tuner.space.space import Space
 # and ``in_place``.
 
 ROW_ALIGN = "row_align"
-"""Where rows lie apart, they begin at multiples of so many elements: 1, 2, 4, 8 or 16. Else 0."""
+"""Name of the alignment of rows that lie apart, in elements: 1, 2, 4, 8 or 16. Else 0."""
 IN_PLACE = "in_place"
-"""Whether the output takes the place of its input."""
+"""Name of the flag that the output takes the place of its input."""
 
 _MOST_ALIGNED = 16  # no access is wider than 16 elements, and code is compiled for each alignment
 
@@ -243,7 +243,7 @@ class Assignment:
         return with_derived(self.env, derived_for(formula.expression.names, self._recipe.derived))
 
     def _has_value(self, name: str) -> bool:
-        """Whether a tunable has a value, by those above; else ``env`` gets what stands for it."""
+        """Return True if a tunable has a value, by those above; else put its substitute into ``env``."""
         condition = self._recipe.conditions.get(name)
         if condition is None or condition.holds(self.env):
             return True
@@ -349,19 +349,19 @@ class KernelFile:
 
     @property
     def source_to_expand(self) -> str | None:
-        """What ``tuner kernels expand`` is given where macros are those of expanded pragmas, else None."""
+        """Argument of ``tuner kernels expand`` if macros are those of expanded pragmas, else None."""
         if self.path.suffix not in SUFFIXES:
             return None
         return self.name if self.path.is_relative_to(kernels_root()) else self.path.name
 
     @property
     def spills(self) -> bool:
-        """Whether configurations that spill registers, or use local memory, are tried."""
+        """True if configurations that spill registers, or use local memory, are tried."""
         return self.recipe.spills
 
     @property
     def problem(self) -> ProblemSpec:
-        """How answers are made and checked."""
+        """Specification of the right answers and of their check."""
         return self.recipe.problem
 
     @property

@@ -44,7 +44,7 @@ class Row(NamedTuple):
     cells: tuple[TunableValue | None, ...]
 
     def is_for(self, gpu: str) -> bool:
-        """Whether the row is for one GPU, and its word is one of the product name."""
+        """Return True if the row names a GPU by a word, and the product name has that word."""
         return self.gpu != "" and self.gpu in re.split(r"\W+", gpu.casefold())
 
 
@@ -73,7 +73,7 @@ class MeasuredAnswers:
     further: Mapping[str, TunableValue] = field(default_factory=dict)
 
     def hold(self, env: Environment) -> bool:
-        """Whether the answers do at the sizes and the batch of an environment."""
+        """Return True if the answers are valid at the sizes and the batch of an environment."""
         return bool(self.when.value(with_derived(env, self.derived)))
 
     def at(self, sizes: Mapping[str, int | str], gpu: str | None) -> list[MeasuredAnswer]:

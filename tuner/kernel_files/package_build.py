@@ -20,7 +20,7 @@ _SHOWN = 12
 
 
 class PackageBuild(NamedTuple):
-    """What makes two processes measure and compare in the same way.
+    """Build of the package, which must be equal for two processes to measure and compare in the same way.
 
     Attributes:
         version: of the package.
@@ -38,7 +38,7 @@ class PackageBuild(NamedTuple):
         )
 
     def misfit(self, other: "PackageBuild | None") -> str:
-        """Why this process must not measure with one of another build; empty where it may.
+        """Return the reason why this process must not measure with that of another build; empty if it may.
 
         Args:
             other: of the other process; None where it told none.

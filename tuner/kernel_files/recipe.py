@@ -193,7 +193,7 @@ ArgumentRecipe = str | ScalarRecipe | StructRecipe | TensorMapRecipe
 """A parameter of a function: the name of a buffer, or what is passed by value."""
 
 ParameterRecipe = ArgumentRecipe | ViewRecipe
-"""What a stage is given: an argument, or a buffer from one of its elements on."""
+"""Parameter of a stage: an argument, or a buffer from one of its elements on."""
 
 
 def known_dtype(place: Place, given: str, dtypes: tuple[str, ...]) -> str:
@@ -212,7 +212,7 @@ def _pair(formulas: tuple[Formula, Formula], env: Environment, most: int) -> tup
 
 
 def values_of(item: ParameterRecipe) -> Iterator[Formula]:
-    """What of an argument may depend on the number of a step."""
+    """Yield the formulas of an argument that may depend on the number of a step."""
     if isinstance(item, ViewRecipe):
         yield item.offset
     elif isinstance(item, ScalarRecipe):
@@ -246,7 +246,7 @@ class StageSource(Protocol):
 
     @property
     def place(self) -> Place:
-        """Where it stands."""
+        """Place in the kernel file."""
 
     @property
     def name(self) -> str:
@@ -403,7 +403,7 @@ class _SwappedPair:
 
 @dataclass(frozen=True)
 class Names:
-    """What stands for the swapped names of a loop."""
+    """Arrays that the swapped names of a loop stand for."""
 
     pairs: tuple[_SwappedPair, ...]
 
@@ -918,13 +918,13 @@ class ConditionRecipe:
         return Condition(self.when.expression, None if self.otherwise is None else self.otherwise.expression)
 
     def instead(self, env: Environment) -> TunableValue | NoValue:
-        """What an environment holds for the tunable where it has no value."""
+        """Return the value of the tunable in an environment if it has none of its own."""
         if self.otherwise is not None:
             return self.otherwise.value(env)
         return self.condition.no_value
 
     def holds(self, env: Environment) -> bool:
-        """Whether the tunable has a value, by the tunables above."""
+        """Return True if the tunable has a value, by the tunables above."""
         return bool(self.when.value(with_derived(env, self.derived)))
 
 

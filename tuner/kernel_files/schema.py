@@ -242,7 +242,7 @@ StageArgument = Annotated[
 
 
 class ChainedTable(FileTable):
-    """What stages of all kinds have in chains."""
+    """Common keys of stages of all kinds in chains."""
 
     loop: Name | None = Field(default=None, description="Name of the [loop] whose steps it is part of.")
     stream: int | str = Field(

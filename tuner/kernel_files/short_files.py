@@ -29,7 +29,7 @@ SUFFIXES = (".cu", ".cuh", ".cpp")
 
 
 def read_pragma_file(path: Path) -> "tuple[Expansion, KernelDocument]":
-    """What a source with pragmas means, and its tables.
+    """Read a source with pragmas, and return its expansion and its tables.
 
     Raises:
         KernelFileError: it cannot be read, has no tuning pragmas, or one is wrong; the line is named.

@@ -27,13 +27,13 @@ def written_out(recipe: Recipe, configuration: Mapping[str, TunableValue]) -> Co
 
 
 def is_allowed(kernel: KernelFile, workload: Workload, written: Configuration) -> bool:
-    """Whether a configuration that is written out is one of a kernel at a workload."""
+    """Return True if a kernel allows a configuration that is written out at a workload."""
     found = kernel.allowed(workload, written)
     return found is not None and written_out(kernel.recipe, found) == written
 
 
 def _constant(condition: ConditionRecipe) -> TunableValue | None:
-    """What stands for a tunable without a value, if it is the same everywhere."""
+    """Return the substitute for a tunable without a value, if it is the same everywhere."""
     if condition.otherwise is None or isinstance(condition.otherwise.expression, PythonExpression):
         return None
     return None if condition.otherwise.expression.names else condition.otherwise.value({})

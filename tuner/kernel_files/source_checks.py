@@ -155,7 +155,7 @@ def _stage_names(stage: StageRecipe) -> Iterator[str]:
 
 
 def _carries(option: Template, name: str) -> bool:
-    """Whether an option is ``-DTUNER_NAME={NAME}``."""
+    """Return True if an option is ``-DTUNER_NAME={NAME}``."""
     try:
         return len(option.names) == 1 and option.fill({name: 1}) == f"-D{_CARRIER}{name}=1"
     except KernelFileError:  # an expression that has no result for 1
@@ -245,7 +245,7 @@ def findings(
     parameters: Sequence[Parameter] | None,
     sizes: Sequence[tuple[str, int]] | None = None,
 ) -> list[Remark]:
-    """What does not fit between the arguments of a stage and the parameters of its function.
+    """Return the mismatches between the arguments of a stage and the parameters of its function.
 
     Args:
         plan: whose buffers the arguments name.
@@ -317,7 +317,7 @@ def _trouble(
 
 
 def _size_trouble(argument: object, kind: str, size: int) -> str | None:
-    """What is wrong with an argument for a parameter of compiled code; None where nothing is."""
+    """Return the mismatch of an argument with a parameter of compiled code; None if there is none."""
     if isinstance(argument, Scalar):
         given, what = _bytes(argument.dtype), f"a value of {argument.dtype}"
         if given == size and kind == "f" and not argument.dtype.startswith("float"):

@@ -27,7 +27,7 @@ def kernels_root() -> Path:
 
 
 def is_of_catalogue(name: str) -> bool:
-    """Whether a folder of headers is one of the package, as ``catalogue:scan-long``."""
+    """Return True if a folder of headers belongs to the package, as ``catalogue:scan-long``."""
     return _OF_CATALOGUE.fullmatch(name) is not None
 
 
@@ -168,7 +168,7 @@ class SourceFolder:
         return sorted(found.items())
 
     def _is_on_path(self, name: str, file: Path) -> bool:
-        """Whether the compiler finds the same file itself, in a folder of ``include_paths``."""
+        """Return True if the compiler finds the same file itself, in a folder of ``include_paths``."""
         return any(_resolved(Path(folder) / name) == file for folder in self.include_paths)
 
 

@@ -111,11 +111,11 @@ class ChainReader:
         return stage.loop or ""
 
     def names_in(self, loop: str) -> list[str]:
-        """What expressions of stages in a loop may use."""
+        """Return the names that expressions of stages in a loop may use."""
         return [*self._names, *self._own(loop)]
 
     def predecessors(self, stage: ChainedTable | None) -> tuple[Predecessor, ...]:
-        """What a stage runs after, besides the stages of its own stream."""
+        """Return the predecessors of a stage, besides the stages of its own stream."""
         return () if stage is None else tuple(map(Predecessor.parse, stage.after))
 
     def view(
@@ -420,7 +420,7 @@ class StageReader:
         return found
 
     def _no_argument(self, name: str, arguments: Mapping[str, ArgumentRecipe]) -> str:
-        """Why a name is no argument of a stage."""
+        """Return the message for a name that is no argument of a stage."""
         symbol = next((symbol for symbol, buffer in self.symbols.values() if buffer == name), None)
         if symbol is not None:
             return f"{name} has the role constant: it is the variable {symbol} of the source, no parameter"

@@ -137,7 +137,7 @@ def number(value: UserValue, argument: str) -> float | int:
 def called(
     function: Callable[..., UserValue], argument: str, *args: UserValue, **kwargs: UserValue
 ) -> UserValue:
-    """What a user's function returns.
+    """Call a user's function and return its result.
 
     Raises:
         InputError: it raises; the message names the argument.
@@ -282,7 +282,7 @@ def _differing(given: Sequence[Given], declared: Sequence[Parameter]) -> str:
 
 
 def _same_numbers(one: "np.dtype[Any]", other: "np.dtype[Any]") -> bool:
-    """Whether numbers have the same bits: signs of whole numbers do not count, nor pairs, nor structs."""
+    """Return True if two types have the same bits; signs of integers, pairs and structs do not matter."""
     if one.names is not None:
         return True
     sizes = [dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize for dtype in (one, other)]
@@ -304,7 +304,7 @@ def save(arrays: Sequence[GivenArray], folder: Path) -> dict[str, Path]:
 
 
 def restored(given: GivenArray, array: HostArray) -> HostArray:
-    """What a kernel left in a buffer, in the type and shape of the argument."""
+    """Return the contents of a buffer after a run, in the type and shape of the argument."""
     values = array.reshape(-1).view(given.array.dtype.newbyteorder("="))
     return values[: given.array.size].reshape(given.array.shape)
 
@@ -332,7 +332,7 @@ def _given(argument: str, name: str, value: UserValue, *, const: bool) -> Given:
 
 
 def device_spec(device: UserValue) -> str | None:
-    """What ``device`` means: None for the modelled device that stands in for a GPU.
+    """Return the device spec for ``device``; None for the modelled device that replaces a missing GPU.
 
     Args:
         device: number of a GPU, or a name such as ``cuda:1`` or ``sim:h200``.

@@ -1,4 +1,4 @@
-"""What scripts take from ``kernel_tuner.file_utils``: results and the machine as files of the T4 format."""
+"""Functions of ``kernel_tuner.file_utils``: results and the machine as files of the T4 format."""
 
 import json
 import platform

@@ -57,7 +57,7 @@ _AXES = "xyz"
 
 @dataclass(frozen=True)
 class LaunchRule:
-    """What a launch's block and grid follow from.
+    """Rule for the block and the grid of a launch.
 
     Attributes:
         problem_size: see ``ProblemSize``.
@@ -282,7 +282,7 @@ _SIZE_NAMES = ("problem", "problem_size", "size_of_problem")
 
 @dataclass(frozen=True)
 class KernelCall:
-    """What a call says of the kernel, read and checked.
+    """Description of the kernel in a call, read and checked.
 
     Attributes:
         name: as given, with template arguments that may name parameters.
@@ -465,7 +465,7 @@ def slug(name: str) -> str:
 
 
 def fingerprint(call: KernelCall) -> str:
-    """What decides the results beside the document: answers are bound to it."""
+    """Return a text of all that decides the results besides the document; answers are bound to it."""
     parts: list[object] = [call.name, call.options, *call.geometry.divisors, call.geometry.problem_size]
     parts += [call.defines, call.sources.first, *(rule.text for rule in call.rules)]
     parts += [rule.digest for rule in call.rules if isinstance(rule, PythonExpression)]
@@ -473,7 +473,7 @@ def fingerprint(call: KernelCall) -> str:
 
 
 def conditions_of(call: KernelCall) -> dict[str, str]:
-    """What decides the times of a configuration, by the arguments of the call that say it, as digests.
+    """Return digests of the arguments of a call that decide the times of a configuration, by name.
 
     Arrays count with types and shapes, scalars with their values. Restrictions do not: they choose.
     """

@@ -53,7 +53,7 @@ class OutputSource(Protocol):
 
 @dataclass(frozen=True)
 class Judge:
-    """What the caller says of right answers.
+    """Criteria of the caller for right answers.
 
     Attributes:
         arguments: of the kernel.
@@ -91,7 +91,7 @@ class Judge:
         return Check(Status.WRONG_ANSWER if wrong else Status.OK, wrong, check.seconds)
 
     def wrong(self, arrays: Mapping[str, HostArray]) -> str:
-        """What is wrong with the outputs; empty where nothing is."""
+        """Return a description of the error in the outputs; empty if they are right."""
         outputs = [
             restored(one, arrays[one.name]) if isinstance(one, GivenArray) and one.name in arrays else None
             for one in self.arguments
@@ -180,7 +180,7 @@ HIGHER_IS_BETTER: Mapping[str, bool] = {
     "GFLOP/J": True,
     "TFLOP/J": True,
 }
-"""What Kernel Tuner assumes where ``objective_higher_is_better`` is not given."""
+"""Kernel Tuner's defaults of ``objective_higher_is_better``."""
 
 _NATIVE = ("time", "energy", "edp", "ed2p")  # what this tuner minimises by itself
 _JOULES = ("energy", "power", "edp", "ed2p")  # of a result, beside the time
@@ -190,7 +190,7 @@ Metrics = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Aim:
-    """What the best configuration is best in.
+    """Objective by which a configuration is the best.
 
     Attributes:
         key: of a result.
@@ -210,7 +210,7 @@ class Aim:
         return self.key != self.objective
 
     def cost(self, row: Mapping[str, Any]) -> float:
-        """What a result costs, infinity for one that failed."""
+        """Return the cost of a result; infinity if it failed."""
         value = row.get(self.key)
         if "__error__" in row or not isinstance(value, int | float) or not math.isfinite(value):
             return math.inf
@@ -320,7 +320,7 @@ _NAMED = 3  # entries that a warning names
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a call takes of a cache file.
+    """Requirements of a call for results of a cache file.
 
     Attributes:
         made_with: what decides results, beside what Kernel Tuner compares: name -> digest or text.
@@ -407,7 +407,7 @@ class CacheFile:
     # --- what is in it ---------------------------------------------------------------------------
 
     def _entries(self) -> dict[str, Row]:
-        """What the file has, whoever wrote it.
+        """Return the entries of the file, whoever wrote it.
 
         Raises:
             InputError: it is no cache file, or of another device, kernel, problem, parameters or call.
@@ -619,7 +619,7 @@ ERROR_OF: Mapping[Status, str] = {
     Status.WRONG_ANSWER: "ErrorConfig",
     Status.PRUNED: "InvalidConfig",
 }
-"""How a trial failed -> Kernel Tuner's text for it; it has none for wrong answers, which end its runs."""
+"""Status of a failed trial -> Kernel Tuner's text; it has none for wrong answers, which end its runs."""
 
 
 def row_of(
@@ -698,7 +698,7 @@ def best_of(rows: Sequence[Row], aim: Aim) -> Row | None:
 
 
 def environment(device: DeviceIdentity, options: Sequence[str], wall_s: float) -> dict[str, Any]:
-    """What was tuned on: names, versions, and the wall-clock time of the run in ms."""
+    """Return the tuning environment: names, versions, and the wall-clock time of the run in ms."""
     return {
         "device_name": device.name,
         "device": device.spec,

@@ -30,7 +30,7 @@ SourceGenerator = Callable[[dict[str, Any]], str]
 
 @dataclass(frozen=True)
 class KernelSources:
-    """Where the text of a configuration comes from.
+    """Source code of a kernel, from which the text of each configuration is made.
 
     Attributes:
         first: the text that is compiled, or what generates it from the parameters.

@@ -40,7 +40,7 @@ _KNOWN = ("max_fevals", "time_limit", "seed", "fraction")
 
 @dataclass(frozen=True)
 class MappedSearch:
-    """How to search.
+    """Search policy with its budget and seed.
 
     Attributes:
         policy: of this tuner.

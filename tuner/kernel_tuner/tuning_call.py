@@ -54,7 +54,7 @@ class Listener:
         """Compiling is not told."""
 
     def told(self, sentence: str) -> None:
-        """What policies say of themselves is in the stored run."""
+        """Ignore messages of policies: they are in the stored run."""
 
     def measured(self, event: TrialEvent) -> None:
         """A trial has ended: one line, and one entry of the cache file."""

@@ -1,4 +1,4 @@
-"""What scripts take from ``kernel_tuner.util``: the best of some results, and a result in one line."""
+"""Functions of ``kernel_tuner.util``: the best of some results, and a result in one line."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

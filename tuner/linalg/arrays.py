@@ -183,7 +183,7 @@ def factor(call: Call, name: str, value: Any, dtype: Any) -> Any:  # noqa: ANN40
 
 
 def flag(call: Call, name: str, value: Any) -> bool:  # noqa: ANN401 - whatever callers have
-    """Whether an option is on.
+    """Return True if an option is on.
 
     Raises:
         InputError: it is neither True nor False; a string would count as True.
@@ -194,7 +194,7 @@ def flag(call: Call, name: str, value: Any) -> bool:  # noqa: ANN401 - whatever 
 
 
 def transposed(call: Call, name: str, value: Any) -> bool:  # noqa: ANN401 - whatever callers have
-    """Whether a matrix is taken as its transpose; the conjugate one is the same of real matrices.
+    """Return True if an option transposes a matrix; the conjugate transpose is the same for real matrices.
 
     Raises:
         InputError: the option is none of SciPy's.

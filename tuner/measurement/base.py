@@ -12,7 +12,7 @@ from tuner.power.base import SpentEnergy
 
 @dataclass(frozen=True)
 class Contest:
-    """What a trial is held against while it is measured, so that no more is measured than needs to be known.
+    """Comparison for a trial while it is measured, so that no more is measured than necessary.
 
     Attributes:
         objective: whose lowest cost is looked for.
@@ -37,7 +37,7 @@ class Measurer(Protocol):
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the user should know."""
+        """Messages for the user."""
 
     def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
         """Measure a trial; failures of a candidate are statuses of the measurement.

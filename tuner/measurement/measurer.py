@@ -146,7 +146,7 @@ class TrialMeasurer:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the user should know."""
+        """Messages for the user."""
         return () if self._warm_up is None else tuple(self._warm_up.notices)
 
     def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:

@@ -220,7 +220,7 @@ def window_scatter(
 
 
 def _drift(searched: Mapping[Trial, Measurement], again: Repeats) -> float:
-    """What is left of the drift behind the last time that trials were measured again."""
+    """Return the drift that remains since trials were last measured again."""
     minutes, seconds = [], [0.0]
     for trial, last in again[-1].items() if again else ():
         repeats = [repeat[trial] for repeat in again[:-1] if trial in repeat]
@@ -389,7 +389,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Repeatability:
-    """How well trials repeat.
+    """Repeatability of trials.
 
     Attributes:
         interval: half the 95 % interval of a trial's cost when it is measured again later, by the cost.
@@ -527,7 +527,7 @@ class PairedRepeats:
 def repeatability(
     searched: Mapping[Trial, Measurement], paired: PairedRepeats, objective: Objective
 ) -> Repeatability | None:
-    """How well trials repeat, from contenders in the search and later; None where too few tell.
+    """Return the repeatability of trials, from contenders in the search and later; None with too few.
 
     The search's measurement of a contender, one window, is held against the mean of its later repeats. That
     the contenders are those the search liked best makes the difference seem larger, never smaller.
@@ -551,7 +551,7 @@ def repeatability(
 def near(
     searched: Mapping[Trial, Measurement], paired: PairedRepeats, objective: Objective, again: Repeatability
 ) -> int:
-    """How many trials that were measured once may cost less than all contenders, by how they repeat."""
+    """Return the number of trials, measured once, that may cost less than all contenders if repeated."""
     joined = paired.joined()
     lowest = min(map(objective.cost, joined.values()))
     others = (objective.known(measurement) for trial, measurement in searched.items() if trial not in joined)

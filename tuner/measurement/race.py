@@ -229,7 +229,7 @@ class JouleBound:
 
 
 class JouleBounds:
-    """What a run has shown of power, by clock and power limit."""
+    """Bounds on joules by the power measured in a run, per clock and power limit."""
 
     def __init__(self) -> None:
         self._seen: dict[GpuSetting, list[Energy]] = {}

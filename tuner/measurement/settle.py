@@ -131,7 +131,7 @@ class SettingLock:
             _confirm(self._limits.read_w)
 
     def flags(self, seen: ClockReading) -> list[Flag]:
-        """What a reader must know of the clock seen in a window."""
+        """Return flags for throttling and for a clock off the set value in a window."""
         flags = []
         if seen.throttle_reasons:
             flags.append(Flag(FlagKind.THROTTLED, ", ".join(seen.throttle_reasons)))

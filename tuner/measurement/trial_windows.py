@@ -123,7 +123,7 @@ class SteadyWindows:
 
 
 def _to_repeat(measurement: Measurement) -> frozenset[FlagKind]:
-    """What another window is worth for."""
+    """Return the flags that another window may clear."""
     return measurement.spoilt if measurement.energy is None else measurement.passing
 
 

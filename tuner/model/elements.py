@@ -1,4 +1,4 @@
-"""How elements of arrays are held on host and device, by the names that kernel files use."""
+"""Formats of array elements on host and device, by the names that kernel files use."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def bfloat16_values(bits: Any) -> Any:  # noqa: ANN401 - an array of whatever li
 
 
 def scalar_value(scalar: Scalar) -> "np.generic[Any]":
-    """What is passed to a kernel for a scalar."""
+    """Return the value that is passed to a kernel for a scalar."""
     if scalar.dtype == BFLOAT16:
         return np.uint16(bfloat16_bits(scalar.value))
     value: np.generic[Any] = element_dtype(scalar.dtype).type(scalar.value)

@@ -60,7 +60,7 @@ class TunerError(Exception):
 
 
 class InputError(TunerError, ValueError):
-    """What the user gave cannot be used."""
+    """Error for input of the user that cannot be used."""
 
     exit_code = 2
 

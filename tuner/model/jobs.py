@@ -61,14 +61,14 @@ class DeviceLimits:
         return f"sm_{self.compute_capability[0]}{self.compute_capability[1]}"
 
     def reaches(self, min_architecture: int) -> bool:
-        """Whether code for a compute capability (times ten) runs here; GPUs before 5.0 run that of 5.0."""
+        """Return True if code for a compute capability (times ten) runs here; below 5.0, that of 5.0 runs."""
         major, minor = self.compute_capability
         return max(10 * major + minor, OLDEST_ARCHITECTURE) >= min_architecture
 
 
 @dataclass(frozen=True)
 class DeviceIdentity:
-    """What a stored result is bound to.
+    """Identity of the device that a stored result is bound to.
 
     Attributes:
         spec: how the user names it: ``cuda:0``, ``sim:jetson-tx1``.
@@ -90,7 +90,7 @@ class DeviceIdentity:
 
     @property
     def label(self) -> str:
-        """What its numbers are: ``modelled``, ``recorded``, both, or empty where they are measured."""
+        """Provenance of its numbers: ``modelled``, ``recorded``, both, or empty if they are measured."""
         words = ("recorded" if self.recorded else "", "modelled" if self.modelled else "")
         return ", ".join(filter(None, words))
 
@@ -154,7 +154,7 @@ class DeviceChoice:
 
 
 def wrong_choice(text: str) -> str:
-    """What is wrong in a choice that names a kind; empty where nothing is, and for other choices."""
+    """Return the error message for a choice that names a kind; empty if right, and for other choices."""
     if not text.startswith(_KIND):
         return ""
     choice = DeviceChoice.parse(text)
@@ -174,14 +174,14 @@ def same_kind(one: DeviceIdentity, other: DeviceIdentity) -> bool:
 
 
 class JobKind(Enum):
-    """What a job does."""
+    """Purpose of a job."""
 
     TUNE = "tune"  # searches, and stores an answer
     SAMPLE = "sample"  # measures a served configuration again
 
 
 class Origin(Enum):
-    """Who wants a job; among jobs of equal priority, earlier members go first."""
+    """Origin of a job; among jobs of equal priority, earlier members go first."""
 
     CLIENT = "client"  # a client submitted it
     SET = "set"  # daemon.toml names it
@@ -199,7 +199,7 @@ FOR_AN_ANSWER = OWN - {Origin.CHECK}
 
 
 class JobState(Enum):
-    """Where a job stands."""
+    """State of a job."""
 
     QUEUED = "queued"  # waits; ``JobRecord.reason`` says for what, where it is not just its turn
     RUNNING = "running"
@@ -231,7 +231,7 @@ NEXT: Mapping[JobState, frozenset[JobState]] = {
 
 @dataclass(frozen=True)
 class JobSpec:
-    """What is to be done; the fields are those of ``tuner.search.request.Request``, and mean the same.
+    """Specification of a job; the fields are those of ``tuner.search.request.Request``, and mean the same.
 
     Attributes:
         workloads: that run together, e.g. ``("scan-lf:N=1024",)``.
@@ -286,7 +286,7 @@ class JobRecord:
 
     @property
     def device(self) -> str:
-        """Where it runs or has run, else where it may run."""
+        """Device on which it runs or has run, else the requested device."""
         return self.placed or self.spec.device
 
     @property

@@ -1,4 +1,4 @@
-"""What is minimised, and which of the measured trials is the answer."""
+"""Objectives to minimise, and the choice of the answer among the measured trials."""
 
 import math
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ class Objective:
 
     @property
     def time_exponent(self) -> int:
-        """How often the makespan is a factor of the cost beside the joules; 0 for the objective time."""
+        """Exponent of the makespan in the cost, beside the joules; 0 for the objective time."""
         return _TIME_EXPONENT.get(self.name, 0)
 
     def uncertainty(self, measurement: Measurement) -> float:

@@ -21,7 +21,7 @@ _YEAR_S = 365 * 86400.0
 
 
 class OptionEffect(Enum):
-    """What an option changes."""
+    """Effect of an option."""
 
     ANSWER = "answer"  # what is looked for
     LIMIT = "limit"  # when the search ends
@@ -139,7 +139,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Option:
-    """What is declared of an option.
+    """Declaration of an option.
 
     Attributes:
         help: for people.
@@ -180,7 +180,7 @@ def _option(
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """How a search is made. To add an option, add a field."""
+    """Options of a search. To add an option, add a field."""
 
     objective: str = _option(
         "energy", "What to minimise: time, energy, edp, ed2p, or both time and energy with pareto."

@@ -192,7 +192,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """How the values of an input are made.
+    """Specification of the values of an input.
 
     Attributes:
         kind: the generator, or ``file``.
@@ -395,7 +395,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Resources:
-    """What one compiled kernel takes of a multiprocessor.
+    """Resources of a multiprocessor that one compiled kernel takes.
 
     Attributes:
         registers_per_thread: registers of a thread.
@@ -415,7 +415,7 @@ class Resources:
 
 
 StageArgument = str | BufferView | Scalar | StructValue | TensorMap
-"""What a function is handed: a buffer by its name, part of one, or a value."""
+"""Argument of a function: a buffer by its name, part of one, or a value."""
 
 
 @dataclass(frozen=True)
@@ -469,7 +469,7 @@ class Stage:
     moved_bytes: float | None = None
 
     def changed(self, **fields: Any) -> "Stage":  # noqa: ANN401 - as of ``dataclasses.replace``
-        """What ``dataclasses.replace`` makes, sooner: a long loop is made of ten thousand stages."""
+        """Return a changed copy, faster than ``dataclasses.replace``: a long loop has ten thousand stages."""
         other = object.__new__(Stage)
         other.__dict__.update(self.__dict__, **fields)
         return other
@@ -500,7 +500,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Work:
-    """What one run of a workload must do, by the formulas of its kernel file.
+    """Work of one run of a workload, by the formulas of its kernel file.
 
     Attributes:
         bytes: device memory that must move once.
@@ -523,7 +523,7 @@ class Work:
 
 @dataclass(frozen=True)
 class ProblemSpec:
-    """How the answer of a workload is made and checked.
+    """Specification of the right answer of a workload and of its check.
 
     Attributes:
         name: a built-in problem (``scan``, ``tridiagonal``, ``fft``), ``expression``, ``function``,
@@ -544,7 +544,7 @@ class ProblemSpec:
 
     @property
     def caution(self) -> str:
-        """What checks of answers cannot find, in one line; empty where something says what is right."""
+        """Limit of the checks of answers, in one line; empty if something says what is right."""
         return _CAUTIONS.get(self.name, "")
 
 
@@ -595,7 +595,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class RowLayout:
-    """Where the rows of arrays begin, and whether the output is the input's memory.
+    """Layout of the rows of arrays, and of an output in the memory of its input.
 
     Rows are what the first axis of an array counts, the batch.
 

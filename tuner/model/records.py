@@ -28,7 +28,7 @@ Record = dict[str, Any]
 
 
 class RunStatus(str, Enum):
-    """Where a run of the database stands."""
+    """Status of a run of the database."""
 
     RUNNING = "running"  # or killed: its process says which
     FINISHED = "finished"
@@ -42,7 +42,7 @@ class RunStatus(str, Enum):
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a run's answer is true for.
+    """Conditions under which a run's answer is true.
 
     Attributes:
         workloads: the co-running workloads as the user names them, with their batches.
@@ -92,7 +92,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class RunOrigin:
-    """Where a run comes from that another database was merged with.
+    """Origin of a run that was merged from another database.
 
     Attributes:
         source: the file, address or host that it was read from.
@@ -324,7 +324,7 @@ class WorkloadName:
 
     @property
     def sizes_text(self) -> str:
-        """What follows the colon, without the batch."""
+        """Part of the name behind the colon, without the batch."""
         return ",".join(f"{name}={value}" if value else name for name, value in self.sizes)
 
     def __str__(self) -> str:

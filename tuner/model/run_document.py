@@ -37,7 +37,7 @@ class Device(_Device, total=False):
 
 
 class RunSettings(TypedDict, total=False):
-    """What else decided which trials were made, and how."""
+    """Further settings that decide which trials are made, and how."""
 
     min_occupancy: Number | None
     window_s: Amount | None
@@ -62,7 +62,7 @@ class _Conditions(TypedDict):
 
 
 class RunConditions(_Conditions, total=False):
-    """What a run is bound to: see ``tuner.model.records.Conditions``."""
+    """Conditions that a run is bound to: see ``tuner.model.records.Conditions``."""
 
     asked: dict[str, Count]
     protocol: int | None
@@ -76,13 +76,13 @@ class _WorkloadResult(TypedDict):
 
 
 class WorkloadResultDocument(_WorkloadResult, total=False):
-    """How one workload of a trial ended."""
+    """Result of one workload of a trial."""
 
     restore_s: Amount | None
 
 
 class SearchedTrial(TypedDict, total=False):
-    """What the search saw of a trial that was measured again."""
+    """Numbers that the search had for a trial that was measured again."""
 
     time_s: Positive | None
     time_s_uncertainty: Amount | None
@@ -129,7 +129,7 @@ class _TrialRecord(TypedDict):
 
 
 class TrialRecord(_TrialRecord, total=False):
-    """What a trial runs."""
+    """Configurations and GPU setting of a trial."""
 
     power_limit_w: Count | None
 
@@ -167,7 +167,7 @@ class TrialDocument(_Trial, total=False):
 
 
 class WorkloadSpace(TypedDict, total=False):
-    """What became of the configurations of a workload; empty where that is not known."""
+    """Numbers of configurations of a workload, by outcome; empty if unknown."""
 
     cartesian: Count
     size: Count
@@ -203,7 +203,7 @@ class _Expanded(TypedDict):
 
 
 class Expanded(_Expanded, total=False):
-    """What a build needs of a workload whose tunables are no macros of its source as it is."""
+    """Build settings of a workload whose tunables are not only macros of its source."""
 
     options: list[str]
     parameters: list[str]
@@ -328,7 +328,7 @@ class CoRunDocument(TypedDict):
 
 
 class RepeatabilityDocument(TypedDict, total=False):
-    """How well trials repeat; halves of 95 % intervals, relative."""
+    """Repeatability of trials; halves of 95 % intervals, relative."""
 
     trials: Count
     energy_interval: Amount | None
@@ -372,7 +372,7 @@ class TuningEnergy(TypedDict, total=False):
 
 
 class WallDocument(TypedDict):
-    """Where the time of a run went."""
+    """Wall time of a run by phase, in s."""
 
     prepare_s: Amount
     search_s: Amount
@@ -401,7 +401,7 @@ class _Verdict(TypedDict):
 
 
 class Verdict(_Verdict, total=False):
-    """What came of verifying the answer of another GPU."""
+    """Result of verifying the answer of another GPU."""
 
     run: int
     gpu: str
@@ -431,7 +431,7 @@ class _Answer(TypedDict):
 
 
 class AnswerDocument(_Answer, Comparisons, total=False):
-    """What a stored answer says beside its configurations, as the daemon answers."""
+    """Content of a stored answer beside its configurations, as the daemon answers."""
 
     status: str
     modelled: bool
@@ -445,7 +445,7 @@ HasEnergy = TrialDocument | AnswerTrial | CoRunTotals | UnseenEnergy
 
 
 class MergedFrom(TypedDict):
-    """Where a merged run comes from."""
+    """Origin of a merged run."""
 
     source: str
     identity: str

@@ -15,7 +15,7 @@ _POWER_CAP = "sw-power-cap"  # NVML's name of the throttle reason of a GPU at it
 
 
 class FlagKind(Enum):
-    """What a flag is about; the value begins its text."""
+    """Kind of a flag; the value begins its text."""
 
     THROTTLED = "throttled"  # the GPU was held back; the detail lists the reasons
     OFF_CLOCK = "off-clock"  # the clock seen is not the clock set
@@ -79,7 +79,7 @@ class Flag:
 
 @dataclass(frozen=True)
 class GpuSetting:
-    """What is set of the GPU while trials are measured; None is "as found".
+    """Clock and power limit of the GPU while trials are measured; None is "as found".
 
     Attributes:
         clock_mhz: GPU clock.
@@ -92,7 +92,7 @@ class GpuSetting:
 
 @dataclass(frozen=True)
 class Trial:
-    """What is run and measured together.
+    """Configurations and GPU setting that are run and measured together.
 
     Attributes:
         configurations: one per workload, in the order of the run's workloads.
@@ -111,7 +111,7 @@ class Trial:
 
 
 class Status(str, Enum):
-    """How a workload of a trial ended. Anything but ``ok`` costs infinity and stops no search.
+    """Outcome of a workload of a trial. Anything but ``ok`` costs infinity and stops no search.
 
     ``pruned`` did not run: its compiled resources rule it out. It is no failure, and is stored nowhere.
     """
@@ -197,7 +197,7 @@ class Energy:
 
 @dataclass(frozen=True)
 class AnchorRatio:
-    """How numbers of one GPU become those of another of its kind: home's anchor over the GPU's own.
+    """Factors from numbers of one GPU to those of another of its kind: home's anchor over the GPU's own.
 
     An anchor is the default trial as one GPU measures it.
 
@@ -242,7 +242,7 @@ class PoolGpu:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one trial gave.
+    """Result of measuring one trial.
 
     Attributes:
         results: one per workload, in the order of the trial.
@@ -309,7 +309,7 @@ class Measurement:
 
     @property
     def spoilt(self) -> frozenset[FlagKind]:
-        """What makes the window of a valid trial one to measure again."""
+        """Flags that require the window of a valid trial to be measured again."""
         return SPOILING & self.flag_kinds if self.ok else frozenset()
 
     @property

@@ -214,7 +214,7 @@ def _error(status: int, message: str, kind: str) -> Response:
 # --- Serves the page on the loopback, and has a browser open it.
 
 HOST = "127.0.0.1"
-"""Where the page is served."""
+"""Address at which the page is served."""
 
 DEFAULT_PORT = 8750
 """Taken where it is free and no other was named."""

@@ -17,7 +17,7 @@ CSRF_HEADER = b"x-tuner-csrf"
 
 
 class Session:
-    """Who has opened the link of this ``tuner open``.
+    """Browser session that has opened the link of this ``tuner open``.
 
     Args:
         port: of the page; cookies do not tell ports apart, so that its name does.
@@ -55,7 +55,7 @@ class Session:
 
 
 def same(given: str, wanted: str) -> bool:
-    """Whether two secrets are equal, in a time that tells nothing."""
+    """Return True if two secrets are equal, in a time that does not depend on where they differ."""
     return hmac.compare_digest(given.encode(), wanted.encode())
 
 
@@ -68,7 +68,7 @@ Headers = Mapping[bytes, bytes]
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a request is not answered.
+    """Refusal of a request.
 
     Attributes:
         status: of HTTP.
@@ -80,7 +80,7 @@ class Refusal:
 
 
 def refusal_of_site(headers: Headers) -> Refusal | None:
-    """Why a request comes from another site; None where it does not.
+    """Return the refusal of a request from another site; None for this site.
 
     The port may be another one, as where the page is reached through ``ssh -L``.
     """
@@ -94,7 +94,7 @@ def refusal_of_site(headers: Headers) -> Refusal | None:
 
 
 def refusal_to_read(headers: Headers, session: Session) -> Refusal | None:
-    """Why a request may not read; None where it may."""
+    """Return the refusal of a request to read; None if it may."""
     refusal = refusal_of_site(headers)
     if refusal is None and not session.known(headers.get(b"cookie", b"")):
         refusal = Refusal(401, "open the link that `tuner open` has printed")
@@ -102,7 +102,7 @@ def refusal_to_read(headers: Headers, session: Session) -> Refusal | None:
 
 
 def refusal_to_write(headers: Headers, session: Session) -> Refusal | None:
-    """Why a request may not change anything; None where it may."""
+    """Return the refusal of a request to change anything; None if it may."""
     refusal = refusal_to_read(headers, session)
     if refusal is not None:
         return refusal

@@ -65,7 +65,7 @@ class HomeDevice:
         return record
 
     def free_memory_bytes(self) -> int:
-        """What was free on every GPU of the pool when it was opened."""
+        """Return the least free memory of any GPU of the pool when it was opened, in bytes."""
         return min(member.known.free_memory_bytes for member in self._pool.crew.all_members)
 
     def now_s(self) -> float:
@@ -116,7 +116,7 @@ class HomeMeasurer:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the pool and its members say."""
+        """Messages of the pool and its members."""
         members = (notice for member in self._pool.crew.all_members for notice in member.notices)
         return tuple(dict.fromkeys((*self._pool.crew.told, *members)))
 

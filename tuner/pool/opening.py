@@ -49,7 +49,7 @@ class _Limits:
 def opener_on(
     on: str | None, tell: Callable[[str], None], database: Path | None, *, resume: bool
 ) -> SetupOpener:
-    """What opens the device of a run, or a pool in its place.
+    """Return the function that opens the device of a run, or a pool in its place.
 
     Args:
         on: see ``open_workers``; None for one device of this host.
@@ -68,7 +68,7 @@ def opener_on(
 
 
 def pool_opener(on: str, tell: Callable[[str], None], preferred: Sequence[str] = ()) -> SetupOpener:
-    """What opens a pool in the place of one device.
+    """Return the function that opens a pool in place of one device.
 
     Args:
         on: see ``open_workers``.
@@ -142,7 +142,7 @@ def open_pool(
 
 
 def simulated_device(device_spec: str | None) -> str | None:
-    """What all workers simulate; None where each has a GPU of its own.
+    """Return the device that all workers simulate; None if each has a GPU of its own.
 
     Raises:
         InputError: a device that workers cannot share out.

@@ -16,12 +16,12 @@ _LOCAL = re.compile(r"local(?::(\d{1,4}))?")
 _SCHEDULER = re.compile(r"dask://(\[[^\]]+\]|[^:/\s]+):(\d{1,5})/?")
 _HIGHEST_PORT = 65535
 FORMS = "local, local:N, dask://HOST:PORT or slurm"
-"""What may stand after ``--on``."""
+"""Valid forms of the value of ``--on``."""
 
 
 @dataclass(frozen=True)
 class PoolPlace:
-    """Where a pool's workers are.
+    """Location of a pool's workers.
 
     Attributes:
         kind: ``local`` for this host, ``dask`` for a scheduler that runs already, ``slurm`` for the

@@ -62,7 +62,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Name of the member in messages."""
         if self.facts is None:
             return self.worker.address
         who = f"{self.facts.host} {self.facts.identity.spec}"
@@ -70,7 +70,7 @@ class Member:
 
     @property
     def gpu(self) -> PoolGpu:
-        """What is noted of its trials."""
+        """Description of the member's GPU for the record of its trials."""
         facts = self.known
         return PoolGpu(facts.host, facts.identity.uuid, facts.identity.driver, self.ratio or SAME_GPU)
 
@@ -138,12 +138,12 @@ class Member:
 
     @property
     def notices(self) -> list[str]:
-        """What its measurers say, with its name."""
+        """Messages of the member's measurers, with its name."""
         told = dict.fromkeys(notice for one in self.totals.values() for notice in one.notices)
         return [f"{self.name}: {notice}" for notice in told]
 
     def misfit(self, home: WorkerFacts) -> str:
-        """Why it cannot measure for a pool with this home; empty where it can."""
+        """Return the differences from home that exclude the member from its pool; empty without any."""
         own = self.known
         pairs = (
             ("GPU", own.identity.name, home.identity.name),
@@ -218,7 +218,7 @@ class Crew:
         return [*self._gone, *self.members]
 
     def clock_of(self, name: str) -> float:
-        """Where the device's clock of a worker that was lost had come to, in seconds; 0 of a new name."""
+        """Return the time on a lost worker's device clock, in seconds; 0 for a new name."""
         return max((member.now_s for member in self._gone if member.worker.name == name), default=0.0)
 
     def knows(self, address: str) -> bool:
@@ -346,14 +346,14 @@ class TrialQueue:
 
 
 HOME_BACK_S = START_S
-"""How long a lost home is waited for: its process is started anew, or its host comes back."""
+"""Longest wait for a lost home, in s: its process is started anew, or its host comes back."""
 
 _POLL_S = 0.5
 
 
 @dataclass(frozen=True)
 class _Job:
-    """What a member does: opens its setup, measures its anchor, or a trial."""
+    """Task of a member: open its setup, measure its anchor, or measure a trial."""
 
     member: Member
     planned: PlannedTrial | None = None

@@ -31,7 +31,7 @@ _LOOPBACK = "127.0.0.1"
 
 
 class _Closable(Protocol):
-    """What is started, and must be closed."""
+    """Object that is started, and must be closed."""
 
     def close(self) -> object:
         """End it."""
@@ -126,7 +126,7 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
 
 
 def start_uninterrupted(start: Callable[[], Closable]) -> Closable:
-    """What ``start`` starts, in a thread that Ctrl-C does not reach.
+    """Call ``start`` in a thread that Ctrl-C does not reach, and return its result.
 
     Dask leaves processes behind where it is interrupted while it starts them. Ctrl-C waits here until they
     are there, and ends them.
@@ -220,7 +220,7 @@ def open_slurm(on: str) -> "Iterator[tuple[Client, int]]":
 
 
 def allocated_gpus(on: str, environment: Mapping[str, str]) -> int:
-    """How many GPUs the allocation has, by the variables that SLURM sets.
+    """Return the number of GPUs of the allocation, by the variables that SLURM sets.
 
     Raises:
         InputError: this process is in none, or it has none.

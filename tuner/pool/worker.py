@@ -42,7 +42,7 @@ SETTINGS: dict[str, Any] = {
 _GONE_S = 20.0  # without a scheduler, until a worker ends
 _AGAIN_S = 0.5
 START_S = 180.0
-"""How long a worker process may take to start on a busy host."""
+"""Time limit for the start of a worker process on a busy host, in s."""
 
 _MOST_FAILURES = 3  # in a row
 _SECRETS = "DASK_DISTRIBUTED__COMM__TLS__"
@@ -115,7 +115,7 @@ def serve(address: str, device: str = "") -> None:
 
 
 def _listening(address: str, security: Any) -> dict[str, Any]:  # noqa: ANN401 - Dask's
-    """Where a worker listens: on the interface that leads to its scheduler."""
+    """Return the listening options of a worker, on the interface that leads to its scheduler."""
     from distributed.comm.addressing import get_address_host  # noqa: PLC0415 - only where a pool is used
     from distributed.utils import get_ip  # noqa: PLC0415 - as above
 
@@ -162,7 +162,7 @@ async def _worker(address: str, options: dict[str, Any], stopped: asyncio.Event)
 
 
 async def _answers(address: str, stopped: asyncio.Event) -> bool:
-    """Whether anybody listens at an address, within some seconds; no more is asked when it is stopped."""
+    """Return True if an address accepts a connection within some seconds; give up when it is stopped."""
     host, _, port = address.partition("://")[2].rpartition(":")
     until = time.monotonic() + _GONE_S
     while not stopped.is_set() and (left_s := until - time.monotonic()) > 0:
@@ -185,7 +185,7 @@ _MARGIN_S = 900.0  # beyond the trial's time-out: opening a GPU, compiling, maki
 
 @dataclass(frozen=True)
 class SetupOrder:
-    """What a worker opens.
+    """Order to a worker to open a setup.
 
     Attributes:
         run: the driver's name at the scheduler.
@@ -203,13 +203,13 @@ class SetupOrder:
 
     @property
     def lease_s(self) -> float:
-        """How long a call may take: the worker ends what hangs by itself, unless it hangs too."""
+        """Time limit of a call, in s: the worker itself ends a call that hangs, unless it hangs too."""
         return max(1, len(self.request.workloads)) * (self.request.trial_timeout_s + _MARGIN_S)
 
 
 @dataclass(frozen=True)
 class WorkerFacts:
-    """What a worker is, and what it has opened.
+    """Properties of a worker and of its open setup.
 
     Attributes:
         host: its name.
@@ -240,7 +240,7 @@ class WorkerFacts:
 
 @dataclass(frozen=True)
 class WorkerTotals:
-    """What a worker has done since it opened its setup.
+    """Totals of a worker since it opened its setup.
 
     Attributes:
         now_s: on its device's clock.
@@ -257,7 +257,7 @@ class WorkerTotals:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a call gave, and the worker's totals behind it.
+    """Result of a call, and the worker's totals after it.
 
     Attributes:
         value: what the method returned.
@@ -593,7 +593,7 @@ def _last_written_s(folder: Path) -> float:
 
 
 def _scratch() -> str | None:
-    """Where this worker keeps files, which go when the pool ends; None outside of a worker."""
+    """Return the folder for files of this worker, deleted when the pool ends; None outside of a worker."""
     from distributed import get_worker  # noqa: PLC0415 - only where a pool is used
 
     try:

@@ -109,7 +109,7 @@ class Workers:
 
     @property
     def name(self) -> str:
-        """What the scheduler calls this process."""
+        """Name of this process at the scheduler."""
         return str(self._client.id)
 
     def living(self) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ class Workers:
         return answer
 
     def wait(self, answer: Future[Any]) -> Any:  # noqa: ANN401 - of the function
-        """What a call gives.
+        """Wait for a call and return its result.
 
         Raises:
             WorkerLostError: the worker has gone.
@@ -238,7 +238,7 @@ class Workers:
             self.refresh()
 
     def _asked(self, question: Callable[[], Any]) -> Any:  # noqa: ANN401 - its answer
-        """What the scheduler answers.
+        """Return the answer of the scheduler.
 
         Raises:
             PoolLostError: nothing, or not in time.
@@ -256,7 +256,7 @@ class Workers:
         return last, silent_s + look_s if last == before else 0.0
 
     def _other_package(self, address: str) -> str | None:
-        """Why a worker's package is not that of this process; empty where it is, None until it has told."""
+        """Return the difference of a worker's package from ours; empty if none, None before its answer."""
 
         def told() -> tuple[str, Sequence[Any]]:  # sent by value: another package may not have it
             import platform  # noqa: PLC0415 - as above
@@ -282,7 +282,7 @@ class Workers:
         return why and f"host {host}: {why}"
 
     def _waits_for_none(self, address: str, answer: Future[Any]) -> bool:
-        """Whether a worker has answered, or will not."""
+        """Return True if a worker has answered, or will not."""
         silent_s = self._heartbeats.get(address, (0.0, math.inf))[1]
         return answer.done() or silent_s >= _CLOSE_SILENT_S
 
@@ -333,7 +333,7 @@ def _in_background(function: Callable[..., Any], *args: object, **options: objec
 
 
 def _translated(error: BaseException) -> Exception:
-    """What an error of a task means."""
+    """Return the exception to raise for an error of a task."""
     from distributed import CancelledError  # noqa: PLC0415 - only where --on is used
     from distributed.comm.core import CommClosedError  # noqa: PLC0415 - as above
     from distributed.scheduler import KilledWorker  # noqa: PLC0415 - as above
@@ -409,7 +409,7 @@ def _connected(stack: ExitStack, on: str, place: PoolPlace, device: str | None) 
 
 
 def _misfit(address: str, facts: Mapping[str, Any]) -> str:
-    """Why a worker is not one of a pool; empty where it is."""
+    """Return the reason why a worker is unfit for a pool; empty if it is fit."""
     if facts.get("nthreads") != 1 or not facts.get("resources", {}).get("GPU"):
         return "start it by `tuner worker`, or with --nthreads 1 --resources GPU=1"
     return "" if address.startswith("tls://") else "it talks without TLS"

@@ -97,7 +97,7 @@ def clauses(text: str) -> list[tuple[str, str]]:
 
 
 def _inside(text: str) -> tuple[str, str]:
-    """What stands in the bracket that a text begins with, and what follows."""
+    """Return the text in the bracket that a text begins with, and the text after it."""
     depth, quote = 0, ""
     for place, letter in enumerate(text):
         if quote:
@@ -147,7 +147,7 @@ def one_value(text: str) -> Value:
 
 
 def value_list(keyword: str, text: str) -> ValueList:
-    """What ``erange``, ``range`` or ``values`` states.
+    """Return the values that ``erange``, ``range`` or ``values`` states.
 
     Raises:
         ValueError: it has another form, or no values or too many.
@@ -291,7 +291,7 @@ class PragmaSource:
 
     @functools.cached_property
     def defined(self) -> Mapping[str, int]:
-        """How often a macro is defined or undefined."""
+        """Number of times each macro is defined or undefined."""
         pattern = r"^[ \t]*#[ \t]*(?:define|undef)[ \t]+(\w+)"
         return Counter(re.findall(pattern, self.blank.decode("latin-1"), re.MULTILINE))
 
@@ -314,7 +314,7 @@ class PragmaSource:
 
 
 def has_pragmas(text: str) -> bool:
-    """Whether a source has a tuning pragma of this tuner, the paper or Kernel Launcher."""
+    """Return True if a source has a tuning pragma of this tuner, the paper or Kernel Launcher."""
     pattern = r"^\ufeff?[ \t]*#[ \t]*pragma[ \t]+(?:tuner|erange|kernel(?:_tuner)?)\b"
     return re.search(pattern, text, re.MULTILINE) is not None
 
@@ -368,7 +368,7 @@ def read_pragmas(path: Path, text: str) -> PragmaSource:
 
 
 def _misplaced(piece: re.Match[str]) -> Iterator[tuple[int, str]]:
-    """What is wrong with a pragma that is not the only thing on its line."""
+    """Yield position and error message of a pragma that is not alone on its line."""
     hidden = re.search(r'_Pragma\s*\(\s*"\s*(\w+)', piece[0]) if piece.lastgroup == "directive" else None
     quoted = hidden[1] if hidden else piece["quoted"] or ""
     if _family(quoted):

@@ -170,7 +170,7 @@ _ALL = (*OF_TUNABLES, *OF_ALTERNATIVES, "unroll", "tile", *keywords())
 
 @dataclass(frozen=True)
 class Expansion:
-    """What a source with tuning pragmas means.
+    """Kernel file and plain source that a source with tuning pragmas expands to.
 
     Attributes:
         document: the kernel file, as tables and lists; ``kernel.source`` is the name of the source.
@@ -186,7 +186,7 @@ class Expansion:
 
 
 def expansion(path: Path, text: str) -> Expansion:
-    """What a source with tuning pragmas means.
+    """Expand a source with tuning pragmas.
 
     Args:
         path: of the source; messages begin with it.
@@ -377,12 +377,12 @@ class _Writer:
             return list(launch.function.parameters)
 
     def _told(self) -> Mapping[str, Any]:
-        """What ``toml`` pragmas say of arguments."""
+        """Return the ``[arguments]`` of ``toml`` pragmas."""
         table = self._said.other.get("arguments")
         return table if isinstance(table, Mapping) else {}
 
     def _other(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``toml`` pragmas say, without the arguments that stand in the document because of them."""
+        """Return the tables of ``toml`` pragmas, without arguments that the document has because of them."""
         rest = {
             name: text
             for name, text in self._told().items()
@@ -434,7 +434,7 @@ class _Writer:
 
 
 def _without_options(document: dict[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``toml`` pragmas say, its compiler options and rules added to those of other pragmas."""
+    """Return the tables of ``toml`` pragmas, after moving compiler options and rules to the document's."""
     rest = {key: dict(value) if isinstance(value, Mapping) else value for key, value in other.items()}
     for table, key in (("kernel", "options"), ("constraints", "rules")):
         inner = rest.get(table)

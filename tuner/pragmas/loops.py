@@ -97,7 +97,7 @@ def _only_loop(body: Node) -> Node | None:
 
 
 def _is_aside(node: Node) -> bool:
-    """Whether a node is a comment or ``#pragma unroll``."""
+    """Return True if a node is a comment or ``#pragma unroll``."""
     text = node.text or b""
     return node.type == "comment" or (
         node.type == "preproc_call" and re.match(rb"\s*#\s*pragma\s+unroll\b", text) is not None
@@ -370,7 +370,7 @@ class _BodyReader:
                     )
 
     def _is_moved(self, array: str) -> bool:
-        """Whether a function makes a parameter lead elsewhere."""
+        """Return True if a function may change the address in a parameter."""
         function = self._scope.function
         text = (
             ""
@@ -427,14 +427,14 @@ def _fixed_by(index: str, counters: Mapping[str, Loop], varying: set[str], scope
 
 
 def _spans(inner: Loop, pitch: str) -> bool:
-    """Whether a counter stays from 0 to below the pitch of the rows."""
+    """Return True if a counter runs from 0 to below the pitch of the rows."""
     bound = "".join((inner.bound.text or b"").decode().split())
     sign = inner.condition.child_by_field_name("operator")
     return inner.first.text == b"0" and bound == pitch and sign is not None and sign.text == b"<"
 
 
 def _exact(loops: Sequence[Loop], pitch: str, scope: Scope) -> bool:
-    """Whether products of a counter and a pitch cannot wrap around to another one."""
+    """Return True if products of a counter and a pitch cannot wrap around to another product."""
     kinds = {scope.kind_of_type(loop.type) for loop in loops}
     kinds.add(kind_of_number(pitch) if pitch[0].isdigit() else scope.kind(pitch))
     return kinds <= {"signed", "large"}

@@ -1,4 +1,4 @@
-"""What the names in a loop nest stand for: numbers, arrays, macros; as far as the file itself tells it."""
+"""Meaning of the names in a loop nest: numbers, arrays, macros; as far as the file itself states it."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -56,7 +56,7 @@ class NameDeclaration:
 
     @property
     def constant(self) -> bool:
-        """Whether nothing may change its value."""
+        """True if the value cannot change."""
         return bool(self.qualifiers & {"const", "constexpr", "__constant__"})
 
 
@@ -119,7 +119,7 @@ class Scope:
         return kinds.pop() if len(kinds) == 1 else ""
 
     def wide(self, name: str) -> bool:
-        """Whether a number has 64 bits."""
+        """Return True if a number has 64 bits."""
         return any(self._resolved(one.type) in _WIDE for one in self.declared(name))
 
     def kind_of_type(self, name: str) -> str:

@@ -94,7 +94,7 @@ class Macros:
         return name in self._bodies
 
     def text(self, name: str) -> str:
-        """What a macro without parameters stands for; empty of any other, or if it is defined twice."""
+        """Return the body of a macro without parameters; empty of any other, or if it is defined twice."""
         bodies = set(self._bodies.get(name, []))
         return bodies.pop() if len(bodies) == 1 and name not in self._functions else ""
 
@@ -204,7 +204,7 @@ class Statements:
 
 
 def read_statements(source: PragmaSource) -> Statements:
-    """What the pragmas of a source say beside tunables.
+    """Read the pragmas of a source, except for tunables.
 
     Raises:
         KernelFileError: a pragma is unknown, has another form or says what another has said.
@@ -430,7 +430,7 @@ def kernel_below(source: PragmaSource, directive: Directive) -> GlobalFunction:
 
 
 def _instead(source: PragmaSource, directive: Directive) -> str:
-    """Where no kernel stands, and what does."""
+    """Return the place without a kernel, and the text there, for an error message."""
     between = source.code[directive.end :]
     start = len(source.code) - len(between.lstrip())
     if not re.search(rb"\b__global__\b", between):
@@ -488,7 +488,7 @@ class SyntaxTree:
         return self._tree.root_node
 
     def text(self, node: Node) -> str:
-        """What the source has there."""
+        """Return the source text of a node."""
         return self.source.text[node.start_byte : node.end_byte].decode(errors="replace")
 
     @functools.cached_property

@@ -57,7 +57,7 @@ class PragmaTunable:
         return replace(self, when=when)
 
     def table(self) -> list[Value | str] | dict[str, object]:
-        """What ``[tunables]`` says of it."""
+        """Return the entry of the tunable in ``[tunables]``."""
         if not self.when:
             return list(self.values)
         otherwise = self.default if self.otherwise is None else self.otherwise
@@ -219,7 +219,7 @@ def _constant(tree: SyntaxTree, directive: Directive, stated: ValueList, node: N
 
 
 def _is_deduced(tree: SyntaxTree, declaration: Node) -> bool:
-    """Whether the type of a declared name is that of its value."""
+    """Return True if the type of a declared name is deduced from its value."""
     typed = declaration.child_by_field_name("type")
     return typed is not None and "auto" in tree.text(typed)
 

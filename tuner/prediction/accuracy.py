@@ -1,4 +1,4 @@
-"""How well a method predicts inputs it has not seen: leave-one-out over the inputs.
+"""Accuracy of a method for unseen inputs: leave-one-out over the inputs.
 
 G-ADAPT, section V: the model is built from all other inputs and predicts the one that is left out. Copies of
 that input, whose sizes differ by less than 2 %, are left out with it.
@@ -24,7 +24,7 @@ FIRST = 4  # predicted configurations that are measured at the first use
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What was predicted for an input that was left out.
+    """Prediction for an input that was left out.
 
     Attributes:
         sizes: of the input.
@@ -106,7 +106,7 @@ def leave_one_out(
 
 
 def _can_be_judged(one: InputTrials, predictor: Predictor, allowed: Collection[Configuration]) -> bool:
-    """Whether what is predicted was measured."""
+    """Return True if the predicted configuration was measured."""
     if not isinstance(predictor, Portfolio):
         return True
     picked = predictor.picked(one.sizes, allowed)

@@ -142,7 +142,7 @@ class CConditions:
 
 
 def same_text(name: str, text: str) -> str:
-    """Whether a string is a text, without a library: letter by letter, its end too."""
+    """Return a C condition that a string equals a text, letter by letter and its end, without a library."""
     letters = [*text.encode(), 0]
     return " && ".join(f"(unsigned char){name}[{place}] == {letter}" for place, letter in enumerate(letters))
 

@@ -67,7 +67,7 @@ class FlatTree:
             nodes[inner] = np.where(goes_left, self.left[here], self.right[here])
 
     def predict(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What is predicted for each row."""
+        """Return the prediction for each row."""
         return self.value[self.leaves(rows)]
 
     def document(self) -> dict[str, list[float]]:

@@ -55,7 +55,7 @@ class TrainedDevice:
 
 @dataclass(frozen=True)
 class ModelAnswer:
-    """What a model says of an input.
+    """Answer of a model for an input.
 
     Attributes:
         configuration: the version that it picks.
@@ -152,7 +152,7 @@ class SelectionModel:
 
     @property
     def claim(self) -> str:
-        """How well it predicts, in words."""
+        """Accuracy of the model, in words."""
         share = self.accuracy.within[1]
         if not self.accuracy.inputs or math.isnan(share):
             if len(self.inputs) == 1:

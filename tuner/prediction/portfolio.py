@@ -56,7 +56,7 @@ class SizeFeature:
         return total
 
     def is_at_most(self, sizes: Mapping[str, int | str], threshold: float) -> bool:
-        """Whether the value is at most a threshold, exactly as the header in C compares it."""
+        """Return True if the value is at most a threshold, exactly as the header in C compares it."""
         if self.text:
             return str(sizes[self.powers[0][0]]) != self.text
         left, right = 1.0, math.pow(2.0, threshold)
@@ -241,7 +241,7 @@ def _expected(
     configurations: Sequence[Configuration],
     allowed: Allowed | None,
 ) -> tuple[Array, Mask]:
-    """What a forest says: losses by the least that is allowed, and what is, each (inputs, configurations)."""
+    """Return a forest's losses over the least allowed, and the mask, each (inputs, configurations)."""
     predicted, mask = forest.scores_at(inputs, configurations), _mask(inputs, configurations, allowed)
     least = np.where(mask, predicted, np.inf).min(axis=1, keepdims=True)
     least = np.where(np.isfinite(least), least, 0.0)

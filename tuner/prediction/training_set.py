@@ -163,7 +163,7 @@ def _is_text(values: Sequence[TunableValue]) -> bool:
 
 
 def _is_positive(values: Sequence[TunableValue]) -> bool:
-    """Whether all values are positive numbers: a forest splits their logarithm alike, and rounds it less."""
+    """Return True if all values are positive numbers: forests split their logarithm alike, rounding less."""
     numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
     return len(numbers) == len(values) and min(numbers, default=0) > 0
 
@@ -200,17 +200,17 @@ class InputTrials:
         return self.costs / self.lowest
 
     def is_tie(self, place: int) -> bool:
-        """Whether a configuration costs no more than the best, as far as measured: by two deviations."""
+        """Return True if a configuration costs no more than the best, within two standard deviations."""
         best = int(self.costs.argmin())
         sigma = math.hypot(float(self.sigmas[place]), float(self.sigmas[best]))
         return bool(self.slowdowns[place] <= 1.0 + 2.0 * sigma)
 
     def place(self, configuration: Configuration) -> int | None:
-        """Where a configuration is; None where it was not measured."""
+        """Return the index of a configuration; None if it was not measured."""
         return self.configurations.index(configuration) if configuration in self.configurations else None
 
     def is_near(self, sizes: Sizes) -> bool:
-        """Whether an input is a copy of this one: the same texts, and sizes that differ by less than 2 %."""
+        """Return True if an input is a copy: the same texts, and sizes that differ by less than 2 %."""
         for name, value in self.sizes.items():
             other = sizes.get(name)
             if isinstance(value, int) and isinstance(other, int) and value > 0 and other > 0:
@@ -278,7 +278,7 @@ class TrainingSet:
 
     @property
     def trials(self) -> int:
-        """How many there are."""
+        """Number of trials."""
         return sum(len(one.configurations) for one in self.inputs)
 
     def without(self, left_out: InputTrials) -> "TrainingSet":

@@ -35,7 +35,7 @@ CHUNK_ELEMENTS = 2**20
 
 @dataclass(frozen=True)
 class Draw:
-    """How random values of one input are drawn; complex numbers by their real and imaginary parts.
+    """Distribution of the random values of an input; complex numbers by their real and imaginary parts.
 
     Attributes:
         kind: ``uniform`` in [low, low + width), ``normal`` for the normal distribution of mean ``low`` and
@@ -116,7 +116,7 @@ _SPD_ROWS = 256  # changed at a time
 
 
 def stated_draw(buffer: Buffer) -> Draw | None:
-    """How a device draws the values that are stated for a buffer; None where the host must make them."""
+    """Return the distribution of a buffer's stated values on a device; None if the host must make them."""
     spec = buffer.input
     if spec is None:
         return None
@@ -268,7 +268,7 @@ _OF_REALS = {"uniform": _reals, "normal": _reals, "dominant": _dominant, "defini
 
 
 class Norm(Enum):
-    """How the differences of an answer from the right one become one error.
+    """Norm that combines the differences of an answer from the right answer into one error.
 
     The first two are relative to the same norm of a row of the right answer.
     """
@@ -281,7 +281,7 @@ class Norm(Enum):
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far an answer is from the right one.
+    """Deviation of an answer from the right answer.
 
     Attributes:
         error: worst error over the problems looked at; infinity where an answer is not finite.
@@ -368,11 +368,11 @@ class Problem(ABC):
 
     @abstractmethod
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
-        """How every ``in`` and ``inout`` buffer is filled, in the order of the kernel file."""
+        """Return the distribution of every ``in`` and ``inout`` buffer, in the order of the kernel file."""
 
     @abstractmethod
     def norm(self, output: Array) -> Norm:
-        """How an output is compared with the right one."""
+        """Return the norm that compares an output with the right output."""
 
     @abstractmethod
     def allowed(self, output: Array) -> float:

@@ -91,7 +91,7 @@ def problem_for(spec: ProblemSpec) -> Problem:
 
 
 def _is_elementwise(spec: ProblemSpec) -> bool:
-    """Whether every expression of a reference is of the language of kernel files, without whole arrays."""
+    """Return True if every expression of a reference is valid in kernel files, without whole arrays."""
     try:
         return all(Expression(text) for _, text in spec.reference)
     except ExpressionError:

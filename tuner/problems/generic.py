@@ -37,7 +37,7 @@ def draw_of(dtype: np.dtype[Any]) -> Draw:
 
 
 class Generic(Problem):
-    """What has no law of its own: values by dtype, compared element by element."""
+    """Problem without a law of its own: values by dtype, compared element by element."""
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
         """See ``Problem.draws``."""

@@ -41,15 +41,15 @@ class PrefixOperator:
 
     @property
     def logical(self) -> bool:
-        """Whether it joins truth values; they are 0 and 1 in outputs."""
+        """True if the operator joins truth values; they are 0 and 1 in outputs."""
         return self.name in ("and", "or", "xor")
 
     def exact(self, dtype: "np.dtype[Any]") -> bool:
-        """Whether scans are right to the last bit: all but sums and products of reals and complex numbers."""
+        """Return True if scans are bit-exact: all but sums and products of real and complex numbers."""
         return dtype.kind not in "fc" or self.name not in ("sum", "product")
 
     def neutral(self, dtype: "np.dtype[Any]") -> complex:
-        """What joined with a value gives that value; infinities for least and largest fractions."""
+        """Return the neutral element; infinities for minima and maxima of floats."""
         if self.name in ("min", "max"):
             if dtype.kind not in "fc":
                 return (np.iinfo(dtype).min, np.iinfo(dtype).max)[self.name == "min"]
@@ -58,7 +58,7 @@ class PrefixOperator:
         return 1 if self.name in ("product", "and") else 0
 
     def values(self, xp: Namespace, array: Array) -> Array:
-        """What is joined: truth values, double precision where sums and products round, else the elements."""
+        """Return the operands: truth values, double precision where results round, else the elements."""
         if self.logical:
             return array != 0
         if self.exact(array.dtype):
@@ -200,7 +200,7 @@ class Scan(Problem):
         return (given[:, ::-1], y[:, ::-1]) if back else (given, y)
 
     def metric(self, y: Array, what: str) -> str:
-        """What errors are, in words."""
+        """Return the metric of errors, in words."""
         if self.operator.exact(y.dtype):
             return f"wrong sums ({what})"
         return f"{what} of the sums by the row's largest sum"
@@ -341,7 +341,7 @@ class SegmentedScan(Scan):
         return sweep(xp, (x, segments, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "residual"))
 
     def beginnings(self, xp: Namespace, x: Array, segments: Array, sizes: Mapping[str, Any]) -> Array:
-        """Where segments begin in rows in the direction they are scanned in, bool of the shape of ``x``."""
+        """Return the starts of segments in rows in the direction of the scan, bool of the shape of ``x``."""
         rows, length = x.shape
         begins = xp.zeros((rows, length + 1), bool)
         if segments.dtype.itemsize == 1:
@@ -353,7 +353,7 @@ class SegmentedScan(Scan):
 
 
 def _are_segments(elements: Buffer, segments: Buffer) -> bool:
-    """Whether a buffer holds flags or offsets for rows of elements."""
+    """Return True if a buffer has flags or offsets for rows of elements."""
     if segments.dtype in ("bool", "uint8"):
         return segments.shape == elements.shape
     return segments.dtype in ("int32", "int64") and segments.shape[:-1] == elements.shape[:1]

@@ -43,7 +43,7 @@ _TAKES_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEY
 
 
 def called(function: PythonFunction, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever it returns
-    """What the function returns for those of the given values that it takes by name.
+    """Call the function with those of the given values that it takes by name, and return its result.
 
     Args:
         function: which.
@@ -110,7 +110,7 @@ class _ReadLoader(importlib.machinery.SourceFileLoader):
 
 
 def _told(error: BaseException, path: str) -> str:
-    """What was raised, where, and the beginning of its words."""
+    """Return the type of an error, the beginning of its message, and its line."""
     try:
         words = str(error)
     except Exception:  # noqa: BLE001 - the user's own class
@@ -142,7 +142,7 @@ def _taken(function: PythonFunction, loaded: Callable[..., Any], given: Mapping[
 
 
 def _line(error: BaseException, path: str) -> str:
-    """Where in the user's file it was raised."""
+    """Return the line of the user's file that raised an error, for messages."""
     if isinstance(error, SyntaxError) and error.lineno is not None:
         return f" (line {error.lineno})"
     trace, line = error.__traceback__, None
@@ -195,7 +195,7 @@ class StatedReference(Generic):
 
     @abstractmethod
     def source(self, output: str) -> str:
-        """What says what is right, for messages."""
+        """Return the name of the reference of an output, for messages."""
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
         """See ``residual``; the rows must be all there are."""

@@ -286,7 +286,7 @@ def _array(name: str, value: Any, parameter: Parameter | None, label: str) -> Ar
 
 
 def _same_bits(declared: str | None, values: HostArray) -> bool:
-    """Whether a kernel may read these values as the declared type: pairs of floats, other signs."""
+    """Return True if a kernel may read these values as the declared type: pairs of floats, other signs."""
     if declared not in DTYPES:
         return False
     wanted, given = np.dtype(declared), values.dtype

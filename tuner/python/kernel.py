@@ -41,7 +41,7 @@ Restrictions = str | Callable[..., Any] | Sequence[str | Callable[..., Any]]
 
 @dataclass(frozen=True)
 class SpaceDescription:
-    """What may be varied.
+    """Search space: tunables, restrictions and the default.
 
     Attributes:
         tunables: name -> values.
@@ -341,7 +341,7 @@ class Kernel:
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Name of the kernel in messages."""
         return f"kernel {self.name}"
 
     @property

@@ -113,7 +113,7 @@ class TrialRow:
 
 
 class Result:
-    """What tuning found.
+    """Result of a tuning run.
 
     Args:
         document: of the run, as ``tuner run --json`` writes it.
@@ -287,7 +287,7 @@ class Result:
         return self._rendered(shutil.get_terminal_size((_WIDTH, 24)).columns)
 
     def _repr_html_(self) -> str:
-        """What notebooks show: the page of ``tuner report`` in a frame, some 0.9 MB."""
+        """Return HTML for notebooks: the page of ``tuner report`` in a frame, some 0.9 MB."""
         from tuner.report.html.report import notebook_frame  # noqa: PLC0415 - only in notebooks
 
         return notebook_frame(self.document)

@@ -1,4 +1,4 @@
-"""What the values of a recording may be: each check names the key and what would be right."""
+"""Checks of the values of a recording: each names the key and the valid values."""
 
 import reprlib
 import sys

@@ -389,7 +389,7 @@ def _rows(arrays: Mapping[str, Any], tunables: Mapping[str, tuple[TunableValue, 
 
 
 def _npz_measurements(arrays: Mapping[str, Any], count: int, codes: Sequence[str]) -> list[Measurement]:
-    """What every row gave: not-a-number, and a status that is not ok, where it failed."""
+    """Return the measurement of every row: not-a-number, and a status that is not ok, where it failed."""
     times_ms, places, sigmas_ms, windows_ms = (_column(arrays, *of, count) for of in _MEASURED)
     measured = []
     for row, (time_ms, place) in enumerate(zip(times_ms, places, strict=True)):

@@ -15,7 +15,7 @@ NOT_RECORDED = "not recorded"
 
 @dataclass(frozen=True)
 class RecordedKernel:
-    """What a recording tells of a kernel; stands where a kernel file stands otherwise.
+    """Description of a kernel in a recording, used in place of a kernel file.
 
     Attributes:
         name: of the kernel.
@@ -103,7 +103,7 @@ class RecordedSpace:
         return tuple(sorted(limits, reverse=True))
 
     def look(self, trial: Trial) -> Measurement:
-        """What a trial gave; one that was not recorded is a failed one, and says so."""
+        """Return the measurement of a trial; if it was not recorded, a failed measurement that says so."""
         measurement = self.trials.get(trial)
         if measurement is not None:
             return measurement
@@ -131,7 +131,7 @@ def search_of(
     prior: Mapping[Trial, Measurement] | None = None,
     tell: Callable[[str], None] = _silent,
 ) -> Search:
-    """What a policy is told of a recorded space; ``space.look`` answers its trials.
+    """Return the search of a recorded space for a policy; ``space.look`` answers its trials.
 
     Args:
         space: the space.

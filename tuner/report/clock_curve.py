@@ -26,7 +26,7 @@ Point = ClockPointDocument
 
 @dataclass(frozen=True)
 class SettingTable:
-    """What other clocks or power limits bring.
+    """Table of the effects of other clocks or power limits.
 
     Attributes:
         title: of what, and what ratios are against.
@@ -82,7 +82,7 @@ def clock_table(document: RunDocument) -> SettingTable | None:
 
 
 def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
-    """What a lower clock brings.
+    """Yield sentences on the effect of a lower clock.
 
     Args:
         points: of the curve, highest clock first.
@@ -166,7 +166,7 @@ def ratio_cells(point: SettingPoint, *, joules: bool) -> list[str]:
 
 
 def _note(point: Point, points: Sequence[Point], answer_mhz: float) -> str:
-    """What a row is known for, and whether it was measured."""
+    """Return the note of a row: measured or modelled, the answer's clock, least energy."""
     notes = ["the answer's clock"] if point["clock_mhz"] == answer_mhz else []
     if point is _of_least_energy(points):
         notes.append("least energy")

@@ -71,7 +71,7 @@ def _repeatability(document: RunDocument) -> Iterator[str]:
 
 
 def _scatter(document: RunDocument) -> Iterator[str]:
-    """What every interval of joules contains beside its window's own."""
+    """Yield a sentence on the scatter between windows, which every interval of joules includes."""
     scatter = document.get("window_scatter")
     if scatter is not None:
         how = "assumed: too few repeats tell" if scatter["assumed"] else "learnt from the contenders"
@@ -83,7 +83,7 @@ def _scatter(document: RunDocument) -> Iterator[str]:
 
 
 def _drift(scatter: ScatterDocument) -> str:
-    """What is left of the GPU's warming; answers stored before that was told lack it."""
+    """Return words on the remaining warming of the GPU; empty for older answers, which lack it."""
     drift = scatter.get("drift_interval")
     return "" if not drift else f", of which ± {100 * drift:.2g} % for what the GPU may still warm by"
 
@@ -187,7 +187,7 @@ def _wall(document: RunDocument) -> Iterator[str]:
 
 
 def _replayed(document: RunDocument, wall: WallDocument) -> str:
-    """What the trials cost when they were recorded, and what replaying them took."""
+    """Return the cost of the trials when they were recorded, and the time of replaying them."""
     joules = document.get("tuning_energy_j")
     spent = ""
     if joules is not None:

@@ -17,7 +17,7 @@ _UNKNOWN = "–"
 
 
 def diff_report(one: RunDocument, other: RunDocument, titles: tuple[str, str], width: int) -> Group:
-    """How the second run differs from the first, as rich prints it.
+    """Return the differences of the second run from the first, for rich to print.
 
     Args:
         one: document of a run.
@@ -40,7 +40,7 @@ def diff_report(one: RunDocument, other: RunDocument, titles: tuple[str, str], w
 
 @dataclass(frozen=True)
 class RunDifferences:
-    """How run B differs from run A.
+    """Differences of run B from run A.
 
     Attributes:
         titles: of both.
@@ -56,12 +56,12 @@ class RunDifferences:
 
     @property
     def heading(self) -> str:
-        """What stands above the conditions."""
+        """Heading above the conditions."""
         return "conditions that differ" if self.conditions else "the conditions are the same"
 
 
 def differences_of(one: RunDocument, other: RunDocument, titles: tuple[str, str]) -> RunDifferences:
-    """How the second run differs from the first; arguments as of ``diff_report``."""
+    """Return the differences of the second run from the first; arguments as of ``diff_report``."""
     rows = [["", "A", "B", "B against A"], *_numbers(one, other)]
     if not any(row[3] for row in rows[1:]):
         rows = [row[:3] for row in rows]
@@ -178,7 +178,7 @@ def _answers(one: RunDocument, other: RunDocument) -> Iterator[str]:
 
 
 def _conditions(one: RunDocument, other: RunDocument) -> Iterator[str]:
-    """What differs in device, sources, batches and options; what only one document knows is not compared."""
+    """Yield differences in device, sources, batches and options; values of only one document are left out."""
     yield from _differing("objective", one["objective"], other["objective"])
     yield from _differing("policy", one.get("policy"), other.get("policy"))
     yield from _differing("seed", one.get("seed"), other.get("seed"))

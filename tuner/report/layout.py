@@ -187,7 +187,7 @@ def label(document: "RunDocument | RunRow | Mapping[str, Any]") -> str:
 
 
 def note(document: "RunDocument") -> str:
-    """What stands beside the name of the GPU; empty for numbers that were measured now."""
+    """Return the note beside the name of the GPU; empty for numbers that were measured now."""
     modelled = f"{MODELLED}: a simulated device made these numbers, no GPU ran"
     if not document.get("recorded"):
         return modelled if document["modelled"] else ""
@@ -196,7 +196,7 @@ def note(document: "RunDocument") -> str:
 
 
 def origin_words(merged_from: "MergedFrom") -> str:
-    """Where a merged run comes from: ``merged: run 12 of host-b``.
+    """Return the origin of a merged run: ``merged: run 12 of host-b``.
 
     Args:
         merged_from: as documents of runs have it.

@@ -96,7 +96,7 @@ def joined(parts: Iterable[Examination], rows: int) -> Examination:
 
 
 def sentences(found: Examination) -> list[str]:
-    """What was wrong: row by row, or in sums where that would be long."""
+    """Return the errors and repairs: row by row, or in sums where that would be long."""
     groups = Counter((repair.table, repair.source) for repair in found.repaired)
     lines = list(found.rebuilt)
     for (name, source), count in groups.items():

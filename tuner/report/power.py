@@ -50,7 +50,7 @@ _BEYOND = 1.0  # of the range that was read: corrected samples further off, whic
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn; all times in seconds since the command started.
+    """Contents of a plot of power; all times in seconds since the command started.
 
     Attributes:
         title: reading, response, provenance; may have several lines.
@@ -250,7 +250,7 @@ def lines(snapshot: PowerSnapshot) -> Iterator[str]:
 
 
 def summary_lines(snapshot: PowerSnapshot) -> Iterator[str]:
-    """What it came to; intervals are 95 %."""
+    """Yield a summary of the readings; intervals are 95 %."""
     for row in snapshot.rows:
         end = f"; {_end(row)}" if row.failure else ""
         yield f"{row.info.name} ({row.info.scope}): {_since(row)}, mean {si(row.mean_w, 'W')}{end}"
@@ -260,7 +260,7 @@ def summary_lines(snapshot: PowerSnapshot) -> Iterator[str]:
 
 
 def _end(row: ReadingRow) -> str:
-    """Why there will be no more; empty while there may be."""
+    """Return the reason that there will be no more samples; empty while there may be."""
     return row.failure if row.ended or not row.failure else f"failed: {row.failure}"
 
 
@@ -288,7 +288,7 @@ def _state(snapshot: PowerSnapshot) -> str:
 
 
 def trace_lines(trace: ProgramTrace) -> Iterator[str]:
-    """What a trace found, a line at a time; intervals are 95 %."""
+    """Yield the results of a trace, a line at a time; intervals are 95 %."""
     line = trace.outcome.timeline
     yield f"{shortened(trace.command)}: exit code {trace.outcome.exit_code}, {si(line.duration_s, 's')}"
     energy = trace.energy
@@ -367,7 +367,7 @@ def _reading(trace: ProgramTrace, reading: ReadingResult) -> str:
 
 
 def _reference(trace: ProgramTrace, reference: ReadingResult) -> Iterator[str]:
-    """What another meter of the same power says, and how the best reading compares."""
+    """Yield values of another meter of the same power, and the gain of the best reading against it."""
     yield f"{reference.info.name} (reference): {joules(reference)}, net of idle {net_joules(reference)}"
     gain, best = trace.gain, trace.best
     if best is None or best.energy is None or reference.energy is None:
@@ -408,7 +408,7 @@ def trace_picture(trace: ProgramTrace) -> Picture | None:
 
 
 def _origin(trace: ProgramTrace, reading: ReadingResult) -> str:
-    """Where a picture comes from, in a line."""
+    """Return the origin of a picture in a line."""
     origin = trace.provenance()
     driver = f", driver {origin['driver']}" if origin["driver"] else ""
     date = str(origin["date"]).partition("+")[0].replace("T", " ")

@@ -38,7 +38,7 @@ _OWN = frozenset(origin.value for origin in OWN)
 
 
 def asked_for(job: "Job") -> str:
-    """Who asked for a job, in words; what a newer daemon says is shown as it is."""
+    """Return the origin of a job in words; an origin of a newer daemon is not changed."""
     who = _ASKED_BY.get(job.origin, job.origin)
     return who if job.submitter is None else f"{who}, {_user(job.submitter)}"
 
@@ -71,7 +71,7 @@ _TOLD_EVERY = 10  # trials
 
 
 def is_live(console: Console) -> bool:
-    """Whether a display can be drawn anew: on a terminal, and in a notebook that has ``ipywidgets``."""
+    """Return True if a display can be redrawn: on a terminal, and in a notebook that has ``ipywidgets``."""
     return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 

@@ -100,7 +100,7 @@ def totals(document: RunDocument) -> list[str]:
 
 
 def rates(workload: WorkloadDocument) -> list[str]:
-    """What a workload achieves a second, in its own unit; empty where its work is not known."""
+    """Return the rate of a workload per second, in its own unit; empty if its work is unknown."""
     value = None if workload["best"] is None else workload["best"]["rate"]
     return [] if value is None else [_rate(value, workload.get("rate_name", ""))]
 
@@ -151,7 +151,7 @@ def _share(part: WorkloadPart) -> str:
 
 @dataclass(frozen=True)
 class Gains:
-    """What an answer gains.
+    """Gains of an answer.
 
     Attributes:
         cells: a row for each trial that it is held against, below the heads; empty without one. A column
@@ -164,7 +164,7 @@ class Gains:
 
 
 def comparisons(document: RunDocument, width: int) -> list[str]:
-    """What the answer gains, as lines."""
+    """Return the gains of the answer, as lines."""
     gains = gains_of(document)
     lines: list[str] = []
     if gains.cells:
@@ -257,7 +257,7 @@ def _changes(against: Changes, energy_first: bool) -> list[str]:
 
 
 def _one_after_another(document: RunDocument, energy_first: bool) -> Iterator[list[str]]:
-    """What running the workloads together brings; answers stored before that was measured lack it."""
+    """Yield the gain of running the workloads together; answers stored before it was measured lack it."""
     found = document.get("one_after_another")
     if found is None:
         return
@@ -269,7 +269,7 @@ def _one_after_another(document: RunDocument, energy_first: bool) -> Iterator[li
 
 
 def _solo_bests(document: RunDocument) -> Iterator[str]:
-    """Why the solo bests together are not compared; or that they cost less than the answer, and why."""
+    """Yield reasons that solo bests together are not compared, or that they cost less than the answer."""
     if document.get("no_solo_bests"):
         yield f"solo bests together are not compared: {document['no_solo_bests']}"
     limited = document.get("limited_solo_bests")
@@ -305,7 +305,7 @@ def _hidden(document: RunDocument) -> Iterator[str]:
 
 
 def _least_energy(document: RunDocument) -> Iterator[str]:
-    """What a search for energy would save; only a search for time has to say it."""
+    """Yield the saving of a search for energy, in the report of a search for time only."""
     least, against = document.get("least_energy"), document.get("energy_trade_off")
     if objective_name(document) != "time" or least is None or against is None:
         return
@@ -441,7 +441,7 @@ def _time_s(point: FrontPoint) -> float:
 
 
 def point_words(document: RunDocument) -> str:
-    """What a command must say to name the same point of the front; empty for the run's own answer."""
+    """Return the option that names the same point of the front; empty for the run's own answer."""
     chosen = document.get("front_slowdown")
     return "" if chosen is None else f" --max-slowdown {100 * chosen:g}%"
 
@@ -519,7 +519,7 @@ _CONSTRAINTS = "excluded by constraints"
 
 
 def dropped_lines(document: RunDocument, *, verbose: bool = False) -> Iterator[str]:
-    """What was left out with every reason: of all workloads in a sentence, with ``verbose`` of each."""
+    """Yield numbers of left-out configurations by reason: of all workloads, or with ``verbose`` of each."""
     workloads = document["workloads"]
     recorded = bool(document.get("recorded"))
     size = document["space"].get("size")
@@ -545,7 +545,7 @@ def dropped_lines(document: RunDocument, *, verbose: bool = False) -> Iterator[s
 
 
 def _recorded(document: RunDocument, size: int) -> str:
-    """What the recording has, as a product of the configurations of its workloads; and how much was tried.
+    """Return the size of the recording, as a product of its factors, and the number of replayed trials.
 
     A recording has chosen configurations: that tunables have more values says nothing about it.
     """
@@ -642,17 +642,17 @@ def _short(text: str) -> str:
 _NO_GPU = "no GPU"
 _OF_TIES = re.compile("(tie|near):")
 _CALM = re.compile(r"(break-even: stopped|spared:|stopped:)|.*: batch capped from|.* rule \(")
-"""How notices begin that tell of the search, not of the numbers. What ``stopped`` and ``spared`` say the head
-and the table show."""
+"""Beginnings of notices about the search, not about the numbers. The head and the table contain the facts of
+``stopped`` and ``spared``."""
 
 
 def stand_in(document: RunDocument, seen: Collection[str] = ()) -> list[str]:
-    """Why a simulated device stands in for a GPU, which is said before any number; empty where none does."""
+    """Return the reason for a simulated device in place of a GPU, to be printed first; empty for none."""
     return [one for one in _new(document, seen) if one.startswith(_NO_GPU)]
 
 
 def warnings(document: RunDocument, seen: Collection[str] = (), *, of_ties: bool = True) -> Iterator[str]:
-    """What must be known to read the numbers, a sentence each.
+    """Yield warnings that are needed to read the numbers, a sentence each.
 
     Args:
         document: of a run.
@@ -684,7 +684,7 @@ def notices_of(document: RunDocument, seen: Collection[str] = (), *, of_ties: bo
 
 
 def _verdict(document: RunDocument, seen: Collection[str], *, held: bool) -> Iterator[str]:
-    """What came of a verification, where it held or where it did not; an older run calls both verified."""
+    """Yield the result of a verification if it equals ``held``; an older run calls both results verified."""
     found = document.get("verification")
     if found and found["told"] not in seen and bool(found["held"]) is held:
         told = found["told"]
@@ -800,7 +800,7 @@ def report_lines(
 
 
 def head_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
-    """What was tuned, where and for what, how long it took, and what kind of numbers these are."""
+    """Yield the head: workloads, device, goal, duration, and kind of the numbers."""
     workloads = document["workloads"]
     names = " + ".join(tied(_named(document, workload)) for workload in workloads)
     if len(workloads) > _NAMED_IN_HEAD:
@@ -858,7 +858,7 @@ def _answer(document: RunDocument, width: int) -> Iterator[ReportLine]:
 
 
 def no_answer(document: RunDocument) -> str:
-    """Why there is no answer."""
+    """Return the reason that there is no answer."""
     if document["status"] in ("running", "killed"):
         return f"no answer: the run is {document['status']}"
     return "no valid trial: there is no answer"
@@ -884,12 +884,12 @@ def trial_lines(
 
 
 def database_words(database: Path | None) -> str:
-    """What a command must say to read this database; empty for the user's own."""
+    """Return the option that names this database; empty for the user's own."""
     return "" if database is None else f" --database {shlex.quote(str(database))}"
 
 
 def _use(document: RunDocument, width: int, named: str, *, more: bool) -> Iterator[ReportLine]:
-    """What to paste into a build, and where there is more."""
+    """Yield the text to paste into a build, and the command that prints more."""
     best, run, named = document["best"], document.get("run"), f"{point_words(document)}{named}"
     if best is None:
         pass

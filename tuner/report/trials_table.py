@@ -33,7 +33,7 @@ def pasted(build: Build) -> str:
 def use_of(
     best: TrialDocument, workload: WorkloadDocument, run: int | None, named: str = ""
 ) -> tuple[str, list[str]]:
-    """What builds the answer of a workload.
+    """Return the options that build the answer of a workload.
 
     Args:
         best: the answer.
@@ -103,7 +103,7 @@ def objective_name(document: RunDocument) -> str:
 
 
 def goal(document: RunDocument) -> str:
-    """What the run looked for, in words."""
+    """Return the goal of the run, in words."""
     limit = document.get("max_slowdown")
     within = "" if limit is None else f" within {100 * limit:g} % of the fastest"
     return GOALS[objective_name(document)] + within
@@ -231,7 +231,7 @@ SHORT_NAMES = {
 
 
 def values_of(document: RunDocument, one: RankedTrial) -> dict[str, Any]:
-    """What is known of a trial by name: ``time_s``, ``energy_j``, its tunables, those of a set as ``P_2``.
+    """Return values of a trial by name: ``time_s``, ``energy_j``, its tunables, those of a set as ``P_2``.
 
     A tunable that only one workload of a set has goes by its own name too, and numbers by ``SHORT_NAMES``.
     What is not known is None.
@@ -454,7 +454,7 @@ def differences(configuration: Mapping[str, TunableValue], reference: Mapping[st
 
 
 def _deltas(document: RunDocument, trial: TrialDocument) -> str:
-    """What differs from the answer, by workload; whole configurations where there is no answer."""
+    """Return the differences from the answer, by workload; whole configurations if there is no answer."""
     best = document["best"]
     if best is None:
         parts = {name: _words(one, list(one)) for name, one in trial["configurations"].items()}

@@ -101,7 +101,7 @@ _REPEATABILITY = {_TIME: TIME_REPEATABILITY, _ENERGY: ASSUMED_REPEATABILITY}
 
 
 class Comparison(NamedTuple):
-    """What two trials are compared by.
+    """Measurements by which two trials are compared.
 
     Attributes:
         trials: with their measurements.
@@ -181,7 +181,7 @@ _NOTABLY = 1.05  # times what was asked for: less would be the same in two digit
 
 @dataclass
 class SearchOutcome:
-    """What a run found.
+    """Result of a run.
 
     Attributes:
         status: how it ended.
@@ -537,7 +537,7 @@ def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
 
 
 def against(outcome: SearchOutcome, one: int | None, other: int | None) -> Changes | None:
-    """What a trial costs in time and saves in energy against another one; None where one has failed.
+    """Return the slowdown and the energy saving of a trial against another one; None if one has failed.
 
     The answer against the trial with the shortest makespan is table IV of the multi-kernel paper. Savings
     carry a 95 % interval: of paired repeats where both have them, else of two single windows.

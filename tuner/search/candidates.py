@@ -43,7 +43,7 @@ BEFORE_COMPILING = "occupancy, before compiling"
 
 @dataclass(frozen=True)
 class DeclaredTraits:
-    """What a kernel file tells of a configuration.
+    """Traits of a configuration that a kernel file declares.
 
     Attributes:
         plan: with all expressions evaluated.
@@ -82,7 +82,7 @@ class TraitReader:
     stated: tuple[Configuration, ...]
 
     def of(self, configuration: Configuration) -> DeclaredTraits:
-        """What is declared of a configuration.
+        """Return the declared traits of a configuration.
 
         Raises:
             KernelFileError: an expression has no result.
@@ -106,7 +106,7 @@ class TraitReader:
         return DeclaredTraits(plan, found, "", found.occupancy)
 
     def _limited_by(self, plan: Plan) -> str:
-        """What keeps a plan from being launched, whatever it compiles to."""
+        """Return the resource that keeps a plan from being launched, whatever it compiles to."""
         stages = (plan.stages[place] for place in own_stages(plan))
         filled = (upper_bound(self.limits, one.threads_per_block, one.shared_bytes) for one in stages)
         return next(one.limited_by for one in filled if one.blocks_per_sm == 0)
@@ -283,7 +283,7 @@ def fit_batches(
 
 
 def _capped(kernel: KernelFile, old: Workload, new: Workload) -> str:
-    """What is said of a batch that does not fit: a warning where it was asked for."""
+    """Return the message on a batch that does not fit: one for the default, another for a requested one."""
     if old.batch == kernel.workload(dict(old.sizes)).batch:
         return f"{new}: batch capped from {old.batch} to {new.batch} (half of the free device memory)"
     return (
@@ -385,7 +385,7 @@ def _prepared(
 
 @dataclass(frozen=True)
 class Verdict:
-    """What compiling tells of a configuration.
+    """Result of compiling a configuration.
 
     Attributes:
         candidate: with its compiled resources; None where it does not compile.
@@ -430,7 +430,7 @@ def judge(
 
 
 def _too_many_to_cooperate(plan: Plan, found: Candidate, limits: DeviceLimits) -> bool:
-    """Whether a cooperative grid is not on the device as a whole."""
+    """True if a cooperative grid does not fit on the device as a whole."""
     stages = [plan.stages[place] for place in own_stages(plan)]
     return any(
         not holds_whole(stage, launch.blocks_per_sm, limits)
@@ -439,7 +439,7 @@ def _too_many_to_cooperate(plan: Plan, found: Candidate, limits: DeviceLimits) -
 
 
 def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
-    """Why no candidate of a workload is left.
+    """Return the message on a workload that has no candidate left.
 
     Args:
         item: with all that was dropped, and why.
@@ -463,7 +463,7 @@ def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
 
 
 def _spilled(resources: Sequence[Resources]) -> str:
-    """Why local memory is used, or an empty string."""
+    """Return the reason for the use of local memory, or an empty string."""
     if any(taken.spill_bytes for taken in resources):
         return _SPILLS[0]
     return _SPILLS[1] if any(taken.local_bytes for taken in resources) else ""

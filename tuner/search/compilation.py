@@ -42,7 +42,7 @@ def _silent(_done: int, _total: int) -> None:
 
 
 class Compilation:
-    """What compiling tells of the candidates of a search, found out when it is wanted.
+    """Background compilation of the candidates of a search, on demand.
 
     Everything is compiled in threads of its own, so that a search measures meanwhile. Three queues feed them:
     what somebody waits for, what the driver will measure next, and what the policy expects. Threads end when
@@ -171,7 +171,7 @@ class Compilation:
         return known
 
     def look_at(self, trial: Trial) -> list[Verdict]:
-        """What compiling tells of the configurations of a trial, which are compiled now where they are not.
+        """Return the verdicts on the configurations of a trial, which are compiled now if they are not yet.
 
         Raises:
             DeviceError, CompilerUnavailableError: as `resolve`.

@@ -47,7 +47,7 @@ from tuner.space.search_view import Candidate, ClockPoint
 
 
 def break_even(document: RunDocument, objective: str, runs_per_day: float | None) -> BreakEven | None:
-    """What the tuning cost, what its answer saves per run against the default, and when the two are even.
+    """Return the cost of tuning, the saving per run against the default, and the runs to break even.
 
     In joules where the objective has joules in it, else in seconds. The seconds are the wall time of the
     run; of a simulated device or a recording those of preparing, and the modelled or recorded ones of
@@ -304,7 +304,7 @@ def _point(outcome: SearchOutcome, place: int, reference: int) -> PowerLimitPoin
 
 @dataclass(frozen=True)
 class WallTime:
-    """Where the wall-clock time of a run went.
+    """Wall-clock time of a run, by phase.
 
     Attributes:
         prepare_s: enumerating, and compiling what a search begins with.
@@ -542,7 +542,7 @@ def energy_share(measurement: Measurement, position: int) -> float | None:
 
 
 def _tuning_energy(outcome: SearchOutcome) -> TuningEnergy:
-    """What the tuning cost: all that the sensor saw from begin to end.
+    """Return the energy of tuning: all that the sensor saw from begin to end.
 
     Where nobody tells that, the joules of the trials; their uncertainty is the relative one of the windows,
     taken as common to all.
@@ -614,7 +614,7 @@ def _confirmation(outcome: SearchOutcome) -> Confirmation:
 
 
 def _repeatability(outcome: SearchOutcome) -> RepeatabilityDocument | None:
-    """How well trials repeat, in energy and in time; None where too few were measured again."""
+    """Return the repeatability of trials in energy and time; None if too few were measured again."""
     if not outcome.repeatability:
         return None
     energy, time = outcome.repeatability.get("energy"), outcome.repeatability.get("time")

@@ -266,7 +266,7 @@ class Driver:
     def _settled(
         self, paired: PairedRepeats, confirmed: Mapping[Trial, Measurement]
     ) -> dict[int, Measurement]:
-        """What is stored at the end, by number: contenders' repeats, and all that is stated otherwise now.
+        """Return the measurements to store at the end, by number: contenders' repeats, and changed ones.
 
         Trials were stored with the scatter and the drift that are assumed; the run may have shown others.
         """
@@ -278,7 +278,7 @@ class Driver:
         }
 
     def scatter(self, paired: PairedRepeats) -> WindowScatter:
-        """How joules scatter and drift: as these repeats show it, or as it is assumed.
+        """Return the scatter and drift of joules: from these repeats, or as assumed.
 
         What a killed run measured tells nothing: the GPU was idle in between, and warms anew.
         """
@@ -337,7 +337,7 @@ class Driver:
 
     @property
     def _end_s(self) -> float:
-        """What default and answer once more take; 0 where they are not measured, or would take too much."""
+        """Time in s of default and answer once more; 0 if they are not measured, or would take too much."""
         default = self._memory.get(self._default)
         if not self._measures_end or default is None or default.energy is None:
             return 0.0
@@ -351,12 +351,12 @@ class Driver:
 
     @property
     def asked(self) -> dict[Trial, Measurement]:
-        """What was asked for so far, in order: the same in a resumed run as in one that never stopped."""
+        """Trials requested so far, in order: the same in a resumed run as in one that never stopped."""
         return dict(self._asked)
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the user should know of the measuring."""
+        """Notices of the measuring, for the user."""
         return self._measurer.notices
 
     @property
@@ -398,7 +398,7 @@ class Driver:
         )
 
     def _contest(self, objective: Objective) -> Contest:
-        """What the next trial is held against."""
+        """Return the contest of the next trial: objective and best trial so far."""
         return Contest(objective, None if objective.is_front else self._leader(objective), len(self.trials))
 
     def _leader(self, objective: Objective) -> tuple[Trial, Measurement] | None:

@@ -1,4 +1,4 @@
-"""What the analytical model says of workloads, as a document: candidates in its order, and why."""
+"""Analytical model of workloads, as a document: candidates in its order, with the reasons for it."""
 
 import os
 import time
@@ -183,13 +183,13 @@ def analytical_choice(
 
 
 def _architecture(prepared: PreparedWorkload) -> str:
-    """What the candidates were compiled for; empty where their resources were recorded."""
+    """Return the architecture of compiled candidates; empty if their resources were recorded."""
     found = (taken.architecture for one in prepared.candidates for taken in one.resources)
     return next(found, "")
 
 
 def _origin(prepared: PreparedWorkload, device: Device) -> str:
-    """Where the registers and shared memory of the candidates are from, for people."""
+    """Return the origin of the registers and shared memory of the candidates, for people."""
     if device.identity.recorded:
         return "as recorded"
     if not any(one.resources for one in prepared.candidates):

@@ -61,7 +61,7 @@ class SearchLimits:
             raise self.time_is_over()
 
     def time_is_over(self) -> "LimitReachedError":
-        """What ends a search whose time has passed."""
+        """Return the error that ends a search whose time has passed."""
         limit = f"the time limit of {self.time_limit_s:g} s is reached"
         return LimitReachedError(limit, out_of_time=True)
 
@@ -92,7 +92,7 @@ _LONGEST_SHOWN = 200  # characters of a value in a message
 
 
 class _Setting(NamedTuple):
-    """What is chosen by a list or a range, with the step of a range that names none."""
+    """Setting chosen by a list or a range, with the step of a range that names none."""
 
     option: str
     name: str
@@ -105,7 +105,7 @@ _POWER_LIMITS = _Setting("--power-limits", "power limit", "W", 10)
 
 
 def wrong_clocks(text: str) -> str:
-    """What is wrong in a text that is no choice of clocks on any GPU; empty where it is one."""
+    """Return the error message for a text that is no choice of clocks on any GPU; else empty."""
     if text in ("off", "all", AUTO_CLOCKS) or _LIST.fullmatch(text):
         return ""
     bounds = _RANGE.fullmatch(text)
@@ -118,7 +118,7 @@ def wrong_clocks(text: str) -> str:
 
 
 def wrong_power_limits(text: str) -> str:
-    """What is wrong in a text that is no choice of power limits on any GPU; empty where it is one."""
+    """Return the error message for a text that is no choice of power limits on any GPU; else empty."""
     if text in ("off", "all") or _LIST.fullmatch(text):
         return ""
     bounds = _RANGE.fullmatch(text)
@@ -262,7 +262,7 @@ def _contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _front_contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What does not go with the objective pareto."""
+    """Yield the options that contradict the objective pareto, with messages."""
     policy, searching = chosen.get("policy"), registry.names("front")
     if policy in registry.names("policy") and policy not in searching:
         yield "policy", f"{policy} looks for one lowest cost; with the objective pareto use {_or(searching)}"

@@ -75,7 +75,7 @@ class ReplayMeasurer:
         plans: Sequence[Plan],  # noqa: ARG002 - nothing runs
         contest: Contest | None = None,  # noqa: ARG002 - a recorded window is as long as it is
     ) -> Measurement:
-        """What the trial gave."""
+        """Return the measurement of the trial."""
         measurement = self._replay.measurement(trial)
         self._replayed_s += measurement.window_s
         return measurement
@@ -108,7 +108,7 @@ def pairs(space: RecordedSpace) -> list[tuple[RecordedKernel, Workload]]:
 
 
 def kernel_of(recorded: RecordedWorkload) -> RecordedKernel:
-    """What a recording tells of a kernel."""
+    """Return the kernel of a recorded workload."""
     return RecordedKernel(
         name=workload_of(recorded).kernel,
         family=recorded.family,
@@ -193,7 +193,7 @@ def changed(space: RecordedSpace, catalog: Catalog) -> list[str]:
 
 
 def measured_as(space: RecordedSpace) -> dict[str, Any]:
-    """How the trials of a space were measured: the window (the longest, in seconds) and the sensor."""
+    """Return the window (the longest, in seconds) and the sensor of the trials of a space."""
     longest_s = max((measurement.window_s for measurement in space.trials.values()), default=0.0)
     wanted_s = space.provenance.get("window_s")  # by its maker's words; anything may stand there
     return {
@@ -261,7 +261,7 @@ def recorded_space(  # noqa: PLR0917 - what a recording is made of
     sensor: str = "",
     provenance: Mapping[str, Any] | None = None,
 ) -> RecordedSpace:
-    """What trials of prepared workloads gave, as a recorded space.
+    """Return the trials of prepared workloads as a recorded space.
 
     Its candidates are the configurations that a trial had, in the order of the spaces, with what compiling
     told of them.
@@ -316,7 +316,7 @@ def _candidates(item: PreparedWorkload, tried: set[Configuration]) -> list[Candi
 
 
 class SpaceExport(NamedTuple):
-    """What was found in the database.
+    """Recorded space of runs in the database.
 
     Attributes:
         space: the trials of the runs.
@@ -411,7 +411,7 @@ def _replayed(run: StoredRun) -> bool:
 
 
 def _key(conditions: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What runs share whose trials can stand side by side."""
+    """Return the key that runs share if their trials can be compared."""
     device = {name: value for name, value in conditions["device"].items() if name != "spec"}
     settings = conditions["settings"]
     return (
@@ -487,7 +487,7 @@ def _kernel(catalog: Catalog, name: str, sources: Mapping[str, str]) -> KernelFi
 def _compiled_candidates(
     kernel: KernelFile, plans: Sequence[Plan], device: Device | None
 ) -> Iterator[Candidate]:
-    """What is known of the plans, with their launches where they compile for the device."""
+    """Yield the candidates of the plans, with their launches if they compile for the device."""
     limits = None if device is None else device.limits
     reports: Sequence[object] = [None] * len(plans)
     if device is not None and limits is not None:
@@ -523,7 +523,7 @@ def _forgotten(
 
 
 def covered(stored: SpaceExport) -> str:
-    """How much of its space was measured, in words."""
+    """Return the measured share of a space, in words."""
     count = len(stored.space.trials)
     if stored.size is None:
         return f"{count:,} trials, of a space that no finished run tells the size of"

@@ -40,7 +40,7 @@ from tuner.space.sampling import LISTED
 
 @dataclass(frozen=True)
 class Request(SearchOptions):
-    """What the user asked for.
+    """Workloads and options that the user requested.
 
     Attributes:
         workloads: e.g. ``("scan-lf:N=256", "fft:N=256")``; empty for those of the kernel files,
@@ -78,7 +78,7 @@ class Request(SearchOptions):
 
     @property
     def search_settings(self) -> dict[str, float]:
-        """What decides how long a policy searches, as far as it was chosen."""
+        """Settings that limit the length of a policy's search, as far as they were chosen."""
         if self.runs_per_day is None:
             return dict(self.policy_options)
         return self.policy_options | {"runs": self.runs_per_day * self.pay_back_days}
@@ -168,7 +168,7 @@ def answer_query(
     objective: str = "",
     clocks_as_found: bool = False,
 ) -> AnswerQuery:
-    """What stored answers for workloads are held against now.
+    """Return the query for stored answers to workloads, with the present kernels and device.
 
     Args:
         catalog: the kernels.
@@ -335,7 +335,7 @@ def conditions_of(
     measuring: Mapping[str, Any] | None = None,
     power_limits_w: tuple[int, ...] = (),
 ) -> Conditions:
-    """What the answer of this request is bound to.
+    """Return the conditions that the answer of this request is bound to.
 
     Args:
         request: what the user asked for.

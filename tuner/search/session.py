@@ -255,7 +255,7 @@ class ProgressListener(Protocol):
         """A trial has ended."""
 
     def told(self, sentence: str) -> None:
-        """What the policy says of itself."""
+        """Take a message of the policy on itself."""
 
 
 @dataclass(frozen=True)
@@ -431,7 +431,7 @@ def with_trial_series(tuned: TuningResult) -> RunDocument:
 
 
 def no_answer(tuned: TuningResult) -> str:
-    """Why a run has no best trial; empty where it has one."""
+    """Return the reason that a run has no best trial; empty if it has one."""
     if tuned.outcome.answer is not None:
         return ""
     if all(not measurement.ok for _, measurement in tuned.outcome.trials):

@@ -58,7 +58,7 @@ class MeasurementSetup:
 
     @property
     def measuring(self) -> dict[str, Any]:
-        """How trials are measured here: numbers of another sensor or window are other numbers."""
+        """Window and sensor of the trials: numbers of another sensor or window are other numbers."""
         replay = replayed(self.device)
         if replay is not None:
             return measured_as(replay.space)

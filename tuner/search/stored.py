@@ -79,7 +79,7 @@ def run_document(run: StoredRun, failed: int) -> RunDocument:
 
 
 def origin_record(run: StoredRun) -> MergedFrom | None:
-    """Where a merged run comes from; None of a run that was measured for this database."""
+    """Return the origin of a merged run; None for a run that was measured for this database."""
     return None if run.origin is None else cast("MergedFrom", asdict(run.origin))
 
 

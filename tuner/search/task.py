@@ -36,7 +36,7 @@ def knowledge(
     device: DeviceIdentity,
     objective: str,
 ) -> tuple[PriorRun, ...]:
-    """What runs that had finished before this one began measured of the same kernels, nearest first.
+    """Return the earlier finished runs of the same kernels, with their measurements, nearest first.
 
     Taken are runs of one workload, for the same objective, with clocks as found, made by the same sources: at
     other sizes on a GPU of this name, or of the same workload on another GPU of this name, or of a model with
@@ -151,7 +151,7 @@ def _points(store: TrialStore, run: StoredRun, name: str, objective: Objective) 
 
 @dataclass(frozen=True)
 class SearchContext:
-    """What a search is told beside its task.
+    """Context of a search, beside its task.
 
     Attributes:
         identity: the device.
@@ -168,7 +168,7 @@ class SearchContext:
 
 @dataclass(frozen=True)
 class Task:
-    """What one run is to do, every choice made.
+    """Task of one run, with every choice made.
 
     Attributes:
         prepared: the workloads with their candidates, as declared.
@@ -251,7 +251,7 @@ class Task:
 
 
 def _criteria(context: SearchContext) -> tuple[Criterion, ...]:
-    """What a front is of: time and joules."""
+    """Return the criteria of a front: time and joules."""
     both = (Objective("time"), Objective("energy"))
     return tuple(Criterion(one.known, one.relative_uncertainty, context.prior_runs(one.name)) for one in both)
 

@@ -232,7 +232,7 @@ _MOST = 2**62  # problems of a batch; memory ends it long before
 
 @dataclass(frozen=True)
 class Scale:
-    """What makes a workload take longer or shorter without making its problems larger.
+    """Setting that makes a workload take longer or shorter without making its problems larger.
 
     Attributes:
         name: ``batch``, or a size that only repeats launches.
@@ -308,7 +308,7 @@ _Known = tuple[Configuration, int] | None  # a configuration, and the run that i
 
 @dataclass(frozen=True)
 class SoloTime:
-    """How long a workload takes alone.
+    """Time that a workload takes alone.
 
     Attributes:
         workload: with its batch.
@@ -388,7 +388,7 @@ class Balance:
 
     @property
     def specs(self) -> tuple[str, ...]:
-        """What is proposed, as a command takes it."""
+        """Proposed workloads, as a command takes them."""
         return tuple(
             spec_of(kernel, one.workload) for kernel, one in zip(self.kernels, self.after, strict=True)
         )

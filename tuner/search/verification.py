@@ -413,7 +413,7 @@ class VerifiableAnswer:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a run that verifies is bound to."""
+        """Settings that a verifying run is bound to."""
         return {"verified_run": self.run, "verified_gpu": self.gpu}
 
     def trials(self, search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
@@ -497,7 +497,7 @@ def _trial(record: TrialDocument, names: tuple[str, ...]) -> Trial:
 
 
 def verdict(verified: VerifiableAnswer, outcome: SearchOutcome, precision: float) -> Verdict:
-    """Whether an answer holds on this GPU, as the document of the run has it.
+    """Return the verdict on an answer on this GPU, as the document of the run has it.
 
     Args:
         verified: the answer.

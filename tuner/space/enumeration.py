@@ -45,7 +45,7 @@ class Condition:
 
     @property
     def no_value(self) -> NoValue:
-        """What stands for the tunable where nothing else does."""
+        """Placeholder for the tunable where the condition is false and ``otherwise`` is None."""
         return NoValue(f"it has one where {self.when.text}")
 
 

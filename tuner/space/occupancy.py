@@ -19,12 +19,12 @@ from tuner.space.search_view import Candidate, StageLaunch
 KIB = 1024
 
 LIMITS = ("blocks", "warps", "registers", "shared-memory")
-"""What can bind, in the order in which a tie is named; ``block-size`` stands for a block no device runs."""
+"""Limits of occupancy, the first named in a tie; ``block-size`` is for a block that no device runs."""
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """How a multiprocessor is filled.
+    """Occupancy of a multiprocessor.
 
     Attributes:
         blocks_per_sm: resident blocks, maxTBSM of equation (1).
@@ -44,7 +44,7 @@ class Occupancy:
 
 @dataclass(frozen=True)
 class _Capability:
-    """What NVIDIA states for one compute capability; sizes of shared memory in KiB."""
+    """Limits that NVIDIA states for a compute capability; sizes of shared memory in KiB."""
 
     warps: int
     blocks: int
@@ -268,7 +268,7 @@ _LIBRARY = StageLaunch(1, 1, 0, 0, 1.0, 1, 1)  # stands for a plan that librarie
 
 
 def refusal(stage: Stage, limits: DeviceLimits) -> str:
-    """Why a device launches a stage on no account, whatever it compiles to; empty where it may.
+    """Return the reason why a device cannot launch a stage, whatever its code; empty if it may.
 
     A driver would only call it an invalid value; a grid too large is even cut silently.
     """
@@ -289,7 +289,7 @@ def refusal(stage: Stage, limits: DeviceLimits) -> str:
 
 
 def holds_whole(stage: Stage, blocks_per_sm: int, limits: DeviceLimits) -> bool:
-    """Whether the device holds all blocks of a stage at a time, if they may wait for each other."""
+    """Return True if all blocks of a stage fit on the device at once, or need not wait for each other."""
     return not stage.cooperative or stage.resident or stage.blocks <= blocks_per_sm * limits.multiprocessors
 
 

@@ -74,7 +74,7 @@ def _prefixes(
     allowed: Sequence[Column],
     conditions: Mapping[str, object],
 ) -> list[Support]:
-    """What a rule allows of its first tunables, of its first two, ...; not where that is everything."""
+    """Return the values a rule allows of its first tunables, its first two, ...; not where all are."""
     found = []
     for count in range(1, len(names)):
         strides = tuple(math.prod(lengths[axis + 1 : count]) for axis in range(count))
@@ -217,7 +217,7 @@ class SpaceSampler:
         return np.unique(np.vstack([found, both]), axis=0)
 
     def allows(self, positions: npt.NDArray[np.int32]) -> bool:
-        """Whether some values satisfy all conditions and rules; positions, shape (tunables,)."""
+        """Return True if values satisfy all conditions and rules; positions, shape (tunables,)."""
         found, _ = self._settled(positions[None, :], np.zeros(1, dtype=np.int64))
         return len(found) > 0 and bool((found[0] == positions).all())
 
@@ -308,7 +308,7 @@ def _stacked(columns: Mapping[str, Column]) -> Positions:
 
 
 def _places_in_groups(groups: npt.NDArray[np.int64], counted: Mask) -> npt.NDArray[np.int64]:
-    """How many counted rows of the same group stand before each; groups stand together."""
+    """Return the number of counted rows before each row in its group; rows of a group are adjacent."""
     before: npt.NDArray[np.int64] = np.cumsum(counted) - counted
     _, first, members = np.unique(groups, return_index=True, return_counts=True)
     return np.asarray(before - np.repeat(before[first], members))
@@ -357,7 +357,7 @@ class SampledSpace(Space):
         return self._size
 
     def allows(self, configuration: Mapping[str, TunableValue]) -> bool:
-        """Whether a configuration is one of the space, listed or not."""
+        """Return True if a configuration is in the space, listed or not."""
         try:
             positions = self.order(configuration)
         except UnknownNameError:

@@ -86,7 +86,7 @@ class LargeSpace:
 
 @dataclass(frozen=True)
 class PriorRun:
-    """What other runs measured of a workload's kernel: at another size, on another GPU, or alone.
+    """Measurements of a workload's kernel by other runs: at another size, on another GPU, or alone.
 
     Attributes:
         workload: place in ``Search.workloads`` of the workload it says something about.
@@ -233,12 +233,12 @@ class Search:
 
     @property
     def suffix(self) -> str:
-        """What stands behind numbers in messages: `` (modelled)``, or nothing where they are measured."""
+        """Suffix of numbers in messages: `` (modelled)``, or empty where they are measured."""
         return f" ({self.label})" if self.label else ""
 
     @property
     def compiles_ahead(self) -> bool:
-        """Whether ``expect`` is heard; not where trials are only looked up."""
+        """True if ``expect`` has an effect; it has none where trials are only looked up."""
         return self.expect is not _unheard
 
     @property
@@ -248,7 +248,7 @@ class Search:
 
     @property
     def settings(self) -> tuple[GpuSetting, ...]:
-        """What is set for trials: every power limit with every clock, the clock changing fastest."""
+        """Settings for trials: every power limit with every clock, the clock changing fastest."""
         limits = self.power_limits_w or (None,)
         return tuple(GpuSetting(clock_mhz, limit_w) for limit_w in limits for clock_mhz in self.clocks)
 

@@ -172,7 +172,7 @@ class Space(Sequence[Configuration]):
 
     @property
     def size(self) -> int:
-        """How many configurations there are; more than are listed where it `is_sample`."""
+        """Number of configurations; more than are listed where it `is_sample`."""
         return len(self)
 
     @property
@@ -227,7 +227,7 @@ class Space(Sequence[Configuration]):
         return UnknownNameError(f"configuration {shown} is not in the space")
 
     def order(self, configuration: Mapping[str, TunableValue]) -> tuple[int, ...]:
-        """What configurations are ordered by; they need not be listed.
+        """Return the sort key of a configuration, which need not be listed.
 
         Raises:
             UnknownNameError: it has a value that is in no list.

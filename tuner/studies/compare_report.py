@@ -43,7 +43,7 @@ def show_comparison(document: Mapping[str, Any], console: Console) -> None:
 
 
 def plan(groups: Sequence[Group], rules: Rules) -> str:
-    """How much a comparison is going to do."""
+    """Return a line on the size of a comparison: its policies, spaces, seeds and searches."""
     searches = len(groups) * len(rules.policies) * rules.seeds
     return (
         f"comparing {_counted(len(rules.policies), 'policy', 'policies')}"
@@ -55,7 +55,7 @@ def plan(groups: Sequence[Group], rules: Rules) -> str:
 
 
 def provenance_word(document: Mapping[str, Any]) -> str:
-    """Whether its numbers are ``modelled``, ``recorded`` or ``measured``."""
+    """Return the provenance of its numbers: ``modelled``, ``recorded`` or ``measured``."""
     if document["modelled"]:
         return "modelled"
     origins = {workload["ground_truth"]["origin"] for workload in document["workloads"]}

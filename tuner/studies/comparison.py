@@ -199,7 +199,7 @@ def _not_recorded(word: str, names: Sequence[Group], where: str) -> str:
 STANDSTILL = 100_000  # lists in a row without a new trial; a search that asks so often goes in circles
 
 Lookup = Callable[[Trial], Measurement]
-"""What a trial gives; a trial that is not known gives a measurement that is not ok."""
+"""Function from a trial to its measurement; that of an unknown trial is not ok."""
 CLOSE = 0.98  # an answer within 2 % of the best is as good: trials of one configuration repeat to about 1 %
 # Set in playing processes: as many threads as CPUs in each of as many processes would only wait for each
 # other, and sums in another order would be other numbers on another machine.

@@ -93,7 +93,7 @@ def predictors(
     between: Sequence[Sizes] | None = None,
     allowed: Allowed | None = None,
 ) -> dict[str, Predictor]:
-    """What every method has learned from trials, the chosen one first.
+    """Return the predictors that every method learns from trials, the chosen method first.
 
     ``forest`` ranks all configurations; ``versions`` is the portfolio with its tree, which a forest tells of
     what was not measured; ``g-adapt`` is the paper's; ``one for all`` takes one configuration everywhere.
@@ -123,7 +123,7 @@ def predictors(
 
 
 def ranking(table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: str) -> Predictor:
-    """What ranks the configurations of an input, by one method.
+    """Return the predictor that ranks the configurations of an input, by one method.
 
     Raises:
         InputError: as ``predictors``.
@@ -134,7 +134,7 @@ def ranking(table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: 
 def accuracies(
     table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: str, progress: Progress
 ) -> dict[str, list[LeftOut]]:
-    """What every method predicts for inputs that it has not seen, one left out at a time.
+    """Return the predictions of every method for unseen inputs, one left out at a time.
 
     Raises:
         InputError: as ``predictors``.

@@ -58,7 +58,7 @@ class Truth:
         return None if found is None or not math.isfinite(objective.cost(found[1])) else found
 
     def unusable(self, objective: Objective) -> str:
-        """Why no policy can be compared on it; empty where one can."""
+        """Return the reason why policies cannot be compared on it; empty if they can."""
         trials = list(self.trials.values())
         if not trials:
             return f"{self.name}: nothing is recorded of it"

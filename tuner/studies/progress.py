@@ -167,7 +167,7 @@ class TrainingProgress(RunProgress):
 
 
 def _line(tuned: "TuningResult") -> str:
-    """What came of one input."""
+    """Return a line on the result of one input."""
     outcome, document = tuned.outcome, tuned.document
     name, measured = document["workloads"][0]["name"], len(outcome.trials)
     best = document["best"]
@@ -351,7 +351,7 @@ def _table(rows: Sequence[Sequence[str]], width: int, *, texts: int) -> Group:
 
 
 def _head_label(kinds: Sequence[str]) -> str:
-    """What stands behind the heads of numbers that are all of one kind."""
+    """Return the text behind the heads of numbers that are all of one kind; empty for several kinds."""
     return f" {label_of(kinds[0])}".rstrip() if len(kinds) == 1 else ""
 
 

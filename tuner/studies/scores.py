@@ -248,12 +248,12 @@ def _places(rules: Rules) -> range:
 
 
 def _ended(cells: Cells, space: int, policy: int, rules: Rules) -> bool:
-    """Whether all searches of a policy on a space have ended: fewer seeds have another median."""
+    """Return True if all searches of a policy on a space have ended: fewer seeds have another median."""
     return len(cells.get((space, policy), ())) == rules.seeds
 
 
 def _errors(fields: Sequence[Field], cells: Cells, rules: Rules) -> list[str]:
-    """What policies raised, each once, with the first space it happened on."""
+    """Return the errors that policies raised, each once, with the first space it happened on."""
     seen: dict[tuple[str, str], tuple[str, int]] = {}
     for (space, policy), plays in cells.items():
         for play in plays:

@@ -42,7 +42,7 @@ _MEASURED = "measured"
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job of a sweep has ended.
+    """Result of a job of a sweep.
 
     Attributes:
         end: ``finished`` now; ``known``: an answer under the same conditions was there; ``failed``.
@@ -63,7 +63,7 @@ class JobResult:
 
     @property
     def kind(self) -> str:
-        """What its numbers are: ``modelled``, ``recorded``, both, ``measured``; empty without an answer."""
+        """Provenance of its numbers: ``modelled``, ``recorded``, both, ``measured``; empty if no answer."""
         if self.answer is None:
             return ""
         return ", ".join(word for word in _NOT_MEASURED if self.answer.get(word)) or _MEASURED
@@ -93,7 +93,7 @@ class SweepReport:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many jobs ended in each way."""
+        """Number of jobs by the way they ended."""
         return Counter(result.end for result in self.results)
 
     @property
@@ -127,7 +127,7 @@ class SweepReport:
 
 
 def answer_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a sweep keeps of the document of a run: its answer, what that saves, what the search took.
+    """Return the part of a run's document for a sweep: its answer, its savings, the cost of its search.
 
     Args:
         document: as ``tuner run --json`` writes it.
@@ -154,7 +154,7 @@ def answer_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def change_of(result: JobResult) -> tuple[float, float | None] | None:
-    """What an answer changes against the default, and half of its 95 % interval; None where unknown.
+    """Return the change of an answer against the default, and half its 95 % interval; None if unknown.
 
     Of the objective ``time`` the change of the time, of the others that of the joules; less is better.
     """
@@ -172,12 +172,12 @@ def median_change(results: Sequence[JobResult]) -> float | None:
 
 
 def kinds_of(results: Sequence[JobResult]) -> list[str]:
-    """What numbers of results are, each kind once; see ``JobResult.kind``."""
+    """Return the kinds of the numbers of results, each once; see ``JobResult.kind``."""
     return list(dict.fromkeys(one.kind for one in results if one.kind))
 
 
 def label_of(kind: str) -> str:
-    """What stands in brackets behind numbers of a kind, such as ``(modelled)``; empty for those measured."""
+    """Return the label behind numbers of a kind, such as ``(modelled)``; empty for those measured."""
     return "" if kind in ("", _MEASURED) else f"({kind})"
 
 
@@ -270,7 +270,7 @@ def check_workloads(jobs: Iterable[SweepJob], catalog: Catalog) -> None:
 
 @dataclass(frozen=True)
 class ToldConditions:
-    """What the answers of jobs are bound to where a machine's devices run them.
+    """Conditions that the answers of jobs are bound to where a machine's devices run them.
 
     Attributes:
         conditions: of each job whose device can be opened.
@@ -406,7 +406,7 @@ class JobStarted:
 
 
 class Backend(Protocol):
-    """Where jobs run.
+    """Executor of the jobs of a sweep.
 
     Attributes:
         where: for people, such as ``local, 4 lanes``.
@@ -499,7 +499,7 @@ class PlacedJob:
 
     @cached_property
     def held(self) -> frozenset[str]:
-        """What only one job at a time may hold; simulated GPUs and recordings take any number."""
+        """Names that only one job at a time may lock; simulated GPUs and recordings take any number."""
         chosen = {name: value for name, value in self.job.options.items() if name not in LIMITS}
         search = replace(self.job, options=chosen).key
         if self.device == self.job.device and self.device.startswith(("sim:", "replay:")):

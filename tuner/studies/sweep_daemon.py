@@ -117,7 +117,7 @@ class DaemonQueues:
     # --- what is there -------------------------------------------------------------------------------
 
     def _checked(self, jobs: Sequence[SweepJob]) -> dict[str, "Best"]:
-        """What the daemon answers for each job now, by their keys; not of kernels that it knows nothing of.
+        """Return the daemon's present answer for each job, by key; omit jobs without an answer or a default.
 
         Raises:
             RefusedJobsError: workloads, devices or options that the daemon does not have.
@@ -186,7 +186,7 @@ class DaemonQueues:
     def _look(
         self, queued: dict[int, SweepJob], begun_s: dict[int, float]
     ) -> Iterator[JobStarted | JobResult]:
-        """What has happened to queued jobs; those that have ended are taken out."""
+        """Yield the events of queued jobs; jobs that have ended are taken out."""
         for number, job in self._present(queued).items():
             if job.state != "queued" and number not in begun_s:
                 begun_s[number] = time.monotonic()
@@ -259,7 +259,7 @@ class DaemonQueues:
 
 
 def _lasted_s(job: "Job", seen_s: float) -> float:
-    """How long a job took by the daemon's clock; as it was seen, where that does not tell."""
+    """Return the duration of a job in s by the daemon's clock; ``seen_s`` without its times."""
     try:
         began, ended = (datetime.fromisoformat(at or "") for at in (job.started_at, job.ended_at))
         return (ended - began).total_seconds()

@@ -36,7 +36,7 @@ class SweepFileTable(BaseModel):
 
 
 class SweepTable(SweepFileTable):
-    """What concerns the whole sweep."""
+    """Keys for the whole sweep."""
 
     description: str = Field(default="", description="For people.")
     kernel_files: tuple[str, ...] = Field(
@@ -125,7 +125,7 @@ class SweepJob:
         return plain_line(" ".join([*self.workloads, self.objective, *where, *chosen]))
 
     def attributes(self) -> dict[str, set[str]]:
-        """What exclusions are held against: each name with the values that the job has of it."""
+        """Return the names that exclusions are matched with, each with the values that the job has of it."""
         found: dict[str, set[str]] = {"objective": {self.objective}, "device": {self.device}, "kernel": set()}
         for text in self.workloads:
             name = WorkloadName.parse(text)
@@ -154,7 +154,7 @@ def options_of(group: GroupTable, document: SweepDocument) -> dict[str, Choice]:
 
 
 def count(group: GroupTable, document: SweepDocument) -> int:
-    """How many jobs a group stands for, before exclusions; nothing is built."""
+    """Return the number of jobs of a group, before exclusions; nothing is built."""
     sized = math.prod(len(listed(choice)) for choice in group.sizes.values()) * len(group.kernels or ())
     beside = math.prod(len(listed(choice)) for choice in options_of(group, document).values())
     return (sized + len(group.workloads or ())) * beside * len(group.objectives) * len(group.devices)
@@ -396,7 +396,7 @@ def _told(path: Path, text: str, complaints: Sequence[Complaint]) -> str:
 
 
 def _complaints_of(error: ValidationError) -> list[Complaint]:
-    """What the validation of the form found; a list of groups that are wrong is not too short beside."""
+    """Return the complaints of a validation; if groups are wrong, none about the list of groups."""
     details = error.errors(include_url=False)
     groups = any(len(detail["loc"]) > 1 and detail["loc"][0] == "group" for detail in details)
     kept = (detail for detail in details if not (groups and detail["loc"] == ("group",)))
@@ -404,7 +404,7 @@ def _complaints_of(error: ValidationError) -> list[Complaint]:
 
 
 def _explained(detail: Any) -> Complaint:  # noqa: ANN401 - a dict of pydantic
-    """What is wrong with the form of one key."""
+    """Return the place and the error message for a key whose form is wrong."""
     table, *rest = detail["loc"] or ("",)
     tables: dict[str, type[BaseModel]] = {"sweep": SweepTable, "group": GroupTable}
     model = tables.get(str(table), SweepDocument)

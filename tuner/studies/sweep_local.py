@@ -141,7 +141,7 @@ class LocalDevices:
         return ""
 
     def _told(self, jobs: Sequence[SweepJob], catalog: Catalog) -> list[tuple[SweepJob, Conditions]]:
-        """What answers of jobs are bound to, on a GPU of each kind that they may run on."""
+        """Return the conditions of the jobs' answers, on a GPU of each kind that they may run on."""
         self.check(jobs)
         asked: dict[str, SweepJob] = {}
         meant: dict[str, list[SweepJob]] = defaultdict(list)
@@ -164,7 +164,7 @@ class LocalDevices:
         return list(first.values())
 
     def _misfit(self, job: SweepJob) -> str:
-        """Why a choice of devices means none here; empty where it means one."""
+        """Return the reason why a choice of devices matches none here; empty if it matches any."""
         wrong, choice = wrong_choice(job.device), _choice(job)
         if wrong or job.device.startswith(_NO_GPU):
             return wrong

@@ -50,13 +50,13 @@ _SIMULATED = "sim:"
 
 
 def asked_device(device: str) -> str:
-    """What a worker is asked to open for a job's device; empty for its own GPU."""
+    """Return the device that a worker is to open for a job's device; empty for its own GPU."""
     return device if device.startswith(_SIMULATED) else ""
 
 
 @dataclass(frozen=True)
 class LaneFacts:
-    """What a worker is, as a sweep needs to know it.
+    """Facts about a worker for a sweep.
 
     Attributes:
         host: its name.
@@ -75,7 +75,7 @@ class LaneFacts:
 
 @dataclass(frozen=True)
 class LaneAnswer:
-    """What a job has given.
+    """Result of a job on a worker.
 
     Attributes:
         found: see ``Lane.run``.
@@ -107,7 +107,7 @@ class PoolLane:
         return self._lane.catalog
 
     def facts(self, kernels: Collection[str], devices: Collection[str], folder: Path) -> LaneFacts:
-        """What this worker is.
+        """Return the facts about this worker.
 
         Args:
             kernels: whose sources are told.
@@ -128,7 +128,7 @@ class PoolLane:
         )
 
     def conditions(self, jobs: Sequence[SweepJob], folder: Path) -> ToldConditions:
-        """What answers of jobs are bound to here.
+        """Return the conditions that answers of jobs are bound to here.
 
         Args:
             jobs: of the sweep.
@@ -164,7 +164,7 @@ class PoolLane:
 
 
 def _unusable(kernel_file: Path) -> str:
-    """Why a kernel file cannot be used here; empty where it can."""
+    """Return the reason why a kernel file cannot be used here; empty if it can."""
     try:
         load_kernel_file(kernel_file)
     except InputError as error:
@@ -184,7 +184,7 @@ _POLL_S = 0.5
 
 
 class Workers(Protocol):
-    """What a sweep needs of ``tuner.pool.workers.Workers``."""
+    """Part of ``tuner.pool.workers.Workers`` that a sweep uses."""
 
     @property
     def present(self) -> Mapping[str, PoolWorker]:
@@ -196,7 +196,7 @@ class Workers(Protocol):
 
     @property
     def name(self) -> str:
-        """What the scheduler calls this process."""
+        """Name of this process in the scheduler."""
 
     def refresh(self) -> None:
         """Ask who is there."""
@@ -291,11 +291,11 @@ class SweepWorkers:
         return [address for address, facts in self.present.items() if not self._other_sources(facts)]
 
     def identity(self, address: str, job: SweepJob) -> DeviceIdentity:
-        """Who the device is that a worker has for a job."""
+        """Return the identity of the device that a worker has for a job."""
         return self._facts[address].identities[asked_device(job.device)]
 
     def allows(self, address: str, job: SweepJob) -> bool:
-        """Whether a worker may take a job."""
+        """Return True if a worker may take a job."""
         return bool(asked_device(job.device)) or DeviceChoice.parse(job.device).allows(
             self.identity(address, job)
         )
@@ -358,7 +358,7 @@ class SweepWorkers:
         _LOG.warning("pool: a worker is left out: %s", why)
 
     def _other_sources(self, facts: LaneFacts) -> str:
-        """Why a worker's kernels are not those here; empty where they are."""
+        """Return the reason why a worker's kernels are not those here; empty if they are."""
         if facts.missing:
             return (
                 f"host {facts.host} has no kernel file {facts.missing[0]};"
@@ -462,7 +462,7 @@ def _one_of_each_kind(crew: SweepWorkers, job: SweepJob) -> list[str]:
 
 
 def _misfit(device: str) -> str:
-    """Why a device is none of a pool's; empty where it may be."""
+    """Return the reason why a device is none of a pool's; empty if it may be."""
     if device.startswith(PREFIX):
         return f"{device} was measured already; leave it out, or use --on local"
     if asked_device(device):
@@ -634,7 +634,7 @@ class _Tasks:
 
     @property
     def left(self) -> bool:
-        """Whether any job has not ended."""
+        """True if any job has not ended."""
         return bool(self._waiting or self.running)
 
     def start(self) -> Iterator[SweepJob]:
@@ -690,7 +690,7 @@ class _Tasks:
         return None
 
     def _may_take(self, address: str, task: _Task, fitting: Sequence[str]) -> bool:
-        """Whether a worker may take a job: not the one where it crashed, unless there is no other."""
+        """Return True if a worker may take a job: not the one where it crashed, unless there is no other."""
         if not self._crew.allows(address, task.job):
             return False
         others = (other for other in fitting if other != address)
@@ -698,7 +698,7 @@ class _Tasks:
 
 
 def _given(answer: Future[LaneAnswer]) -> LaneAnswer:
-    """What a job gave.
+    """Return the result of a job.
 
     Raises:
         PoolError: it has no run: it could not begin, or was told to stop, and not by this sweep.

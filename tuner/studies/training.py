@@ -72,7 +72,7 @@ class StoredTrials:
             return None
 
     def is_done(self, sizes: Sizes) -> bool:
-        """Whether a run of an input that ``all`` has seen went to its end, and was not interrupted."""
+        """Return True if a run of an input that ``all`` has seen went to its end, and was not interrupted."""
         return any(trials and trials[0][0] == sizes for trials in self._read.values())
 
     def _trials_of(self, run: StoredRun) -> list[_Trial]:
@@ -126,7 +126,7 @@ _LEAST_FIRST = 4
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """What is to be trained.
+    """Request for a training.
 
     Attributes:
         kernel: name.
@@ -179,7 +179,7 @@ class TrainingListener(ProgressListener, Protocol):
 
 @dataclass(frozen=True)
 class Training:
-    """What came of a training.
+    """Result of a training.
 
     Attributes:
         model: what was learned.
@@ -323,7 +323,7 @@ class Trainer:
             )
 
     def _predictor(self, data: TrainingSet | None) -> Predictor | None:
-        """What ranks the configurations of the next input; None while too few were looked at."""
+        """Return the predictor for the configurations of the next input; None after too few inputs."""
         first = max(_LEAST_FIRST, len(self._request.inputs) // _FIRST_SHARE)
         if data is None or len(data.inputs) < first:
             return None
@@ -337,7 +337,7 @@ def _of_others(data: TrainingSet | None, sizes: Sizes) -> TrainingSet | None:
 
 
 def model_key(model: SelectionModel) -> str:
-    """What a model of a kernel is kept by: an objective on a GPU has one."""
+    """Return the key of a stored model of a kernel: an objective on a GPU has one."""
     return canonical([model.objective, model.device.uuid])
 
 
@@ -378,7 +378,7 @@ _MOST_DRAWS = 200  # for one input that is allowed
 
 @dataclass(frozen=True)
 class DrawnSize:
-    """Where the values of a size come from.
+    """Source of the values of a size.
 
     Attributes:
         name: of the size.
@@ -406,7 +406,7 @@ class DrawnSize:
 
 
 def drawn_sizes(kernel: KernelFile, text: str) -> tuple[DrawnSize, ...]:
-    """Where the sizes of a kernel's inputs come from, as ``H=2^4..2^16 log, K=[128, 256]``.
+    """Return the sources of a kernel's sizes, from text such as ``H=2^4..2^16 log, K=[128, 256]``.
 
     Sizes that the text leaves out are drawn from all their values; ranges evenly in the logarithm.
 

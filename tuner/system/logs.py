@@ -38,7 +38,7 @@ class LogRateLimiter:
         self._silent = 0
 
     def times(self) -> int:
-        """How often it happened since it was told; 0 where it was told a short while ago."""
+        """Count an event, and return the number since the last report; 0 if that was a short while ago."""
         self._silent += 1
         now_s = self._now()
         if now_s - self._told_s < self._every_s:
@@ -65,7 +65,7 @@ class LineRateLimiter(logging.Filter):
         self._left_out = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is written."""
+        """Return True if a line is written."""
         second = math.floor(self._now())
         if second != self._second:
             self._second, self._lines = second, 0
@@ -267,7 +267,7 @@ def _when(record: logging.LogRecord, precision: str) -> str:
 
 
 def _is_journal(environment: Mapping[str, str], stream: TextIO) -> bool:
-    """Whether the stream is the one that systemd connected to the journal, and not sent elsewhere since."""
+    """Return True if systemd connected the stream to the journal, and it was not redirected since."""
     try:
         status = os.fstat(stream.fileno())
     except (OSError, ValueError):  # no file: a test's, or closed

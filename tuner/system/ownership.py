@@ -287,7 +287,7 @@ class BootRecord:
 
 
 def was_rebooted(since: BootRecord, now: BootRecord | None = None) -> bool | None:
-    """Whether the machine was rebooted.
+    """Return True if the machine was rebooted.
 
     Args:
         since: then.
@@ -404,7 +404,7 @@ class StateLock:
             )
 
     def trouble(self) -> str:
-        """What is wrong with the directory that was taken; empty where all is well. It takes microseconds."""
+        """Return the problem with the locked directory; empty if there is none. It takes microseconds."""
         if self._file < 0:
             return ""
         gone = self._gone()

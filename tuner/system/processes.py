@@ -371,7 +371,7 @@ class StartedThreads(ThreadPoolExecutor):
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Whether an error says that there are no threads, processes, descriptors or memory left just now."""
+    """Return True if an error reports a momentary lack of threads, processes, descriptors or memory."""
     if isinstance(error, OSError):
         return error.errno in _SHORT
     if isinstance(error, RuntimeError):

@@ -68,7 +68,7 @@ def raised_as_interrupts(numbers: Iterable[signal.Signals]) -> Iterator[None]:
 
 
 def count() -> int:
-    """How many signals were raised so far, for ``raise_again``."""
+    """Return the number of signals raised so far, for ``raise_again``."""
     return len(_raised)
 
 

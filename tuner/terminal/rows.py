@@ -33,7 +33,7 @@ _CUT = "…"
 _ROOMY = 100  # characters: from here on columns stand two spaces apart
 
 Value = float | str | None
-"""What a row is sorted by in a column; None stands last."""
+"""Sort key of a row in a column; None comes last."""
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def _best(trials: Sequence[_RatedTrial], job: Job) -> _RatedTrial | None:
 
 
 def _cost(data: Data, objective: str) -> float | None:
-    """What a job minimises; None where it was not measured, or is not known here."""
+    """Return the cost that a job minimises; None if it was not measured, or its objective is unknown here."""
     time_s, energy_j = _number(data.get("time_s")), _number(data.get("energy_j"))
     if time_s is None or data.get("status") != "ok" or objective not in NAMES:
         return None
@@ -297,7 +297,7 @@ def _empty(job: Job) -> str:
 
 
 def _caption(job: Job, search: LiveSearch, best: Data | None) -> str:
-    """How far the search is, as `tuner follow` says it."""
+    """Return the progress of the search, in the words of `tuner follow`."""
     parts = []
     if search.trials:
         expected = f" of {search.expected}" if search.expected and not job.ended else ""
@@ -357,7 +357,7 @@ def _number(value: object) -> float | None:
 
 
 def _trial_details(data: Data, configuration: str) -> str:
-    """What there may be no room for: the whole configuration first."""
+    """Return details for which there may be no room: the whole configuration first."""
     parts = [si(data.get("watts"), "W", 3)] if data.get("watts") is not None else []
     if data.get("clock_set_mhz") is not None:
         parts.append(f"clock set to {data['clock_set_mhz']} MHz")
@@ -571,7 +571,7 @@ def _rounded(value: Any, unit: str) -> str:  # noqa: ANN401 - what JSON has
 
 
 def _device_details(device: Data, sample: Data) -> str:
-    """What there is no column for: why a clock or a job is held back, and what tuning has cost today."""
+    """Return details without a column: power, limits on a clock or a job, and the cost of tuning today."""
     parts = []
     if sample.get("failure"):
         parts.append(f"power: {sample['failure']}")

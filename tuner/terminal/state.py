@@ -42,7 +42,7 @@ class EventReader:
         self._thread.start()
 
     def take(self) -> list[LiveEvent | TunerError]:
-        """What has come since the last call, in its order: events, and why the daemon is away."""
+        """Take the events since the last call, in their order, and the reasons that the daemon is away."""
         return [self._events.popleft() for _ in range(len(self._events))]
 
     def close(self) -> None:
@@ -87,19 +87,19 @@ CONSEQUENCES = {
 
 
 def pause_or_resume(job: Job | None) -> str:
-    """What the one key for both means."""
+    """Return the action of the key that pauses or resumes a job."""
     return RESUME if job is not None and job.state == JobState.PAUSED.value else PAUSE
 
 
 def why_not(verb: str, job: Job | None) -> str:
-    """Why nothing can be done; empty where the user is to be asked."""
+    """Return the reason that an action is impossible; empty if the user is to confirm it."""
     if job is None:
         return f"no job to {verb}: choose one in pane 2"
     return f"no job to {verb}: job {job.id} has {job.state} already" if job.ended else ""
 
 
 def question(verb: str, job: Job) -> str:
-    """What the user is asked."""
+    """Return the question to the user."""
     return plain_line(f"{verb.capitalize()} job {job.id} ({' + '.join(job.workloads)})?")
 
 
@@ -168,7 +168,7 @@ class LiveSearch:
 
 
 class LiveState:
-    """What the daemon has told.
+    """State of the daemon as its events report it.
 
     Attributes:
         status: of the daemon, without its devices.

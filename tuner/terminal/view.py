@@ -119,7 +119,7 @@ def headline(state: LiveState, address: str) -> str:
 
 
 def warning(state: LiveState) -> str:
-    """Why the daemon is not there, else what it says is wrong; empty for nothing."""
+    """Return the reason that the daemon is away, else its problems; empty for none."""
     troubles = [*map(str, state.status.get("troubles") or ()), state.not_understood]
     if state.away:
         troubles = [f"the daemon is away, and is looked for: {state.away}"]
@@ -273,13 +273,13 @@ _PANES = (DEVICES, JOBS, TRIALS, ANSWERS)
 
 
 class Events(Protocol):
-    """Where events come from (``EventReader``)."""
+    """Source of events (``EventReader``)."""
 
     def start(self) -> None:
         """Begin to read."""
 
     def take(self) -> Iterable[LiveEvent | TunerError]:
-        """What has come since the last call: events, and why the daemon is away."""
+        """Take the events since the last call, and the reasons that the daemon is away."""
 
     def close(self) -> None:
         """Read no more."""
@@ -373,7 +373,7 @@ class TerminalView(App[None]):
                 pane.show(self._listing(pane))
 
     def _listing(self, pane: Pane) -> Listing:
-        """What a pane shows now."""
+        """Return the present contents of a pane."""
         if pane.id == DEVICES:
             return device_listing(self.state, pane.columns)
         if pane.id == JOBS:

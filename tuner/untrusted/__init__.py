@@ -1,1 +1,1 @@
-"""What comes from outside (files, compilers, devices, clients) is held to bounds before it is used."""
+"""Limits for input from outside (files, compilers, devices, clients), checked before it is used."""

@@ -93,7 +93,7 @@ def check_inflated(inflated: int, packed: int, most: int, ratio: int = ARCHIVE_R
 
 
 def gunzip(packed: bytes) -> bytes:
-    """What a gzip file holds, of one or more members.
+    """Return the contents of a gzip file, of one or more members.
 
     Raises:
         ValueError: it is beyond a limit, damaged or cut off.

@@ -1,4 +1,4 @@
-"""What a CUDA source may ``#include``: headers beside it, of its include paths, and CUDA's own.
+"""Files that a CUDA source may ``#include``: headers beside it, of its include paths, and CUDA's own.
 
 NVRTC opens whatever a path leads to, and its messages show lines of it. So every ``#include`` and
 ``__has_include`` of a source and of the headers that it reaches is looked at before it is compiled. The look
@@ -104,7 +104,7 @@ class _Scan:
         return Include("", quoted=False, line=line, asked=asked)
 
     def _is_comment(self, at: int) -> bool:
-        """Whether it stands behind ``//``, with no end of another comment between."""
+        """Return True if a position is behind ``//``, with no end of another comment between."""
         start = self._lines[bisect_right(self._lines, at) - 1]
         closed = bisect_left(self._closed, start)
         ended = closed < len(self._closed) and self._closed[closed] < at

@@ -239,7 +239,7 @@ def check_toml(text: str) -> None:
 
 
 def _is_key(text: str, match: re.Match[str]) -> bool:
-    """Whether a long token is a key: it begins as no value does, or stands before ``=`` or a dot."""
+    """Return True if a long token is a key: it begins as no value does, or comes before ``=`` or a dot."""
     end = match.end()
     while end < len(text) and text[end] in " \t":
         end += 1

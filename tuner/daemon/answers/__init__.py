@@ -1,1 +1,1 @@
-"""What is best, of all that is known now; and what should be measured next so that it stays true."""
+"""Best answers of all sources, and the next measurements that keep them true."""

@@ -61,7 +61,7 @@ Analyse = Callable[[str, DeviceIdentity], None]
 def sample_document(
     objective: str, answer: Mapping[str, Any], record: Mapping[str, Any], at: datetime
 ) -> dict[str, Any]:
-    """What is kept of a sample.
+    """Return the document that is stored of a sample.
 
     Args:
         objective: the answer's, as stored.
@@ -197,7 +197,7 @@ class Answerer:
         return replies.answering_run(spec, self.snapshot)
 
     def counts(self) -> tuple[int, int]:
-        """How many stored answers are fresh, and how many are stale."""
+        """Return the numbers of fresh and of stale stored answers."""
         index = self.snapshot.index
         stale = len(index.stale)
         return sum(map(len, index.sets.values())) - stale, stale

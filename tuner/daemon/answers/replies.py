@@ -169,7 +169,7 @@ class AnswerSnapshot:
         )
 
     def stale(self, answer: StoredAnswer) -> list[str]:
-        """Why a stored answer is stale now at its own batches; empty where it is fresh."""
+        """Return the reasons that a stored answer is stale at its own batches; empty if it is fresh."""
         device = self.device(answer)
         if device is None:
             return ["its GPU is not here"]
@@ -195,7 +195,7 @@ class AnswerSnapshot:
         return min(alike, key=lambda identity: identity.uuid != answer.uuid, default=None)
 
     def doubts(self, answer: StoredAnswer) -> Iterable[str]:
-        """Why the settings forbid an answer as it is."""
+        """Return the reasons that the settings forbid an answer."""
         return filter(None, [clock_reason(answer.clock_mhz, self.settings), _limit_reason(answer)])
 
     def of_set(self, names: Sequence[str]) -> Iterable[StoredAnswer]:
@@ -221,7 +221,7 @@ class AnswerSnapshot:
 
 
 def clock_reason(clock_mhz: int | None, settings: Settings) -> str:
-    """Why an answer's clock may not be set any more; empty where it may, or where it sets none.
+    """Return the reason that an answer's clock may no longer be set; empty if it may, or if it sets none.
 
     Args:
         clock_mhz: that the answer sets.
@@ -236,7 +236,7 @@ def clock_reason(clock_mhz: int | None, settings: Settings) -> str:
 
 
 def _limit_reason(answer: StoredAnswer) -> str:
-    """Why an answer's power limit may not be set; empty where it sets none."""
+    """Return the reason that an answer's power limit may not be set; empty if it sets none."""
     limit_w = answer.power_limit_w
     return "" if limit_w is None else f"it sets a power limit of {limit_w} W, which no job does"
 
@@ -418,7 +418,7 @@ class PreparedReply:
     topic: str
 
     def notices(self, question: Question, snapshot: AnswerSnapshot, *, backed_off: bool) -> tuple[str, ...]:
-        """What follows from a question whose answer no job refines yet, in sentences.
+        """Return sentences on missing predictions and on the search for an answer that no job refines yet.
 
         Args:
             question: with its uses.
@@ -524,7 +524,7 @@ def stored_answer_to(question: Question, snapshot: AnswerSnapshot) -> ServedAnsw
 
 @dataclass(frozen=True)
 class SampleTask:
-    """What a job that measures an answer again is to measure.
+    """Task of a job that measures an answer again.
 
     Attributes:
         run: whose answer it is.
@@ -536,7 +536,7 @@ class SampleTask:
 
 
 def sample_task(spec: JobSpec, snapshot: AnswerSnapshot) -> SampleTask | None:
-    """What a job of the kind ``sample`` is to measure; None where there is no fresh answer any more.
+    """Return the task of a job of the kind ``sample``; None if there is no fresh answer any more.
 
     Raises:
         InputError: its workloads or its device are not known any more.

@@ -159,7 +159,7 @@ class Attempt:
         return AttemptResult("interrupted", "told to stop")
 
     def _status(self, error: BaseException) -> AttemptStatus:
-        """What an error means for the job."""
+        """Return the status of an attempt that ended with an error."""
         if isinstance(error, KeyboardInterrupt | RunInterrupted):
             return self._interrupted().status
         if isinstance(error, StoreError) and self._stop.received:

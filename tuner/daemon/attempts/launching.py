@@ -464,7 +464,7 @@ class AttemptProcess:
 
 
 def _silence_s(spec: AttemptSpec) -> float:
-    """How long an attempt may be silent; it gives a sign of life with every measurement."""
+    """Return the longest silence of an attempt in s; it gives a sign of life with every measurement."""
     options = spec.job_spec.options
     trial_timeout_s, window_s = (options.get(name) or 0.0 for name in ("trial_timeout_s", "window_s"))
     return _SILENCE_S + _TIMEOUTS * (float(trial_timeout_s) + float(window_s))

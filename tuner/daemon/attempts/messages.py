@@ -84,7 +84,7 @@ def stored_trial(stored: StoredTrial, run: int, objective: str, names: Sequence[
 
 
 def _measured(trial: Trial, measurement: Measurement, names: Sequence[str]) -> Mapping[str, Any]:
-    """What was run, and what it gave."""
+    """Return the settings and results of a trial as a JSON document."""
     energy = measurement.energy
     failed = next((result for result in measurement.results if result.status is not Status.OK), None)
     return {
@@ -133,7 +133,7 @@ _ANSWER = (
 
 @dataclass(frozen=True)
 class AttemptSpec:
-    """What one attempt at a job is to do.
+    """Specification of an attempt at a job.
 
     Attributes:
         job: its number; the run in the database is bound to it.
@@ -161,7 +161,7 @@ class AttemptSpec:
 
 @dataclass(frozen=True)
 class AttemptResult:
-    """How an attempt ended.
+    """Result of an attempt at a job.
 
     Attributes:
         status: ``finished``; ``limited`` by the job's own limits, an end too; ``interrupted`` on request;

@@ -1,1 +1,1 @@
-"""What should be tuned next without being asked, and what is kept up meanwhile."""
+"""Jobs that the daemon chooses by itself, and its background tasks."""

@@ -109,7 +109,7 @@ class UseCounter:
         return {key: count * rate for key, count in ordered}
 
     def take(self, *, used_only: bool = False) -> dict[str, float]:
-        """What to add to the counts on the disk so that they are these; negative where a count has faded.
+        """Return the changes that bring the counts on the disk up to date; negative if a count has faded.
 
         Args:
             used_only: leave out counts that have only faded since the last call, which are many.
@@ -348,7 +348,7 @@ class CandidateJobs:
         return math.fsum(math.fsum(one) / len(one) for one in values)
 
     def _of(self, look: "_Assessment", uses: float, now: datetime) -> CandidateJob | None:
-        """What would make the answer to a question better or surer; None where nothing would."""
+        """Return the job that would make the answer to a question better or surer; None if no job would."""
         online, found = self.snapshot.settings.online, look.found
         if found is not None and not found.stale:
             if not uses:
@@ -408,7 +408,7 @@ class CandidateJobs:
 
 
 class _Assessment(NamedTuple):
-    """What is known of a question, as long as nothing changes."""
+    """Assessment of a question, valid until something changes."""
 
     question: Question
     key: str
@@ -422,7 +422,7 @@ class _Assessment(NamedTuple):
 
 
 class Backlog:
-    """What the daemon would do by itself, and the uses that decide about it.
+    """Jobs that the daemon would start by itself, and the uses of answers that decide on them.
 
     Every method belongs to the event loop.
 
@@ -481,7 +481,7 @@ class Backlog:
         self._back_off.clear()
 
     def sample_task(self, spec: JobSpec) -> SampleTask | None:
-        """What a job of the kind ``sample`` is to measure; None where there is no fresh answer any more.
+        """Return the task of a job of the kind ``sample``; None if there is no fresh answer any more.
 
         Raises:
             InputError: its workloads or its device are not known any more.

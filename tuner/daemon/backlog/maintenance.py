@@ -128,7 +128,7 @@ class Debouncer:
 
 
 class SpendingRecord(Protocol):
-    """What tuning has cost: read at the start, stored when something was spent."""
+    """Record of the cost of tuning: read at the start, stored when something was spent."""
 
     async def load(self, day: str, uuids: Iterable[str]) -> None:
         """Read what was spent on a day on each GPU."""
@@ -138,7 +138,7 @@ class SpendingRecord(Protocol):
 
 
 class Maintenance:
-    """What the daemon does by itself, some time after there was a reason.
+    """Background tasks of the daemon, run some time after their cause.
 
     Args:
         state: settings and kernels.

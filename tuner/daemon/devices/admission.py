@@ -73,11 +73,11 @@ class Budgets:
         self._spent.update((key, Cost(*spent)) for key, spent in zip(keys, found, strict=True))
 
     def on(self, day: str, uuid: str) -> Cost:
-        """What was spent on a GPU on a day."""
+        """Return the cost of tuning on a GPU on a day."""
         return self._spent.get((day, uuid), Cost())
 
     def of_host(self, day: str) -> Cost:
-        """What was spent on all GPUs together on a day."""
+        """Return the cost of tuning on all GPUs together on a day."""
         spent = [cost for (when, _), cost in self._spent.items() if when == day]
         return Cost(math.fsum(one.seconds for one in spent), math.fsum(one.joules for one in spent))
 
@@ -106,7 +106,7 @@ class Budgets:
 
 
 def exhausted(budget: BudgetTable, spent: Cost, of_host: Cost) -> str:
-    """Why nothing more may be spent on a GPU today; empty where something may.
+    """Return the reason that nothing more may be spent on a GPU today; empty if something may.
 
     Args:
         budget: of daemon.toml.
@@ -138,7 +138,7 @@ class CheckUsers(Protocol):
 
 
 class Block(NamedTuple):
-    """Why no job may run on a device now.
+    """Condition that blocks jobs on a device now.
 
     Attributes:
         reason: for people.
@@ -187,7 +187,7 @@ class Admission:
 
     @property
     def recheck_s(self) -> float:
-        """How soon to ask again while a job runs."""
+        """Seconds until the next check while a job runs."""
         idle = self._settings().idle
         return idle.look_every_s if idle.test else 1.0
 
@@ -200,7 +200,7 @@ class Admission:
         self._left_s = asyncio.get_running_loop().time()
 
     async def block(self, *, running: bool = False) -> Block | None:
-        """Why no job may run now; None where one may.
+        """Return the condition that blocks jobs now; None if a job may run.
 
         Args:
             running: one of our processes computes on the device.
@@ -264,7 +264,7 @@ class Admission:
 
 
 class WindowStatus(NamedTuple):
-    """Whether tuning is allowed at a time.
+    """State of the tuning windows at a time.
 
     Attributes:
         open: True inside of a window, and where there are none.
@@ -310,7 +310,7 @@ def windows_of(identity: DeviceIdentity, windows: Sequence[WindowTable]) -> tupl
 
 
 def window_status(windows: Sequence[WindowTable], now: datetime) -> WindowStatus:
-    """Whether tuning is allowed.
+    """Return the state of the tuning windows, and the time of its next change.
 
     A window that summer time moves begins when cron's jobs do, and is as long as it says in hours.
 

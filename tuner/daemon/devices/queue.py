@@ -264,7 +264,7 @@ class DeviceQueue:
         return ""
 
     async def _reason_to_stop(self, job: JobRecord) -> tuple[str, float | None]:
-        """Why the attempt must not go on, and in how many seconds to ask again at the latest."""
+        """Return the reason to stop the attempt (empty for none), and the s until the next check at most."""
         if self._stop_reason:
             return self._stop_reason, None
         known = self._board.get(job.id)
@@ -348,7 +348,7 @@ class DeviceQueues:
 
     @property
     def block_reasons(self) -> list[str]:
-        """Why next jobs do not start, each reason once."""
+        """Reasons that next jobs do not start, without duplicates."""
         return sorted({queue.block_reason for queue in self._queues.values() if queue.block_reason})
 
     def runs(self, device: str) -> bool:

@@ -77,7 +77,7 @@ class AttemptResults:
         return await self._storage.run(lambda db: db.jobs.has_ended(job.id))
 
     def unreadable(self, job: JobRecord) -> str:
-        """Why the kernels of a job cannot be read now, and may be later; empty where that is not so."""
+        """Return the reason that the kernels of a job are unreadable for now; empty if there is none."""
         return self._state.unreadable(job.spec.workloads)
 
     def attempt_spec(self, job: JobRecord) -> AttemptSpec:

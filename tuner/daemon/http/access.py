@@ -40,7 +40,7 @@ _OWN_SITES = (b"none", b"same-origin")  # typed by the user, or by a page of the
 
 
 def cross_site_fault(headers: Mapping[bytes, bytes]) -> str:
-    """Why a request may come from a web page of another site; empty where it cannot.
+    """Return the reason that a request may come from a web page of another site; empty if it cannot.
 
     Args:
         headers: by their names in lower case.
@@ -106,7 +106,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class PeerSocket(Protocol):
-    """What is asked of a connected socket; asyncio hands out a stand-in of its own."""
+    """Interface required of a connected socket; asyncio passes an object of its own class."""
 
     @property
     def family(self) -> int:
@@ -118,7 +118,7 @@ class PeerSocket(Protocol):
 
 @dataclass(frozen=True)
 class Caller:
-    """Who made a connection.
+    """Caller at the other end of a connection.
 
     Attributes:
         peer: user and process; of TCP, nobody that can be told.
@@ -135,7 +135,7 @@ class Caller:
 
 
 def caller_of(connection: PeerSocket, group: int | None) -> Caller:
-    """Who made a connection, and whether they may ask.
+    """Identify the caller of a connection, and check its permission.
 
     Besides the mode of the socket, which may have been changed by mistake: only root, the daemon's own user
     and members of the socket's group are admitted.

@@ -44,7 +44,7 @@ _CODING = re.compile(rb"\ntransfer-encoding[ \t]*:", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class HeadFault:
-    """Why a request is refused before it is parsed.
+    """Refusal of a request before it is parsed.
 
     Attributes:
         message: what would be right.
@@ -65,7 +65,7 @@ _TOO_LONG = HeadFault(
 
 
 def head_fault(received: bytes) -> HeadFault | None:
-    """What is wrong with the head at the beginning of what was received; None for nothing, or not yet."""
+    """Return the fault in the head at the beginning of the received bytes; None for no fault, or not yet."""
     end = _END.search(received, 0, HEAD_BYTES)
     if end is None:
         return _TOO_LONG if len(received) >= HEAD_BYTES else None
@@ -74,7 +74,7 @@ def head_fault(received: bytes) -> HeadFault | None:
 
 
 def _fault(head: bytes) -> str:
-    """What would be right; empty where nothing is wrong (RFC 9112, sections 2.2, 5.2 and 6.1)."""
+    """Return the correction for a wrong head; empty if it is right (RFC 9112, sections 2.2, 5.2 and 6.1)."""
     if _LONE.search(head):
         return "lines of the head end with CR LF"
     if _FOLDED.search(head):
@@ -234,7 +234,7 @@ class UnknownConnections:
 
 
 class ServerLimits:
-    """What the connections of a server share.
+    """Limits that the connections of a server share.
 
     Args:
         limits: of ``daemon.toml``.
@@ -274,7 +274,7 @@ class ServerLimits:
 
 
 def free_descriptors() -> int:
-    """How many more files this process may open."""
+    """Return the number of further files that this process may open."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         limit = 2**31

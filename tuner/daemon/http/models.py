@@ -45,7 +45,7 @@ Source = Literal["stored", "predicted", "analytical", "nearest", "default"]
 
 
 class RequestModel(BaseModel):
-    """What a client sends; a name that is not known is an error."""
+    """Request of a client; an unknown name is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -65,7 +65,7 @@ class BestQuery(RequestModel):
     )
 
     def question(self) -> Question:
-        """What the service is asked."""
+        """Return the question for the service."""
         return Question(
             workloads=tuple(self.workload),
             objective=self.objective,
@@ -77,7 +77,7 @@ class BestQuery(RequestModel):
 
 
 class UseReport(RequestModel):
-    """How often an answer was used."""
+    """Report of the uses of an answer."""
 
     model_config = ConfigDict(strict=True)
 
@@ -126,7 +126,7 @@ class Submission(RequestModel):
     options: Options = Options()
 
     def order(self, *, objective: str, policy: str, clocks: str) -> JobSpec:
-        """What is to be done.
+        """Return the specification of the job.
 
         Args:
             objective: where the client names none; so with the others.
@@ -210,7 +210,7 @@ class BestAnswer(BaseModel):
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong."""
+    """Kind and message of an error."""
 
     kind: Literal[
         "input",
@@ -272,7 +272,7 @@ class AnswersQuery(RequestModel):
 
 
 class MergedFrom(BaseModel):
-    """Where a run comes from that was measured for another database."""
+    """Origin of a run that was measured for another database."""
 
     source: str = Field(description="The file, address or host that it was read from.")
     identity: str = Field(description="Of the database that it was measured for; empty where not known.")
@@ -336,7 +336,7 @@ class TrialsAnswer(BaseModel):
 
 
 class SampleRow(BaseModel):
-    """What measuring an answer again has given."""
+    """Result of measuring an answer again."""
 
     at: str = Field(description="UTC, ISO 8601.")
     verdict: Literal["inside", "above", "below", "failed", "void"] = Field(
@@ -357,7 +357,7 @@ class SamplesAnswer(BaseModel):
 
 
 class Saving(BaseModel):
-    """What one use of an answer saves against the default."""
+    """Energy in J that one use of an answer saves against the default."""
 
     energy_j: float
     energy_j_interval: float = Field(description=_INTERVAL)

@@ -163,7 +163,7 @@ async def _of_http(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> set[str]:
-    """What the path of a request takes, over all routes: the framework names those of the first alone."""
+    """Return the methods of a request's path over all routes: the framework names only those of the first."""
     routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
     return {method for route in routes for method in route.methods}
 
@@ -186,7 +186,7 @@ def internal_answer(error: Exception) -> Response:
 
 
 def worded(fault: Mapping[str, Any]) -> str:
-    """Where a fault is and what would be right; the value itself is not repeated.
+    """Return the place of a fault and its correction; the value itself is not repeated.
 
     Args:
         fault: of ``ValidationError.errors()``, its place beginning with the part of the request.

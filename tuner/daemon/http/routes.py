@@ -102,7 +102,7 @@ def json_response(document: object, status: int = 200) -> Response:
 
 
 def caller_of_request(request: Request) -> Caller:
-    """Who made a request."""
+    """Return the caller of a request."""
     caller: Caller = request.scope["state"]["caller"]
     return caller
 
@@ -172,7 +172,7 @@ PlaceText = Annotated[str, Field(max_length=_MOST_LETTERS, pattern=_PLACE)]
 
 
 class FeedQuery(RequestModel):
-    """What is told beside jobs and devices."""
+    """Query parameters of the event feed of jobs and devices."""
 
     after: PlaceText = Field(default="", description="Go on after this `id:`; empty for the beginning.")
     power: bool = Field(default=False, description="Sample the power of the devices, and tell of it.")

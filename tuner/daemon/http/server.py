@@ -97,7 +97,7 @@ class Loopback:
 
     @property
     def port(self) -> int:
-        """Where they listen."""
+        """Port that the sockets listen on."""
         port: int = self.sockets[0].getsockname()[1]
         return port
 

@@ -114,7 +114,7 @@ class Subscriptions:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of subscriptions."""
         return sum(map(len, self._by_job.values()))
 
     def subscribe(self, job: int) -> Subscription[JobEvent]:

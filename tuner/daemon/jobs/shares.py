@@ -38,7 +38,7 @@ def user_of(job: JobRecord) -> User:
 
 
 def user_of_peer(peer: Peer) -> User:
-    """Who asks."""
+    """Return the user of a peer."""
     return TOKEN_HOLDER if peer.uid is None else peer.uid
 
 
@@ -134,7 +134,7 @@ class HeldSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class UserShare:
-    """What one user has of the daemon.
+    """Jobs and device seconds of a user.
 
     Attributes:
         user: for people.
@@ -150,7 +150,7 @@ class UserShare:
 
 
 class Shares:
-    """What users have used of the devices, the order of waiting jobs, and places in the queue.
+    """Device seconds of each user, the order of waiting jobs, and places in the queue.
 
     Args:
         limits: asked each time, so that new settings count at once.
@@ -242,7 +242,7 @@ class Shares:
     # --- places --------------------------------------------------------------------------------------
 
     def refusal(self, user: User, jobs: Collection[JobRecord]) -> str:
-        """Why a user may queue no further job; empty where one may.
+        """Return the reason that a user may queue no further job; empty if the user may.
 
         Nobody takes the last places: beside ``[limits] queue_per_user``, three quarters of what others have
         left of ``[limits] queue`` are for one user, and one place is there for everybody.
@@ -269,7 +269,7 @@ class Shares:
     # --- for people ----------------------------------------------------------------------------------
 
     def table(self, jobs: Collection[JobRecord]) -> list[UserShare]:
-        """What each user has, most device seconds first; beyond twenty users, all others are one row."""
+        """Return the share of each user, most device seconds first; beyond twenty, all others are one row."""
         waiting = Counter(user_of(job) for job in jobs if job.state in _WAITING)
         running = Counter(owner for owner, _ in self._running.values())
         used = {user: self.device_s(user) for user in {*waiting, *running, *self._used}}
@@ -302,7 +302,7 @@ def _faded(seconds: float, age_s: float) -> float:
 
 
 ABSENT = " is not here"
-"""How the reason of a job ends that has no device here."""
+"""End of the reason of a job that has no device here."""
 
 GONE_AFTER_S = 86_400.0
 """A GPU that the daemon has missed for so long is gone for good: its jobs begin anew elsewhere."""
@@ -360,13 +360,13 @@ class Placement:
         return [name for name, one in identities.items() if same_kind(one, identities[device])]
 
     def absence(self, job: JobRecord) -> str:
-        """Why a job has no device here; empty where it has one."""
+        """Return the reason that a job has no device here; empty if it has a device."""
         if self.devices(job):
             return ""
         return self.missing(job)
 
     def missing(self, job: JobRecord) -> str:
-        """What a job would miss if no device here may run it."""
+        """Return the message for a job that no device here may run, with the missing device."""
         choice = DeviceChoice.parse(job.spec.device)
         if choice.one or not job.gpu or not self._waits_for_its_gpu(job, choice):
             return f"{'' if choice.one else 'a '}{choice.words}{ABSENT}"

@@ -15,7 +15,7 @@ from tuner.model.records import WorkloadName, canonical
 from tuner.search.option_checks import check_options, job_options
 
 WITHDRAWN = "daemon.toml does not name it any more"
-"""Why the daemon cancels a job of a set; a set that is named again is queued again."""
+"""Reason to cancel a job of a set; a set that is named again is queued again."""
 
 
 Devices = Mapping[str, DeviceIdentity] | Sequence[str]
@@ -190,7 +190,7 @@ class SetSpecs:
 
 
 def sets_on(device: str, settings: Settings, catalog: Catalog) -> SetSpecs:
-    """What sets ask for on a device, or by a choice of several, whether or not one answers now."""
+    """Return the jobs that sets request on a device, or by a choice of several, present or not."""
     specs: dict[str, JobSpec] = {}
     priorities: dict[str, float] = {}
     unresolved = []

@@ -1,1 +1,1 @@
-"""Whether the database and its mirror are whole: rows verified, compared, repaired, salvaged, isolated."""
+"""Integrity of the database and its mirror: rows verified, compared, repaired, salvaged, isolated."""

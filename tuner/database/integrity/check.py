@@ -38,7 +38,7 @@ _LOOK_AGAIN_S = 0.01
 
 
 def check_copies(path: Path) -> Examination:
-    """What an examination would find, without changing anything; other processes may go on.
+    """Examine the database and its mirror without changing anything; other processes may go on.
 
     Args:
         path: of the database.

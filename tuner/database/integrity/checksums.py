@@ -65,7 +65,7 @@ class IsolatedRow:
 
 @dataclass(frozen=True)
 class Examination:
-    """What was looked at, and what was wrong.
+    """Result of an examination: the number of rows verified, and the faults.
 
     Attributes:
         rows: how many were verified.
@@ -86,13 +86,13 @@ class Examination:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What was wrong, for people."""
+        """Descriptions of all faults, for people."""
         return (*self.rebuilt, *map(str, self.repaired), *map(str, self.isolated))
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a scrub goes on: behind this row."""
+    """Row after which a scrub resumes."""
 
     table: str
     key: Key

@@ -1,4 +1,4 @@
-"""What each of the two files is: whole, of an earlier version, damaged, of another program, or not there."""
+"""State of each of the two files: whole, of another version, damaged, of another program, or missing."""
 
 import sqlite3
 import time
@@ -28,7 +28,7 @@ _OURS = {"runs", "trials", "migrations"}
 
 
 class CopyState(Enum):
-    """What a file is; ``WHOLE`` only says that SQLite can read all of it, not that its rows are sound."""
+    """State of a file; ``WHOLE`` only says that SQLite can read all of it, not that its rows are sound."""
 
     MISSING = "missing"
     WHOLE = "whole"
@@ -67,7 +67,7 @@ class Copy:
 
 
 def inspected(path: Path, log: bytes | None = None, *, to_change: bool = True) -> Copy:
-    """What a file is; reads all of it.
+    """Read all of a file, and return its state.
 
     Args:
         path: of it.
@@ -138,7 +138,7 @@ def _trouble(path: Path, connection: sqlite3.Connection, changes: int) -> str:
 
 
 def _log_is_whole(path: Path, log: bytes, *, live: bool) -> bool:
-    """Whether SQLite reads all of a log; one that another process writes to is looked at again."""
+    """Return True if SQLite can read all of a log; a log that another process writes to is read again."""
     if not log_is_whole(log):
         if not live:
             return False

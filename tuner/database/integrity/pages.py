@@ -164,7 +164,7 @@ class Pages:
 
 
 def cells(page: bytes, start: int) -> tuple[list[int], bool]:
-    """Where the cells of a b-tree page begin, and whether all of its list of them makes sense.
+    """Return the offsets of the cells of a b-tree page, and True if all of its list of them makes sense.
 
     Args:
         page: of one of the types above.

@@ -122,7 +122,7 @@ def remove(path: Path) -> None:
 
 
 def remove_side_files(path: Path) -> None:
-    """What SQLite kept beside a file that is no more would be taken for part of the next one."""
+    """Remove the side files of a removed database, which SQLite would take for part of the next one."""
     for suffix in SIDE_FILES:
         side_file(path, suffix).unlink(missing_ok=True)
 
@@ -169,7 +169,7 @@ _UNSOUND = "its checksum is not that of its content"
 
 @dataclass
 class Mending:
-    """What is to be done, or was.
+    """Repair of a database and its mirror, planned or done.
 
     Attributes:
         puts: rows to be written, by table and key, with where they are from; None to remove one.
@@ -197,7 +197,7 @@ class Mending:
 
 
 def planned(found: Iterable[RowDifference], *, ahead: int) -> Mending:
-    """What to do about the differences of two files that SQLite can read.
+    """Plan the repair of the differences between two files that SQLite can read.
 
     Args:
         found: the differences.
@@ -295,7 +295,7 @@ def align(connections: Sequence[sqlite3.Connection], identity: str | None, count
 
 
 def aside(connection: sqlite3.Connection) -> tuple[list[Row], ...]:
-    """What a file holds beside rows with checksums."""
+    """Return the content of the tables whose rows have no checksums."""
     return tuple(
         connection.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()  # noqa: S608 - named here
         for table in ("writes", "sqlite_sequence", "migrations")

@@ -43,7 +43,7 @@ class RowDifference:
 
 @dataclass
 class VerifiedRows:
-    """How many rows were verified so far."""
+    """Number of rows verified so far."""
 
     rows: int = 0
 
@@ -111,7 +111,7 @@ def compared(
 
 
 def _place(table: Table, row: Row | None) -> tuple[tuple[int, object], ...]:
-    """Where SQLite sorts a row: nothing, numbers, texts, bytes; behind everything for no row."""
+    """Return the sort key of a row in SQLite's order: NULL, numbers, texts, bytes; no row comes last."""
     if row is None:
         return ((9, 0),)
     return tuple(_rank(value) for value in row[: table.keys])
@@ -175,7 +175,7 @@ def apply(connection: sqlite3.Connection, done: int = 0) -> None:
 
 
 def _defined(connection: sqlite3.Connection) -> list[Row]:
-    """What defines the tables, without what SQLite makes for itself, such as statistics."""
+    """Return the definitions of the tables, without those that SQLite makes itself, such as statistics."""
     return connection.execute(
         "SELECT type, name, tbl_name, sql FROM main.sqlite_master"
         " WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY type, name"

@@ -44,7 +44,7 @@ class SalvagedRecord:
 
 
 def salvaged(path: Path, log: bytes) -> Iterator[SalvagedRecord]:
-    """What is on the pages of a file, as its log leaves them; a row may come twice.
+    """Yield the records on the pages of a file, as its log leaves them; a row may come twice.
 
     Args:
         path: of the file, which need not be there.
@@ -110,7 +110,7 @@ class _Search:
                         yield found
 
     def _cell(self, page: bytes, place: int, numbered: bool) -> list[SalvagedRecord] | None:
-        """What the record in a cell is: nothing of interest, or a row; None where it is no record."""
+        """Return the row in a cell, in a list: empty if of no interest; None if there is no record."""
         payload_bytes, at = form.varint(page, place)
         if not _SMALLEST <= payload_bytes < _LARGEST:
             return None

@@ -71,13 +71,13 @@ def related_plans(plan: Plan) -> list[Plan]:
 
 
 def judged_key(plan: Plan, seed: int) -> JudgedKey:
-    """What answers have in common that are held against the same one."""
+    """Return the key that answers share if they are compared with the same right answer."""
     judged = tuple(buffer for buffer in plan.buffers if buffer.role in ("in", "inout", "out"))
     return plan.workload, seed, plan.problem, judged
 
 
 def judged_rows(problem: Problem, output: Array) -> Rows:
-    """What has a scale of its own: problems, or chunks of whole problems as in ``agreement``."""
+    """Return rows with a scale of their own: problems, or chunks of whole ones as in ``agreement``."""
     size = output.size // len(output)
     if problem.norm(output) is Norm.ELEMENT:
         size *= max(1, CHUNK_ELEMENTS // max(1, size))
@@ -147,7 +147,7 @@ class CheckedRuns:
         self._runner.once((*self._code.preparation(plan, arrays), *launches))
 
     def strayed(self, plan: Plan, seed: int) -> str:
-        """Where a run wrote that it must not, or nothing."""
+        """Return a message if a run wrote outside of a buffer, or to one of role ``in``; else empty."""
         guards = self._guards(plan)
         slots = self._inputs.begin_look(plan)
         found = self._kernels.read()
@@ -173,7 +173,7 @@ class CheckedRuns:
         return values_of(self._inputs.copies(plan, seed), plan.buffers)
 
     def overrun(self, plan: Plan) -> str:
-        """Where a run wrote outside of its arrays, or nothing; arrays of role ``in`` may be written."""
+        """Return a message if a run wrote outside of its arrays, else empty; role ``in`` may be written."""
         guards = self._guards(plan)
         found = self._kernels.read()
         overrun = next((name for name, slot in guards.items() if found[slot]), None)
@@ -387,7 +387,7 @@ class RightAnswers:
         self._kept.clear()
 
     def first(self, problem: Problem, plan: Plan, seed: int) -> RightAnswer | None:
-        """What a workload's first answer is compared with, if anything can be; kept where there is room.
+        """Return the reference of a workload's first answer; None without one. It is stored if there is room.
 
         Raises:
             LaunchRefusedError: as ``of``.

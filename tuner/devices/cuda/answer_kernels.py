@@ -41,7 +41,7 @@ _BY_COUNT, _SUMS, _SYSTEM, _TRANSFORM = 3, 4, 5, 6
 
 @dataclass(frozen=True)
 class Rows:
-    """How an array is cut into rows: all of ``length`` elements, the last may be shorter."""
+    """Division of an array into rows: all of ``length`` elements, the last may be shorter."""
 
     total: int
     length: int
@@ -184,7 +184,7 @@ class AnswerKernels:
     # --- findings --------------------------------------------------------------------------------
 
     def read(self) -> NDArray[np.uint64]:
-        """What was found, by slot; the slots are free again."""
+        """Return the results, by slot; the slots are free again."""
         if self._slots is None:
             return np.zeros(0, np.uint64)
         found: NDArray[np.uint64] = self._slots[: self._used].get()

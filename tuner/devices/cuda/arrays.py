@@ -334,7 +334,7 @@ class Inputs:
 
 
 def _from_host(buffer: Buffer) -> bool:
-    """Whether the values of a buffer are stated, and no device can draw them."""
+    """True if the values of a buffer are stated, and no device can draw them."""
     return buffer.input is not None and stated_draw(buffer) is None
 
 

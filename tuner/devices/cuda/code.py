@@ -83,7 +83,7 @@ class Cublas:
     def action(
         self, call: LibraryCall, addresses: Mapping[str, int], workspace: int | None = None
     ) -> Callable[[Stream | None], None]:
-        """What puts a call into a stream, None for CuPy's current one.
+        """Return the function that puts a call into a stream, None for CuPy's current one.
 
         Args:
             call: of gemm, syrk or trsm.
@@ -179,7 +179,7 @@ def workspace_name(side: int) -> str:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """What cuFFT takes of an array: its pointer."""
+    """Array as cuFFT takes it: its pointer."""
 
     data: Any
 
@@ -198,7 +198,7 @@ class GpuLibraries:
         self._transforms: dict[tuple[object, ...], Any] = {}
 
     def flags(self, calls: Iterable[LibraryCall]) -> tuple[Flag, ...]:
-        """What should be told of how calls run on the host."""
+        """Return the flags of the calls that run on the host."""
         found = (self._on_host().flag(call) for call in calls if call.on_host)
         return tuple(dict.fromkeys(flag for flag in found if flag is not None))
 
@@ -348,7 +348,7 @@ class StageLoader:
     def _symbols(
         self, stage: Stage, module: int, compiled: CompiledStage, buffers: Sequence[Buffer]
     ) -> tuple[SymbolAddress, ...]:
-        """Where the variables of a module are, when they hold the arrays that they are filled from."""
+        """Return the addresses of a module's variables, which must hold the arrays that fill them."""
         found = []
         for (name, buffer), lowered in zip(stage.symbols, compiled.symbols, strict=True):
             array = next(one for one in buffers if one.name == buffer)
@@ -440,7 +440,7 @@ class CodeCache:
         return self.program(plan).bound(arrays)
 
     def preparation(self, plan: Plan, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
-        """What comes before runs of a plan on a set of arrays: variables are filled, set-up stages launched.
+        """Return the steps before runs of a plan on some arrays: fill variables, launch set-up stages.
 
         Raises:
             LaunchRefusedError: as ``program``.
@@ -450,7 +450,7 @@ class CodeCache:
         return self.program(plan).prepared(arrays)
 
     def flags(self, plan: Plan) -> tuple[Flag, ...]:
-        """What should be told of how a plan runs."""
+        """Return the flags of the library calls of a plan."""
         return self._libraries.flags(stage.library for stage in plan.stages if stage.library is not None)
 
     def program(self, plan: Plan) -> Program:

@@ -374,7 +374,7 @@ class CudaDevice:
             return self._failure(error)
 
     def _failure(self, error: Exception) -> "_Failure":
-        """What an exception means for the plans; one that says nothing of them is raised again."""
+        """Return the failure of the plans for an exception; one that says nothing of them is raised again."""
         cuda = self._cp.cuda
         if isinstance(error, LaunchRefusedError):
             return self._verdict(_Failure(error.status, str(error), error.lane))
@@ -402,7 +402,7 @@ class CudaDevice:
 
 
 def _restorings(arrays: Mapping[str, Array], originals: Mapping[str, Array]) -> tuple[Restoring, ...]:
-    """What brings the inputs back behind a run: before it, they would be found in the L2."""
+    """Return the steps that restore the inputs after a run: before it, this would put them into the L2."""
     return tuple(Restoring(arrays[name], original) for name, original in originals.items())
 
 
@@ -414,7 +414,7 @@ def _own_time(shares: Sequence[float], makespan_s: float, spread_s: float) -> Wo
 
 @dataclass(frozen=True)
 class _Failure:
-    """How plans end; ``lane`` is the one that failed, None when that cannot be told."""
+    """Failure of plans; ``lane`` is the one that failed, None when that is unknown."""
 
     status: Status
     detail: str

@@ -290,7 +290,7 @@ class Stream(Protocol):
         """Record what follows instead of running it."""
 
     def end_capture(self) -> Graph:
-        """What was recorded, ready to replay."""
+        """Return the recorded graph, ready to replay."""
 
     def synchronize(self) -> None:
         """Wait until everything in it is done."""

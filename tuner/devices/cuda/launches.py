@@ -177,7 +177,7 @@ class SymbolCopy:
 
 
 StageLaunch = Launch | LibraryLaunch
-"""What a stage puts into a stream."""
+"""Step that a stage puts into a stream."""
 
 Step = StageLaunch | Clearing | Restoring | SymbolCopy
 """One piece of work of a run."""
@@ -299,7 +299,7 @@ class Program:
     symbols: tuple[SymbolAddress, ...] = ()
 
     def prepared(self, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
-        """What comes before runs on some arrays, in order; set-up stages find ``zeroed`` arrays cleared.
+        """Return the steps before runs on some arrays, in order; set-up stages get ``zeroed`` arrays cleared.
 
         Raises:
             LaunchRefusedError: a tensor map cannot be made of its array.
@@ -433,7 +433,7 @@ class HostLapack:
         self._info = 0  # of the factorisation that is under way
 
     def action(self, call: LibraryCall, addresses: Mapping[str, int]) -> Callable[[Stream | None], None]:
-        """What runs a call in a stream, None for CuPy's current one, and returns when it has computed.
+        """Return the function that runs a call in a stream, None for CuPy's current one, and waits for it.
 
         Args:
             call: a host stage.
@@ -451,7 +451,7 @@ class HostLapack:
         return run
 
     def flag(self, call: LibraryCall) -> Flag | None:
-        """What should be told of the threads of a call: there is only one, or their number is not known."""
+        """Return a flag for the threads of a call: there is only one, or their number is unknown."""
         found = self._threads.use(call.threads)
         if found is None:
             told = f"nobody tells how many threads SciPy's BLAS computes with: {self._threads.unknown}"

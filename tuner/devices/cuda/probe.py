@@ -42,7 +42,7 @@ def who(index: int) -> tuple[str, str]:
 
 
 def ask(index: int, library: str = "libcuda.so.1") -> tuple[str, str]:
-    """What ``who`` returns, asked in this process.
+    """Return the result of ``who``, read in this process.
 
     Raises:
         DeviceUnavailableError: no such GPU, or the driver does not start.
@@ -61,7 +61,7 @@ def ask(index: int, library: str = "libcuda.so.1") -> tuple[str, str]:
 
 
 def gpus(library: str = "libcuda.so.1") -> list[DeviceIdentity]:
-    """Who the GPUs are that CUDA shows, by index, asked in this process; no context is made.
+    """Return the identities of CUDA's GPUs, by index, read in this process; no context is made.
 
     Returns:
         Without ``runtime``, which a compiler says; empty where the driver does not start.
@@ -93,7 +93,7 @@ def _identity(driver: ctypes.CDLL, index: int, version: str) -> DeviceIdentity:
 
 
 def driver_problem(library: str = "libcuda.so.1", control_node: Path = _CONTROL_NODE) -> str | None:
-    """Why no GPU can answer, found without starting the driver; None where one may."""
+    """Return the reason that no GPU can answer, without starting the driver; None if one may."""
     try:
         ctypes.CDLL(library)
     except OSError as error:

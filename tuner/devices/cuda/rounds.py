@@ -208,7 +208,7 @@ class Lanes:
             event.record(chosen)
 
     def capture(self, action: Callable[[], None]) -> Graph:
-        """What an action puts into the streams, as a graph; after an error, ``open`` them anew.
+        """Record an action in the streams as a graph; after an error, ``open`` them anew.
 
         The graph is on the device when this has ended in the stream: the first launch of one that is not
         takes some microseconds for each of its nodes, while the device waits.
@@ -453,7 +453,7 @@ def _cut(rounds: Sequence[RoundParts], length: int) -> list[Sequence[RoundParts]
 
 @dataclass(frozen=True)
 class ReplayTime:
-    """What a replay told.
+    """Time of a replay.
 
     Attributes:
         rounds: how many it was.
@@ -576,7 +576,7 @@ _RESTORED = 16  # times that copies are made to time them
 
 @dataclass(frozen=True)
 class Rounds:
-    """What was timed.
+    """Timed rounds of a window.
 
     Attributes:
         shares: per workload, the part of a round until it had ended, 0 to 1, of several rounds.
@@ -599,7 +599,7 @@ class Rounds:
 
 @dataclass
 class _RotationState:
-    """What is kept of a rotation.
+    """Stored state of a rotation.
 
     Attributes:
         functions: keeps them loaded, so that no other code gets their addresses.
@@ -708,7 +708,7 @@ class RoundRunner:
     # --- preparing -------------------------------------------------------------------------------
 
     def _of(self, rotation: Rotation, priorities: tuple[int, ...]) -> _RotationState:
-        """What is known of a rotation; one that is new is timed."""
+        """Return the state of a rotation; one that is new is timed."""
         steps_of = [tuple(tuple(step.identity for step in steps) for steps in parts) for parts in rotation]
         key = (priorities, *steps_of)
         known = self._known.get(key)
@@ -810,7 +810,7 @@ class RoundRunner:
 
 
 def _code_of(steps: Sequence[Step]) -> set[Hashable]:
-    """What is loaded onto the device when it runs for the first time."""
+    """Return the code that the first run of steps loads onto the device."""
     code: set[Hashable] = {step.function.ptr for step in steps if isinstance(step, Launch)}
     return code | {step.call for step in steps if isinstance(step, LibraryLaunch)}
 

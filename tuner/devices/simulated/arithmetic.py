@@ -48,7 +48,7 @@ RATES = {
 
 
 class StageArithmetic(NamedTuple):
-    """What a stage computes.
+    """Operations and instructions of a stage.
 
     Attributes:
         weight: operations of fp32 lanes that stand for one stated operation.
@@ -83,7 +83,7 @@ def per_clock(gpu: GpuModel, unit: str) -> float:
 
 
 def stage_arithmetic(plan: Plan, stages: Mapping[int, str], gpu: GpuModel) -> tuple[StageArithmetic, ...]:
-    """What each stage of a plan computes.
+    """Return the arithmetic of each stage of a plan.
 
     Args:
         plan: the plan.
@@ -122,7 +122,7 @@ def _lane_operations(counts: Counter[str], gpu: GpuModel) -> float:
 
 
 def _values(plan: Plan, stage: Stage) -> tuple[int | None, ...]:
-    """What a walk takes of the arguments: whole numbers, and an address of its own for each array."""
+    """Return the arguments as a walk takes them: whole numbers, and an address of its own for each array."""
     addresses = {buffer.name: _ARRAY_BYTES * place for place, buffer in enumerate(plan.buffers, 1)}
     found: list[int | None] = []
     for argument in stage.arguments:

@@ -193,7 +193,7 @@ class SimulatedDevice:
 
     @property
     def identity(self) -> DeviceIdentity:
-        """What results are bound to: the GPU's name and the version of the model."""
+        """Identity that results are bound to: the GPU's name and the version of the model."""
         spec = f"sim:{self.gpu.name}"
         return DeviceIdentity(
             spec=spec,
@@ -211,7 +211,7 @@ class SimulatedDevice:
 
     @property
     def architecture(self) -> str:
-        """What code is compiled for, e.g. ``sm_53``; ``sm_50`` for GPUs past NVRTC's reach."""
+        """Architecture that code is compiled for, e.g. ``sm_53``; ``sm_50`` for GPUs past NVRTC's reach."""
         return self._resources.architecture
 
     @property
@@ -397,7 +397,7 @@ class SimulatedDevice:
         ]
 
     def _unable(self, plan: Plan) -> WorkloadResult | None:
-        """Why a plan cannot be launched on this GPU at all, or None."""
+        """Return the failure of a plan that cannot be launched on this GPU at all, or None."""
         found = self.resources([plan])[0]
         if isinstance(found, CompileError):
             fits = not isinstance(found, LaunchMisfitError)
@@ -422,7 +422,7 @@ class SimulatedDevice:
 
 
 def _key(plan: Plan) -> str:
-    """What a plan's draws follow from."""
+    """Return the text that fixes the random draws of a plan."""
     values = " ".join(f"{name}={value}" for name, value in plan.configuration.items())
     return f"{plan.workload};{plan.workload.batch};{values}"
 

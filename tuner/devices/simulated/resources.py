@@ -22,7 +22,7 @@ Answer = tuple[Resources, ...] | CompileError
 
 
 class ResourceCompiler(Protocol):
-    """What is used of ``tuner.compiler.compiler.Compiler``."""
+    """Interface of ``tuner.compiler.compiler.Compiler`` that is used here."""
 
     @property
     def nvrtc_version(self) -> str:
@@ -61,7 +61,7 @@ class ModelResources:
 
     @property
     def architecture(self) -> str:
-        """What code is compiled for: the GPU's own architecture, or ``sm_50`` for older ones."""
+        """Architecture that code is compiled for: the GPU's own architecture, or ``sm_50`` for older ones."""
         if self._limits.compute_capability < _OLDEST_FOR_NVRTC:
             return "sm_50"
         return self._limits.architecture
@@ -92,7 +92,7 @@ class ModelResources:
         return [self._known[plan.workload, plan.configuration][1] for plan in plans]
 
     def arithmetic(self, plan: Plan, gpu: GpuModel) -> tuple[StageArithmetic, ...]:
-        """What each stage of a plan computes, by its compiled code; of plans that ``of`` was asked for."""
+        """Return the arithmetic of each stage, by its compiled code, for plans that ``of`` compiled."""
         key = plan.workload, plan.configuration
         if key not in self._arithmetic:
             own = {place: stage for place, stage in enumerate(plan.stages) if stage.library is None}
@@ -111,7 +111,7 @@ class ModelResources:
             self._compiler = None
 
     def _recall(self, plan: Plan) -> Answer | None:
-        """What is known of a plan; the same names with other code are another plan."""
+        """Return the stored answer to a plan; the same names with other code are another plan."""
         known = self._known.get((plan.workload, plan.configuration))
         if known is None or not (known[0] is plan or known[0].stages == plan.stages):
             return None
@@ -158,7 +158,7 @@ class ModelResources:
         return [_declared(stage) for stage in stages]
 
     def _fit(self, resources: Resources) -> Resources:
-        """What an older GPU makes of code compiled for a newer one: registers past its limit are spilled."""
+        """Return the resources of newer code on an older GPU: registers past its limit are spilled."""
         excess = resources.registers_per_thread - self._limits.max_registers_per_thread
         if excess <= 0:
             return resources
@@ -170,7 +170,7 @@ class ModelResources:
 
 
 def _of_the_host(plan: Plan) -> CompileError | None:
-    """Why a plan cannot be modelled, where the CPU computes a part of it."""
+    """Return the error for a plan of which the CPU computes a part, or None."""
     stage = next((one for one in plan.stages if one.library is not None and one.library.on_host), None)
     if stage is None:
         return None
@@ -181,7 +181,7 @@ def _of_the_host(plan: Plan) -> CompileError | None:
 
 
 def _declared(stage: Stage) -> CompiledStage | CompileError:
-    """What a kernel file declares, in the place of code."""
+    """Return the resources that a kernel file declares, in the place of code."""
     if stage.declared is not None:
         return CompiledStage(b"", stage.entry, replace(stage.declared, compiled=False), "")
     return CompileError(

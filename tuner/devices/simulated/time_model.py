@@ -315,7 +315,7 @@ def _of_library(work: LibraryWork, prelude: Sequence[float], gpu: GpuModel) -> L
 
 
 def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
-    """How the work of a plan is shared by its stages: by the buffers they touch.
+    """Return the share of each stage in the work of a plan, by the buffers that it touches.
 
     A single stage moves the plan's ``work.bytes``. Several pass intermediate results through device memory,
     so together they move at least what their buffers hold. Of a stage that a loop repeats, a launch with
@@ -372,7 +372,7 @@ def _touched(buffers: Mapping[str, Buffer], stage: Stage) -> tuple[float, float]
 
 
 def _keeps_scratch(plan: Plan, stage: Stage) -> bool:
-    """Whether a stage writes to scratch memory what its own blocks read again."""
+    """True if a stage uses a scratch buffer, which its own blocks write and read again."""
     return any(buffer.role == "scratch" and buffer.name in stage.buffers for buffer in plan.buffers)
 
 
@@ -420,7 +420,7 @@ _NORM = 8.0
 
 @dataclass(frozen=True)
 class Warming:
-    """How a modelled GPU warms under load, and how much more it draws when it is warm.
+    """Warming of a modelled GPU under load, and the rise of its power with temperature.
 
     Attributes:
         idle_c: its temperature while nothing has run, in degrees Celsius.
@@ -499,7 +499,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Demand:
-    """What one launch asks of the GPU at one clock, running alone.
+    """Demand of one launch on the GPU at one clock, running alone.
 
     Attributes:
         seconds: time of the launch.
@@ -555,7 +555,7 @@ def bandwidth(gpu: GpuModel, clock_mhz: float) -> float:
 
 
 def _scatter(launch: LaunchModel, gpu: GpuModel) -> float:
-    """How much longer device memory takes for traffic that is scattered: large tiles, and too much in flight.
+    """Return the factor on memory time for scattered traffic: large tiles, and too much in flight.
 
     Little's law says how many bytes in flight hide the latency; what is beyond gains nothing.
     """
@@ -742,7 +742,7 @@ class RoundModel:
     def misfit(
         self, plan: Plan, resources: Sequence[Resources], arithmetic: Sequence[StageArithmetic] = ()
     ) -> str:
-        """Why the GPU cannot launch a plan, or an empty string; ``round`` wants plans that passed this."""
+        """Return the reason that the GPU cannot launch a plan, or an empty string, as ``round`` requires."""
         limits = self._gpu.limits
         for stage in plan.stages:
             reason = "" if stage.library is not None else refusal(stage, limits)

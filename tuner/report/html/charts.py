@@ -54,7 +54,7 @@ class ValueEffect:
 
 @dataclass(frozen=True)
 class Effects:
-    """What is known of all tunables.
+    """Effects of all tunables.
 
     Attributes:
         known: effects, tunable by tunable.
@@ -239,7 +239,7 @@ def run_data(document: RunDocument, effects: Effects) -> Record:
 
 
 def _named(document: RunDocument, trials: Sequence[TrialDocument]) -> dict[str, int]:
-    """What trials are known for, with their places."""
+    """Return the places of the notable trials, such as the answer and the default, by label."""
     found = {}
     for part in PARTS:
         trial = document.get(part)
@@ -267,7 +267,7 @@ def contenders_of(document: RunDocument, trials: Sequence[TrialDocument]) -> lis
 
 
 def _searched(trials: Sequence[TrialDocument]) -> dict[str, Record]:
-    """What the search saw of the trials that were measured again."""
+    """Return the search's values of the trials that were measured again, by place."""
     return {
         str(i): {"time": searched.get("time_s"), "energy": searched.get("energy_j")}
         for i, trial in enumerate(trials)
@@ -276,7 +276,7 @@ def _searched(trials: Sequence[TrialDocument]) -> dict[str, Record]:
 
 
 def _repeats(document: RunDocument, objective: str) -> Record | None:
-    """How well trials repeat in the cost, as the run has shown, or as is assumed of joules."""
+    """Return the repeatability of trials in the cost: measured, or assumed for joules; None without it."""
     again, scatter = document.get("repeatability"), document.get("window_scatter")
     if again is not None:
         known = again.get("time_interval") if objective == "time" else again.get("energy_interval")
@@ -353,7 +353,7 @@ def _convergence(document: RunDocument) -> Markup:
 
 
 def _convergence_words(document: RunDocument) -> Iterator[str]:
-    """What each kind of mark is, of those that are drawn."""
+    """Yield the meaning of each kind of mark that is drawn."""
     trials = document["trials"]
     yield f"What the search saw of each trial, in {unit_of_cost(document)}, and the best so far."
     if any(trial.get("time_s_uncertainty") or trial.get("energy_j_uncertainty") for trial in trials):

@@ -213,7 +213,7 @@ def _order(pair: tuple[type, Any]) -> tuple[int, Any]:
 
 
 def _detail(trial: Trial) -> str:
-    """What went wrong, shortened; empty for a valid trial."""
+    """Return the error details of a trial, shortened; empty for a valid trial."""
     if trial["status"] == "ok":
         return ""
     told = dict.fromkeys(one.get("detail") or "" for one in trial["workloads"].values())

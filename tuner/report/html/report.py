@@ -128,7 +128,7 @@ def framed(title: str, content: Markup, data: dict[str, Any], made_at: datetime)
 
 
 def _footer(made_at: datetime) -> Markup:
-    """Who made the page, when, and what draws its charts."""
+    """Return the footer: version, time, and library of the charts."""
     version = metadata.version(_PACKAGE)
     words = f"Made by tuner {version} on {moment(made_at)}. Charts: Apache ECharts, Apache-2.0."
     plain = "Scripts are off: charts and the table of trials are not drawn; all else stands above."
@@ -278,7 +278,7 @@ def _configuration(best: Best | None) -> str:
 
 
 def _stale(answers: Sequence[KnownAnswer]) -> Markup:
-    """Why answers are stale, or not served."""
+    """Return the panel of reasons that answers are stale, or not served."""
     found = []
     for one in answers:
         reasons = [one.why] if one.why else [] if one.best is None else list(one.best.stale)

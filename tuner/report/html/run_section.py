@@ -88,7 +88,7 @@ def _table(answer: Configuration, default: Configuration | None) -> Markup:
 
 
 def _build_settings(best: TrialDocument, default: TrialDocument | None) -> Iterator[str]:
-    """What belongs to the answer and is no flag: clock, power limit, priorities of streams."""
+    """Yield settings of the answer that are no flags: clock, power limit, priorities of streams."""
     for called, unit, value, known in (
         ("GPU clock", "MHz", best["clock_mhz"], None if default is None else default["clock_mhz"]),
         (
@@ -208,7 +208,7 @@ def _anchor(word: str) -> str:
 
 
 def words_panel() -> Markup:
-    """What the words mean."""
+    """Return the glossary."""
     rows = [
         joined((element("dt", word, id=_anchor(word)), element("dd", meaning)))
         for word, meaning in MEANINGS.items()
@@ -255,7 +255,7 @@ def run_section(
 
 
 def _head(document: RunDocument, name: str) -> Markup:
-    """What was tuned, where and for what, and what kind of numbers these are."""
+    """Return the header: workloads, device, goal, and kind of the numbers."""
     title = " + ".join(workload["name"] for workload in document["workloads"])
     letter = element("span", name, class_="letter") if name else None
     return element(
@@ -307,7 +307,7 @@ def _gains_table(gains: Gains) -> Markup | None:
 
 
 def _figures(document: RunDocument) -> Iterator[Markup]:
-    """What the answer gains; its time, joules, power, clock and power limit."""
+    """Yield gains, time, joules, power, clock and power limit of the answer, and the number of trials."""
     best = document["best"]
     if best is None:
         return
@@ -341,7 +341,7 @@ def _workloads_table(document: RunDocument) -> Markup | None:
 
 
 def _sureness(document: RunDocument) -> Markup:
-    """How sure the numbers are, and where time and joules went."""
+    """Return the panel on the uncertainty of the numbers, and the use of time and joules."""
     sentences = with_links(detail_lines(document))
     calm = _folded("What the search said of itself", list(notices_of(document)), "quiet")
     return panel("How sure, and what it took", listed(sentences, "columns"), calm, wide=True, id_="sure")
@@ -355,7 +355,7 @@ def _folded(title: str, sentences: Sequence[str], class_: str) -> Markup | None:
 
 
 def _settings(document: RunDocument) -> Markup:
-    """What other clocks and power limits bring, in words and rows; or what would tell."""
+    """Return the panel on other clocks and power limits, or on the command that measures them."""
     title = "Other clocks and power limits"
     tables = [one for one in (clock_table(document), limit_table(document)) if one is not None]
     if tables:
