@@ -226,6 +226,13 @@ def test_modules_have_no_cycle() -> None:
         visit(name, ())
 
 
+def test_nothing_needs_the_tests_of_the_shipped_kernels() -> None:
+    """What lies in tests/kernels uses what lies beside the folder, never the other way round."""
+    inside = {path.stem for path in modules("tests/kernels")}
+    for path in (ROOT / "tests").glob("*.py"):
+        assert not inside & set(imports(path)), path.name
+
+
 @pytest.mark.parametrize("folder", ["kernels", "systemd"])
 def test_data_folders_are_no_packages(folder: str) -> None:
     """kernels/ and systemd/ hold data: an __init__.py there would shadow other projects' packages."""

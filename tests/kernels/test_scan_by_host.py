@@ -17,7 +17,7 @@ from tuner.model.plan import Plan, Source, TunableValue
 from tuner.problems.stated import called
 
 Array = npt.NDArray[Any]
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 KERNEL = load_kernel_file(ROOT / "kernels" / "linear-recurrence" / "kernel.toml")
 LONG = 9001  # several tiles, the last not full
 WAYS_TO_SCAN: tuple[dict[str, TunableValue], ...] = (

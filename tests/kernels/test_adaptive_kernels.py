@@ -149,7 +149,7 @@ def test_any_size_is_right(kernel: KernelFile, data: st.DataObject) -> None:
 @functools.cache
 def documented_counts() -> dict[str, tuple[int, int]]:
     """Kernel -> fewest and most configurations, from the table of docs/kernels.md."""
-    text = (Path(__file__).parents[1] / "docs" / "kernels.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
     rows = re.findall(r"^\| `([\w-]+)` \|.*\| (?:(\d+) … )?(\d+) \|$", text, re.MULTILINE)
     return {name: (int(fewest or most), int(most)) for name, fewest, most in rows}
 

@@ -18,7 +18,7 @@ from tuner.problems.tridiagonal import solve
 Array = npt.NDArray[Any]
 System = dict[str, Array]
 
-FOLDER = Path(__file__).parents[1] / "kernels"
+FOLDER = Path(__file__).parents[2] / "kernels"
 KERNELS = {
     name: load_kernel_file(FOLDER / name / "kernel.toml")
     for name in ("tridiag-cr", "tridiag-pcr", "tridiag-lf", "tridiag-wm")

@@ -13,7 +13,7 @@ from tuner.problems.base import poison
 
 Array = npt.NDArray[Any]
 
-FOLDER = Path(__file__).parents[1] / "kernels" / "fft-large"
+FOLDER = Path(__file__).parents[2] / "kernels" / "fft-large"
 TENSOR_MAP = np.void(bytes(128))  # the host copies boxes without it
 SEED = 7
 

@@ -1,7 +1,7 @@
 """The kernels of the catalogue that are one CUDA file with pragmas, and the same written by hand.
 
-``tests/hand_written`` has a kernel file for each. The source beside it is that of the catalogue with the few
-lines changed that its pragmas stand for, so that the same values must compile to the same code.
+``tests/kernels/hand_written`` has a kernel file for each. The source beside it is that of the catalogue with
+the few lines changed that its pragmas stand for, so that the same values must compile to the same code.
 """
 
 import atexit
@@ -25,7 +25,7 @@ from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Plan, TunableValue, Workload
 from tuner.problems.choice import problem_for
 
-CATALOGUE = Path(__file__).parents[1] / "kernels"
+CATALOGUE = Path(__file__).parents[2] / "kernels"
 HAND_WRITTEN = Path(__file__).parent / "hand_written"
 KERNELS = {path.parent.name: load_kernel_file(path) for path in sorted(CATALOGUE.glob("*/kernel.cu"))}
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
 Array = npt.NDArray[Any]
 
-KERNELS = Path(__file__).parents[1] / "kernels"
+KERNELS = Path(__file__).parents[2] / "kernels"
 PERSISTENT = host_build.read_source(KERNELS / "fft-large" / "persistent.cu", [KERNELS / "common"])
 CLUSTER = host_build.read_source(KERNELS / "fft-large" / "cluster.cu", [KERNELS / "common"])
 

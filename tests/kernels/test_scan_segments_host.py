@@ -17,7 +17,7 @@ from tuner.model.elements import bfloat16_bits, bfloat16_values
 from tuner.model.plan import Plan, TunableValue
 
 Array = npt.NDArray[Any]
-FOLDER = Path(__file__).parents[1] / "kernels"
+FOLDER = Path(__file__).parents[2] / "kernels"
 KERNELS = {name: load_kernel_file(FOLDER / name / "kernel.toml") for name in ("scan-flags", "scan-offsets")}
 LONG = 9001  # several tiles, the last not full
 ENDS = 40  # offsets of a row

@@ -16,7 +16,7 @@ from tuner.model.plan import Plan, TunableValue
 from tuner.problems.choice import problem_for
 
 Array = npt.NDArray[Any]
-KERNEL = load_kernel_file(Path(__file__).parents[1] / "kernels" / "fft-long" / "kernel.toml")
+KERNEL = load_kernel_file(Path(__file__).parents[2] / "kernels" / "fft-long" / "kernel.toml")
 LONGEST = 2**24
 ROUNDOFF = {"complex64": 2.0**-24, "complex128": 2.0**-53}
 needs_compiler = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")

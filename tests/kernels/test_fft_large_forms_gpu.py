@@ -12,7 +12,7 @@ from tuner.model.trial import Status
 
 pytestmark = pytest.mark.gpu
 
-KERNELS = Path(__file__).parents[1] / "kernels"
+KERNELS = Path(__file__).parents[2] / "kernels"
 FORMS = KERNELS / "fft-large"
 
 

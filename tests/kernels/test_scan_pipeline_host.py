@@ -14,7 +14,7 @@ from tuner.model.plan import Source
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
 Array = npt.NDArray[Any]
-FOLDER = Path(__file__).parents[1] / "kernels"
+FOLDER = Path(__file__).parents[2] / "kernels"
 SPARE = "mbarrier_wait(&slot.come, at.parity);  // by all who read what was copied"
 
 # y[i] = a[i] y[i - 1] + b[i], modulo 2^32: the order of what is joined tells.

@@ -20,7 +20,7 @@ from tuner.model.plan import Configuration, Plan, TunableValue
 Row = dict[str, TunableValue]
 """A configuration: its ``kernel``, sizes and tunables."""
 
-CATALOGUE = Path(__file__).parents[1] / "kernels"
+CATALOGUE = Path(__file__).parents[2] / "kernels"
 KERNELS = {  # applications and dense linear algebra have tests of their own
     path.parent.name: kernel
     for path in sorted(CATALOGUE.glob("*/kernel.toml"))

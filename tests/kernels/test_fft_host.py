@@ -18,7 +18,7 @@ from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.problems.base import poison
 from tuner.problems.choice import problem_for
 
-KERNEL = load_kernel_file(Path(__file__).parent.parent / "kernels" / "fft" / "kernel.toml")
+KERNEL = load_kernel_file(Path(__file__).parents[2] / "kernels" / "fft" / "kernel.toml")
 SIZES = [int(N) for N in KERNEL.sizes["N"]]
 DIRECTIONS = ("forward", "inverse")
 Array = npt.NDArray[Any]

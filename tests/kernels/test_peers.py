@@ -10,7 +10,7 @@ import pytest
 
 from tuner.kernel_files.catalog import Catalog
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RESULTS: dict[str, Any] = json.loads((ROOT / "benchmarks/results/peers-h200.json").read_text())
 FAMILIES = sorted({str(row["family"]) for row in RESULTS["rows"]})
 

@@ -15,7 +15,7 @@ from tuner.model.plan import Plan, TunableValue
 from tuner.problems.choice import problem_for
 
 Array = npt.NDArray[Any]
-KERNEL = load_kernel_file(Path(__file__).parents[1] / "kernels" / "fft-real-long" / "kernel.toml")
+KERNEL = load_kernel_file(Path(__file__).parents[2] / "kernels" / "fft-real-long" / "kernel.toml")
 LONGEST = 2**24
 ROUNDOFF = {"float32": 2.0**-24, "float64": 2.0**-53}
 DIRECTIONS = ("forward", "inverse")

@@ -16,7 +16,7 @@ from tuner.model.elements import bfloat16_bits, bfloat16_values
 from tuner.model.plan import Plan, Source, TunableValue
 
 Array = npt.NDArray[Any]
-FOLDER = Path(__file__).parents[1] / "kernels"
+FOLDER = Path(__file__).parents[2] / "kernels"
 KERNEL = load_kernel_file(FOLDER / "scan-long" / "kernel.toml")
 LENGTHS = [2, 31, 253, 1000, 5000, 40_001]
 LARGEST = 2**31

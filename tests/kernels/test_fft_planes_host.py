@@ -17,7 +17,7 @@ from tuner.problems.choice import problem_for
 
 Array = npt.NDArray[Any]
 Sizes = dict[str, int | str]
-KERNELS = Path(__file__).parents[1] / "kernels"
+KERNELS = Path(__file__).parents[2] / "kernels"
 COLUMNS, PLANES, CONVOLUTION = (
     load_kernel_file(KERNELS / name / "kernel.toml") for name in ("fft-columns", "fft-2d", "fft-convolution")
 )

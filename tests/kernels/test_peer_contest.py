@@ -14,7 +14,7 @@ from benchmark_scripts import siblings_importable
 
 from tuner.kernel_files.catalog import Catalog
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ROUNDS = 22
 
 

@@ -17,7 +17,7 @@ from tuner.problems.base import poison
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
 Array = npt.NDArray[Any]
-FOLDER = Path(__file__).parents[1] / "kernels"
+FOLDER = Path(__file__).parents[2] / "kernels"
 BATCH = 5
 
 

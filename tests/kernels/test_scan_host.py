@@ -21,7 +21,7 @@ from tuner.model.plan import Configuration, Plan, Source, TunableValue
 Array = npt.NDArray[Any]
 Values = dict[str, TunableValue]
 
-FOLDER = Path(__file__).parents[1] / "kernels"
+FOLDER = Path(__file__).parents[2] / "kernels"
 KERNELS = {name: load_kernel_file(FOLDER / name / "kernel.toml") for name in ("scan-lf", "scan-ks")}
 SIZES = [2, 3, 31, 64, 250, 1000, 2048, 8191, 8192]
 DTYPES = ("float32", "float64", "int32")

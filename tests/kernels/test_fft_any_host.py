@@ -17,7 +17,7 @@ from tuner.model.plan import Plan
 from tuner.problems.choice import problem_for
 
 Array = npt.NDArray[Any]
-KERNELS = Path(__file__).parents[1] / "kernels"
+KERNELS = Path(__file__).parents[2] / "kernels"
 ANY, REAL = (load_kernel_file(KERNELS / name / "kernel.toml") for name in ("fft-any", "fft-real"))
 DIRECTIONS = ("forward", "inverse")
 # Of one stage and of several, without and with idle threads, by Bluestein's algorithm; odd and even.
