@@ -226,10 +226,11 @@ def test_modules_have_no_cycle() -> None:
         visit(name, ())
 
 
-def test_nothing_needs_the_tests_of_the_shipped_kernels() -> None:
-    """What lies in tests/kernels uses what lies beside the folder, never the other way round."""
-    inside = {path.stem for path in modules("tests/kernels")}
-    for path in (ROOT / "tests").glob("*.py"):
+@pytest.mark.parametrize("folder", ["tests", "benchmarks"])
+def test_nothing_needs_the_district_of_the_kernels(folder: str) -> None:
+    """The folder kernels uses what lies beside it, never the other way round."""
+    inside = {path.stem for path in modules(f"{folder}/kernels")}
+    for path in (ROOT / folder).glob("*.py"):
         assert not inside & set(imports(path)), path.name
 
 

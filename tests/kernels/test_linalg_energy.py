@@ -63,8 +63,8 @@ class FakeMeter:
 @pytest.fixture(scope="module")
 def energy() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield benchmark("linalg_energy")
+        patch.syspath_prepend(str(ROOT / "benchmarks" / "kernels"))
+        yield benchmark("kernels/linalg_energy")
 
 
 @pytest.fixture

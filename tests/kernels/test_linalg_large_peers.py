@@ -24,8 +24,8 @@ on_host = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 @pytest.fixture(scope="module")
 def large() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield benchmark("linalg_large")
+        patch.syspath_prepend(str(ROOT / "benchmarks" / "kernels"))
+        yield benchmark("kernels/linalg_large")
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from benchmark_scripts import ROOT, benchmark
 @pytest.fixture(scope="module")
 def show() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield benchmark("show_linalg_large")
+        patch.syspath_prepend(str(ROOT / "benchmarks" / "kernels"))
+        yield benchmark("kernels/show_linalg_large")
 
 
 def document_of(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from tuner.devices.simulated.time_model import stage_shares
 @pytest.fixture(scope="module")
 def modelled() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield benchmark("linalg_modelled")
+        patch.syspath_prepend(str(ROOT / "benchmarks" / "kernels"))
+        yield benchmark("kernels/linalg_modelled")
 
 
 @pytest.fixture
 def show(modelled: Any) -> Any:
     del modelled
-    return benchmark("show_linalg_modelled")
+    return benchmark("kernels/show_linalg_modelled")
 
 
 def test_rates_of_a_modelled_gpu(modelled: Any, tmp_path: Path) -> None:

@@ -80,8 +80,8 @@ class HostCompiler(rodinia_machine.HostCompiler):
 @pytest.fixture(scope="module")
 def peers() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield benchmark("linalg_peers")
+        patch.syspath_prepend(str(ROOT / "benchmarks" / "kernels"))
+        yield benchmark("kernels/linalg_peers")
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_a_search_goes_from_the_first_to_their_neighbours(peers: Any) -> None:
 @pytest.fixture(scope="module")
 def show(peers: Any) -> Any:
     del peers  # makes neighbours known by bare names
-    return benchmark("show_linalg")
+    return benchmark("kernels/show_linalg")
 
 
 def row_of(n: int, us: float | None, own_us: float) -> dict[str, Any]:

@@ -35,8 +35,8 @@ on_host = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 @pytest.fixture(scope="module")
 def power() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield benchmark("linalg_power")
+        patch.syspath_prepend(str(ROOT / "benchmarks" / "kernels"))
+        yield benchmark("kernels/linalg_power")
 
 
 class FakeTrace:

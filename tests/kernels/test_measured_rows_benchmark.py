@@ -1,4 +1,4 @@
-"""Which rows benchmarks/measured_rows.py writes for what GPUs timed."""
+"""Which rows benchmarks/kernels/measured_rows.py writes for what GPUs timed."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ HEADER = "N,dtype,gpu,r,P,L,split,tile,blocks"
 def choose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., list[str]]]:
     """Chooses from what GPUs timed, and returns the rows that are written without those of other lengths."""
     with siblings_importable(monkeypatch):
-        script: Any = benchmark("measured_rows")
+        script: Any = benchmark("kernels/measured_rows")
 
         def chosen(times: Mapping[str, Mapping[Configuration, float]], before: str = "") -> list[str]:
             paths: list[Path] = []
@@ -108,7 +108,7 @@ def test_another_gpu_times_the_default_and_what_was_near(
 ) -> None:
     """Also where the default was left out there; the shortlist where it was fast enough."""
     with siblings_importable(monkeypatch):
-        script: Any = benchmark("measured_rows")
+        script: Any = benchmark("kernels/measured_rows")
         kind = script.KERNELS["fft-any"]
         assert script.near_there(kind, KERNEL, WORKLOAD, {str(FIRST): 1.0}) == [DEFAULT, FIRST]
         near = {str(SECOND): 1.0, str(DEFAULT): 1.1}

@@ -17,7 +17,7 @@ FAMILIES = sorted({str(row["family"]) for row in RESULTS["rows"]})
 
 @pytest.fixture(scope="module")
 def show_peers() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("show_peers", ROOT / "benchmarks/show_peers.py")
+    spec = importlib.util.spec_from_file_location("show_peers", ROOT / "benchmarks/kernels/show_peers.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

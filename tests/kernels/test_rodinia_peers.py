@@ -40,8 +40,8 @@ on_host = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 @pytest.fixture(scope="module")
 def peers() -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "benchmarks"))
-        yield benchmark("rodinia_peers")
+        patch.syspath_prepend(str(ROOT / "benchmarks" / "kernels"))
+        yield benchmark("kernels/rodinia_peers")
 
 
 def measured(peers: Any, monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> dict[str, Any]:
