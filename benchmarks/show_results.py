@@ -132,11 +132,12 @@ def pages_that_quote(result: str, script: str) -> list[str]:
 
 @cache
 def _pages() -> dict[str, str]:
-    return {
-        one.stem: one.read_text("utf-8")
-        for one in sorted((ROOT / "docs").glob("*.md"))
-        if one.stem != "results"
+    docs = ROOT / "docs"
+    pages = {
+        str(one.relative_to(docs).with_suffix("")): one.read_text("utf-8")
+        for one in sorted(docs.rglob("*.md"))
     }
+    return {name: text for name, text in pages.items() if name != "results"}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""The results of linalg_peers.py as tables for docs/linear-algebra.md.
+"""The results of linalg_peers.py as tables for docs/lab/kernels/linear-algebra.md.
 
-    python benchmarks/kernels/show_linalg.py RESULTS.json [MORE.json ...] [--docs docs/linear-algebra.md]
+    python benchmarks/kernels/show_linalg.py RESULTS.json [MORE.json ...]
+        [--docs docs/lab/kernels/linear-algebra.md]
 
 A row of a later file replaces that of an earlier one. ``--docs`` replaces what stands between the lines
 ``<!-- linalg peers -->`` and ``<!-- end of linalg peers -->``.

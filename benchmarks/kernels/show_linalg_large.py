@@ -1,7 +1,7 @@
-"""The results of linalg_large.py and linalg_energy.py as tables and a picture for docs/linear-algebra.md.
+"""The results of linalg_large.py and linalg_energy.py as tables and a picture for linear-algebra.md.
 
     python benchmarks/kernels/show_linalg_large.py RESULTS.json [MORE.json ...]
-        [--docs docs/linear-algebra.md] [--plot docs/linalg-large.svg]
+        [--docs docs/lab/kernels/linear-algebra.md] [--plot docs/lab/kernels/linalg-large.svg]
 
 A row of a later file replaces that of an earlier one. ``--docs`` replaces what stands between the lines
 ``<!-- linalg large -->`` and ``<!-- end of linalg large -->``, and ``<!-- linalg energy -->`` and

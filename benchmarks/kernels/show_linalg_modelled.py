@@ -1,7 +1,7 @@
 """The results of linalg_modelled.py as a table and a picture, beside a recorded GPU.
 
     python benchmarks/kernels/show_linalg_modelled.py MODELLED.json [--recorded LARGE.json ...]
-                                              [--docs docs/linear-algebra.md] [--plot FILE.svg]
+        [--docs docs/lab/kernels/linear-algebra.md] [--plot FILE.svg]
 
 ``--recorded`` takes results of linalg_large.py. ``--docs`` replaces what stands between the lines
 ``<!-- linalg modelled -->`` and ``<!-- end of linalg modelled -->``. ``--plot`` draws Gflop/s over the order,

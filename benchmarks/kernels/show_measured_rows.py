@@ -1,4 +1,4 @@
-"""Prints the table of docs/kernels.md of what untuned transforms of short rows take, by what was recorded.
+"""Prints the table of kernels.md of what untuned transforms of short rows take, by what was recorded.
 
 python benchmarks/kernels/show_measured_rows.py
 """

@@ -1,6 +1,7 @@
-"""The results of peers.py as tables for docs/kernels.md and as a plot.
+"""The results of peers.py as tables for docs/lab/kernels/kernels.md and as a plot.
 
-    python benchmarks/kernels/show_peers.py RESULTS.json [--brief] [--plot FILE.svg] [--docs docs/kernels.md]
+    python benchmarks/kernels/show_peers.py RESULTS.json [--brief] [--plot FILE.svg]
+        [--docs docs/lab/kernels/kernels.md]
 
 ``--brief`` prints the fastest kernel of every N alone. ``--docs`` replaces what stands between the lines
 ``<!-- peers -->`` and ``<!-- end of peers -->``, of brief tables ``<!-- brief peers -->``. The plot needs

@@ -1,4 +1,4 @@
-"""Prints tables of docs/kernels.md: long scans, transforms of any length, long tridiagonal systems, an H100.
+"""Prints tables of kernels.md: long scans, transforms of any length, long tridiagonal systems, an H100.
 
 python benchmarks/kernels/show_prefix_peers.py TABLE
 """

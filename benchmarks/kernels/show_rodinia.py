@@ -1,6 +1,7 @@
-"""The results of rodinia_peers.py as a table for docs/kernels.md.
+"""The results of rodinia_peers.py as a table for docs/lab/kernels/kernels.md.
 
-    python benchmarks/kernels/show_rodinia.py benchmarks/results/rodinia-h200.json [--docs docs/kernels.md]
+    python benchmarks/kernels/show_rodinia.py benchmarks/results/rodinia-h200.json
+        [--docs docs/lab/kernels/kernels.md]
 
 ``--docs`` replaces what stands between the lines ``<!-- rodinia -->`` and ``<!-- end of rodinia -->``.
 """

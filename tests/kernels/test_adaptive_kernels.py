@@ -148,8 +148,8 @@ def test_any_size_is_right(kernel: KernelFile, data: st.DataObject) -> None:
 
 @functools.cache
 def documented_counts() -> dict[str, tuple[int, int]]:
-    """Kernel -> fewest and most configurations, from the table of docs/kernels.md."""
-    text = (Path(__file__).parents[2] / "docs" / "kernels.md").read_text()
+    """Kernel -> fewest and most configurations, from the table of docs/lab/kernels/kernels.md."""
+    text = (Path(__file__).parents[2] / "docs/lab/kernels/kernels.md").read_text()
     rows = re.findall(r"^\| `([\w-]+)` \|.*\| (?:(\d+) … )?(\d+) \|$", text, re.MULTILINE)
     return {name: (int(fewest or most), int(most)) for name, fewest, most in rows}
 
@@ -157,7 +157,7 @@ def documented_counts() -> dict[str, tuple[int, int]]:
 @each
 @given(data=st.data())
 def test_spaces_hold_at_any_size(kernel: KernelFile, data: st.DataObject) -> None:
-    """At any sizes: as many configurations as docs/kernels.md says, the default among them, all planned."""
+    """At any sizes: as many configurations as kernels.md says, the default among them, all planned."""
     sizes: dict[str, int | str] = {}
     for name, values in kernel.sizes.items():
         if isinstance(values, range):

@@ -149,7 +149,7 @@ def test_the_page_shows_the_stored_results(show: Any) -> None:
     results = ROOT / "benchmarks" / "results"
     stored = sorted((*results.glob("linalg-large-*.json"), *results.glob("linalg-energy-*.json")))
     documents = [json.loads(path.read_text()) for path in stored]
-    page = (ROOT / "docs" / "linear-algebra.md").read_text()
+    page = (ROOT / "docs/lab/kernels/linear-algebra.md").read_text()
     for (begin, end), table in ((show.LARGE, show.times_table), (show.ENERGY, show.energy_table)):
         assert begin + table(documents) + end in page
 

@@ -353,7 +353,7 @@ def test_the_page_shows_the_stored_results(show: Any) -> None:
     """The tables of the page are those of the files, or it says that there are none."""
     stored = sorted((ROOT / "benchmarks" / "results").glob("linalg-peers-*.json"))
     text = show.tables([json.loads(path.read_text()) for path in stored])
-    assert show.BEGIN + text + show.END in (ROOT / "docs" / "linear-algebra.md").read_text()
+    assert show.BEGIN + text + show.END in (ROOT / "docs/lab/kernels/linear-algebra.md").read_text()
 
 
 @pytest.mark.parametrize(

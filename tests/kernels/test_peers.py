@@ -1,4 +1,4 @@
-"""What docs/kernels.md says of peers is what was measured, of kernels as they are."""
+"""What docs/lab/kernels/kernels.md says of peers is what was measured, of kernels as they are."""
 
 import importlib.util
 import json
@@ -27,7 +27,7 @@ def show_peers() -> ModuleType:
 
 def test_the_tables_are_those_of_the_results(show_peers: ModuleType) -> None:
     """The page holds the tables that the stored results make."""
-    page = (ROOT / "docs/kernels.md").read_text()
+    page = (ROOT / "docs/lab/kernels/kernels.md").read_text()
     assert show_peers.tables(RESULTS).join(mark.format("") for mark in show_peers.MARKS) in page
 
 
