@@ -226,6 +226,14 @@ def test_modules_have_no_cycle() -> None:
         visit(name, ())
 
 
+@pytest.mark.parametrize("folder", ["tests", "benchmarks"])
+def test_nothing_needs_the_district_of_the_kernels(folder: str) -> None:
+    """The folder kernels uses what lies beside it, never the other way round."""
+    inside = {path.stem for path in modules(f"{folder}/kernels")}
+    for path in (ROOT / folder).glob("*.py"):
+        assert not inside & set(imports(path)), path.name
+
+
 @pytest.mark.parametrize("folder", ["kernels", "systemd"])
 def test_data_folders_are_no_packages(folder: str) -> None:
     """kernels/ and systemd/ hold data: an __init__.py there would shadow other projects' packages."""
