@@ -149,7 +149,7 @@ def _count(path: Path) -> int:
 
 
 CONTROL = "devfreq"  # how journal entries name this control
-CLASS = Path("/sys/class/devfreq")
+DEVFREQ = Path("/sys/class/devfreq")
 _THOR = "gpu-gpc-0"  # its graphics clock; gpu-nvd-0 beside it is the video decoder's
 _KINDS = ("gv11b", "gp10b", "ga10b", "gb10b", "gpu")  # Xavier, TX2, Orin, Thor; and what several call it
 _QOS_HZ = 1000  # kernels since 5.5 keep limits in kHz: a limit read may be this much off the one written
@@ -180,7 +180,7 @@ class DevfreqActuator:
 
     control = CONTROL
 
-    def __init__(self, gpu: str | int, *, root: Path = CLASS, rules: Ruling = no_ruling) -> None:
+    def __init__(self, gpu: str | int, *, root: Path = DEVFREQ, rules: Ruling = no_ruling) -> None:
         node = find(root)
         if node is None:
             raise ClockError(f"{root} has no node of a Jetson's GPU")
@@ -341,7 +341,7 @@ class DevfreqActuator:
         return failures
 
 
-def find(root: Path = CLASS) -> Path | None:
+def find(root: Path = DEVFREQ) -> Path | None:
     """The node of this board's GPU, whatever it is called here; None where there is none."""
     try:
         nodes = sorted(root.iterdir())
@@ -352,7 +352,7 @@ def find(root: Path = CLASS) -> Path | None:
     return next((node for node in nodes if _is_gpu(node)), None)
 
 
-def load_percent(root: Path = CLASS) -> float | None:
+def load_percent(root: Path = DEVFREQ) -> float | None:
     """Return the load of this board's GPU in percent, as its driver reports it; None without a report.
 
     Args:

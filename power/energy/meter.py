@@ -38,7 +38,7 @@ _RAMP_GUESS = 1.0 / math.sqrt(3.0)  # power within a running mean's window may b
 
 
 class RunningEnergy:
-    """Implements ``tuner.power.base.EnergyTotal``: adds up the samples of one reading.
+    """Adds up the samples of one reading while it goes on, in constant memory.
 
     Power is integrated by the trapezoid rule. Equation (6) of the multi-kernel paper telescopes to C times
     the difference of last and first sample, and a mean over a window W stands for power W/2 earlier.
