@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from typing import Protocol
 from weakref import ref
 
 import numpy.random  # noqa: F401 - now, not first in a recording's thread: a fork would cut that short
@@ -237,16 +236,6 @@ _CROWD = 1000  # regions that have ended: of more, those that nobody holds are l
 _PATIENCE_S = 2.0  # beyond what a sensor is known to be late by
 
 
-class Load(Protocol):
-    """Something that draws power while regions are open, as a simulated GPU does."""
-
-    def begin(self, time_s: float) -> None:
-        """A region begins."""
-
-    def end(self, time_s: float) -> None:
-        """A region ends."""
-
-
 class BackgroundRecording:
     """Samples of one device, polled by a thread while a region is open.
 
@@ -268,7 +257,7 @@ class BackgroundRecording:
         samplers: Sequence[PowerSampler],
         now: Callable[[], float] = time.monotonic,
         *,
-        load: Load | None = None,
+        load: "SimulatedLoad | None" = None,
         background: bool = True,
     ) -> None:
         self.now = now
