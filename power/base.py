@@ -1,7 +1,7 @@
 """The border to power: readings, clocks, power limits, meters and joules."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -509,6 +509,10 @@ CLOCKS = GpuSettingKind("clocks", "are held", "clock", "MHz", "--clocks", "--res
 POWER_LIMITS = GpuSettingKind(
     "power limit", "is held", "power limit", "W", "--power-limits", "--reset-power-limit"
 )
+
+
+SettingState = Mapping[str, str | int | list[int] | None]
+"""A setting as it was found, in the words of its control: plain JSON values, as a journal holds them."""
 
 
 def kind_of(control: str) -> GpuSettingKind:

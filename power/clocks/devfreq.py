@@ -3,14 +3,13 @@
 import errno
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tuner.model.errors import ClockError, ClockPermissionError
 
-from ..base import ClockReading
+from ..base import ClockReading, SettingState
 from ..nvml.health import gpu_zone, zone_c
 from ..sensors.rails import choices, is_connected, parts
 from .actuator import Ruling, no_ruling
@@ -224,7 +223,7 @@ class DevfreqActuator:
         celsius = None if self._zone is None else zone_c(self._zone)
         return ClockReading(mhz or None, self._throttle.reasons(), *self._limit.read(), temperature_c=celsius)
 
-    def before(self) -> dict[str, Any]:
+    def before(self) -> SettingState:
         """See ``Actuator.before``: limits in hertz; governor and power gating to see whether they change."""
         limits = self._unheated(self._limits())
         self._cool = limits
@@ -242,7 +241,7 @@ class DevfreqActuator:
             why = "; ".join(failures) or f"limits are {_shown(present)} instead"
             raise ClockError(f"{self.name} cannot be set to {value} MHz: {why}")
 
-    def restore(self, old: Mapping[str, Any], new: int) -> list[str]:
+    def restore(self, old: SettingState, new: int) -> list[str]:
         """See ``Actuator.restore``."""
         match old:
             case {"min_hz": int(low), "max_hz": int(high)}:
@@ -315,7 +314,7 @@ class DevfreqActuator:
                 continue
         return found
 
-    def _left(self, target: FrequencyLimits, before: FrequencyLimits, old: Mapping[str, Any]) -> list[str]:
+    def _left(self, target: FrequencyLimits, before: FrequencyLimits, old: SettingState) -> list[str]:
         """Return messages for the values that others have changed meanwhile, which are left so."""
         now = self._surroundings()
         pairs = (

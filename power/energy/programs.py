@@ -65,11 +65,6 @@ def idle_level(series: SampleSeries, info: SensorInfo, line: ProgramTimeline) ->
     return before if after is None else PowerLevel.between((before, after))
 
 
-def after_level(series: SampleSeries, info: SensorInfo, line: ProgramTimeline) -> PowerLevel | None:
-    """Power from when the sensor has forgotten the program to the end; None of too few samples."""
-    return level(series, info, line.ended_s + info.response.settling_s, math.inf)
-
-
 def level(series: SampleSeries, info: SensorInfo, start_s: float, end_s: float) -> PowerLevel | None:
     """Mean power between two times; None of too few samples.
 
@@ -173,7 +168,8 @@ def program_energy(
             the program's ends.
     """
     series, _ = plausible(samples, info)
-    idle, after = idle_level(series, info, line), after_level(series, info, line)
+    idle = idle_level(series, info, line)
+    after = level(series, info, line.ended_s + info.response.settling_s, math.inf)  # the program is forgotten
     if idle is None:
         return None
     if info.kind == "counter":

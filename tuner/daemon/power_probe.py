@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
-from tuner.joules.watching import Gpu, ReadingRow, WatchedReading, opened, readable_clocks
-from tuner.model.errors import ClockError, SensorUnavailableError, TunerError
-from tuner.power.base import ClockControl, ClockReading
+from tuner.joules.watching import Gpu, ReadingRow, WatchedReading, opened, present_clock, readable_clocks
+from tuner.model.errors import SensorUnavailableError, TunerError
+from tuner.power.base import ClockControl
 from tuner.power.nvml.health import GpuUsers, Thermometer
 
 _LEAST_S = 0.5  # between two samples of a counter, which costs to be read
@@ -75,7 +75,7 @@ class _OpenedGpu:
 
     def sample(self) -> dict[str, Any]:
         """One sample; mean watts are those since the last one."""
-        clock = self._clock()
+        clock = present_clock(self._clocks)
         return {
             "clock_mhz": clock.mhz,
             "throttle_reasons": list(clock.throttle_reasons),
@@ -101,12 +101,6 @@ class _OpenedGpu:
     def close(self) -> None:
         """Release everything."""
         self._stack.close()
-
-    def _clock(self) -> ClockReading:
-        try:
-            return self._clocks.read() if self._clocks is not None else ClockReading(None)
-        except ClockError:
-            return ClockReading(None)
 
 
 def _best(rows: list[ReadingRow]) -> ReadingRow | None:

@@ -212,7 +212,7 @@ def require_exclusive_gpu(gpu: str | int, ours: int = 0) -> float | None:
         return None
     if facts.mig:
         raise DeviceError(f"{facts.name}: MIG is on, and its sensors show all instances together")
-    pids = [process.pid for process in facts.processes or ()]
+    pids = facts.processes or ()
     if len(pids) > ours:
         who = "processes" if len(pids) > 1 else "process"
         raise DeviceError(

@@ -279,7 +279,7 @@ def _others(check: str, facts: GpuHealth, proc: Path) -> Iterator[Finding]:
     if not facts.processes:
         yield Finding(check, "ok", "no process computes on it now")
         return
-    named = [f"{process.pid} ({_name(proc, process.pid)})" for process in facts.processes[:_SHOWN]]
+    named = [f"{pid} ({_name(proc, pid)})" for pid in facts.processes[:_SHOWN]]
     more = len(facts.processes) - len(named)
     others = f"{', '.join(named)}{f' and {more} more' if more else ''}"
     yield Finding(

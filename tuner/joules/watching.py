@@ -429,7 +429,7 @@ def snapshots(
         for reading in watched:
             reading.poll(at_once=True)
         rows = tuple(reading.row() for reading in watched)
-        clock = _clock(clocks)
+        clock = present_clock(clocks)
         throttled |= set(clock.throttle_reasons)
         celsius = thermometer.read() if thermometer is not None else None
         yield PowerSnapshot(now() - begin_s, rows, clock, celsius, tuple(sorted(throttled)))
@@ -446,7 +446,8 @@ def _left(watched: Sequence[WatchedReading]) -> bool:
     return not all(reading.over for reading in watched)
 
 
-def _clock(clocks: ClockControl | None) -> ClockReading:
+def present_clock(clocks: ClockControl | None) -> ClockReading:
+    """The clock now; nothing of it where there is no control, or the GPU is lost."""
     try:
         return clocks.read() if clocks is not None else ClockReading(None)
     except ClockError:  # lost; the readings say so themselves
