@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.power.base import PowerSampler, Sample, SensorInfo, Span
+from tuner.power.energy.programs import corrected_power
+from tuner.power.energy.spans import span_energy
 
-from tuner.devices import power
 from tuner.joules.traces import IdleTimes, Recorder, run_traced
 from tuner.joules.watching import gpu_for, opened, opened_host
 from tuner.model.errors import InputError
@@ -111,7 +112,7 @@ def spent(found: Traced, span: Span) -> tuple[float, float, list[Mapping[str, st
     """
     joules, variance_j2, counted = 0.0, 0.0, []
     for readings in found.parts:
-        energy = power.span_energy(readings, span)
+        energy = span_energy(readings, span)
         if energy is None:
             names = ", ".join(info.name for info, _ in readings)
             raise InputError(f"{names} showed nothing of {span.duration_s:.2g} s; --seconds must be longer")
@@ -124,7 +125,7 @@ def spent(found: Traced, span: Span) -> tuple[float, float, list[Mapping[str, st
 def _curve(found: Traced, span: Span) -> dict[str, Any]:
     """Power of the GPU over time, corrected for how the sensor follows it; time 0 is the begin."""
     info, samples = next(one for one in found.parts[0] if one[0].kind != "counter")
-    shown = power.corrected_power(samples, info)
+    shown = corrected_power(samples, info)
     times_s = shown.times_s - shown.age_s - span.start_s
     kept = (times_s >= -_AROUND_S) & (times_s <= span.duration_s + _AROUND_S)
     return {

@@ -8,14 +8,14 @@ from typing import Any
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.replay import ReplayDevice, replayed
-from tuner.devices.sensors import GPU, open_clocks, open_meter, open_power_limits, restore_stale_clocks
+from tuner.devices.sensors import open_clocks, open_meter, open_power_limits, restore_stale_clocks
 from tuner.measurement.base import Measurer, TrialPool
 from tuner.measurement.gates import TurnTakingMeasurer
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.settle import WarmUp
 from tuner.measurement.window import least_window_s
 from tuner.model.errors import InputError
-from tuner.model.objective import Objective
+from tuner.model.objective import GPU, Objective
 from tuner.power.base import Meter, PowerLimitControl, SettableClocks, SettableLimits
 from tuner.search.replaying import (
     ReplayMeasurer,
