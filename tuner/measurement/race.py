@@ -35,11 +35,21 @@ the best one may be left out, which cost 0.03 % on average and 0.5 % at most.
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.measurement.base import Contest
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.trial import Energy, GpuSetting, Measurement, Part, Trial, contracted, expanded
+from tuner.model.trial import (
+    Energy,
+    Flag,
+    FlagKind,
+    GpuSetting,
+    Measurement,
+    Part,
+    Trial,
+    contracted,
+    expanded,
+)
 
 LOOKS_S = (0.003, 0.012, 0.048)
 """Windows of a trial for its time, one after another while it may be the best."""
@@ -226,6 +236,17 @@ class JouleBound:
     least_j: float
     estimate_j: float
     certain: bool
+
+    def estimated(self, measurement: Measurement) -> Measurement:
+        """A measurement of time, with joules only for whoever searches."""
+        sure = "idle power alone" if self.certain else "the lowest net energy so far"
+        flag = Flag(FlagKind.ESTIMATED, f"no joules measured: at least {self.least_j:.4g} J by {sure}")
+        return replace(
+            measurement,
+            estimated_j=self.estimate_j,
+            energy_total_j=self.estimate_j * measurement.rounds,
+            flags=(*measurement.flags, flag),
+        )
 
 
 class JouleBounds:
