@@ -214,6 +214,10 @@ class CudaDevice:
         """See ``Device.limits``."""
         return self._limits
 
+    def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
+        """Return identity and limits, which a process that hosts the device tells first."""
+        return self._identity, self._limits
+
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
