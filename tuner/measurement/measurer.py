@@ -1,11 +1,17 @@
-"""A trial from request to numbers: answers checked, clock settled, raced, measured in windows."""
+"""A trial from request to numbers.
+
+*Check*: the answer of each configuration, once. *Settle*: clock and power limit are set and reached under
+load (``settle``). *Race*: short windows of time, or a bound on joules by them, end what cannot be the best
+(``race``). *Window*: rounds back to back while power is recorded (``window``), again until power is flat,
+once more where something spoilt one, and longer at the power limit. *Correct*: idle power is told beside the
+joules. The last window has the numbers; what a trial cost is summed over all of them.
+"""
 
 import hashlib
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 
@@ -14,7 +20,7 @@ from tuner.measurement.base import Contest, Gate
 from tuner.measurement.gates import passed
 from tuner.measurement.race import LOOKS_S, JouleBounds, Race, is_clearly_worse
 from tuner.measurement.settle import IdlePower, LimitedWindows, SettingLock, WarmUp, is_limited
-from tuner.measurement.window import WindowRunner, brief_window_s, recording_of, suggested_window_s
+from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
 from tuner.model.options import SearchOptions
 from tuner.model.plan import Configuration, Plan, Workload, without_priority
 from tuner.model.trial import (
@@ -34,6 +40,8 @@ _ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
 _CAPPED_WINDOW_S = 1.5  # at its power limit an H200 swings between 500 and 800 W with a period of a second
 _RAMP_S = 0.03  # of load before short windows: clocks and memory of an idle GPU take some ms to come up
 _IDLE_S = 0.25  # so long may a GPU wait for the host and still be at its clocks
+_BRIEF_PRECISION = 0.05  # of joules that only have to tell a trial that is clearly worse
+_BRIEF_LEAST_S = 0.2
 _GIVE_UP = 3  # windows measured again in vain before what spoilt them counts as lasting
 
 
@@ -81,7 +89,11 @@ class TrialMeasurer:
     ) -> None:
         self.window_s = window_s or suggested_window_s(None if meter is None else meter.info, precision)
         self._fixed = window_s is not None
-        self._brief_s = self.window_s if meter is None else brief_window_s(meter.info)
+        self._brief_s = (
+            self.window_s
+            if meter is None
+            else suggested_window_s(meter.info, _BRIEF_PRECISION, _BRIEF_LEAST_S)
+        )
         self._device = device
         self._meter = meter
         self._thrifty = thrifty
@@ -120,7 +132,7 @@ class TrialMeasurer:
 
     def _measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None) -> Measurement:
         """Measure a trial; its joules are those of all that it made the GPU do."""
-        with self._held(trial.setting):
+        with self._setting.held(trial.setting):
             checks, check_s, spent_j = self._checked(plans)
             if any(check.status is not Status.OK for check in checks):
                 return Measurement(
@@ -143,17 +155,6 @@ class TrialMeasurer:
                 spent_j += self._read_idle(trial.clock_mhz)  # now that the GPU is warm
             measurement = self.with_idle(measurement, trial.clock_mhz)
             return replace(measurement, check_s=check_s, energy_total_j=spent_j)
-
-    @contextmanager
-    def _held(self, setting: GpuSetting) -> Iterator[None]:
-        """Hold clock and power limit in the block and behind it, but give them back where it raises."""
-        try:
-            self._setting.hold(setting)
-            yield
-            self._setting.confirm()
-        except BaseException:
-            self.close()
-            raise
 
     def _checked(self, plans: Sequence[Plan]) -> tuple[list[Check], float, float]:
         """Checks of the plans, with the seconds and joules that those took which were not made yet."""
@@ -309,7 +310,7 @@ class TrialMeasurer:
     def _read_idle(self, clock_mhz: int | None) -> float:
         if self._idle is None:
             return 0.0
-        with self._held(GpuSetting(clock_mhz)):
+        with self._setting.held(GpuSetting(clock_mhz)):
             return self._idle.measure(clock_mhz)
 
     def knows_idle(self, clock_mhz: int | None) -> bool:

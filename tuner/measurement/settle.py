@@ -7,8 +7,8 @@ holds what is left of the drift (``scatter``).
 """
 
 import logging
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -45,12 +45,28 @@ class SettingLock:
         """The clock that is held; None for none."""
         return self._held.clock_mhz
 
-    def hold(self, setting: GpuSetting) -> None:
-        """Hold a clock, a power limit, both or none.
+    @contextmanager
+    def held(self, setting: GpuSetting) -> Iterator[None]:
+        """Hold a clock, a power limit, both or none: in the block, and behind it until others are asked for.
+
+        An exception that passes through gives both back.
 
         Raises:
             ClockError: one could not be set, or the one before not be given back.
+            ClockLostError: one is not held any more, and may not have been in the block.
         """
+        try:
+            self._hold(setting)
+            yield
+            if self._held.clock_mhz is not None:
+                _confirm(self.read)
+            if self._limits is not None and self._held.power_limit_w is not None:
+                _confirm(self._limits.read_w)
+        except BaseException:
+            self.release()
+            raise
+
+    def _hold(self, setting: GpuSetting) -> None:
         if setting.clock_mhz != self._held.clock_mhz:
             self._hold_clock(setting.clock_mhz)
         if setting.power_limit_w != self._held.power_limit_w:
@@ -118,17 +134,6 @@ class SettingLock:
             ClockError: the GPU stopped answering.
         """
         return ClockReading(None) if self._clocks is None else self._clocks.read()
-
-    def confirm(self) -> None:
-        """See that clock and power limit are still held, after a trial at them.
-
-        Raises:
-            ClockLostError: one is not, and may not have been during the trial.
-        """
-        if self._held.clock_mhz is not None:
-            _confirm(self.read)
-        if self._limits is not None and self._held.power_limit_w is not None:
-            _confirm(self._limits.read_w)
 
     def flags(self, seen: ClockReading) -> list[Flag]:
         """Return flags for throttling and for a clock off the set value in a window."""
