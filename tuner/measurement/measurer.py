@@ -18,7 +18,7 @@ from types import TracebackType
 from tuner.devices.base import Check, Device
 from tuner.measurement.base import Contest, Gate
 from tuner.measurement.gates import passed
-from tuner.measurement.race import LOOKS_S, JouleBounds, Race, is_clearly_worse
+from tuner.measurement.race import RUNGS_S, JouleBounds, Race, is_clearly_worse
 from tuner.measurement.settle import IdlePower, LimitedWindows, SettingLock, WarmUp, is_limited
 from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
 from tuner.model.options import SearchOptions
@@ -206,17 +206,17 @@ class TrialMeasurer:
     def _raced(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
         """Windows for the time, longer and longer while the trial may be the best."""
         windows: list[Measurement] = []
-        looks: list[Measurement] = []
-        for look_s in LOOKS_S:
-            if looks and look_s <= looks[-1].window_s:
+        rungs: list[Measurement] = []
+        for rung_s in RUNGS_S:
+            if rungs and rung_s <= rungs[-1].window_s:
                 break  # rounds as long as that give no more in a longer window
-            windows += self._short(trial, plans, look_s, joules=False)
+            windows += self._short(trial, plans, rung_s, joules=False)
             if not windows[-1].ok:
                 return windows
-            looks.append(windows[-1])
-            if self._race.lost(looks, contest) or not self._race.tells_more(looks, contest):
+            rungs.append(windows[-1])
+            if self._race.lost(rungs, contest) or not self._race.tells_more(rungs, contest):
                 break
-        self._race.add(trial, looks)
+        self._race.add(trial, rungs)
         unsure_s = self._race.honest(windows[-1])
         windows[-1] = replace(windows[-1], makespan_uncertainty_s=unsure_s)
         return windows
@@ -233,7 +233,7 @@ class TrialMeasurer:
         ramp = self._ramp(plans)  # from idle, its time would be too long, and the bound too high
         if any(not window.ok for window in ramp):
             return ramp
-        windows = self._short(trial, plans, LOOKS_S[0], joules=False)
+        windows = self._short(trial, plans, RUNGS_S[0], joules=False)
         if not windows[-1].ok:
             return windows
         bound = self._bounds.rules_out(windows[-1], trial.setting, idle, contest)
