@@ -200,7 +200,7 @@ class WarmUp:
 
     Args:
         now_s: the device's time.
-        told: hears of every window of the warm-up: its mean power in watts, and seconds since it began.
+        on_window: hears of every window of the warm-up: its mean power in watts, and seconds since it began.
 
     Attributes:
         cold: True until a first trial was measured.
@@ -208,10 +208,10 @@ class WarmUp:
     """
 
     def __init__(
-        self, now_s: Callable[[], float], told: Callable[[float, float], None] | None = None
+        self, now_s: Callable[[], float], on_window: Callable[[float, float], None] | None = None
     ) -> None:
         self._now_s = now_s
-        self._told = told
+        self._on_window = on_window
         self._setting = GpuSetting()
         self.cold = True
         self.notices: list[str] = []
@@ -248,8 +248,8 @@ class WarmUp:
                 return measured
             levels.append(_Level(self._now_s(), energy.joules, COVERAGE * energy.uncertainty_j))
             change = _change(levels)
-            if self.cold and self._told is not None:
-                self._told(energy.watts, self._now_s() - begun_s)
+            if self.cold and self._on_window is not None:
+                self._on_window(energy.watts, self._now_s() - begun_s)
         if change:
             flag = Flag(FlagKind.UNSETTLED, f"energy still changed by {change:+.1%} after {limit_s:g} s")
             measured[-1] = replace(measured[-1], flags=(*measured[-1].flags, flag))

@@ -138,7 +138,7 @@ class WindowRunner:
         length_s = record.end_s - record.start_s
         self.total_s += length_s
         measurement = Measurement(
-            results=_told_apart(record.results),
+            results=_co_run_results(record.results),
             makespan_s=record.makespan_s,
             makespan_spread_s=record.makespan_spread_s,
             makespan_uncertainty_s=record.makespan_uncertainty_s,
@@ -157,7 +157,7 @@ class WindowRunner:
         clock = recording.clock(record.start_s, record.end_s)
         round_s = measurement.window_s / record.rounds if record.rounds else 0.0
         reading, why = self._read(recording, record, round_s)
-        told = [Flag(FlagKind.NO_ENERGY, why)] if reading is None else map(Flag.parse, reading.notes)
+        notes = [Flag(FlagKind.NO_ENERGY, why)] if reading is None else map(Flag.parse, reading.notes)
         energy = None
         if reading is not None and record.rounds:
             energy = Energy(
@@ -168,7 +168,7 @@ class WindowRunner:
                 scope=reading.scope,
                 degrees=reading.degrees,
             )
-        flags = (*measurement.flags, *self._setting.flags(clock), *told, *_at_limit(reading, clock))
+        flags = (*measurement.flags, *self._setting.flags(clock), *notes, *_at_limit(reading, clock))
         return replace(
             measurement,
             energy=energy,
@@ -223,7 +223,7 @@ def _unsteady(record: RunRecord) -> tuple[Flag, ...]:
     return (Flag(FlagKind.UNSTEADY, f"mean round {excess:+.1%} from the median"),)
 
 
-def _told_apart(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]:
+def _co_run_results(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]:
     """Results of a co-run; where all failed, say that each had passed its check alone."""
     if len(results) > 1 and all(result.status is not Status.OK for result in results):
         return tuple(
