@@ -1,4 +1,4 @@
-"""The border to devices."""
+"""The border to devices, on which trials run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

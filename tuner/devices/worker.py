@@ -50,7 +50,8 @@ _STATED = ("expression", "function", "entry")
 class WorkerDevice:
     """A device in a worker process; implements ``tuner.devices.base.Device``.
 
-    The hosted device must keep the system's monotonic clock, which all processes share.
+    Its methods call those of the hosted device by name. That one must keep the system's monotonic clock,
+    which all processes share.
 
     Attributes:
         verifier: judges in this process, by a run of its own, what a check found right; None for no such

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from tuner.compiler.compiler import Compiler
 from tuner.devices.base import Check, RunRecord
 from tuner.devices.gpu_users import Occupant, is_present
 from tuner.devices.gpus import GpuModel, gpu_model
-from tuner.devices.simulated.resources import ModelResources, ResourceCompiler
+from tuner.devices.simulated.resources import ModelResources
 from tuner.devices.simulated.time_model import (
     Round,
     RoundModel,
@@ -158,7 +159,7 @@ class SimulatedDevice:
         self,
         name: str,
         seed: int = 0,
-        compiler: ResourceCompiler | None = None,
+        compiler: Compiler | None = None,
         *,
         faults: Faults | None = None,
         noise: float = 0.003,
