@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from pydantic_core import PydanticSerializationError, to_json
 
 from tuner.model.errors import TunerError
-from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState
+from tuner.model.jobs import Event, Job, JobSpec, JobState
 from tuner.model.objective import COVERAGE
 from tuner.model.run_document import AnswerDocument, RunDocument
 
@@ -152,23 +152,6 @@ def measured_saving(answer: RunDocument | AnswerDocument | None) -> Saving | Non
     return Saving(default_j - best_j, COVERAGE * math.hypot(*uncertainties_j))
 
 
-@dataclass(frozen=True)
-class FeedEvent:
-    """An event of the stream of everything.
-
-    Attributes:
-        id: counts up from 1; None for what is not kept, as a later one replaces it.
-        kind: see ``docs/daemon-api.md``.
-        body: JSON.
-        place: what a client sends to go on after it; empty where it cannot.
-    """
-
-    id: int | None
-    kind: str
-    body: bytes
-    place: str = ""
-
-
 class ArchiveInterface(Protocol):
     """Stored runs and answers; documents are as JSON has them, and described in ``docs/daemon-api.md``.
 
@@ -216,30 +199,30 @@ class ServiceInterface(Protocol):
     def archive(self) -> ArchiveInterface:
         """Stored runs and answers."""
 
-    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
+    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> Job:
         """Queue a job; durable when this returns."""
 
-    async def job(self, number: int) -> JobRecord:
+    async def job(self, number: int) -> Job:
         """One job."""
 
     async def jobs(
         self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
-    ) -> list[JobRecord]:
+    ) -> list[Job]:
         """Jobs, newest first; those below the number ``before``."""
 
-    async def cancel(self, number: int, peer: Peer) -> JobRecord:
+    async def cancel(self, number: int, peer: Peer) -> Job:
         """Cancel a job; what it stored stays. Ending a cancelled job again changes nothing."""
 
-    async def pause(self, number: int, peer: Peer) -> JobRecord:
+    async def pause(self, number: int, peer: Peer) -> Job:
         """Stop a job until a client resumes it."""
 
-    async def resume(self, number: int, peer: Peer) -> JobRecord:
+    async def resume(self, number: int, peer: Peer) -> Job:
         """Queue a paused job again; it goes on where it was."""
 
-    def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
+    def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
         """Stored events of a job after a number, then new ones as they happen; ends with the job."""
 
-    def follow(self, place: str = "", *, power: bool = False) -> AsyncIterator[FeedEvent]:
+    def follow(self, place: str = "", *, power: bool = False) -> AsyncIterator[bytes]:
         """Everything: the present, or what was missed since a place; then all that happens.
 
         Args:
@@ -273,6 +256,13 @@ def encode(document: object) -> bytes:
         return to_json(document, inf_nan_mode="null", fallback=_plain)
     except (PydanticSerializationError, UnicodeError):
         return to_json(_clean(document), inf_nan_mode="null", fallback=_plain)
+
+
+def stream_text(kind: str, document: Mapping[str, Any], place: object = "") -> bytes:
+    """An event as a stream sends it; one without a place to go on from has no id."""
+    # JSON escapes line ends, so that data is one line.
+    number = f"id: {place}\n" if place else ""
+    return b"%sevent: %s\ndata: %s\n\n" % (number.encode(), kind.encode(), encode(document))
 
 
 def _plain(value: object) -> object:

@@ -17,7 +17,7 @@ from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Admission, Budgets, CheckUsers, local_now
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues, StartAttempt
 from tuner.daemon.devices.results import AttemptResults, FailureCount
-from tuner.daemon.interface import FeedEvent, NotNowError, Peer, Question, Reply, measured_saving
+from tuner.daemon.interface import NotNowError, Peer, Question, Reply, measured_saving
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import EventPump, Subscriptions, job_events, known_job
 from tuner.daemon.jobs.shares import Placement, Shares, check_may_change
@@ -29,7 +29,7 @@ from tuner.daemon.scrub import Scrub
 from tuner.daemon.state import State
 from tuner.database.ledger import Storage
 from tuner.model.errors import InputError, StoreError, UnknownNameError
-from tuner.model.jobs import OWN, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import OWN, Event, Job, JobKind, JobSpec, JobState, Origin
 
 _STOP_S = 7.0  # for device queues to stop: a service has ten seconds for everything
 _CANCEL_S = 1.0  # for device queues that were cancelled to store what they know
@@ -243,13 +243,13 @@ class Service:
         self._queues.wake()
         self._maintenance.backlog_may_have_changed()
 
-    def _jobs_changed(self, jobs: Sequence[JobRecord]) -> None:
+    def _jobs_changed(self, jobs: Sequence[Job]) -> None:
         self._queues.hear(jobs)
         self._maintenance.backlog_may_have_changed()  # there may be room for another job
 
     # --- jobs ----------------------------------------------------------------------------------------
 
-    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
+    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> Job:
         """See ``ServiceInterface.submit``."""
         if spec.kind is not JobKind.TUNE:
             raise InputError("kind: clients submit searches; the daemon decides what is measured again")
@@ -263,18 +263,18 @@ class Service:
             submitter=peer.uid,
         )
 
-    async def job(self, number: int) -> JobRecord:
+    async def job(self, number: int) -> Job:
         """See ``ServiceInterface.job``."""
         return self._board.located(await known_job(number, self._storage.read))
 
     async def jobs(
         self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
-    ) -> list[JobRecord]:
+    ) -> list[Job]:
         """See ``ServiceInterface.jobs``."""
         found = await self._storage.read(lambda db: db.jobs.jobs(states, limit, before))
         return [self._board.located(job) for job in found]
 
-    async def cancel(self, number: int, peer: Peer) -> JobRecord:
+    async def cancel(self, number: int, peer: Peer) -> Job:
         """See ``ServiceInterface.cancel``."""
         await self._check_may_change(number, peer, "cancel")
         job = self._board.get(number)
@@ -282,12 +282,12 @@ class Service:
             self._backlog.tried(job.spec)
         return await self._board.change(number, JobState.CANCELLED, _by(peer))
 
-    async def pause(self, number: int, peer: Peer) -> JobRecord:
+    async def pause(self, number: int, peer: Peer) -> Job:
         """See ``ServiceInterface.pause``."""
         await self._check_may_change(number, peer, "pause")
         return await self._board.change(number, JobState.PAUSED, _by(peer))
 
-    async def resume(self, number: int, peer: Peer) -> JobRecord:
+    async def resume(self, number: int, peer: Peer) -> Job:
         """See ``ServiceInterface.resume``."""
         await self._check_may_change(number, peer, "resume")
         job = await self._board.change(number, JobState.QUEUED, of=(JobState.PAUSED, JobState.QUEUED))
@@ -298,27 +298,25 @@ class Service:
         job = self._board.get(number) or await self.job(number)
         check_may_change(job, peer, verb, self._state.settings.limits.manage)
 
-    def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
+    def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
         """See ``ServiceInterface.events``."""
         return job_events(number, after, subscriptions=self._subscriptions, storage=self._storage)
 
-    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[FeedEvent, None]:
+    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
         """See ``ServiceInterface.follow``."""
-        watching = self._power.watching() if power else contextlib.nullcontext()
-        with watching:
-            async with contextlib.aclosing(self._live.follow(place)) as events:
+        with self._power.watching() if power else contextlib.nullcontext():
+            async with contextlib.aclosing(self._live.follow(place, power=power)) as events:
                 async for event in events:
-                    if power or event.kind != "power":
-                        yield event
+                    yield event
 
     async def power(self) -> Mapping[str, Any]:
         """See ``ServiceInterface.power``."""
         return await self._power.now()
 
-    def _heard(self, event: JobEvent) -> None:
+    def _heard(self, event: Event) -> None:
         """Tell followers of everything, and what a trial drew, of an event of a job."""
         self._live.event(event)
-        job = self._board.get(event.job)
+        job = None if event.job is None else self._board.get(event.job)
         if event.kind == "trial" and job is not None:
             self._power.trial(job.device, event.data)
 

@@ -45,12 +45,10 @@ from tuner.daemon.http.responses import (
     answer_errors,
     error_answer,
     event_text,
-    feed_text,
 )
 from tuner.daemon.interface import ServiceInterface, encode
-from tuner.daemon.jobs.documents import job_document, jobs_document
 from tuner.daemon.settings import LimitsTable, TuningTable
-from tuner.model.jobs import JobRecord, JobState
+from tuner.model.jobs import Job, JobState
 
 # --- Responses of the routes, and how the OpenAPI document describes them.
 
@@ -232,7 +230,7 @@ def add_live(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing:
         if not slots.take(user):
             return error_answer(429, "too many follow already", headers={"retry-after": "1"})
         events = service.follow(last_event_id or query.after, power=query.power)
-        return EventStream(events, closing, lambda: slots.leave(user), feed_text)
+        return EventStream(events, closing, lambda: slots.leave(user), bytes)
 
 
 VERSION = "1"
@@ -324,24 +322,25 @@ def _queue(app: FastAPI, service: ServiceInterface, tuning: TuningTable) -> None
         order = submission.order(objective=tuning.objective, policy=tuning.policy, clocks=tuning.clocks)
         job = await service.submit(order, caller.peer, submission.priority)
         _LOG.info("job %d submitted by %s: %s", job.id, caller, " ".join(order.workloads))
-        return json_response(job_document(job), 201)
+        return json_response(vars(job), 201)
 
     @app.get("/v1/jobs", response_model=JobsAnswer, summary="Jobs, newest first")
     async def jobs(query: Annotated[JobsQuery, Query()]) -> Response:
         states = [JobState(state) for state in query.state]
-        return json_response(jobs_document(await service.jobs(states, query.limit, query.before)))
+        found = await service.jobs(states, query.limit, query.before)
+        return json_response({"jobs": [vars(job) for job in found]})
 
     @app.get("/v1/jobs/{number}", response_model=JobAnswer, responses=errors(404), summary="One job")
     async def job(number: Number) -> Response:
-        return json_response(job_document(await service.job(number)))
+        return json_response(vars(await service.job(number)))
 
 
 def _changes(app: FastAPI, service: ServiceInterface) -> None:
     """Cancelling, pausing and resuming jobs."""
 
-    def done(request: Request, word: str, job: JobRecord) -> Response:
-        _LOG.info("job %d %s by %s: now %s", job.id, word, caller_of_request(request), job.state.value)
-        return json_response(job_document(job))
+    def done(request: Request, word: str, job: Job) -> Response:
+        _LOG.info("job %d %s by %s: now %s", job.id, word, caller_of_request(request), job.state)
+        return json_response(vars(job))
 
     @app.post(
         "/v1/jobs/{number}/cancel",
