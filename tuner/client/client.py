@@ -98,7 +98,7 @@ class Archive:
         return rows
 
 
-# --- The stream of everything, through restarts of the daemon.
+# --- Streams, through restarts of the daemon.
 
 SILENCE_S = 45.0
 """Three of the daemon's signs of life, one every 15 s."""
@@ -134,33 +134,6 @@ class Pauses:
             raise trouble
         time.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
-
-
-def live_events(
-    transport: Transport,
-    *,
-    power: bool,
-    patience_s: float,
-    away: Callable[[DaemonUnavailableError], None] | None = None,
-) -> Iterator[Event]:
-    """Everything, and on from where it was after the daemon went away; see ``Client.watch``."""
-    target = f"/v1/events{'?power=true' if power else ''}"
-    pauses, place = Pauses(patience_s if away is None else math.inf), ""
-    while True:
-        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": place} if place else {})}
-        try:
-            for message in messages(transport.stream(target, headers, SILENCE_S)):
-                pauses.heard()
-                if message is not None:
-                    place = message.id or place
-                    yield _event(message, transport)
-                    pauses.heard()  # a caller may have taken its time
-            trouble = DaemonUnavailableError(f"the daemon at {transport.address} ended its stream")
-        except DaemonUnavailableError as error:
-            trouble = error
-        if away is not None:
-            away(trouble)
-        pauses.wait(trouble)
 
 
 def _event(message: Message, transport: Transport) -> Event:
@@ -248,7 +221,23 @@ class Client:
         Raises:
             DaemonUnavailableError: the daemon stays away.
         """
-        return live_events(self._transport, power=power, patience_s=self._patience_s, away=away)
+        path = f"/v1/events{'?power=true' if power else ''}"
+        pauses, place = Pauses(self._patience_s if away is None else math.inf), ""
+        while True:
+            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": place} if place else {})}
+            try:
+                for message in messages(self._transport.stream(path, headers, SILENCE_S)):
+                    pauses.heard()
+                    if message is not None:
+                        place = message.id or place
+                        yield _event(message, self._transport)
+                        pauses.heard()  # a caller may have taken its time
+                trouble = DaemonUnavailableError(f"the daemon at {self.address} ended its stream")
+            except DaemonUnavailableError as error:
+                trouble = error
+            if away is not None:
+                away(trouble)
+            pauses.wait(trouble)
 
     def savings(self) -> dict[str, tuple[float, float]]:
         """Joules that uses of answers are expected to have saved since the daemon's start, by GPU.
@@ -372,11 +361,11 @@ class Client:
         Raises:
             DaemonUnavailableError: the daemon stays away.
         """
-        pauses, ended = Pauses(self._patience_s), False
+        path, pauses, ended = f"/v1/jobs/{number:d}/events", Pauses(self._patience_s), False
         while True:
-            told = False
+            told, headers = False, {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
             try:
-                for message in self._messages(number, after):
+                for message in messages(self._transport.stream(path, headers, SILENCE_S)):
                     pauses.heard()
                     if message is not None:
                         event = _event(message, self._transport)
@@ -391,10 +380,6 @@ class Client:
             except DaemonUnavailableError as error:
                 trouble = error
             pauses.wait(trouble)
-
-    def _messages(self, number: int, after: int) -> Iterator[Message | None]:
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
-        return messages(self._transport.stream(f"/v1/jobs/{number:d}/events", headers, SILENCE_S))
 
     def _read(self, reader: Callable[[object], _Value], document: object) -> _Value:
         try:

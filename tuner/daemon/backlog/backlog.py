@@ -19,9 +19,11 @@ from tuner.daemon.answers.answerer import Answerer, may_verify, sample_document
 from tuner.daemon.answers.replies import (
     AnswerSnapshot,
     SampleTask,
+    answering_run,
     normalised,
     question_key,
     question_of,
+    sample_task,
     sampling_spec,
     searched,
     stored_answer_to,
@@ -474,7 +476,7 @@ class Backlog:
 
     def tried(self, spec: JobSpec) -> None:
         """Leave a job alone for a while that was tried."""
-        self._back_off.tried(_key(spec), in_vain=self._answerer.answering_run(spec) is None)
+        self._back_off.tried(_key(spec), in_vain=answering_run(spec, self._answerer.snapshot) is None)
 
     def reconsider(self) -> None:
         """End all back-off: settings, kernels or devices have changed."""
@@ -486,7 +488,7 @@ class Backlog:
         Raises:
             InputError: its workloads or its device are not known any more.
         """
-        task = self._answerer.sample_task(spec)
+        task = sample_task(spec, self._answerer.snapshot)
         if task is not None:
             self._sampling[task.run] = _key(spec)
             self._back_off.begin(_key(spec), SAMPLE_BACK_OFF_S)
