@@ -2,10 +2,11 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tuner.daemon.archive import Archive
 from tuner.daemon.interface import (
     NoSuchJobError,
     NoSuchRunError,
@@ -15,6 +16,7 @@ from tuner.daemon.interface import (
     Reply,
     stream_text,
 )
+from tuner.daemon.service import Service
 from tuner.model.errors import InputError
 from tuner.model.jobs import NEXT, Event, Job, JobSpec, JobState, Origin
 
@@ -117,7 +119,7 @@ def queued_job(number: int, spec: JobSpec, **changes: Any) -> Job:
     return Job(id=number, **{**order, **columns, **changes})
 
 
-class FakeArchive:
+class FakeArchive(Archive):
     """One run with one trial and one sample, which is also an answer.
 
     Args:
@@ -164,7 +166,7 @@ class FakeArchive:
             raise NoSuchRunError(f"there is no run {number}")
 
 
-class FakeService:
+class FakeService(Service):
     """Jobs stay queued until a test or a client changes them.
 
     Attributes:
@@ -188,7 +190,7 @@ class FakeService:
         self.places: list[tuple[str, bool]] = []
         self.changed = asyncio.Condition()
         self._ids = itertools.count(1)
-        self._events = itertools.count(1)
+        self._event_ids = itertools.count(1)
 
     def _check(self) -> None:
         if self.broken is not None:
@@ -200,21 +202,21 @@ class FakeService:
             raise NoSuchJobError(f"no job {number}")
         return self.rows[number]
 
-    async def submit(self, order: JobSpec, peer: Peer, priority: float = 0.0) -> Job:
+    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> Job:
         self._check()
-        if not order.workloads[0].startswith("scan"):
-            raise InputError(f"unknown kernel {order.workloads[0]!r}; choose from scan-lf")
+        if not spec.workloads[0].startswith("scan"):
+            raise InputError(f"unknown kernel {spec.workloads[0]!r}; choose from scan-lf")
         if sum(not job.state.ended for job in self.rows.values()) >= self.most_jobs:
             raise NotNowError("the queue is full")
         number = next(self._ids)
-        job = queued_job(number, order, priority=priority, submitter=peer.uid)
+        job = queued_job(number, spec, priority=priority, submitter=peer.uid)
         self.rows[number] = job
         await self.tell(number, "state", {"state": "queued", "reason": ""})
         return job
 
     async def tell(self, number: int, kind: str, data: Mapping[str, Any], *, stored: bool = True) -> None:
         """Let something happen to a job."""
-        event = Event(kind, WHEN, number, data, next(self._events) if stored else None)
+        event = Event(kind, WHEN, number, data, next(self._event_ids) if stored else None)
         async with self.changed:
             self.told.setdefault(number, []).append(event)
             self.changed.notify_all()
@@ -263,7 +265,7 @@ class FakeService:
         finally:
             self.following -= 1
 
-    async def follow(self, place: str = "", *, power: bool = False) -> AsyncIterator[bytes]:
+    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
         self.places.append((place, power))
         yield stream_text("begin", {})
         yield stream_text("job", {"job": 1}, "0123abcd-1")

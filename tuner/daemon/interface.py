@@ -1,17 +1,16 @@
 """Requests of clients to the daemon: the one interface between its API and its parts."""
 
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError, to_json
 
 from tuner.model.errors import TunerError
-from tuner.model.jobs import Event, Job, JobSpec, JobState
 from tuner.model.objective import COVERAGE
 from tuner.model.run_document import AnswerDocument, RunDocument
 
@@ -150,104 +149,6 @@ def measured_saving(answer: RunDocument | AnswerDocument | None) -> Saving | Non
         return None
     uncertainties_j = [one.get("energy_j_uncertainty") or 0.0 for one in (best, default)]
     return Saving(default_j - best_j, COVERAGE * math.hypot(*uncertainties_j))
-
-
-class ArchiveInterface(Protocol):
-    """Stored runs and answers; documents are as JSON has them, and described in ``docs/daemon-api.md``.
-
-    Raises:
-        InputError: a workload is wrong.
-        NoSuchRunError: no such run, or it is not understood.
-        StoreError: the database cannot be used just now.
-    """
-
-    async def runs(
-        self, workloads: Sequence[str], limit: int, before: int | None = None
-    ) -> list[Mapping[str, Any]]:
-        """Runs, newest first; of any workloads if none are named."""
-
-    async def run(self, number: int) -> Mapping[str, Any]:
-        """One run without its trials."""
-
-    async def trials(self, number: int, limit: int, after: int = 0) -> Mapping[str, Any]:
-        """Trials of a run in their order."""
-
-    async def samples(self, number: int) -> list[Mapping[str, Any]]:
-        """Return the results of measuring the answer of a run again, oldest first."""
-
-    async def history(
-        self, workloads: Sequence[str], limit: int, before: int | None = None
-    ) -> list[Mapping[str, Any]]:
-        """Answers over time, newest first, with their samples."""
-
-    def answers(self, *, stale: bool | None = None) -> list[Mapping[str, Any]]:
-        """Answers that are served now; with ``stale``, only those that are, or are not."""
-
-
-class ServiceInterface(Protocol):
-    """The requests of clients; all methods are called from the daemon's event loop.
-
-    Raises:
-        InputError: what was asked for is wrong; the message names it and what would be right.
-        NoSuchJobError: no such job.
-        NotYoursError: the job is another's, and this client may not change it.
-        NotNowError: it cannot be done now.
-        StoreError: the database cannot be used just now.
-    """
-
-    @property
-    def archive(self) -> ArchiveInterface:
-        """Stored runs and answers."""
-
-    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> Job:
-        """Queue a job; durable when this returns."""
-
-    async def job(self, number: int) -> Job:
-        """One job."""
-
-    async def jobs(
-        self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
-    ) -> list[Job]:
-        """Jobs, newest first; those below the number ``before``."""
-
-    async def cancel(self, number: int, peer: Peer) -> Job:
-        """Cancel a job; what it stored stays. Ending a cancelled job again changes nothing."""
-
-    async def pause(self, number: int, peer: Peer) -> Job:
-        """Stop a job until a client resumes it."""
-
-    async def resume(self, number: int, peer: Peer) -> Job:
-        """Queue a paused job again; it goes on where it was."""
-
-    def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
-        """Stored events of a job after a number, then new ones as they happen; ends with the job."""
-
-    def follow(self, place: str = "", *, power: bool = False) -> AsyncIterator[bytes]:
-        """Everything: the present, or what was missed since a place; then all that happens.
-
-        Args:
-            place: of the last event that the client has; empty for none.
-            power: sample the power of the devices meanwhile, and tell of it.
-        """
-
-    async def power(self) -> Mapping[str, Any]:
-        """Power of the devices now; see ``docs/daemon-api.md``."""
-
-    def best(self, question: Question, peer: Peer) -> Reply:
-        """The best configurations known now, from memory, without waiting."""
-
-    async def used(self, uses: Sequence[Question], peer: Peer) -> bool:
-        """Count uses of answers, without an answer.
-
-        Returns:
-            True where they are stored within a second; False where the database cannot be used now.
-        """
-
-    async def status(self) -> Mapping[str, Any]:
-        """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""
-
-    def metrics(self) -> bytes:
-        """The metrics in Prometheus' text format."""
 
 
 def encode(document: object) -> bytes:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import FastAPI, Request
@@ -24,7 +24,6 @@ from tuner.daemon.interface import (
     NoSuchRunError,
     NotYoursError,
     Peer,
-    ServiceInterface,
     stream_text,
 )
 from tuner.daemon.settings import bound
@@ -32,6 +31,10 @@ from tuner.model.errors import InputError, StoreError, TunerError
 from tuner.model.jobs import Event
 from tuner.model.options import OPTIONS, Text
 from tuner.system.processes import is_shortage
+
+if TYPE_CHECKING:
+    from tuner.daemon.service import Service
+
 
 _LONGEST_MESSAGE = 1000  # characters; what a client sent must not come back at any length
 _FAULTS_NAMED = 5  # of a request that is wrong in many places
@@ -228,7 +231,7 @@ class BestEndpoint:
         others: the application for all other requests.
     """
 
-    def __init__(self, service: ServiceInterface, others: ASGIApp) -> None:
+    def __init__(self, service: "Service", others: ASGIApp) -> None:
         self._service = service
         self._others = others
 

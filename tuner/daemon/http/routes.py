@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import FastAPI, Header, Path, Query, Request
 from pydantic import BaseModel, Field
@@ -46,9 +46,13 @@ from tuner.daemon.http.responses import (
     error_answer,
     event_text,
 )
-from tuner.daemon.interface import ServiceInterface, encode
+from tuner.daemon.interface import encode
 from tuner.daemon.settings import LimitsTable, TuningTable
 from tuner.model.jobs import Job, JobState
+
+if TYPE_CHECKING:
+    from tuner.daemon.service import Service
+
 
 # --- Responses of the routes, and how the OpenAPI document describes them.
 
@@ -108,7 +112,7 @@ def caller_of_request(request: Request) -> Caller:
 RunNumber = Annotated[Id, Path(description="Of the run.")]
 
 
-def add_archive(app: FastAPI, service: ServiceInterface) -> None:
+def add_archive(app: FastAPI, service: "Service") -> None:
     """Add the routes to an application."""
     _runs(app, service)
 
@@ -122,7 +126,7 @@ def add_archive(app: FastAPI, service: ServiceInterface) -> None:
         return json_response({"history": found})
 
 
-def _runs(app: FastAPI, service: ServiceInterface) -> None:
+def _runs(app: FastAPI, service: "Service") -> None:
     @app.get("/v1/runs", response_model=RunsAnswer, summary="Runs, newest first")
     async def runs(query: Annotated[RunsQuery, Query()]) -> Response:
         found = await service.archive.runs(query.workload, query.limit, query.before)
@@ -208,7 +212,7 @@ class PowerAnswer(BaseModel):
     devices: list[DevicePower]
 
 
-def add_live(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing: asyncio.Event) -> None:
+def add_live(app: FastAPI, service: "Service", slots: UserSlots, closing: asyncio.Event) -> None:
     """Add the routes to an application.
 
     Args:
@@ -242,14 +246,14 @@ LastEventId = Annotated[After | None, Header(description="As browsers send it; c
 
 
 def interface(
-    service: ServiceInterface, limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
+    service: "Service", limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
 ) -> BestEndpoint:
     """The whole HTTP interface; arguments as of ``application``."""
     return BestEndpoint(service, application(service, limits, tuning, closing))
 
 
 def application(
-    service: ServiceInterface, limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
+    service: "Service", limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
 ) -> FastAPI:
     """The framework's part of the interface: all routes but ``GET /v1/best``, and the document of all.
 
@@ -288,7 +292,7 @@ def _document_best(app: FastAPI) -> None:
         raise AssertionError(f"{BEST_PATH} is served before the framework: {query}")
 
 
-def _answers(app: FastAPI, service: ServiceInterface) -> None:
+def _answers(app: FastAPI, service: "Service") -> None:
     """Uses of answers, status and metrics."""
 
     @app.post(
@@ -311,7 +315,7 @@ def _answers(app: FastAPI, service: ServiceInterface) -> None:
         return Response(service.metrics(), headers={"content-type": _PROMETHEUS})
 
 
-def _queue(app: FastAPI, service: ServiceInterface, tuning: TuningTable) -> None:
+def _queue(app: FastAPI, service: "Service", tuning: TuningTable) -> None:
     """Submitting and listing jobs."""
 
     @app.post(
@@ -335,7 +339,7 @@ def _queue(app: FastAPI, service: ServiceInterface, tuning: TuningTable) -> None
         return json_response(vars(await service.job(number)))
 
 
-def _changes(app: FastAPI, service: ServiceInterface) -> None:
+def _changes(app: FastAPI, service: "Service") -> None:
     """Cancelling, pausing and resuming jobs."""
 
     def done(request: Request, word: str, job: Job) -> Response:
@@ -370,7 +374,7 @@ def _changes(app: FastAPI, service: ServiceInterface) -> None:
         return done(request, "resumed", await service.resume(number, caller_of_request(request).peer))
 
 
-def _streams(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing: asyncio.Event) -> None:
+def _streams(app: FastAPI, service: "Service", slots: UserSlots, closing: asyncio.Event) -> None:
     """Events of jobs."""
 
     @app.get(
@@ -396,7 +400,7 @@ def _streams(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing:
 
 def published() -> str:
     """The OpenAPI document as it is committed."""
-    app = application(cast("ServiceInterface", None), LimitsTable(), TuningTable())
+    app = application(cast("Service", None), LimitsTable(), TuningTable())
     return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
 
 
