@@ -79,7 +79,7 @@ class Question:
         return 1.0 if self.count is None else self.count
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reply:
     """The best configurations known now.
 
@@ -88,12 +88,12 @@ class Reply:
             the workloads.
         workloads: name -> configuration, and where it comes from (``origin``, ``details``).
         clock_mhz: GPU clock of a stored answer; None for as found.
+        power_limit_w: power limit of a stored answer; None for as found.
         stale: why a stored answer need not be true any more; empty when it is fresh.
         answer: time, joules and intervals of a stored answer as the run's document has them; None of others.
         run: number of the run that a stored answer is of.
         refinement: number of the job that refines the answer; None where there is none.
         notices: what the client should know.
-        power_limit_w: power limit of a stored answer; None for as found.
     """
 
     origin: str
@@ -101,31 +101,17 @@ class Reply:
     objective: str
     workloads: Mapping[str, Mapping[str, Any]]
     clock_mhz: int | None
+    power_limit_w: int | None = None
     stale: Sequence[str]
     answer: AnswerDocument | None
     run: int | None
     refinement: int | None
     notices: Sequence[str] = ()
-    power_limit_w: int | None = None
 
     @cached_property
     def json(self) -> bytes:
         """The body of the response, encoded once."""
-        return encode(
-            {
-                "origin": self.origin,
-                "device": self.device,
-                "objective": self.objective,
-                "workloads": self.workloads,
-                "clock_mhz": self.clock_mhz,
-                "power_limit_w": self.power_limit_w,
-                "stale": self.stale,
-                "answer": self.answer,
-                "run": self.run,
-                "refinement": self.refinement,
-                "notices": self.notices,
-            }
-        )
+        return encode(vars(self))  # the fields: what is cached here is not among them yet
 
 
 class Saving(NamedTuple):
