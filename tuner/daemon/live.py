@@ -76,7 +76,7 @@ class EventFeed:
         """Send an event.
 
         Args:
-            event: its number is that of its job, if any: the feed has its own.
+            event: the feed gives it a number of its own.
             keep: number it, and send it again to followers who come back.
         """
         if not keep and not self._followers:

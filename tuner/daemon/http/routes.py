@@ -234,7 +234,7 @@ def add_live(app: FastAPI, service: "Service", slots: UserSlots, closing: asynci
         if not slots.take(user):
             return error_answer(429, "too many follow already", headers={"retry-after": "1"})
         events = service.follow(last_event_id or query.after, power=query.power)
-        return EventStream(events, closing, lambda: slots.leave(user), bytes)
+        return EventStream(events, closing, lambda: slots.leave(user), bytes)  # they are text already
 
 
 VERSION = "1"
