@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from tuner.client.client import Client
-from tuner.client.values import Job, LiveEvent, ServedAnswer
+from tuner.client.values import Job, LiveEvent, ServedAnswer, TrialData
 from tuner.model.errors import TunerError
 from tuner.model.jobs import JobState
 from tuner.terminal import state
@@ -221,7 +221,7 @@ class Pane(Vertical):
         widths = fitted(listing.columns, rows, width)
         table.clear(columns=True)
         for column, size in widths:
-            head = aligned(listing.columns[column].title, size, right=listing.columns[column].right)
+            head = aligned(listing.columns[column].name, size, right=listing.columns[column].right)
             table.add_column(Text(head), width=size + gap(width))
         for row in rows:
             style = _STYLES.get(row.style, "")
@@ -525,7 +525,7 @@ class TerminalView(App[None]):
             search.asked = True
             self._inquiries.trials(job.run, lambda trials: self._take_trials(search, trials), self._say)
 
-    def _take_trials(self, search: LiveSearch, trials: list[state.Data]) -> None:
+    def _take_trials(self, search: LiveSearch, trials: list[TrialData]) -> None:
         for trial in trials:
             search.take(trial)
         self.draw((TRIALS,))

@@ -2,7 +2,8 @@
 
 import { byId, cell, element, setText } from "./dom.js";
 import { get } from "./requests.js";
-import { against, configurations, measured, moment, withInterval } from "./words.js";
+import { withInterval } from "./units.js";
+import { against, configurations, measured, moment } from "./words.js";
 
 const OFTEN_MS = 60_000; // staleness changes without an event
 

@@ -3,7 +3,8 @@
 import { byId, cell, element, setText } from "./dom.js";
 import { ParetoPlot, clockWords } from "./pareto_plot.js";
 import { get } from "./requests.js";
-import { against, configurations, count, measured, si } from "./words.js";
+import { si } from "./units.js";
+import { against, configurations, count, measured } from "./words.js";
 
 const MOST_ROWS = 100;
 const PAGE = 500;

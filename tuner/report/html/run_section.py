@@ -2,19 +2,21 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
 from tuner.model.plan import STREAM_PRIORITY
 from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
 from tuner.model.units import moment, si
-from tuner.report.clock_curve import SettingTable, clock_table
+from tuner.report.clock_curve import clock_table
 from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command
-from tuner.report.html.charts import Effects, chart_panels, copyable, panel, shown_value
-from tuner.report.html.elements import Markup, cells_table, element, facts, joined, listed, paragraphs
+from tuner.report.html.charts import Effects, chart_panels, copyable, panel
+from tuner.report.html.elements import Markup, element, facts, html_table, joined, listed, paragraphs
 from tuner.report.layout import label, note, origin_words
+from tuner.report.rows import ENERGY, POWER, Column, Row, Table
 from tuner.report.run_report import (
-    Gains,
+    Gain,
     changes_of,
     cost_line,
     dropped_lines,
@@ -27,9 +29,9 @@ from tuner.report.run_report import (
     rates,
     stand_in,
     warnings,
-    workload_cells,
+    workloads_of,
 )
-from tuner.report.trials_table import RankedTrial, energy_of, goal, header_command, use_of
+from tuner.report.trials_table import RankedTrial, goal, header_command, shown_value, use_of
 from tuner.untrusted.reading import shortened
 
 Configuration = Mapping[str, Any]
@@ -75,16 +77,16 @@ def _workload(
 
 def _table(answer: Configuration, default: Configuration | None) -> Markup:
     """The answer's values above the default's, a column for each tunable."""
-    rows: list[list[str]] = [["", *answer]]
-    if default is None:
-        return cells_table([*rows, ["answer", *map(shown_value, answer.values())]])
-    changed = {name for name, value in answer.items() if default.get(name) != value}
-    marked = [
-        element("mark", shown_value(one)) if name in changed else shown_value(one)
-        for name, one in answer.items()
-    ]
-    rows += [["answer", *marked], ["default", *(shown_value(default.get(name)) for name in answer)]]
-    return cells_table(rows)
+
+    def value(row: tuple[str, Configuration], name: str) -> str:
+        text = shown_value(row[1].get(name))
+        changed = row[1] is answer and default is not None and default.get(name) != answer[name]
+        return element("mark", text) if changed else text
+
+    columns = [Column[tuple[str, Configuration]]("", lambda row: row[0])]
+    columns += [Column(name, partial(value, name=name), number=True) for name in answer]
+    rows = [("answer", answer)] if default is None else [("answer", answer), ("default", default)]
+    return html_table(Table(columns, rows))
 
 
 def _build_settings(best: TrialDocument, default: TrialDocument | None) -> Iterator[str]:
@@ -291,19 +293,18 @@ def _front(document: RunDocument) -> Iterator[Markup]:
     """The points of the Pareto front, where the run has one."""
     found = front_table(document)
     if found is not None:
-        rows = [[*cells, note] for cells, note in zip(found.cells, found.notes, strict=True)]
         yield panel(
             "The Pareto front",
             paragraphs((found.title,), "sub"),
-            cells_table(rows),
+            html_table(found),
             paragraphs(found.sentences),
             wide=True,
             id_="front",
         )
 
 
-def _gains_table(gains: Gains) -> Markup | None:
-    return cells_table(gains.cells) if gains.cells else None
+def _gains_table(gains: Table[Gain]) -> Markup | None:
+    return html_table(gains) if gains.rows else None
 
 
 def _figures(document: RunDocument) -> Iterator[Markup]:
@@ -311,13 +312,13 @@ def _figures(document: RunDocument) -> Iterator[Markup]:
     best = document["best"]
     if best is None:
         return
-    mark = f" ({label(document)})" if label(document) else ""
+    mark = label(document, " ({})")
     for change in changes_of(document):
         yield _figure(change.shown, f"{change.of} against the default, 95 %{mark}", _SIGNS[change.sign])
     yield _figure(si(best["time_s"], "s"), f"time of a round{mark}")
     if best["energy_j"] is not None:
-        yield _figure(energy_of(best), f"energy of a round, 95 %{mark}")
-        yield _figure(si(best.get("power_w"), "W"), f"mean power{mark}")
+        yield _figure(ENERGY.text(best), f"energy of a round, 95 %{mark}")
+        yield _figure(POWER.text(best), f"mean power{mark}")
     if len(document["workloads"]) == 1:
         yield from (_figure(rate, f"rate{mark}") for rate in rates(document["workloads"][0]))
     clock = "as found" if best["clock_mhz"] is None else f"{best['clock_mhz']:g} MHz"
@@ -337,7 +338,7 @@ def _figure(value: str, caption: str, class_: str | None = None) -> Markup:
 
 
 def _workloads_table(document: RunDocument) -> Markup | None:
-    return cells_table(workload_cells(document)) if len(document["workloads"]) > 1 else None
+    return html_table(workloads_of(document)) if len(document["workloads"]) > 1 else None
 
 
 def _sureness(document: RunDocument) -> Markup:
@@ -357,7 +358,9 @@ def _folded(title: str, sentences: Sequence[str], class_: str) -> Markup | None:
 def _settings(document: RunDocument) -> Markup:
     """Return the panel on other clocks and power limits, or on the command that measures them."""
     title = "Other clocks and power limits"
-    tables = [one for one in (clock_table(document), limit_table(document)) if one is not None]
+    tables: list[Table[Any]] = [
+        one for one in (clock_table(document), limit_table(document)) if one is not None
+    ]
     if tables:
         return panel(title, *map(_setting_table, tables), wide=True, id_="settings")
     which = "recorded" if document.get("recorded") else "measured"
@@ -368,11 +371,11 @@ def _settings(document: RunDocument) -> Markup:
     return panel(title, paragraphs((why,), "sub"), copyable(clocks_command(document)), id_="settings")
 
 
-def _setting_table(found: SettingTable) -> Markup:
+def _setting_table(found: Table[Row]) -> Markup:
     return joined(
         (
             element("p", found.title, class_="sub"),
-            cells_table(found.cells, found.notes, texts=()),
+            html_table(found),
             paragraphs(found.sentences),
         )
     )
