@@ -2,7 +2,7 @@
 
 import { colour, element } from "./dom.js";
 import { interval, si } from "./units.js";
-import { configurations, measured } from "./words.js";
+import { ENERGY, POWER, TIME, configurations, textOf } from "./words.js";
 
 const WINDOW = 1.5; // times the front's largest: beyond it no point is shown unless all are wanted
 const MOST_SHOWN = 0.9; // of the trials, which have room beside the front
@@ -182,8 +182,8 @@ export function trialWords(trial) {
   const repeats = trial.confirming ? `, measured ${trial.repeat} more times` : "";
   return [
     `trial ${trial.trial}${repeats}${trial.modelled ? " (modelled)" : ""}`,
-    `${measured(trial.time_s, trial.time_s_uncertainty, "s")}, ${measured(trial.energy_j, trial.energy_j_uncertainty, "J")}`,
-    [trial.watts === null ? "" : si(trial.watts, "W", 3), clockWords(trial)].filter(Boolean).join(", "),
+    `${textOf(TIME, trial)}, ${textOf(ENERGY, trial)}`,
+    [trial.watts === null ? "" : textOf(POWER, trial), clockWords(trial)].filter(Boolean).join(", "),
     configurations(trial.configurations),
     ...trial.flags,
   ].filter(Boolean).join("\n");

@@ -52,7 +52,7 @@ export const interval = (unsure) => (unsure == null ? null : 1.96 * unsure);
 export const percent = (share, digits = 1) => `${share >= 0 ? "+" : ""}${(100 * share).toFixed(digits)} %`;
 
 /** The text of a value in a column, as tuner/report/rows.py has both. */
-export function columnText({ unit, digits, unknown }, value, half) {
+export function columnText({ unit, digits = 4, unknown = "–" }, value, half) {
   if (value == null) return unknown;
   if (half !== undefined) return withInterval(value, half, unit);
   return digits ? si(value, unit, digits) : `${Math.round(value)} ${unit}`;

@@ -1,9 +1,17 @@
 // Words of the page for configurations, changes and moments.
 
-import { interval, withInterval } from "./units.js";
+import { cell } from "./dom.js";
+import { columnText, interval } from "./units.js";
 
-/** A value with its standard uncertainty, shown as half of a 95 % interval. */
-export const measured = (value, uncertainty, unit) => withInterval(value, interval(uncertainty), unit);
+// Columns of trials and answers, as tuner/report/rows.py has them.
+export const TIME = { title: "time", unit: "s", value: (trial) => trial.time_s, half: (trial) => interval(trial.time_s_uncertainty) };
+export const ENERGY = { title: "energy", unit: "J", value: (trial) => trial.energy_j, half: (trial) => interval(trial.energy_j_uncertainty) };
+export const POWER = { title: "power", unit: "W", digits: 3, value: (trial) => trial.watts };
+export const SAVING = { title: "one use saves", unit: "J", value: (saving) => saving?.energy_j, half: (saving) => saving?.energy_j_interval ?? null };
+
+/** The number of a row in a column, with its interval and its unit. */
+export const textOf = (column, row) => columnText(column, column.value(row), column.half?.(row));
+export const numberCell = (column, row) => cell(column.title, textOf(column, row), "number");
 
 /** A share in percent, with half of its 95 % interval. */
 function percent(fraction, interval) {
