@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -330,15 +330,14 @@ def show(
     limit = top if top is not None else 0 if as_csv or json_path is not None else _TOP
     shown = trials[:limit] if limit else trials
     if json_path is not None:
-        write_json(json_path, {**document, "trials": [_record(one) for one in shown]})
+        listed = [
+            {**one.trial, "number": one.number, "rank": one.rank, "marks": list(one.marks)} for one in shown
+        ]
+        write_json(json_path, {**document, "trials": listed})
     if as_csv:
         sys.stdout.write(plain(csv_of(document, shown)))
     elif json_path != "-":
         _print(document, shown, cut=len(shown) < len(trials), verbose=verbose)
-
-
-def _record(one: "RankedTrial") -> dict[str, Any]:
-    return {**one.trial, "number": one.number, "rank": one.rank, "marks": list(one.marks)}
 
 
 def _print(document: "RunDocument", shown: "list[RankedTrial]", *, cut: bool, verbose: bool) -> None:

@@ -162,11 +162,9 @@ def _check_plot(path: str | None) -> None:
     """Refuse a plot that cannot be drawn before the evaluation begins."""
     if path is None:
         return
-    from tuner.report.power import FORMATS, need_matplotlib
+    from tuner.report.power import check_picture
 
-    if Path(path).suffix not in FORMATS:
-        raise InputError(f"--plot {path}: the name must end in one of {', '.join(FORMATS)}")
-    need_matplotlib()
+    check_picture(Path(path))
 
 
 def _progress(objective: str) -> "CompareProgress":

@@ -168,9 +168,6 @@ def _mhz(point: Point) -> str:
     return f"{point['clock_mhz']:,} MHz"
 
 
-FORMATS = (".png", ".svg", ".pdf")
-"""File names end in one of these."""
-
 _OPTION = "--clock-curve"
 _SIZE_INCHES = (8.0, 6.0)
 _DPI = 120
@@ -178,24 +175,23 @@ _SCALES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
 def draw_curve(document: RunDocument, path: Path) -> None:
-    """Draw the clock curve of a run into a file, whose name ends in one of ``FORMATS``.
+    """Draw the clock curve of a run into a file.
 
     Raises:
-        InputError: the run has none, matplotlib is missing, or the file cannot be written.
+        InputError: the run has none, or the picture cannot be drawn.
     """
-    if path.suffix not in FORMATS:
-        raise InputError(f"{_OPTION} {path}: the name must end in one of {', '.join(FORMATS)}")
     points = document.get("clock_curve") or ()
     if not points:
         raise InputError(
             f"{_OPTION} {path}: the run has no clock curve: its answer was measured at one clock;"
             " `tuner run --clocks auto` searches clocks"
         )
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy, and optional
-        from matplotlib.figure import Figure  # noqa: PLC0415 - as above
-    except ImportError as error:
-        raise InputError(f"{_OPTION} needs matplotlib: pip install '.[plot]' in tuner's checkout") from error
+    from tuner.report.power import check_picture, save_figure  # noqa: PLC0415 - heavy, and only for this
+
+    check_picture(path, _OPTION)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy, and optional
+    from matplotlib.figure import Figure  # noqa: PLC0415 - as above
+
     figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     curves = [
@@ -218,11 +214,7 @@ def draw_curve(document: RunDocument, path: Path) -> None:
     axes.set_xlabel("GPU clock (MHz)")
     figure.axes[0].legend(fontsize="small", frameon=False)
     figure.suptitle(_title(document), fontsize="medium", x=0.01, ha="left", parse_math=False)
-    metadata = {"Date": None} if path.suffix == ".svg" else None  # the same run, the same file
-    try:
-        figure.savefig(path, metadata=metadata)
-    except OSError as error:
-        raise InputError(f"{_OPTION} {path}: cannot be written: {error.strerror or error}") from error
+    save_figure(figure, path, _OPTION)
 
 
 class _Curve(NamedTuple):

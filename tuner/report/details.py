@@ -18,7 +18,7 @@ from tuner.model.run_document import (
 from tuner.model.units import half_percent, percent, si, significant, with_uncertainty
 from tuner.report.clock_curve import ratio_columns, setting_lines
 from tuner.report.layout import ReportLine, label
-from tuner.report.rows import ENERGY, Column, Table, interval
+from tuner.report.rows import ENERGY, Column, Table, amounts, interval
 from tuner.report.trials_table import objective_name, same
 
 _NOTABLE = 0.001  # of the tuning cost
@@ -46,10 +46,7 @@ def _against(document: RunDocument) -> Iterator[str]:
         (document.get("solo_bests"), "solo bests together"),
     ):
         if trial is not None and trial["time_s"] is not None and not same(document["best"], trial):
-            numbers = [si(trial["time_s"], "s")]
-            if trial["energy_j"] is not None:
-                numbers += [ENERGY.text(trial), si(trial.get("power_w"), "W")]
-            yield f"{called}: {', '.join(numbers)} per round{label(document, ', {}')}"
+            yield f"{called}: {', '.join(amounts(trial))} per round{label(document, ', {}')}"
     runs = document.get("solo_best_runs") or {}
     if runs:
         yield f"solo bests: {', '.join(f'{name} of run {run}' for name, run in runs.items())}"

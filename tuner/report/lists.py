@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from tuner.client.values import Best, WorkloadAnswer
-from tuner.database.integrity.checksums import Examination, IsolatedRow, RowRepair, named
+from tuner.database.integrity.checksums import Examination, IsolatedRow, named
 from tuner.database.merging import MergeReport
 from tuner.model.plan import TunableValue, shown_values
 from tuner.model.records import RunStatus
@@ -27,7 +27,7 @@ from tuner.report.layout import (
     rows_in,
     table_lines,
 )
-from tuner.report.rows import BRIEF_TIME, ENERGY, POWER, TIME, Column, Table
+from tuner.report.rows import BRIEF_TIME, ENERGY, TIME, Column, Table, amounts
 from tuner.search.verification import OUTLIER, Amount, FleetGroup, GpuAnswer
 
 _INDENT = "  "
@@ -115,21 +115,13 @@ def sentences(found: Examination) -> list[str]:
         if count <= _ONE_BY_ONE:
             lines += map(str, rows)
         else:
-            lines.append(
-                f"{name}: {count:,} rows, from {_first(rows[0])} to {_first(rows[-1])}, {_taken(source)}"
-            )
+            where = "pages of the files" if source == "salvage" else source
+            ends = f"from {named(rows[0].key)} to {named(rows[-1].key)}"
+            lines.append(f"{name}: {count:,} rows, {ends}, taken from the {where}")
     lines += map(str, found.isolated)
     if found.isolated:
         lines.append("what is left of a row that is kept aside: `tuner db isolated --output FILE`")
     return lines
-
-
-def _taken(source: str) -> str:
-    return "taken from the pages of the files" if source == "salvage" else f"taken from the {source}"
-
-
-def _first(repair: RowRepair) -> str:
-    return named(repair.key)
 
 
 def examination_document(found: Examination) -> dict[str, Any]:
@@ -284,13 +276,8 @@ def _lines(best: Best) -> Iterator[str]:
 
 
 def _totals(trial: AnswerTrial) -> str:
-    parts = [BRIEF_TIME.text(trial)]
-    if trial.get("energy_j") is not None:
-        parts += [ENERGY.text(trial), POWER.text(trial)]
     celsius = trial.get("temperature_c")
-    if celsius is not None:
-        parts.append(f"at {celsius:.0f} °C")
-    return ", ".join(parts)
+    return ", ".join([*amounts(trial), *([] if celsius is None else [f"at {celsius:.0f} °C"])])
 
 
 def show_status(document: Mapping[str, Any], console: Console) -> None:

@@ -156,3 +156,9 @@ ENERGY_CHANGE: Column[Changes] = Column(
     "%",
     half=lambda changes: changes.get("energy_saving_interval"),
 )
+
+
+def amounts(trial: TrialDocument | AnswerTrial) -> list[str]:
+    """The time of a trial, and its joules and power where they were measured, as sentences have them."""
+    measured = trial.get("energy_j") is not None
+    return [BRIEF_TIME.text(trial), *([ENERGY.text(trial), POWER.text(trial)] if measured else [])]

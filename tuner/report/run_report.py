@@ -24,7 +24,7 @@ from tuner.model.run_document import (
     WorkloadSpace,
 )
 from tuner.model.trial import Flag, FlagKind
-from tuner.model.units import MODELLED, lasting, percent_with_interval, si, significant, with_uncertainty
+from tuner.model.units import MODELLED, lasting, percent_with_interval, significant, with_uncertainty
 from tuner.report.clock_curve import curve_lines, setting_lines
 from tuner.report.details import detail_lines, limit_lines
 from tuner.report.layout import (
@@ -45,12 +45,12 @@ from tuner.report.rows import (
     CLOCK,
     ENERGY,
     ENERGY_CHANGE,
-    POWER,
     POWER_LIMIT,
     TIME,
     TIME_CHANGE,
     Column,
     Table,
+    amounts,
     filled,
     interval,
 )
@@ -93,9 +93,7 @@ def totals(document: RunDocument) -> list[str]:
     best, workloads = document["best"], document["workloads"]
     if best is None:
         return []
-    parts = [si(best["time_s"], "s")]
-    if best["energy_j"] is not None:
-        parts += [ENERGY.text(best), POWER.text(best)]
+    parts = amounts(best)
     if len(workloads) == 1:
         parts += rates(workloads[0])
     else:
@@ -610,7 +608,8 @@ def failures(document: RunDocument) -> Iterator[tuple[str, str]]:
             status, detail = result["status"], result["detail"] or ""
             if status != "ok" and detail:
                 where = f"{name} [{shown_values(trial['configurations'][name])}]"
-                yield from new(_words(status), detail if where in detail else f"{where}: {detail}", detail)
+                kind = _FAILED_COMPILE if status == "compile-error" else status
+                yield from new(kind, detail if where in detail else f"{where}: {detail}", detail)
     for workload in document["workloads"]:
         for message in workload.get("compile_errors", ()):
             yield from new(
@@ -622,10 +621,6 @@ def _default(document: RunDocument) -> list[TrialDocument]:
     """The only trial of a stored answer that may have failed."""
     default = document.get("default")
     return [] if default is None or "workloads" not in default else [default]
-
-
-def _words(status: str) -> str:
-    return _FAILED_COMPILE if status == "compile-error" else status
 
 
 def _common(message: str) -> str:

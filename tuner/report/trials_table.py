@@ -6,7 +6,6 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tuner.exchange.exported_run import Build, build_of
 from tuner.expressions.callables import Expression
@@ -216,10 +215,7 @@ def _marks(document: RunDocument, trial: TrialDocument, limit_s: float) -> Itera
 # --- Which trials of a run are shown: sorted, filtered by an expression, and written as CSV.
 
 _STATUSES = tuple(one.value for one in Status if one is not Status.PRUNED)  # those that are stored
-_NUMBERS = (
-    *("number", "rank", "time_s", "energy_j", "energy_j_uncertainty", "power_w"),
-    *("clock_mhz", "power_limit_w"),
-)
+Values = dict[str, TunableValue | None]
 SHORT_NAMES = {
     "trial": "number",
     "time": "time_s",
@@ -231,15 +227,24 @@ SHORT_NAMES = {
 """Names that conditions and orders may use instead; a tunable of this name goes first in a condition."""
 
 
-def values_of(document: RunDocument, one: RankedTrial) -> dict[str, Any]:
+def values_of(document: RunDocument, one: RankedTrial) -> Values:
     """Return values of a trial by name: ``time_s``, ``energy_j``, its tunables, those of a set as ``P_2``.
 
     A tunable that only one workload of a set has goes by its own name too, and numbers by ``SHORT_NAMES``.
     What is not known is None.
     """
     trial = one.trial
-    values = {name: trial.get(name) for name in _NUMBERS} | {"number": one.number, "rank": one.rank}
-    values["status"] = trial["status"]
+    values: Values = {
+        "number": one.number,
+        "rank": one.rank,
+        "time_s": trial["time_s"],
+        "energy_j": trial.get("energy_j"),
+        "energy_j_uncertainty": trial.get("energy_j_uncertainty"),
+        "power_w": trial.get("power_w"),
+        "clock_mhz": trial["clock_mhz"],
+        "power_limit_w": trial.get("power_limit_w"),
+        "status": trial["status"],
+    }
     names = tunables_of(document)
     for place, workload in enumerate(document["workloads"], 1):
         configuration = trial["configurations"][workload["name"]]
@@ -315,16 +320,15 @@ def _choices(name: str, known: Sequence[str]) -> str:
     return f"choose from {', '.join(known)}{suggestion(name, known)}"
 
 
-def _holds(condition: Expression, values: Mapping[str, Any]) -> bool:
-    if any(values[name] is None for name in condition.names):
-        return False
+def _holds(condition: Expression, values: Values) -> bool:
+    needed = {name: value for name in condition.names if (value := values[name]) is not None}
     try:
-        return bool(condition.evaluate(values))
+        return len(needed) == len(condition.names) and bool(condition.evaluate(needed))
     except ExpressionError as error:
         raise InputError(f"--where: {error}") from None
 
 
-def _place(value: object) -> tuple[int, Any]:
+def _place(value: TunableValue | None) -> tuple[int, float | str]:
     """Numbers in their order, then texts, then what is not known."""
     if value is None:
         return (2, 0)
@@ -341,7 +345,8 @@ def csv_of(document: RunDocument, trials: Sequence[RankedTrial]) -> str:
         for place, names in enumerate(tunables_of(document), 1)
         for tunable in names
     ]
-    head = [*_NUMBERS[:2], "status", *tunables, *_NUMBERS[2:]]
+    numbers = ("time_s", "energy_j", "energy_j_uncertainty", "power_w", "clock_mhz", "power_limit_w")
+    head = ["number", "rank", "status", *tunables, *numbers]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*head, "marks", "flags"])
     for one, values in zip(trials, rows, strict=True):

@@ -261,7 +261,8 @@ class TrialRows:
         modelled = f" ({MODELLED})" if any(one.data.get("modelled") for one in trials) else ""
         title = f"trials of job {job.id}, {job.state}{modelled}: {' + '.join(job.workloads)}"
         caption = _caption(job, search, best)
-        return Listing(title, _TRIALS, rows, caption, _empty(job))
+        empty = "no trial was stored" if job.ended and job.run is None else "no trial yet"
+        return Listing(title, _TRIALS, rows, caption, empty)
 
     def _of(self, job: Job, search: LiveSearch) -> list[_RatedTrial]:
         """The trials of a search in their order; those that are new or have changed are made anew."""
@@ -307,10 +308,6 @@ def _cost(data: TrialData, objective: str) -> float | None:
     if objective == "time":
         return time_s
     return None if energy_j is None else energy_j * time_s ** Objective(objective).time_exponent
-
-
-def _empty(job: Job) -> str:
-    return "no trial was stored" if job.ended and job.run is None else "no trial yet"
 
 
 def _caption(job: Job, search: LiveSearch, best: _RatedTrial | None) -> str:

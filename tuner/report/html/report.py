@@ -332,7 +332,9 @@ def run_page(document: RunDocument, made_at: datetime) -> str:
     """
     section, data = _run(document, 0)
     title = " + ".join(workload["name"] for workload in document["workloads"])
-    return framed(f"{title} – tuner", joined((section, _words())), {"runs": [data], "ratios": []}, made_at)
+    return framed(
+        f"{title} – tuner", joined((section, words_panel())), {"runs": [data], "ratios": []}, made_at
+    )
 
 
 def pair_page(one: RunDocument, other: RunDocument, titles: tuple[str, str], made_at: datetime) -> str:
@@ -352,12 +354,8 @@ def pair_page(one: RunDocument, other: RunDocument, titles: tuple[str, str], mad
     side = element("div", *(section for section, _ in both), class_="pair")
     shown = {"runs": data, "ratios": ratios}
     return framed(
-        f"{titles[0]} and {titles[1]} – tuner", joined((comparison, side, _words())), shown, made_at
+        f"{titles[0]} and {titles[1]} – tuner", joined((comparison, side, words_panel())), shown, made_at
     )
-
-
-def _words() -> Markup:
-    return element("div", words_panel(), class_="grid")
 
 
 def _run(document: RunDocument, place: int, name: str = "") -> tuple[Markup, Record]:

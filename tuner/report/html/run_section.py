@@ -6,7 +6,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from tuner.model.plan import STREAM_PRIORITY
+from tuner.model.plan import STREAM_PRIORITY, TunableValue
 from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
 from tuner.model.units import moment, si
 from tuner.report.clock_curve import clock_table
@@ -16,7 +16,6 @@ from tuner.report.html.elements import Markup, element, facts, html_table, joine
 from tuner.report.layout import label, note, origin_words
 from tuner.report.rows import ENERGY, POWER, Column, Row, Table
 from tuner.report.run_report import (
-    Gain,
     changes_of,
     cost_line,
     dropped_lines,
@@ -34,7 +33,7 @@ from tuner.report.run_report import (
 from tuner.report.trials_table import RankedTrial, goal, header_command, shown_value, use_of
 from tuner.untrusted.reading import shortened
 
-Configuration = Mapping[str, Any]
+Configuration = Mapping[str, TunableValue]
 
 
 def build_panel(document: RunDocument) -> Markup | None:
@@ -215,7 +214,7 @@ def words_panel() -> Markup:
         joined((element("dt", word, id=_anchor(word)), element("dd", meaning)))
         for word, meaning in MEANINGS.items()
     ]
-    return panel("Words", element("dl", *rows), wide=True, id_="words")
+    return element("div", panel("Words", element("dl", *rows), wide=True, id_="words"), class_="grid")
 
 
 _WIDE = 10_000  # characters: sentences are not wrapped
@@ -279,9 +278,11 @@ def _answer(document: RunDocument) -> Markup:
     if best is None:
         return panel("The answer", paragraphs((no_answer(document),), "warning"), wide=True, id_="answer")
     gains = gains_of(document)
+    tables = [html_table(gains)] if gains.rows else []
+    tables += [html_table(workloads_of(document))] if len(document["workloads"]) > 1 else []
     content = [
         element("div", *_figures(document), class_="figures"),
-        element("div", _gains_table(gains), _workloads_table(document), class_="tables"),
+        element("div", *tables, class_="tables"),
         paragraphs(gains.sentences),
         paragraphs((cost_line(document),)),
         listed(with_links(warnings(document)), "warnings"),
@@ -301,10 +302,6 @@ def _front(document: RunDocument) -> Iterator[Markup]:
             wide=True,
             id_="front",
         )
-
-
-def _gains_table(gains: Table[Gain]) -> Markup | None:
-    return html_table(gains) if gains.rows else None
 
 
 def _figures(document: RunDocument) -> Iterator[Markup]:
@@ -335,10 +332,6 @@ def _figures(document: RunDocument) -> Iterator[Markup]:
 
 def _figure(value: str, caption: str, class_: str | None = None) -> Markup:
     return element("div", element("b", value, class_=class_), element("span", caption), class_="figure")
-
-
-def _workloads_table(document: RunDocument) -> Markup | None:
-    return html_table(workloads_of(document)) if len(document["workloads"]) > 1 else None
 
 
 def _sureness(document: RunDocument) -> Markup:
