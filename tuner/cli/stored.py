@@ -227,14 +227,11 @@ def report(
         sys.stdout.write(text)
         return
     if output is None:
-        output = writable(click.get_current_context(), _output(), name)
+        context = click.get_current_context()
+        option = next(one for one in context.command.params if one.name == "output")
+        output = writable(context, option, name)
     write_whole(Path(str(output)), text, f"--output {output}")
     echo(f"report: {output} ({len(text.encode()) / _MEGABYTE:.2f} MB)")
-
-
-def _output() -> click.Parameter:
-    """The option that names the file."""
-    return next(one for one in click.get_current_context().command.params if one.name == "output")
 
 
 def _of_runs(run: str | None, other: str | None, database: Path | None) -> tuple[str, str]:

@@ -1,7 +1,6 @@
 """The view of the daemon in a terminal: panes, dialogs, style."""
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
+from collections.abc import Callable, Collection
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -12,7 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from tuner.client.client import Client
-from tuner.client.values import Job, LiveEvent, ServedAnswer, TrialData
+from tuner.client.values import Job, ServedAnswer, TrialData
 from tuner.model.errors import TunerError
 from tuner.model.jobs import JobState
 from tuner.terminal import state
@@ -38,6 +37,7 @@ from tuner.terminal.state import (
     HEAD,
     JOBS,
     TRIALS,
+    EventReader,
     Inquiries,
     LiveSearch,
     LiveState,
@@ -272,19 +272,6 @@ ANSWERS_EVERY_S = 60.0  # they go stale without an event
 _PANES = (DEVICES, JOBS, TRIALS, ANSWERS)
 
 
-class Events(Protocol):
-    """Source of events (``EventReader``)."""
-
-    def start(self) -> None:
-        """Begin to read."""
-
-    def take(self) -> Iterable[LiveEvent | TunerError]:
-        """Take the events since the last call, and the reasons that the daemon is away."""
-
-    def close(self) -> None:
-        """Read no more."""
-
-
 class TerminalView(App[None]):
     """Devices, jobs, trials and answers of the daemon, until the user leaves.
 
@@ -313,7 +300,7 @@ class TerminalView(App[None]):
         Binding("ctrl+c", "quit", show=False, priority=True),
     ]
 
-    def __init__(self, client: Client, events: Events) -> None:
+    def __init__(self, client: Client, events: EventReader) -> None:
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
         self.state = LiveState()
