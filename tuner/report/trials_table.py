@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tuner.client.values import TrialData
 from tuner.exchange.exported_run import Build, build_of
 from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, InputError, suggestion
@@ -134,8 +135,11 @@ def ranked_trials(document: RunDocument) -> list[RankedTrial]:
     numbered = [(0, trial) for trial in _named(document)]
     if listed:  # trials that `tuner show` wrote know their numbers
         numbered = [(trial.get("number", place), trial) for place, trial in enumerate(listed, 1)]
-    best, limit_s = document["best"], longest_s(document)
-    costs = {id(trial): _cost(document, trial, limit_s) for _, trial in numbered}
+    best, limit_s, objective = document["best"], longest_s(document), objective_name(document)
+    costs = {
+        id(trial): None if (trial["time_s"] or 0.0) > limit_s else cost_of(trial, objective)
+        for _, trial in numbered
+    }
 
     def place(pair: tuple[int, TrialDocument]) -> tuple[bool, float]:
         cost = costs[id(pair[1])]
@@ -189,15 +193,14 @@ def longest_s(document: RunDocument) -> float:
     return float(fastest["time_s"] * (1 + slowdown))
 
 
-def _cost(document: RunDocument, trial: TrialDocument, limit_s: float) -> float | None:
-    time_s: float | None = trial["time_s"]
-    energy_j: float | None = trial["energy_j"]
-    if trial["status"] != "ok" or time_s is None or time_s > limit_s:
+def cost_of(trial: TrialDocument | TrialData, objective: str) -> float | None:
+    """The cost of a trial; None where it failed, or where joules are needed and not known."""
+    time_s, energy_j = trial.get("time_s"), trial.get("energy_j")
+    if trial.get("status") != "ok" or time_s is None:
         return None
-    name = objective_name(document)
-    if name == "time":
-        return float(time_s)
-    return None if energy_j is None else energy_j * math.pow(time_s, Objective(name).time_exponent)
+    if objective == "time":
+        return time_s
+    return None if energy_j is None else energy_j * math.pow(time_s, Objective(objective).time_exponent)
 
 
 def _marks(document: RunDocument, trial: TrialDocument, limit_s: float) -> Iterator[str]:

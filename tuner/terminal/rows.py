@@ -11,7 +11,7 @@ from rich.cells import cell_len, set_cell_size
 
 from tuner.client.values import DeviceStatus, Job, PowerSample, ServedAnswer, TrialData
 from tuner.model.jobs import JobState
-from tuner.model.objective import NAMES, UNITS, Objective
+from tuner.model.objective import NAMES, UNITS
 from tuner.model.plan import shown_values
 from tuner.model.run_document import AnswerTrial, Changes, Configurations
 from tuner.model.units import (
@@ -24,6 +24,7 @@ from tuner.model.units import (
 )
 from tuner.report.progress import asked_for, priority_of, search_of
 from tuner.report.rows import ENERGY, ENERGY_CHANGE, TIME, TIME_CHANGE, Column, Value, filled
+from tuner.report.trials_table import cost_of
 from tuner.terminal.state import LiveSearch, LiveState
 from tuner.untrusted.reading import plain, plain_line
 
@@ -271,7 +272,7 @@ class TrialRows:
         for number, data in search.trials.items():
             known = before.get(number)
             if known is None or known.data is not data:
-                known = _RatedTrial(data, _cost(data, job.objective))
+                known = _RatedTrial(data, cost_of(data, job.objective) if job.objective in NAMES else None)
             self._known[number] = known
         return list(self._known.values())
 
@@ -298,16 +299,6 @@ def _best(trials: Sequence[_RatedTrial], job: Job) -> _RatedTrial | None:
     limit_s = math.inf if slower is None else (1.0 + slower) * min(times_s, default=0.0)
     within = [one for one in trials if one.cost is not None and (one.data.get("time_s") or 0.0) <= limit_s]
     return min(within, key=lambda one: one.cost or 0.0, default=None)
-
-
-def _cost(data: TrialData, objective: str) -> float | None:
-    """Return the cost that a job minimises; None if it was not measured, or its objective is unknown here."""
-    time_s, energy_j = data.get("time_s"), data.get("energy_j")
-    if time_s is None or data.get("status") != "ok" or objective not in NAMES:
-        return None
-    if objective == "time":
-        return time_s
-    return None if energy_j is None else energy_j * time_s ** Objective(objective).time_exponent
 
 
 def _caption(job: Job, search: LiveSearch, best: _RatedTrial | None) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from importlib.resources import files
-from typing import Any
 
 from tuner.client.client import KnownAnswer
 from tuner.client.values import DeviceStatus, Status
@@ -44,15 +43,17 @@ _SCRIPTS = (
     "main.js",
 )
 _STYLE = "style.css"
+_PACKAGE = "gpu-tuner"
 
 
-def page(title: str, body: Markup, data: Any) -> str:  # noqa: ANN401 - plain values of JSON
-    """The text of a page.
+def page(title: str, content: Markup, data: Record, made_at: datetime) -> str:
+    """The text of a page, with a foot that says who made it, when, and what draws its charts.
 
     Args:
         title: of its window.
-        body: what is seen; charts are drawn where it has room for them.
+        content: what is seen; charts are drawn where it has room for them.
         data: plain values that the scripts draw.
+        made_at: when the page is made.
     """
     library, script, style = _library(), _script(), asset(_STYLE)
     policy = "; ".join(
@@ -75,12 +76,23 @@ def page(title: str, body: Markup, data: Any) -> str:  # noqa: ANN401 - plain va
         element("title", title),
         element("style", Markup(style)),
     )
-    scripts = (
+    theme = element("button", "light or dark", type="button", id="theme", hidden=True)
+    made = f"Made by tuner {metadata.version(_PACKAGE)} on {moment(made_at)}."
+    plain = "Scripts are off: charts and the table of trials are not drawn; all else stands above."
+    body = element(
+        "body",
+        element("div", element("h1", "tuner report"), theme, class_="bar"),
+        element("main", content),
+        element(
+            "footer",
+            element("p", f"{made} Charts: Apache ECharts, Apache-2.0."),
+            element("noscript", plain),
+        ),
         element("script", Markup(_as_data(data)), type="application/json", id="data"),
         element("script", Markup(library)),
         element("script", Markup(script)),
     )
-    return f"<!doctype html>\n{element('html', head, element('body', body, joined(scripts)), lang='en')}\n"
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
 @functools.cache
@@ -107,36 +119,10 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _as_data(data: Any) -> str:  # noqa: ANN401 - plain values of JSON
+def _as_data(data: Record) -> str:
     """Values as JSON that no text in it can end."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-_PACKAGE = "gpu-tuner"
-
-
-def framed(title: str, content: Markup, data: dict[str, Any], made_at: datetime) -> str:
-    """A page with its head and its foot.
-
-    Args:
-        title: of its window.
-        content: what is seen.
-        data: that the scripts draw.
-        made_at: when the page is made.
-    """
-    theme = element("button", "light or dark", type="button", id="theme", hidden=True)
-    bar = element("div", element("h1", "tuner report"), theme, class_="bar")
-    body = joined((bar, element("main", content), _footer(made_at)))
-    return page(title, body, data)
-
-
-def _footer(made_at: datetime) -> Markup:
-    """Return the footer: version, time, and library of the charts."""
-    version = metadata.version(_PACKAGE)
-    words = f"Made by tuner {version} on {moment(made_at)}. Charts: Apache ECharts, Apache-2.0."
-    plain = "Scripts are off: charts and the table of trials are not drawn; all else stands above."
-    return element("footer", element("p", words), element("noscript", plain))
 
 
 _HEIGHTS = (320, 480, 720, 1080, 1600)
@@ -195,7 +181,7 @@ def machine_page(
             class_="grid",
         ),
     )
-    return framed("The daemon's answers – tuner", body, {"runs": [], "ratios": ratios}, made_at)
+    return page("The daemon's answers – tuner", body, {"runs": [], "ratios": ratios}, made_at)
 
 
 def _summary(status: Status, answers: Sequence[KnownAnswer]) -> list[str]:
@@ -332,9 +318,7 @@ def run_page(document: RunDocument, made_at: datetime) -> str:
     """
     section, data = _run(document, 0)
     title = " + ".join(workload["name"] for workload in document["workloads"])
-    return framed(
-        f"{title} – tuner", joined((section, words_panel())), {"runs": [data], "ratios": []}, made_at
-    )
+    return page(f"{title} – tuner", joined((section, words_panel())), {"runs": [data], "ratios": []}, made_at)
 
 
 def pair_page(one: RunDocument, other: RunDocument, titles: tuple[str, str], made_at: datetime) -> str:
@@ -353,7 +337,7 @@ def pair_page(one: RunDocument, other: RunDocument, titles: tuple[str, str], mad
     ratios = _ratios(one, other)
     side = element("div", *(section for section, _ in both), class_="pair")
     shown = {"runs": data, "ratios": ratios}
-    return framed(
+    return page(
         f"{titles[0]} and {titles[1]} – tuner", joined((comparison, side, words_panel())), shown, made_at
     )
 
@@ -407,8 +391,8 @@ def notebook_frame(document: RunDocument) -> Markup:
     Args:
         document: of the run.
     """
-    page = run_page(document, datetime.now(timezone.utc))
+    text = run_page(document, datetime.now(timezone.utc))
     # Not through ``element``, which would change a character of the scripts that their hashes cover.
-    inner = html.escape(page, quote=True)
+    inner = html.escape(text, quote=True)
     start = element("iframe", sandbox="allow-scripts", width="100%", height=_HEIGHT_PX, title="tuner report")
     return Markup(start.replace("<iframe", f'<iframe srcdoc="{inner}"', 1))

@@ -259,18 +259,15 @@ def _head(document: RunDocument, name: str) -> Markup:
     """Return the header: workloads, device, goal, and kind of the numbers."""
     title = " + ".join(workload["name"] for workload in document["workloads"])
     letter = element("span", name, class_="letter") if name else None
+    # the first line of the report without the names of the workloads, which stand above
+    circumstances = next(head_lines(document, _WIDE)).text.partition(" · ")[2]
     return element(
         "header",
         element("h2", letter, element("bdi", title)),
-        paragraphs((_circumstances(document),), "sub"),
+        paragraphs((circumstances,), "sub"),
         element("p", note(document), class_="kind", dir="auto") if label(document) else None,
         joined(element("p", one, class_="warning", dir="auto") for one in stand_in(document)),
     )
-
-
-def _circumstances(document: RunDocument) -> str:
-    """The first line of the report without the names of the workloads, which stand above."""
-    return next(head_lines(document, _WIDE)).text.partition(" · ")[2]
 
 
 def _answer(document: RunDocument) -> Markup:
