@@ -18,7 +18,7 @@ from tuner.model.run_document import (
 from tuner.model.units import half_percent, percent, si, significant, with_uncertainty
 from tuner.report.clock_curve import ratio_columns, setting_lines
 from tuner.report.layout import ReportLine, label
-from tuner.report.rows import ENERGY, Column, Table, amounts, interval
+from tuner.report.rows import ENERGY, TUNING_ENERGY, Column, Table, amounts, interval
 from tuner.report.trials_table import objective_name, same
 
 _NOTABLE = 0.001  # of the tuning cost
@@ -162,10 +162,7 @@ def _wall(document: RunDocument) -> Iterator[str]:
         yield _replayed(document, wall)
         return
     joules, modelled = document.get("tuning_energy_j"), label(document, " ({})")
-    spent = ""
-    if joules is not None:
-        shown = with_uncertainty(joules, interval(document.get("tuning_energy_j_uncertainty")), "J")
-        spent = f"{shown}{modelled}, "
+    spent = "" if joules is None else f"{TUNING_ENERGY.text(document)}{modelled}, "
     yield (
         f"tuning cost: {spent}{document.get('wall_s', 0.0):,.1f} s:"
         f" preparing and compiling {wall['prepare_s']:,.1f} s, searching {wall['search_s']:,.1f} s"
@@ -181,10 +178,9 @@ def _wall(document: RunDocument) -> Iterator[str]:
 
 def _replayed(document: RunDocument, wall: WallDocument) -> str:
     """Return the cost of the trials when they were recorded, and the time of replaying them."""
-    joules = document.get("tuning_energy_j")
     spent = ""
-    if joules is not None:
-        shown = with_uncertainty(joules, interval(document.get("tuning_energy_j_uncertainty")), "J")
+    if document.get("tuning_energy_j") is not None:
+        shown = TUNING_ENERGY.text(document)
         spent = f" and {shown}, which include answer checks, warm-up and idle power around them"
     return (
         f"tuning cost ({label(document)}): windows of {wall['windows_s']:,.1f} s{spent};"

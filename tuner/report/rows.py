@@ -5,13 +5,15 @@ text, ``html/elements.py`` HTML, ``html/assets/trials.js`` trials in a page, ``t
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from tuner.client.values import TrialData
 from tuner.model.objective import COVERAGE
-from tuner.model.run_document import AnswerTrial, Changes, CoRunTotals, HasEnergy, TrialDocument
+from tuner.model.run_document import AnswerTrial, Changes, CoRunTotals, HasEnergy, TrialDocument, TuningEnergy
 from tuner.model.units import percent_with_interval, si, with_uncertainty
+
+if TYPE_CHECKING:
+    from tuner.client.values import TrialData
 
 Row = TypeVar("Row")
 Found = TypeVar("Found")
@@ -97,7 +99,7 @@ class Table(Generic[Row]):
     rows: Sequence[Row]
     note: Column[Row] | None = None
     title: str = ""
-    sentences: Sequence[str] = field(default=())
+    sentences: Sequence[str] = ()
 
     @property
     def cells(self) -> list[list[str]]:
@@ -126,7 +128,7 @@ def interval(uncertainty: float | None) -> float | None:
     return None if uncertainty is None else COVERAGE * uncertainty
 
 
-TIME: Column[TrialDocument | AnswerTrial | CoRunTotals | TrialData] = Column(
+TIME: "Column[TrialDocument | AnswerTrial | CoRunTotals | TrialData]" = Column(
     "time",
     lambda trial: trial.get("time_s"),
     "s",
@@ -134,7 +136,7 @@ TIME: Column[TrialDocument | AnswerTrial | CoRunTotals | TrialData] = Column(
 )
 BRIEF_TIME = replace(TIME, half=None)
 """For tables with a row for each trial or run."""
-ENERGY: Column[HasEnergy | TrialData] = Column(
+ENERGY: "Column[HasEnergy | TrialData]" = Column(
     "energy",
     lambda trial: trial.get("energy_j"),
     "J",
@@ -146,6 +148,12 @@ CLOCK: Column[TrialDocument] = Column(
 )
 POWER_LIMIT: Column[TrialDocument] = Column(
     "power limit", lambda trial: trial.get("power_limit_w"), "W", digits=0, unknown="as found"
+)
+TUNING_ENERGY: Column[TuningEnergy] = Column(
+    "tuning energy",
+    lambda run: run.get("tuning_energy_j"),
+    "J",
+    half=lambda run: interval(run.get("tuning_energy_j_uncertainty")),
 )
 TIME_CHANGE: Column[Changes] = Column(
     "time", lambda changes: changes["slowdown"], "%", half=lambda changes: changes.get("slowdown_interval")

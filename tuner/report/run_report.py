@@ -48,6 +48,7 @@ from tuner.report.rows import (
     POWER_LIMIT,
     TIME,
     TIME_CHANGE,
+    TUNING_ENERGY,
     Column,
     Table,
     amounts,
@@ -361,16 +362,12 @@ def cost_line(document: RunDocument) -> str:
 
 
 def _spent(document: RunDocument) -> str:
-    joules = document.get("tuning_energy_j")
-    words = label(document, " ({})")
-    seconds = document.get("wall_s")
-    wall = document.get("wall")
+    seconds, wall = document.get("wall_s"), document.get("wall")
     if document.get("recorded") and wall:
         seconds = wall["windows_s"]  # what was recorded took; the rest is that of a replay
     parts = [] if seconds is None else [lasting(seconds)]
-    if joules is not None:
-        spread = interval(document.get("tuning_energy_j_uncertainty"))
-        parts.append(with_uncertainty(joules, spread, "J") + words)
+    if document.get("tuning_energy_j") is not None:
+        parts.append(TUNING_ENERGY.text(document) + label(document, " ({})"))
     return ", ".join(parts) or "a time that is not known"
 
 

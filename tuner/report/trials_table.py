@@ -6,8 +6,8 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tuner.client.values import TrialData
 from tuner.exchange.exported_run import Build, build_of
 from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, InputError, suggestion
@@ -17,6 +17,9 @@ from tuner.model.run_document import PARTS, Changes, Part, RunDocument, TrialDoc
 from tuner.model.trial import Status
 from tuner.report.layout import ReportLine, rows_in, table_lines
 from tuner.report.rows import BRIEF_TIME, CLOCK, ENERGY, POWER, POWER_LIMIT, Column, Table, filled
+
+if TYPE_CHECKING:
+    from tuner.client.values import TrialData
 
 # --- What stands behind ``use:``: options of the compiler, else the command that writes a header.
 
@@ -193,7 +196,7 @@ def longest_s(document: RunDocument) -> float:
     return float(fastest["time_s"] * (1 + slowdown))
 
 
-def cost_of(trial: TrialDocument | TrialData, objective: str) -> float | None:
+def cost_of(trial: "TrialDocument | TrialData", objective: str) -> float | None:
     """The cost of a trial; None where it failed, or where joules are needed and not known."""
     time_s, energy_j = trial.get("time_s"), trial.get("energy_j")
     if trial.get("status") != "ok" or time_s is None:
