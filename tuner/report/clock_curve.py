@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
 from tuner.model.run_document import ClockPointDocument, RunDocument, SettingPoint
 from tuner.model.units import MODELLED, percent_with_interval, significant
 from tuner.report.layout import ReportLine, label, lines_of, table_lines
-from tuner.report.rows import Column, Row, Table
+from tuner.report.rows import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,14 +24,10 @@ _INDENT = "  "
 Point = ClockPointDocument
 
 
-def curve_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
-    """Sentences and the table; nothing where the clock was not searched."""
-    found = clock_table(document)
-    return iter(()) if found is None else setting_lines(found, width)
-
-
-def setting_lines(found: Table[Row], width: int) -> Iterator[ReportLine]:
-    """A table of settings as lines, below an empty one."""
+def setting_lines(found: Table[Any] | None, width: int) -> Iterator[ReportLine]:
+    """A table below an empty line, with its title and its sentences; nothing without a table."""
+    if found is None:
+        return
     yield ReportLine("")
     yield from lines_of(found.title, width)
     yield from table_lines(found, width, indent=_INDENT, head="dim")

@@ -16,8 +16,8 @@ from tuner.model.run_document import (
     WorkloadDocument,
 )
 from tuner.model.units import half_percent, percent, si, significant, with_uncertainty
-from tuner.report.clock_curve import ratio_columns, setting_lines
-from tuner.report.layout import ReportLine, label
+from tuner.report.clock_curve import ratio_columns
+from tuner.report.layout import label
 from tuner.report.rows import ENERGY, TUNING_ENERGY, Column, Table, amounts, interval
 from tuner.report.trials_table import objective_name, same
 
@@ -189,12 +189,6 @@ def _replayed(document: RunDocument, wall: WallDocument) -> str:
 
 
 # --- What other power limits bring, as a table.
-
-
-def limit_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
-    """The table as lines; nothing where the answer was measured at one power limit."""
-    found = limit_table(document)
-    return iter(()) if found is None else setting_lines(found, width)
 
 
 def limit_table(document: RunDocument) -> Table[PowerLimitPoint] | None:

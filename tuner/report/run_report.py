@@ -25,8 +25,8 @@ from tuner.model.run_document import (
 )
 from tuner.model.trial import Flag, FlagKind
 from tuner.model.units import MODELLED, lasting, percent_with_interval, significant, with_uncertainty
-from tuner.report.clock_curve import curve_lines, setting_lines
-from tuner.report.details import detail_lines, limit_lines
+from tuner.report.clock_curve import clock_table, setting_lines
+from tuner.report.details import detail_lines, limit_table
 from tuner.report.layout import (
     GAP,
     LEAST_WIDTH,
@@ -456,12 +456,6 @@ def point_words(document: RunDocument) -> str:
     return "" if chosen is None else f" --max-slowdown {100 * chosen:g}%"
 
 
-def front_lines(document: RunDocument, width: int, named: str = "") -> Iterator[ReportLine]:
-    """The points of the front as lines; nothing where the run has none."""
-    found = front_table(document, named)
-    return iter(()) if found is None else setting_lines(found, width)
-
-
 def front_table(document: RunDocument, named: str = "") -> Table[FrontPoint] | None:
     """The points of the front, fastest first; None where the run has none.
 
@@ -752,49 +746,35 @@ def run_report(
         trials: see ``show_run``.
         database: see ``show_run``.
     """
-    width = max(width, LEAST_WIDTH)
-    lines = report_lines(document, width, verbose=verbose, seen=seen, trials=trials, database=database)
-    return rendered(list(lines))
-
-
-def report_lines(
-    document: RunDocument,
-    width: int,
-    *,
-    verbose: bool = False,
-    seen: Collection[str] = (),
-    trials: Sequence[RankedTrial] | None = None,
-    database: Path | None = None,
-) -> Iterator[ReportLine]:
-    """The lines of a report; arguments as of ``show_run``."""
+    width, named = max(width, LEAST_WIDTH), database_words(database)
     ranked = ranked_trials(document)
     best_of = top(ranked, _SHOWN_ALONE if len(document["workloads"]) == 1 else _SHOWN_OF_SET)
     lower = any(one.cost is not None and one.cost < (ranked[0].cost or 0.0) for one in best_of)
-    yield from head_lines(document, width)
+    lines = [*head_lines(document, width)]
     for notice in stand_in(document, seen):
-        yield from lines_of(notice, width, _WARNING)
-    yield from _answer(document, width)
-    yield from front_lines(document, width, database_words(database))
-    yield from curve_lines(document, width)
-    yield from limit_lines(document, width)
+        lines += lines_of(notice, width, _WARNING)
+    lines += _answer(document, width)
+    for table in (front_table(document, named), clock_table(document), limit_table(document)):
+        lines += setting_lines(table, width)
     for notice in warnings(document, seen, of_ties=lower):
-        yield from lines_of(notice, width, _WARNING)
+        lines += lines_of(notice, width, _WARNING)
     if ranked:
         shown = best_of if trials is None else trials
-        yield ReportLine("")
-        yield from trial_lines(document, shown, len(ranked), width, numbered=trials is not None)
-        yield ReportLine("")
+        lines.append(ReportLine(""))
+        lines += trial_lines(document, shown, len(ranked), width, numbered=trials is not None)
+        lines.append(ReportLine(""))
     for line in (
         *dropped_lines(document, verbose=verbose),
         *failure_lines(document, verbose=verbose),
         cost_line(document),
     ):
-        yield from lines_of(line, width)
-    yield from _use(document, width, database_words(database), more=trials is None)
+        lines += lines_of(line, width)
+    lines += _use(document, width, named, more=trials is None)
     if verbose:
-        yield ReportLine("")
+        lines.append(ReportLine(""))
         for line in (*detail_lines(document), *notices_of(document, seen, of_ties=not lower)):
-            yield from lines_of(line, width)
+            lines += lines_of(line, width)
+    return rendered(lines)
 
 
 def head_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:

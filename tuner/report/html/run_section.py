@@ -291,14 +291,7 @@ def _front(document: RunDocument) -> Iterator[Markup]:
     """The points of the Pareto front, where the run has one."""
     found = front_table(document)
     if found is not None:
-        yield panel(
-            "The Pareto front",
-            paragraphs((found.title,), "sub"),
-            html_table(found),
-            paragraphs(found.sentences),
-            wide=True,
-            id_="front",
-        )
+        yield panel("The Pareto front", _titled_table(found), wide=True, id_="front")
 
 
 def _figures(document: RunDocument) -> Iterator[Markup]:
@@ -352,7 +345,7 @@ def _settings(document: RunDocument) -> Markup:
         one for one in (clock_table(document), limit_table(document)) if one is not None
     ]
     if tables:
-        return panel(title, *map(_setting_table, tables), wide=True, id_="settings")
+        return panel(title, *map(_titled_table, tables), wide=True, id_="settings")
     which = "recorded" if document.get("recorded") else "measured"
     why = (
         f"These configurations were {which} at one clock and power limit. On the GPU this command measures"
@@ -361,14 +354,9 @@ def _settings(document: RunDocument) -> Markup:
     return panel(title, paragraphs((why,), "sub"), copyable(clocks_command(document)), id_="settings")
 
 
-def _setting_table(found: Table[Row]) -> Markup:
-    return joined(
-        (
-            element("p", found.title, class_="sub"),
-            html_table(found),
-            paragraphs(found.sentences),
-        )
-    )
+def _titled_table(found: Table[Row]) -> Markup:
+    title = element("p", found.title, class_="sub")
+    return joined((title, html_table(found), paragraphs(found.sentences)))
 
 
 def _left_out(document: RunDocument) -> Markup:
