@@ -760,8 +760,11 @@ def run_report(
         lines += lines_of(notice, width, _WARNING)
     if ranked:
         shown = best_of if trials is None else trials
-        lines.append(ReportLine(""))
-        lines += trial_lines(document, shown, len(ranked), width, numbered=trials is not None)
+        which = f"{len(shown):,} of " if len(shown) < len(ranked) else ""
+        title = f"trials ({label(document, '{}; ')}{which}{len(ranked):,}; ± is 95 %)"
+        lines += [ReportLine(""), *lines_of(title, width)]
+        if shown:
+            lines += trials_table(document, shown, width, numbered=trials is not None)
         lines.append(ReportLine(""))
     for line in (
         *dropped_lines(document, verbose=verbose),
@@ -838,22 +841,6 @@ def no_answer(document: RunDocument) -> str:
     if document["status"] in ("running", "killed"):
         return f"no answer: the run is {document['status']}"
     return "no valid trial: there is no answer"
-
-
-def trial_lines(
-    document: RunDocument,
-    trials: Sequence[RankedTrial],
-    total: int,
-    width: int,
-    *,
-    numbered: bool = False,
-) -> Iterator[ReportLine]:
-    """The table of some trials below its title, which says of how many they are."""
-    which = f"{total:,}" if len(trials) == total else f"{len(trials):,} of {total:,}"
-    mark = label(document, "{}; ")
-    yield from lines_of(f"trials ({mark}{which}; ± is 95 %)", width)
-    if trials:
-        yield from trials_table(document, trials, width, numbered=numbered, head=_QUIET)
 
 
 def database_words(database: Path | None) -> str:

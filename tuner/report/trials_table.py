@@ -365,12 +365,7 @@ _INDENT = "  "
 
 
 def trials_table(
-    document: RunDocument,
-    trials: Sequence[RankedTrial],
-    width: int,
-    *,
-    numbered: bool = False,
-    head: str = "",
+    document: RunDocument, trials: Sequence[RankedTrial], width: int, *, numbered: bool = False
 ) -> list[ReportLine]:
     """Trials as lines: tunables that differ as columns where there is room, else beside or below the rows.
 
@@ -381,7 +376,6 @@ def trials_table(
         trials: in the order they are shown in; one at least.
         width: characters of a line.
         numbered: with the number, status and flags of each trial.
-        head: style of the first line.
     """
     columns = _columns(trials, numbered=numbered)
     if len(document["workloads"]) == 1:
@@ -389,7 +383,7 @@ def trials_table(
         names = _differing([one.trial["configurations"][name] for one in trials])
         tunables = [_tunable(name, tunable) for tunable in names]
         with_tunables = Table([columns[0], *tunables, *columns[1:]], trials)
-        found = rows_in(with_tunables, width, indent=_INDENT, head=head) if names else None
+        found = rows_in(with_tunables, width, indent=_INDENT, head="dim") if names else None
         if found is not None:
             return found
         note = Column[RankedTrial](
@@ -398,7 +392,7 @@ def trials_table(
     else:
         note = Column("against the answer", lambda one: _deltas(document, one.trial))
     noted = Table(columns, trials, note if filled([note], trials) else None)
-    return table_lines(noted, width, indent=_INDENT, head=head)
+    return table_lines(noted, width, indent=_INDENT, head="dim")
 
 
 def _columns(trials: Sequence[RankedTrial], *, numbered: bool) -> list[Column[RankedTrial]]:
