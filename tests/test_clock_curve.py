@@ -14,7 +14,7 @@ from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
 from tuner.model.trial import ASSUMED_SCATTER, Measurement, Trial, stated
-from tuner.report.clock_curve import curve_lines, reference_of, sentences
+from tuner.report.clock_curve import clock_table, reference_of, sentences, setting_lines
 from tuner.search.answer import SearchOutcome, clock_neighbours, confirm_neighbours
 from tuner.search.document import clock_curve
 from tuner.search.driver import Driver
@@ -39,7 +39,7 @@ def said(found: SearchOutcome, width: int = 120) -> str:
     answer = found.trials[found.answer or 0][0]
     best = {"clock_mhz": answer.clock_mhz, "configurations": {"w": dict(answer.configurations[0])}}
     document: Any = {**record, "best": best, "modelled": False}
-    lines = curve_lines(document, width)
+    lines = setting_lines(clock_table(document), width)
     return "\n".join(line.text for line in lines)
 
 

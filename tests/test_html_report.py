@@ -21,6 +21,7 @@ from tuner.report.html.charts import effects_of
 from tuner.report.html.elements import trial_columns
 from tuner.report.html.report import notebook_frame, pair_page, run_page
 from tuner.report.html.run_section import MEANINGS
+from tuner.report.rows import CLOCK, ENERGY, POWER, POWER_LIMIT, TIME
 from tuner.report.trials_table import ranked_trials
 
 NOW = datetime(2026, 11, 26, tzinfo=timezone.utc)
@@ -183,6 +184,15 @@ def test_what_a_trial_is_known_for_is_drawn() -> None:
     assert (run["contenders"], run["tied"]) == ([0, 1], [0])
     assert run["searched"].keys() == {"0", "1"}
     assert [one["name"] for one in run["power"]][1] == "trial 2: default"
+
+
+def test_the_table_of_all_trials_has_the_columns_of_the_text_report() -> None:
+    """Names and units come from one place."""
+    columns = Page(run_page(ordinary(), NOW)).data["runs"][0]["columns"]
+
+    assert [(one["title"], one["unit"]) for one in columns] == [
+        (column.name, column.unit) for column in (TIME, ENERGY, POWER, CLOCK, POWER_LIMIT)
+    ]
 
 
 def test_captions_name_only_the_marks_that_are_drawn() -> None:

@@ -36,7 +36,7 @@ PICTURE = Picture(
 def drawn(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> Figure:
     """The figure that would be saved."""
     kept: list[Figure] = []
-    monkeypatch.setattr(power, "_save", lambda figure, _path: kept.append(figure))
+    monkeypatch.setattr(power, "save_figure", lambda figure, _path: kept.append(figure))
     draw(picture, Path("kept.png"))
     return kept[0]
 

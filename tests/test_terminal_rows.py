@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from terminal_scene import BEGUN, NAME, device, event, job, power, served_answer, state_of, told, trial
 
+from tuner.client.values import PowerSample
+from tuner.report.rows import Column
 from tuner.terminal.rows import (
     BIN_S,
     Arrangement,
-    Column,
     TrialRows,
     answer_listing,
     arranged,
@@ -19,7 +20,7 @@ from tuner.terminal.rows import (
     gap,
     job_listing,
     line,
-    row,
+    painted,
     sparkline,
     top,
 )
@@ -89,11 +90,16 @@ def test_shown_is_the_job_that_runs_unless_one_is_chosen() -> None:
 
 # --- tables --------------------------------------------------------------------------------------
 
-COLUMNS = (Column("n", right=True), Column("name", least=4), Column("spare", rank=1))
+Thing = tuple[int, str, float | None, str]
+COLUMNS: tuple[Column[Thing], ...] = (
+    Column("n", lambda thing: thing[0], number=True),
+    Column("name", lambda thing: thing[1], width=4),
+    Column("spare", lambda thing: thing[3], key=lambda thing: thing[2], rank=1),
+)
 ROWS = [
-    row("a", ("1", "beta", "x" * 9), (1, "beta", None)),
-    row("b", ("20", "Alpha \x1b[31m[red]", "y" * 9), (20, "Alpha", 3.0), "in DETAIL"),
-    row("c", ("3", "gamma", "z" * 9), (3, "gamma", 1.0)),
+    painted(COLUMNS, (1, "beta", None, "x" * 9), "a"),
+    painted(COLUMNS, (20, "Alpha \x1b[31m[red]", 3.0, "y" * 9), "b", "in DETAIL"),
+    painted(COLUMNS, (3, "gamma", 1.0, "z" * 9), "c"),
 ]
 
 
@@ -152,7 +158,7 @@ def test_texts_from_outside_are_harmless() -> None:
 
 def test_power_is_drawn_as_means_on_a_scale_from_zero() -> None:
     """A character is the mean of its seconds or a gap, and the scale ends at a round number."""
-    samples = [
+    samples: list[PowerSample] = [
         {"at": (BEGUN + timedelta(seconds=second)).isoformat(), "watts": watts}
         for second, watts in ((0, 100.0), (1, 200.0), (2 * BIN_S, 420.0), (2 * BIN_S + 1, None))
     ]

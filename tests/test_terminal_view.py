@@ -57,7 +57,7 @@ def plays(test: Callable[[Path], Awaitable[None]]) -> Callable[[Path], None]:
     return played
 
 
-class HandFedEvents:
+class HandFedEvents(EventReader):
     """Events that a test gives a view by hand."""
 
     def __init__(self, events: Iterable[Event | TunerError]) -> None:

@@ -503,11 +503,9 @@ def _check(
                 f"{option} {path}: the name must end in {suffixes[0]}, by which it is read again"
             )
     if plot_path is not None:
-        from tuner.report.power import FORMATS, need_matplotlib
+        from tuner.report.power import check_picture
 
-        if Path(plot_path).suffix not in FORMATS:
-            raise InputError(f"--plot {plot_path}: the name must end in one of {', '.join(FORMATS)}")
-        need_matplotlib()
+        check_picture(Path(plot_path))
 
 
 def _write(found: "ProgramTrace", *paths: str | None) -> list[str]:

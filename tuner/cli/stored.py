@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -227,14 +227,11 @@ def report(
         sys.stdout.write(text)
         return
     if output is None:
-        output = writable(click.get_current_context(), _output(), name)
+        context = click.get_current_context()
+        option = next(one for one in context.command.params if one.name == "output")
+        output = writable(context, option, name)
     write_whole(Path(str(output)), text, f"--output {output}")
     echo(f"report: {output} ({len(text.encode()) / _MEGABYTE:.2f} MB)")
-
-
-def _output() -> click.Parameter:
-    """The option that names the file."""
-    return next(one for one in click.get_current_context().command.params if one.name == "output")
 
 
 def _of_runs(run: str | None, other: str | None, database: Path | None) -> tuple[str, str]:
@@ -330,15 +327,14 @@ def show(
     limit = top if top is not None else 0 if as_csv or json_path is not None else _TOP
     shown = trials[:limit] if limit else trials
     if json_path is not None:
-        write_json(json_path, {**document, "trials": [_record(one) for one in shown]})
+        listed = [
+            {**one.trial, "number": one.number, "rank": one.rank, "marks": list(one.marks)} for one in shown
+        ]
+        write_json(json_path, {**document, "trials": listed})
     if as_csv:
         sys.stdout.write(plain(csv_of(document, shown)))
     elif json_path != "-":
         _print(document, shown, cut=len(shown) < len(trials), verbose=verbose)
-
-
-def _record(one: "RankedTrial") -> dict[str, Any]:
-    return {**one.trial, "number": one.number, "rank": one.rank, "marks": list(one.marks)}
 
 
 def _print(document: "RunDocument", shown: "list[RankedTrial]", *, cut: bool, verbose: bool) -> None:

@@ -134,7 +134,10 @@ def compare(
     from tuner.studies.comparison import Rules, policies
 
     rules = Rules(policies(policy_words), seeds, objective, budget)
-    _check_plot(plot_path)
+    if plot_path is not None:
+        from tuner.report.power import check_picture
+
+        check_picture(Path(plot_path))
     found = _ComparisonSetup(of_one_cost(objective, "tuner compare"))
     if seeds < _SEEDS:
         found.notices.append(
@@ -156,17 +159,6 @@ def compare(
             " searches of every policy shown had ended"
         )
     _tell(found, rules, json_path, plot_path)
-
-
-def _check_plot(path: str | None) -> None:
-    """Refuse a plot that cannot be drawn before the evaluation begins."""
-    if path is None:
-        return
-    from tuner.report.power import FORMATS, need_matplotlib
-
-    if Path(path).suffix not in FORMATS:
-        raise InputError(f"--plot {path}: the name must end in one of {', '.join(FORMATS)}")
-    need_matplotlib()
 
 
 def _progress(objective: str) -> "CompareProgress":

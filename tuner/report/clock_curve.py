@@ -1,15 +1,15 @@
 """The answer's configuration at other clocks: sentences, a table, and a picture."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
 from tuner.model.run_document import ClockPointDocument, RunDocument, SettingPoint
 from tuner.model.units import MODELLED, percent_with_interval, significant
-from tuner.report.layout import ReportLine, label, lines_of, table
+from tuner.report.layout import ReportLine, label, lines_of, table_lines
+from tuner.report.rows import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,61 +24,35 @@ _INDENT = "  "
 Point = ClockPointDocument
 
 
-@dataclass(frozen=True)
-class SettingTable:
-    """Table of the effects of other clocks or power limits.
-
-    Attributes:
-        title: of what, and what ratios are against.
-        cells: a row for each setting below the heads.
-        notes: of each row, with an empty one of the heads.
-        sentences: what the table amounts to.
-    """
-
-    title: str
-    cells: list[list[str]]
-    notes: list[str]
-    sentences: list[str]
-
-
-def curve_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
-    """Sentences and the table; nothing where the clock was not searched."""
-    found = clock_table(document)
-    return iter(()) if found is None else setting_lines(found, width)
-
-
-def setting_lines(found: SettingTable, width: int) -> Iterator[ReportLine]:
-    """A table of settings as lines, below an empty one."""
+def setting_lines(found: Table[Any] | None, width: int) -> Iterator[ReportLine]:
+    """A table below an empty line, with its title and its sentences; nothing without a table."""
+    if found is None:
+        return
     yield ReportLine("")
     yield from lines_of(found.title, width)
-    right = set(range(len(found.cells[0])))
-    head, *lines = table(found.cells, found.notes, width, right=right, indent=_INDENT)
-    yield ReportLine(head, "dim")
-    yield from map(ReportLine, lines)
+    yield from table_lines(found, width, indent=_INDENT, head="dim")
     for sentence in found.sentences:
         yield from lines_of(_INDENT + sentence, width, hanging=_INDENT * 2)
 
 
-def clock_table(document: RunDocument) -> SettingTable | None:
+def clock_table(document: RunDocument) -> Table[Point] | None:
     """The clocks worth a row, and what they bring; None where the clock was not searched."""
     points = document.get("clock_curve") or ()
     best = document["best"]
     if len(points) < _LEAST or best is None or best["clock_mhz"] is None:
         return None
-    reference = reference_of(points)
-    words = label(document)
-    mark = f"{words}; " if words else ""
+    answer_mhz = best["clock_mhz"]
+    mark = label(document, "{}; ")
     whose = "this configuration"
     if document.get("clock_curve_of") != best["configurations"]:
         whose = "the cheapest configuration that was measured at several clocks"
-    title = f"clocks of {whose} ({mark}against {_mhz(reference)}; ± is 95 %)"
-    rows = _rows(points, best["clock_mhz"])
-    joules = any(point["joules"] is not None for point in points)
-    heads = ["clock", *heads_of(joules=joules)]
-    cells = [[_mhz(point), *ratio_cells(point, joules=joules)] for point in rows]
-    notes = [_note(point, points, best["clock_mhz"]) for point in rows]
-    told = list(sentences(points, best["clock_mhz"]))
-    return SettingTable(title, [heads, *cells], ["", *notes], told)
+    return Table(
+        [Column("clock", _mhz, number=True), *ratio_columns(points)],
+        _rows(points, answer_mhz),
+        Column("", lambda point: _note(point, points, answer_mhz)),
+        title=f"clocks of {whose} ({mark}against {_mhz(reference_of(points))}; ± is 95 %)",
+        sentences=list(sentences(points, answer_mhz)),
+    )
 
 
 def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
@@ -148,21 +122,34 @@ def _lowest_within(points: Sequence[Point], allowed: float) -> Point | None:
     return found
 
 
-def heads_of(*, joules: bool) -> list[str]:
-    """Heads of ``ratio_cells``."""
-    return ["energy", "time", "saved per % slower"] if joules else ["time"]
+def ratio_columns(points: Sequence[SettingPoint]) -> list[Column[SettingPoint]]:
+    """Columns of the changes of energy and time, and of what is saved per percent of slowdown."""
+    changes = _TIME.of(_changed)
+    if all(point["joules"] is None for point in points):
+        return [changes]
+    saved = Column[SettingPoint]("saved per % slower", _saved, number=True)
+    return [_ENERGY.of(_changed), changes, saved.of(_changed)]
 
 
-def ratio_cells(point: SettingPoint, *, joules: bool) -> list[str]:
-    """Change of energy, change of time, and what is saved per percent of slowdown."""
-    if point["kind"] != MODELLED and point["time_ratio_interval"] == 0.0:  # what the others are against
-        return ["–"] * (3 if joules else 1)
-    time = percent_with_interval(point["time_ratio"] - 1, point["time_ratio_interval"])
-    if not joules:
-        return [time]
-    ratio, saved = point["joules_ratio"], point["saving_per_slowdown"]
-    energy = "–" if ratio is None else percent_with_interval(ratio - 1, point["joules_ratio_interval"])
-    return [energy, time, "–" if saved is None else f"{significant(saved, 2)} %"]
+def _saved(point: SettingPoint) -> str | None:
+    saved = point["saving_per_slowdown"]
+    return None if saved is None else f"{significant(saved, 2)} %"
+
+
+def _changed(point: SettingPoint) -> SettingPoint | None:
+    """The point; None for the one that the others are against."""
+    return None if point["kind"] != MODELLED and point["time_ratio_interval"] == 0.0 else point
+
+
+_TIME = Column[SettingPoint](
+    "time", lambda point: point["time_ratio"] - 1, "%", half=lambda point: point["time_ratio_interval"]
+)
+_ENERGY = Column[SettingPoint](
+    "energy",
+    lambda point: None if point["joules_ratio"] is None else point["joules_ratio"] - 1,
+    "%",
+    half=lambda point: point["joules_ratio_interval"],
+)
 
 
 def _note(point: Point, points: Sequence[Point], answer_mhz: float) -> str:
@@ -177,9 +164,6 @@ def _mhz(point: Point) -> str:
     return f"{point['clock_mhz']:,} MHz"
 
 
-FORMATS = (".png", ".svg", ".pdf")
-"""File names end in one of these."""
-
 _OPTION = "--clock-curve"
 _SIZE_INCHES = (8.0, 6.0)
 _DPI = 120
@@ -187,24 +171,23 @@ _SCALES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
 def draw_curve(document: RunDocument, path: Path) -> None:
-    """Draw the clock curve of a run into a file, whose name ends in one of ``FORMATS``.
+    """Draw the clock curve of a run into a file.
 
     Raises:
-        InputError: the run has none, matplotlib is missing, or the file cannot be written.
+        InputError: the run has none, or the picture cannot be drawn.
     """
-    if path.suffix not in FORMATS:
-        raise InputError(f"{_OPTION} {path}: the name must end in one of {', '.join(FORMATS)}")
     points = document.get("clock_curve") or ()
     if not points:
         raise InputError(
             f"{_OPTION} {path}: the run has no clock curve: its answer was measured at one clock;"
             " `tuner run --clocks auto` searches clocks"
         )
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy, and optional
-        from matplotlib.figure import Figure  # noqa: PLC0415 - as above
-    except ImportError as error:
-        raise InputError(f"{_OPTION} needs matplotlib: pip install '.[plot]' in tuner's checkout") from error
+    from tuner.report.power import check_picture, save_figure  # noqa: PLC0415 - heavy, and only for this
+
+    check_picture(path, _OPTION)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy, and optional
+    from matplotlib.figure import Figure  # noqa: PLC0415 - as above
+
     figure = Figure(figsize=_SIZE_INCHES, dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     curves = [
@@ -227,11 +210,7 @@ def draw_curve(document: RunDocument, path: Path) -> None:
     axes.set_xlabel("GPU clock (MHz)")
     figure.axes[0].legend(fontsize="small", frameon=False)
     figure.suptitle(_title(document), fontsize="medium", x=0.01, ha="left", parse_math=False)
-    metadata = {"Date": None} if path.suffix == ".svg" else None  # the same run, the same file
-    try:
-        figure.savefig(path, metadata=metadata)
-    except OSError as error:
-        raise InputError(f"{_OPTION} {path}: cannot be written: {error.strerror or error}") from error
+    save_figure(figure, path, _OPTION)
 
 
 class _Curve(NamedTuple):

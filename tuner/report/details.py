@@ -16,9 +16,10 @@ from tuner.model.run_document import (
     WorkloadDocument,
 )
 from tuner.model.units import half_percent, percent, si, significant, with_uncertainty
-from tuner.report.clock_curve import SettingTable, heads_of, ratio_cells, setting_lines
-from tuner.report.layout import ReportLine, label
-from tuner.report.trials_table import energy_of, interval, objective_name, same
+from tuner.report.clock_curve import ratio_columns
+from tuner.report.layout import label
+from tuner.report.rows import ENERGY, TUNING_ENERGY, Column, Table, amounts, interval
+from tuner.report.trials_table import objective_name, same
 
 _NOTABLE = 0.001  # of the tuning cost
 
@@ -37,10 +38,6 @@ def detail_lines(document: RunDocument) -> Iterator[str]:
     yield from _wall(document)
 
 
-def _mark(document: RunDocument) -> str:
-    return f", {label(document)}" if label(document) else ""
-
-
 def _against(document: RunDocument) -> Iterator[str]:
     """The numbers that the answer is held against."""
     for trial, called in (
@@ -49,10 +46,7 @@ def _against(document: RunDocument) -> Iterator[str]:
         (document.get("solo_bests"), "solo bests together"),
     ):
         if trial is not None and trial["time_s"] is not None and not same(document["best"], trial):
-            numbers = [si(trial["time_s"], "s")]
-            if trial["energy_j"] is not None:
-                numbers += [energy_of(trial), si(trial.get("power_w"), "W")]
-            yield f"{called}: {', '.join(numbers)} per round{_mark(document)}"
+            yield f"{called}: {', '.join(amounts(trial))} per round{label(document, ', {}')}"
     runs = document.get("solo_best_runs") or {}
     if runs:
         yield f"solo bests: {', '.join(f'{name} of run {run}' for name, run in runs.items())}"
@@ -65,7 +59,7 @@ def _repeatability(document: RunDocument) -> Iterator[str]:
     for name, half in (("energy", again.get("energy_interval")), ("time", again.get("time_interval"))):
         if half:
             yield (
-                f"trials repeat to ± {half_percent(half)} in {name} (95 %{_mark(document)}):"
+                f"trials repeat to ± {half_percent(half)} in {name} (95 %{label(document, ', {}')}):"
                 f" {again.get('trials', 0)} contenders, measured again after the search, turn by turn"
             )
 
@@ -77,7 +71,7 @@ def _scatter(document: RunDocument) -> Iterator[str]:
         how = "assumed: too few repeats tell" if scatter["assumed"] else "learnt from the contenders"
         yield (
             "± of joules covers minutes: windows of one trial scatter by"
-            f" ± {100 * scatter['energy_interval']:.2g} % (95 %, {how}{_mark(document)})"
+            f" ± {100 * scatter['energy_interval']:.2g} % (95 %, {how}{label(document, ', {}')})"
             f"{_drift(scatter)}"
         )
 
@@ -96,8 +90,8 @@ def _co_run(document: RunDocument) -> Iterator[str]:
     times = f"{si(together['time_s'], 's')} a round, one after another {si(in_turn['time_s'], 's')}"
     energies = ""
     if found["energy_change"] is not None:
-        energies = f"; {energy_of(together)}, one after another {energy_of(in_turn)}"
-    yield f"co-run: {times}{energies}, measured in turn (95 %{_mark(document)})"
+        energies = f"; {ENERGY.text(together)}, one after another {ENERGY.text(in_turn)}"
+    yield f"co-run: {times}{energies}, measured in turn (95 %{label(document, ', {}')})"
 
 
 def _net(best: TrialDocument, default: TrialDocument | None) -> Iterator[str]:
@@ -167,12 +161,8 @@ def _wall(document: RunDocument) -> Iterator[str]:
     if document.get("recorded"):
         yield _replayed(document, wall)
         return
-    joules = document.get("tuning_energy_j")
-    spent = ""
-    if joules is not None:
-        shown = with_uncertainty(joules, interval(document.get("tuning_energy_j_uncertainty")), "J")
-        spent = f"{shown}{f' ({label(document)})' if label(document) else ''}, "
-    modelled = f" ({label(document)})" if label(document) else ""
+    joules, modelled = document.get("tuning_energy_j"), label(document, " ({})")
+    spent = "" if joules is None else f"{TUNING_ENERGY.text(document)}{modelled}, "
     yield (
         f"tuning cost: {spent}{document.get('wall_s', 0.0):,.1f} s:"
         f" preparing and compiling {wall['prepare_s']:,.1f} s, searching {wall['search_s']:,.1f} s"
@@ -180,18 +170,17 @@ def _wall(document: RunDocument) -> Iterator[str]:
     unseen = document.get("tuning_energy_unseen")
     if joules is not None and unseen and unseen["energy_j"] > _NOTABLE * joules:
         yield (
-            f"of the tuning cost {energy_of(unseen)} in {unseen['time_s']:,.1f} s were not seen by a sample:"
-            f" pauses count as idle{modelled}"
+            f"of the tuning cost {ENERGY.text(unseen)} in {unseen['time_s']:,.1f} s were not seen by a"
+            f" sample: pauses count as idle{modelled}"
         )
     yield f"measuring windows {wall['windows_s']:,.1f} s, answer checks {wall['checks_s']:,.1f} s{modelled}"
 
 
 def _replayed(document: RunDocument, wall: WallDocument) -> str:
     """Return the cost of the trials when they were recorded, and the time of replaying them."""
-    joules = document.get("tuning_energy_j")
     spent = ""
-    if joules is not None:
-        shown = with_uncertainty(joules, interval(document.get("tuning_energy_j_uncertainty")), "J")
+    if document.get("tuning_energy_j") is not None:
+        shown = TUNING_ENERGY.text(document)
         spent = f" and {shown}, which include answer checks, warm-up and idle power around them"
     return (
         f"tuning cost ({label(document)}): windows of {wall['windows_s']:,.1f} s{spent};"
@@ -202,32 +191,27 @@ def _replayed(document: RunDocument, wall: WallDocument) -> str:
 # --- What other power limits bring, as a table.
 
 
-def limit_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
-    """The table as lines; nothing where the answer was measured at one power limit."""
-    found = limit_table(document)
-    return iter(()) if found is None else setting_lines(found, width)
-
-
-def limit_table(document: RunDocument) -> SettingTable | None:
+def limit_table(document: RunDocument) -> Table[PowerLimitPoint] | None:
     """The answer's configurations at every power limit they were measured at; None where that is one."""
     points, best = document.get("power_limit_curve") or (), document["best"]
     if not points or best is None:
         return None
-    words = label(document)
-    mark = f"{words}; " if words else ""
-    title = f"power limits of this configuration ({mark}against {points[0]['power_limit_w']:g} W; ± is 95 %)"
-    joules = any(point["joules"] is not None for point in points)
-    heads = ["power limit", "clock seen", *heads_of(joules=joules)]
-    cells = [
-        [f"{point['power_limit_w']:g} W", _seen(point), *ratio_cells(point, joules=joules)]
-        for point in points
-    ]
-    notes = ["the answer's" if point["power_limit_w"] == best["power_limit_w"] else "" for point in points]
-    return SettingTable(title, [heads, *cells], ["", *notes], [])
+    mark = label(document, "{}; ")
+    answer_w, reference_w = best["power_limit_w"], points[0]["power_limit_w"]
+    return Table(
+        [
+            Column("power limit", lambda point: point["power_limit_w"], "W", digits=0),
+            Column("clock seen", _seen, number=True),
+            *ratio_columns(points),
+        ],
+        points,
+        Column("", lambda point: "the answer's" if point["power_limit_w"] == answer_w else ""),
+        title=f"power limits of this configuration ({mark}against {reference_w:g} W; ± is 95 %)",
+    )
 
 
-def _seen(point: PowerLimitPoint) -> str:
-    return "–" if point["clock_seen_mhz"] is None else f"{point['clock_seen_mhz']:,.0f} MHz"
+def _seen(point: PowerLimitPoint) -> str | None:
+    return None if point["clock_seen_mhz"] is None else f"{point['clock_seen_mhz']:,.0f} MHz"
 
 
 # --- The command that repeats a run, from the conditions that are stored with it.

@@ -3,15 +3,17 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.console import Group
 
+from tuner.model.objective import COVERAGE
 from tuner.model.run_document import RunDocument, TrialDocument
 from tuner.model.units import moment, percent_with_interval, si, with_uncertainty
-from tuner.report.layout import LEAST_WIDTH, ReportLine, label, lines_of, rendered, table, wrapped
-from tuner.report.trials_table import differences, goal, interval
+from tuner.report.layout import LEAST_WIDTH, ReportLine, label, lines_of, rendered, table_lines, wrapped
+from tuner.report.rows import CLOCK, POWER_LIMIT, Column, Table, filled, interval
+from tuner.report.trials_table import differences, goal
 
-_COVERAGE = 1.96
 _INDENT = "  "
 _UNKNOWN = "–"
 
@@ -29,13 +31,21 @@ def diff_report(one: RunDocument, other: RunDocument, titles: tuple[str, str], w
     found = differences_of(one, other, titles)
     lines = [line for title in found.titles for line in lines_of(title, width, "bold")]
     lines.append(ReportLine(""))
-    cells = found.cells
-    lines += map(ReportLine, table(cells, [""] * len(cells), width, right={1, 2, 3}, indent=_INDENT))
+    lines += table_lines(found.numbers, width, indent=_INDENT)
     lines.append(ReportLine("answers"))
     lines += [ReportLine(line) for text in found.answers for line in _indented(text, width)]
     lines.append(ReportLine(found.heading))
     lines += [ReportLine(line) for text in found.conditions for line in _indented(text, width)]
     return rendered(lines)
+
+
+class _Compared(NamedTuple):
+    """A number of two runs."""
+
+    name: str
+    a: str
+    b: str
+    change: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,13 +54,13 @@ class RunDifferences:
 
     Attributes:
         titles: of both.
-        cells: numbers of both below the heads; with changes where the workloads are the same.
+        numbers: of both; with changes where the workloads are the same.
         answers: a sentence for each workload.
         conditions: a sentence for each that differs.
     """
 
     titles: list[str]
-    cells: list[list[str]]
+    numbers: Table[_Compared]
     answers: list[str]
     conditions: list[str]
 
@@ -62,13 +72,17 @@ class RunDifferences:
 
 def differences_of(one: RunDocument, other: RunDocument, titles: tuple[str, str]) -> RunDifferences:
     """Return the differences of the second run from the first; arguments as of ``diff_report``."""
-    rows = [["", "A", "B", "B against A"], *_numbers(one, other)]
-    if not any(row[3] for row in rows[1:]):
-        rows = [row[:3] for row in rows]
+    rows = list(_numbers(one, other))
+    columns: list[Column[_Compared]] = [
+        Column("", lambda row: row.name),
+        Column("A", lambda row: row.a, number=True),
+        Column("B", lambda row: row.b, number=True),
+        *filled([Column[_Compared]("B against A", lambda row: row.change, number=True)], rows),
+    ]
     named = zip("AB", titles, (one, other), strict=True)
     return RunDifferences(
         titles=[f"{letter}: {_title(title, document)}" for letter, title, document in named],
-        cells=rows,
+        numbers=Table(columns, rows),
         answers=list(_answers(one, other)),
         conditions=list(_conditions(one, other)),
     )
@@ -89,30 +103,25 @@ def _title(title: str, document: RunDocument) -> str:
     return " · ".join([*parts, names, f"{device}{mark}", goal(document)])
 
 
-def _numbers(one: RunDocument, other: RunDocument) -> Iterator[list[str]]:
-    """Rows of numbers of the answers and of the runs, with changes where the workloads are the same."""
+def _numbers(one: RunDocument, other: RunDocument) -> Iterator[_Compared]:
+    """Numbers of the answers and of the runs, with changes where the workloads are the same."""
     a, b = one["best"], other["best"]
     alike = {w["name"] for w in one["workloads"]} == {w["name"] for w in other["workloads"]}
 
     for name, unit, before, after in quantities(a, b):
-        both = [
+        first, second = (
             with_uncertainty(x, interval(u), unit) if name == "energy" else si(x, unit)
             for x, u in (before, after)
-        ]
+        )
         # of other work a change would say nothing
-        yield [name, *both, _change(before, after) if alike else ""]
-    yield ["clock", *(_setting(one, one and one["clock_mhz"], "MHz") for one in (a, b)), ""]
-    limits = [None if one is None else one.get("power_limit_w") for one in (a, b)]
-    if any(limit is not None for limit in limits):
-        yield [
-            "power limit",
-            *(_setting(one, limit, "W") for one, limit in zip((a, b), limits, strict=True)),
-            "",
-        ]
-    yield ["trials", *(f"{document['space']['measured']:,}" for document in (one, other)), ""]
-    walls = [si(document.get("wall_s"), "s", 3) for document in (one, other)]
-    yield ["wall time", *walls, ""]
-    yield ["status", one["status"], other["status"], ""]
+        yield _Compared(name, first, second, _change(before, after) if alike else "")
+    for setting in (CLOCK, *filled([POWER_LIMIT], [trial for trial in (a, b) if trial is not None])):
+        yield _Compared(
+            setting.name, *(_UNKNOWN if trial is None else setting.text(trial) for trial in (a, b))
+        )
+    yield _Compared("trials", *(f"{document['space']['measured']:,}" for document in (one, other)))
+    yield _Compared("wall time", *(si(document.get("wall_s"), "s", 3) for document in (one, other)))
+    yield _Compared("status", one["status"], other["status"])
 
 
 Quantity = tuple[float | None, float | None]
@@ -154,14 +163,8 @@ def change_of(a: Quantity, b: Quantity) -> tuple[float, float | None] | None:
         return None
     half = None
     if known is not None and other is not None and after:
-        half = _COVERAGE * math.hypot(known / before, other / after) * after / before
+        half = COVERAGE * math.hypot(known / before, other / after) * after / before
     return after / before - 1, half or None
-
-
-def _setting(trial: TrialDocument | None, value: float | None, unit: str) -> str:
-    if trial is None:
-        return _UNKNOWN
-    return "as found" if value is None else f"{value:g} {unit}"
 
 
 def _answers(one: RunDocument, other: RunDocument) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from tuner.untrusted.reading import plain
 if TYPE_CHECKING:
     from tuner.model.run_document import MergedFrom, RunDocument, RunRow
     from tuner.power.base import Response
+    from tuner.report.rows import Row, Table
 
 
 class PlainConsole(Console):
@@ -96,59 +97,37 @@ def lines_of(text: str, width: int, style: str = "", hanging: str = GAP) -> list
     return [ReportLine(line, style) for line in wrapped(text, width, "", hanging)]
 
 
-def rows_in(
-    rows: Sequence[Sequence[str]], width: int, *, right: Collection[int] = (), indent: str = ""
-) -> list[str] | None:
-    """Rows as aligned columns; None where they are wider than the console.
+def rows_in(table: "Table[Row]", width: int, *, indent: str = "", head: str = "") -> list[ReportLine] | None:
+    """The rows of a table without their notes, as aligned columns; None if they are wider than the console.
 
-    Args:
-        rows: of equally many cells, the heads first if there are any.
-        width: characters of a line.
-        right: numbers of the columns that are aligned to the right.
-        indent: what each line begins with.
+    Arguments as of ``table_lines``.
     """
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    if len(indent) + sum(widths) + len(GAP) * (len(widths) - 1) > width:
-        return None
-    lines = []
-    for row in rows:
-        cells = []
-        for place, (cell, size) in enumerate(zip(row, widths, strict=True)):
-            space = " " * (size - cell_len(cell))
-            cells.append(space + cell if place in right else cell + space)
-        lines.append((indent + GAP.join(cells)).rstrip())
-    return lines
+    lines = _aligned(table.cells, [column.right for column in table.columns], width, indent)
+    return None if lines is None else _styled(lines, head)
 
 
-def table(
-    rows: Sequence[Sequence[str]],
-    notes: Sequence[str],
-    width: int,
-    *,
-    right: Collection[int] = (),
-    indent: str = "",
-) -> list[str]:
-    """A table whose last column is long text: beside its row where all fits, else wrapped below it.
+def table_lines(table: "Table[Row]", width: int, *, indent: str = "", head: str = "") -> list[ReportLine]:
+    """A table whose notes stand beside their rows where all fits, else wrapped below them.
 
     Where not even the other columns fit, the cells of a row follow each other, each with its head.
 
     Args:
-        rows: cells; the first row is the heads.
-        notes: the long text of each row; the first is its head.
+        table: to paint, without its title and sentences.
         width: characters of a line.
-        right: numbers of the columns that are aligned to the right.
-        indent: what each line begins with.
+        indent: of each line.
+        head: style of the first line.
     """
-    beside = rows_in(
-        [[*row, note] for row, note in zip(rows, notes, strict=True)], width, right=right, indent=indent
-    )
+    cells, notes = table.cells, table.notes
+    right = [column.right for column in table.columns]
+    with_notes = [[*row, note] for row, note in zip(cells, notes, strict=True)]
+    beside = _aligned(with_notes, [*right, False], width, indent)
     if beside is not None:
-        return beside
-    lines = rows_in(rows, width, right=right, indent=indent)
+        return _styled(beside, head)
+    lines = _aligned(cells, right, width, indent)
     below = f"{indent}    "
     if lines is None:
-        heads, *cells = rows
-        lines = [""] + [_as_words(heads, row) for row in cells]
+        heads, *rows = cells
+        lines = [""] + [_as_words(heads, row) for row in rows]
     found = []
     for number, (line, note) in enumerate(zip(lines, notes, strict=True)):
         if number == 0:
@@ -157,7 +136,27 @@ def table(
         found += wrapped(line, width, "", below)
         if note:
             found += wrapped(note, width, below)
-    return found
+    return _styled(found, head)
+
+
+def _aligned(
+    cells: Sequence[Sequence[str]], right: Sequence[bool], width: int, indent: str
+) -> list[str] | None:
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    if len(indent) + sum(widths) + len(GAP) * (len(widths) - 1) > width:
+        return None
+    lines = []
+    for row in cells:
+        shown = []
+        for cell, size, is_right in zip(row, widths, right, strict=True):
+            space = " " * (size - cell_len(cell))
+            shown.append(space + cell if is_right else cell + space)
+        lines.append((indent + GAP.join(shown)).rstrip())
+    return lines
+
+
+def _styled(lines: Sequence[str], head: str) -> list[ReportLine]:
+    return [ReportLine(line, "" if place else head) for place, line in enumerate(lines)]
 
 
 def _as_words(heads: Sequence[str], row: Sequence[str]) -> str:
@@ -176,14 +175,16 @@ def rendered(lines: Sequence[ReportLine]) -> Group:
 # --- Formats numbers with units, times, labels and sensor responses for people.
 
 
-def label(document: "RunDocument | RunRow | Mapping[str, Any]") -> str:
+def label(document: "RunDocument | RunRow | Mapping[str, Any]", form: str = "{}") -> str:
     """``modelled``, ``recorded``, both, or nothing for numbers that were measured now.
 
     Args:
         document: of a run; those stored before there were recordings lack the key.
+        form: of a label within a sentence, such as ``{}; ``.
     """
     words = [RECORDED] if document.get("recorded") else []
-    return ", ".join([*words, MODELLED] if document["modelled"] else words)
+    words += [MODELLED] if document["modelled"] else []
+    return form.format(", ".join(words)) if words else ""
 
 
 def note(document: "RunDocument") -> str:

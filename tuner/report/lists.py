@@ -3,18 +3,19 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console, Group
 from rich.text import Text
 
-from tuner.client.values import Best
-from tuner.database.integrity.checksums import Examination, IsolatedRow, RowRepair, named
+from tuner.client.values import Best, WorkloadAnswer
+from tuner.database.integrity.checksums import Examination, IsolatedRow, named
 from tuner.database.merging import MergeReport
-from tuner.model.plan import shown_values
+from tuner.model.plan import TunableValue, shown_values
 from tuner.model.records import RunStatus
-from tuner.model.run_document import AnswerTrial, RunRow
-from tuner.model.units import MODELLED, moment, si, significant, with_moments, with_uncertainty
+from tuner.model.run_document import AnswerTrial, RunRow, TrialDocument
+from tuner.model.units import MODELLED, moment, si, significant, with_moments
 from tuner.report.layout import (
     GAP,
     LEAST_WIDTH,
@@ -24,12 +25,21 @@ from tuner.report.layout import (
     origin_words,
     rendered,
     rows_in,
-    table,
+    table_lines,
 )
-from tuner.report.trials_table import energy_of, interval
+from tuner.report.rows import BRIEF_TIME, ENERGY, TIME, Column, Table, amounts
 from tuner.search.verification import OUTLIER, Amount, FleetGroup, GpuAnswer
 
 _INDENT = "  "
+
+
+class _Balanced(AnswerTrial):
+    """A workload of a balance: its own time, and the run that it is of."""
+
+    name: str
+    batch: int
+    run: int | None
+    configuration: dict[str, TunableValue]
 
 
 def balance_lines(document: Mapping[str, Any], command: str, width: int) -> Iterator[ReportLine]:
@@ -57,26 +67,27 @@ def balance_lines(document: Mapping[str, Any], command: str, width: int) -> Iter
 
 def _times(
     document: Mapping[str, Any],
-    workloads: Sequence[Mapping[str, Any]],
+    workloads: Sequence[_Balanced],
     apart: float,
     title: str,
     width: int,
 ) -> Iterator[ReportLine]:
     """A table of workloads under its title."""
-    words = label(document)
-    mark = f"{words}; " if words else ""
+    mark = label(document, "{}; ")
     yield from lines_of(
         f"{title} ({mark}± is 95 %): the longest is {significant(apart, 3)} times the shortest", width
     )
-    rows = [["workload", "batch", "alone", "from"]]
-    for one in workloads:
-        time = with_uncertainty(one["time_s"], interval(one["time_s_uncertainty"]), "s")
-        origin = "default" if one["run"] is None else f"run {one['run']}"
-        rows.append([one["name"], f"{one['batch']:,}", time, origin])
-    notes = ["configuration", *(shown_values(one["configuration"]) for one in workloads)]
-    head, *lines = table(rows, notes, width, right={1, 2}, indent=_INDENT)
-    yield ReportLine(head, "dim")
-    yield from map(ReportLine, lines)
+    shown = Table[_Balanced](
+        [
+            Column("workload", lambda one: one["name"]),
+            Column("batch", lambda one: one["batch"], number=True),
+            replace(TIME, name="alone"),
+            Column("from", lambda one: "default" if one["run"] is None else f"run {one['run']}"),
+        ],
+        workloads,
+        Column("configuration", lambda one: shown_values(one["configuration"])),
+    )
+    yield from table_lines(shown, width, indent=_INDENT, head="dim")
 
 
 # --- What a check or a repair of the database found, for people and as JSON.
@@ -104,21 +115,13 @@ def sentences(found: Examination) -> list[str]:
         if count <= _ONE_BY_ONE:
             lines += map(str, rows)
         else:
-            lines.append(
-                f"{name}: {count:,} rows, from {_first(rows[0])} to {_first(rows[-1])}, {_taken(source)}"
-            )
+            where = "pages of the files" if source == "salvage" else source
+            ends = f"from {named(rows[0].key)} to {named(rows[-1].key)}"
+            lines.append(f"{name}: {count:,} rows, {ends}, taken from the {where}")
     lines += map(str, found.isolated)
     if found.isolated:
         lines.append("what is left of a row that is kept aside: `tuner db isolated --output FILE`")
     return lines
-
-
-def _taken(source: str) -> str:
-    return "taken from the pages of the files" if source == "salvage" else f"taken from the {source}"
-
-
-def _first(repair: RowRepair) -> str:
-    return named(repair.key)
 
 
 def examination_document(found: Examination) -> dict[str, Any]:
@@ -191,8 +194,18 @@ def _group(group: FleetGroup, width: int) -> Iterator[ReportLine]:
     clocks = "clocks as found" if group.clocks == "off" else f"clocks {group.clocks}"
     yield from lines_of(f"{named} · {group.objective}, {clocks}", width, "bold")
     yield from lines_of(f"{group.model}, driver {group.driver}: {len(group.gpus)} GPUs", width)
-    rows = [["GPU", "where", "run", f"time{modelled}", f"energy{modelled}", "answer"], *map(_row, group.gpus)]
-    yield from map(ReportLine, table(rows, [""] * len(rows), width, right={2, 3, 4}, indent=GAP))
+    gpus = Table[GpuAnswer](
+        [
+            Column("GPU", lambda gpu: gpu.uuid),
+            Column("where", _place),
+            Column("run", lambda gpu: str(gpu.run), number=True),
+            replace(_AMOUNT, name=f"time{modelled}", unit="s").of(lambda gpu: gpu.time),
+            replace(_AMOUNT, name=f"energy{modelled}", unit="J").of(lambda gpu: gpu.energy),
+            Column("answer", _kind),
+        ],
+        group.gpus,
+    )
+    yield from table_lines(gpus, width, indent=GAP)
     spreads = (("time", group.time_spread), ("energy", group.energy_spread))
     told = [
         f"{name} by {100 * spread.value:.1f} ± {100 * spread.interval:.1f} %"
@@ -212,25 +225,16 @@ def _group(group: FleetGroup, width: int) -> Iterator[ReportLine]:
         )
 
 
-def _row(gpu: GpuAnswer) -> list[str]:
-    how = "refuted: not the best here" if gpu.refuted else "verified" if gpu.verified else "searched"
-    return [
-        gpu.uuid,
-        _place(gpu),
-        str(gpu.run),
-        _amount_text(gpu.time, "s"),
-        _amount_text(gpu.energy, "J"),
-        how,
-    ]
+_AMOUNT = Column[Amount]("", lambda amount: amount.value, half=lambda amount: amount.interval, number=True)
+
+
+def _kind(gpu: GpuAnswer) -> str:
+    return "refuted: not the best here" if gpu.refuted else "verified" if gpu.verified else "searched"
 
 
 def _place(gpu: GpuAnswer) -> str:
     """The host of a GPU and its name there."""
     return f"{gpu.host or 'this host'} {gpu.device}".rstrip()
-
-
-def _amount_text(amount: Amount | None, unit: str) -> str:
-    return "–" if amount is None else with_uncertainty(amount.value, amount.interval, unit)
 
 
 _UNITS = {"s": "s", "j": "J", "w": "W", "mhz": "MHz", "bytes": "bytes"}
@@ -243,15 +247,18 @@ def show_best(best: Best, console: Console) -> None:
     modelled = f" – {MODELLED}" if device.get("modelled") else ""
     width = max(console.width, LEAST_WIDTH)
     lines = lines_of(f"{device.get('name')} ({device.get('spec')}){modelled}", width, "bold")
-    rows = [["workload", "origin"]]
-    notes = ["configuration"]
-    for name, placed in best.workloads.items():
-        details = f": {with_moments(placed.details)}" if placed.details else ""
-        rows.append([name, f"{placed.origin}{details}"])
-        notes.append(shown_values(placed.configuration))
-    lines += map(ReportLine, table(rows, notes, width))
+    workloads = Table(
+        [Column("workload", lambda one: one[0]), Column("origin", lambda one: _origin(one[1]))],
+        list(best.workloads.items()),
+        Column("configuration", lambda one: shown_values(one[1].configuration)),
+    )
+    lines += table_lines(workloads, width)
     lines += [line for sentence in _lines(best) for line in lines_of(sentence, width)]
     console.print(rendered(lines))
+
+
+def _origin(placed: WorkloadAnswer) -> str:
+    return f"{placed.origin}: {with_moments(placed.details)}" if placed.details else placed.origin
 
 
 def _lines(best: Best) -> Iterator[str]:
@@ -269,13 +276,8 @@ def _lines(best: Best) -> Iterator[str]:
 
 
 def _totals(trial: AnswerTrial) -> str:
-    parts = [si(trial.get("time_s"), "s")]
-    if trial.get("energy_j") is not None:
-        parts += [energy_of(trial), si(trial.get("power_w"), "W")]
     celsius = trial.get("temperature_c")
-    if celsius is not None:
-        parts.append(f"at {celsius:.0f} °C")
-    return ", ".join(parts)
+    return ", ".join([*amounts(trial), *([] if celsius is None else [f"at {celsius:.0f} °C"])])
 
 
 def show_status(document: Mapping[str, Any], console: Console) -> None:
@@ -384,37 +386,42 @@ def runs_report(runs: Sequence[RunRow], width: int) -> Group:
         return rendered([ReportLine("no run is stored")])
     width = max(width, LEAST_WIDTH)
     for brief in (False, True):
-        rows = _run_rows(runs, brief=brief)
-        if rows_in(rows, width) is not None:
+        shown = _runs(runs, brief=brief)
+        if rows_in(shown, width) is not None:
             break
-    notes = ["workloads · device · search", *(_note(run, brief=brief) for run in runs)]
-    right = {place for place, head in enumerate(rows[0]) if head in ("run", "trials", "time", "energy")}
-    return rendered([ReportLine(line) for line in table(rows, notes, width, right=right)])
+    return rendered(table_lines(shown, width))
 
 
-def _run_rows(runs: Sequence[RunRow], *, brief: bool) -> list[list[str]]:
-    columns = {
-        "run": [str(run["run"]) for run in runs],
-        "started (UTC)": [moment(run["started_at"]).removesuffix(_UTC) for run in runs],
-    }
-    if not brief:
-        columns["status"] = [run["status"] for run in runs]
-        columns["trials"] = [f"{run['trials']:,}" for run in runs]
-    bests = [run["best"] for run in runs]
-    columns["time"] = [si(None if best is None else best["time_s"], "s") for best in bests]
-    columns["energy"] = [energy_of({} if best is None else best) for best in bests]
-    return [list(columns), *map(list, zip(*columns.values(), strict=True))]
+def _runs(runs: Sequence[RunRow], *, brief: bool) -> Table[RunRow]:
+    of_all = [] if brief else [Column[RunRow]("status", lambda run: run["status"]), _TRIALS]
+    return Table(
+        [
+            Column("run", lambda run: str(run["run"]), number=True),
+            Column("started (UTC)", lambda run: moment(run["started_at"]).removesuffix(_UTC)),
+            *of_all,
+            BRIEF_TIME.of(_best),
+            ENERGY.of(_best),
+        ],
+        runs,
+        Column("workloads · device · search", lambda run: _note(run, brief=brief)),
+    )
+
+
+_TRIALS = Column[RunRow]("trials", lambda run: run["trials"], number=True)
+
+
+def _best(run: RunRow) -> TrialDocument | None:
+    return run["best"]
 
 
 def _note(run: RunRow, *, brief: bool) -> str:
-    marked = f" ({label(run)})" if label(run) else ""
     parts = [
         " + ".join(run["workloads"]),
-        f"{run['device']}{marked}",
+        f"{run['device']}{label(run, ' ({})')}",
         f"{run['objective']}, {run['policy']}",
     ]
     if run["merged_from"] is not None:
         parts.append(origin_words(run["merged_from"]))
     if brief:
-        parts.append(f"{run['status']}, {run['trials']:,} trials")
+        parts.append(f"{run['status']}, {_TRIALS.text(run)} trials")
     return " · ".join(parts)

@@ -81,7 +81,22 @@ class Picture:
     marks: Sequence[tuple[float, str]] = ()
 
 
-def need_matplotlib() -> None:
+def check_picture(path: Path, option: str = "--plot") -> None:
+    """Find out early whether a picture can be drawn into a file.
+
+    Args:
+        path: of the file.
+        option: that names it.
+
+    Raises:
+        InputError: its name ends in none of ``FORMATS``, or matplotlib is not installed.
+    """
+    if path.suffix not in FORMATS:
+        raise InputError(f"{option} {path}: the name must end in one of {', '.join(FORMATS)}")
+    need_matplotlib(option)
+
+
+def need_matplotlib(option: str = "--plot") -> None:
     """Find out early whether a picture can be drawn at all.
 
     Raises:
@@ -90,7 +105,7 @@ def need_matplotlib() -> None:
     try:
         import matplotlib.figure  # noqa: F401, PLC0415 - heavy, and optional
     except ImportError as error:
-        raise InputError("--plot needs matplotlib: pip install '.[plot]' in tuner's checkout") from error
+        raise InputError(f"{option} needs matplotlib: pip install '.[plot]' in tuner's checkout") from error
 
 
 def draw(picture: Picture, path: Path) -> None:
@@ -117,7 +132,7 @@ def draw(picture: Picture, path: Path) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
         _marks(axes, canvas, picture.marks)
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def _curves(axes: "Axes", picture: Picture) -> None:
@@ -211,12 +226,17 @@ def _row(ends: Sequence[float], left: float, width: float, right: float) -> int 
     return next((row for row, end in enumerate(ends) if start >= end + _GAP_PIXELS), None)
 
 
-def _save(figure: "Figure", path: Path) -> None:
-    metadata = {"Date": None} if path.suffix == ".svg" else None  # the same trace, the same file
+def save_figure(figure: "Figure", path: Path, option: str = "--plot") -> None:
+    """Write a picture to a file; the same numbers give the same file.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    metadata = {"Date": None} if path.suffix == ".svg" else None
     try:
         figure.savefig(path, metadata=metadata)
     except OSError as error:
-        raise InputError(f"--plot {path}: cannot be written: {error.strerror or error}") from error
+        raise InputError(f"{option} {path}: cannot be written: {error.strerror or error}") from error
 
 
 _TENTHS_S = 10.0  # from here on a tenth of a second is a third digit

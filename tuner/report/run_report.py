@@ -5,7 +5,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,9 +24,9 @@ from tuner.model.run_document import (
     WorkloadSpace,
 )
 from tuner.model.trial import Flag, FlagKind
-from tuner.model.units import MODELLED, lasting, percent_with_interval, si, significant, with_uncertainty
-from tuner.report.clock_curve import SettingTable, curve_lines, setting_lines
-from tuner.report.details import detail_lines, limit_lines
+from tuner.model.units import MODELLED, lasting, percent_with_interval, significant, with_uncertainty
+from tuner.report.clock_curve import clock_table, setting_lines
+from tuner.report.details import detail_lines, limit_table
 from tuner.report.layout import (
     GAP,
     LEAST_WIDTH,
@@ -37,17 +37,29 @@ from tuner.report.layout import (
     origin_words,
     rendered,
     rows_in,
-    table,
+    table_lines,
     tied,
     wrapped,
+)
+from tuner.report.rows import (
+    CLOCK,
+    ENERGY,
+    ENERGY_CHANGE,
+    POWER_LIMIT,
+    TIME,
+    TIME_CHANGE,
+    TUNING_ENERGY,
+    Column,
+    Table,
+    amounts,
+    filled,
+    interval,
 )
 from tuner.report.trials_table import (
     RankedTrial,
     cost_change,
-    energy_of,
     goal,
     header_command,
-    interval,
     longest_s,
     objective_name,
     ranked_trials,
@@ -82,9 +94,7 @@ def totals(document: RunDocument) -> list[str]:
     best, workloads = document["best"], document["workloads"]
     if best is None:
         return []
-    parts = [si(best["time_s"], "s")]
-    if best["energy_j"] is not None:
-        parts += [energy_of(best), si(best.get("power_w"), "W")]
+    parts = amounts(best)
     if len(workloads) == 1:
         parts += rates(workloads[0])
     else:
@@ -96,116 +106,138 @@ def totals(document: RunDocument) -> list[str]:
     celsius, limit = best.get("temperature_c"), best.get("power_limit_w")
     warm = [] if celsius is None else [f"at {celsius:.0f} °C"]
     limits = [] if limit is None else [f"power limit {limit:g} W"]
-    return [*parts, clock, *warm, *limits, *([f"({label(document)})"] if label(document) else [])]
+    return [*parts, clock, *warm, *limits, *filter(None, [label(document, "({})")])]
 
 
 def rates(workload: WorkloadDocument) -> list[str]:
     """Return the rate of a workload per second, in its own unit; empty if its work is unknown."""
+    rate = _rate_text(workload)
+    return [] if rate is None else [rate]
+
+
+def _rate_text(workload: WorkloadDocument) -> str | None:
     value = None if workload["best"] is None else workload["best"]["rate"]
-    return [] if value is None else [_rate(value, workload.get("rate_name", ""))]
+    return None if value is None else f"{significant(value)} {workload.get('rate_name', '')}"
 
 
-def _rate(value: float | None, unit: str) -> str:
-    return "–" if value is None else f"{significant(value)} {unit}"
+def workloads_of(document: RunDocument) -> Table[WorkloadDocument]:
+    """A row per workload of an answer: batch, own time in the co-run, share of the joules, rate.
 
-
-def workload_cells(document: RunDocument) -> list[list[str]]:
-    """A row per workload below the heads: batch, own time in the co-run, share of the joules, rate.
-
-    The first cell is its name. Shares are modelled on every device.
+    Shares are modelled on every device.
     """
     workloads = document["workloads"]
-    parts = _parts(document)
-    columns = {"batch": [f"{workload['batch']:,}" for workload in workloads]}
-    columns["own time"] = [si(part["time_s"], "s") for part in parts]
-    if any(part["energy_share_j"] is not None for part in parts):
-        columns[f"share ({MODELLED})"] = [_share(part) for part in parts]
-    if any(part["rate"] is not None for part in parts):
-        columns["rate"] = [
-            _rate(part["rate"], one.get("rate_name", "")) for one, part in zip(workloads, parts, strict=True)
-        ]
-    names = ["workload", *(workload["name"] for workload in workloads)]
-    rows = [list(columns), *map(list, zip(*columns.values(), strict=True))]
-    return [[name, *row] for name, row in zip(names, rows, strict=True)]
+    return Table(
+        [
+            Column("workload", lambda one: one["name"]),
+            Column("batch", lambda one: one["batch"], number=True),
+            _OWN_TIME.of(_part),
+            *filled([_SHARE.of(_part), Column("rate", _rate_text, number=True)], workloads),
+        ],
+        workloads,
+    )
 
 
-def workloads_table(document: RunDocument, width: int) -> list[str]:
+_OWN_TIME = Column[WorkloadPart]("own time", lambda part: part["time_s"], "s")
+_SHARE = Column[WorkloadPart](
+    f"share ({MODELLED})",
+    lambda part: part["energy_share_j"],
+    "J",
+    half=lambda part: interval(part["energy_share_j_uncertainty"]),
+)
+
+
+def _part(workload: WorkloadDocument) -> WorkloadPart | None:
+    return workload["best"]
+
+
+def workloads_table(document: RunDocument, width: int) -> list[ReportLine]:
     """A row per workload with its configuration; the title above it says what kind of numbers these are."""
-    named = workload_cells(document)
-    notes = ["configuration", *(shown_values(part["configuration"]) for part in _parts(document))]
-    if rows_in(named, width, indent=_INDENT) is not None:
-        return table(named, notes, width, right=set(range(1, len(named[0]))), indent=_INDENT)
-    notes = [f"{row[0]}: {note}" for row, note in zip(named, notes, strict=True)]
-    rows = [row[1:] for row in named]
-    return table(rows, notes, width, right=set(range(len(rows[0]))), indent=_INDENT)
+    shown = workloads_of(document)
+    note = Column[WorkloadDocument]("configuration", _configuration)
+    if rows_in(shown, width, indent=_INDENT) is not None:
+        return table_lines(replace(shown, note=note), width, indent=_INDENT, head=_QUIET)
+    name, *columns = shown.columns
+    named = Column[WorkloadDocument](
+        f"{name.name}: {note.name}", lambda one: f"{name.text(one)}: {note.text(one)}"
+    )
+    return table_lines(Table(columns, shown.rows, named), width, indent=_INDENT, head=_QUIET)
 
 
-def _parts(document: RunDocument) -> list[WorkloadPart]:
-    """The workloads' parts of the answer, which every answer has."""
-    return [workload["best"] for workload in document["workloads"] if workload["best"] is not None]
+def _configuration(workload: WorkloadDocument) -> str:
+    return "" if workload["best"] is None else shown_values(workload["best"]["configuration"])
 
 
-def _share(part: WorkloadPart) -> str:
-    return with_uncertainty(part["energy_share_j"], interval(part["energy_share_j_uncertainty"]), "J")
-
-
-@dataclass(frozen=True)
-class Gains:
-    """Gains of an answer.
+@dataclass
+class Gain:
+    """An answer against another trial.
 
     Attributes:
-        cells: a row for each trial that it is held against, below the heads; empty without one. A column
-            that nobody fills is left out.
-        sentences: what is no row.
+        against: the trial, in words.
+        changes: from it to the answer.
+        trial: the trial; None for the workloads one after another.
     """
 
-    cells: list[list[str]]
-    sentences: list[str]
+    against: str
+    changes: Changes
+    trial: TrialDocument | None = None
 
 
 def comparisons(document: RunDocument, width: int) -> list[str]:
-    """Return the gains of the answer, as lines."""
+    """The gains of the answer, as lines."""
     gains = gains_of(document)
-    lines: list[str] = []
-    if gains.cells:
-        right = {place for place, head in enumerate(gains.cells[0]) if head in ("energy", "time")}
-        lines = table(gains.cells, [""] * len(gains.cells), width, right=right, indent=_INDENT)
-    return lines + [
+    lines = table_lines(gains, width, indent=_INDENT) if gains.rows else []
+    return [line.text for line in lines] + [
         line for text in gains.sentences for line in wrapped(_INDENT + text, width, "", _INDENT * 2)
     ]
 
 
-def gains_of(document: RunDocument) -> Gains:
+def gains_of(document: RunDocument) -> Table[Gain]:
     """The answer against the default, the fastest trial, the solo bests together, and one after another.
 
-    A search for time says what the trial with the least joules would bring, where joules were measured.
+    A search for time says what the trial with the least joules would bring, where joules were measured. A
+    column that nobody fills is left out.
     """
-    energy_first = objective_name(document) != "time"
-    rows: list[list[str]] = []
+    rows: list[Gain] = []
     sentences: list[str] = []
     itself: list[str] = []
-    compared: list[TrialDocument | None] = []  # the trial of each row
     for name, against, called in _COMPARED:
         trial, changes = document.get(name), document.get(against)
-        before = next((i for i, other in enumerate(compared) if same(trial, other)), None)
+        before = next((row for row in rows if same(trial, row.trial)), None)
         if before is not None:
-            rows[before][0] += f", {called}"
+            before.against += f", {called}"
         elif same(document["best"], trial):
             itself.append(_ITSELF[name])
         elif trial is not None and trial["status"] != "ok":
             it = "them" if name == "solo_bests" else "it"
             sentences.append(f"{called} failed: there is no comparison with {it}")
         elif trial is not None and changes is not None:
-            rows.append([called, *_changes(changes, energy_first)])
-            compared.append(trial)
+            rows.append(Gain(called, changes, trial))
     if itself:
         *others, last = itself
         sentences.insert(0, f"the answer is {' and '.join(filter(None, (', '.join(others), last)))}")
-    rows += _one_after_another(document, energy_first)
+    rows += _one_after_another(document)
     sentences += _solo_bests(document)
     sentences += _hidden(document)
     sentences += _least_energy(document)
-    return Gains(_compared(rows, energy_first) if rows else [], sentences)
+    changed = [
+        replace(column, unknown="").of(_changes)
+        for column in (ENERGY_CHANGE, TIME_CHANGE)[:: -1 if objective_name(document) == "time" else 1]
+    ]
+    columns = [
+        Column[Gain]("against", lambda gain: gain.against),
+        *changed,
+        Column[Gain]("", lambda gain: _once(gain.changes), number=True),
+    ]
+    return Table(filled(columns, rows), rows, sentences=sentences)
+
+
+def _changes(gain: Gain) -> Changes:
+    return gain.changes
+
+
+def _once(changes: Changes) -> str:
+    once = "energy_saving" in changes and changes.get("turn_by_turn") is False
+    return "measured once each" if once else ""
 
 
 @dataclass(frozen=True)
@@ -239,33 +271,17 @@ def _change(of: str, change: float, half: float | None) -> Change:
     return Change(of, percent_with_interval(change, half), (change > 0) - (change < 0) if sure else 0)
 
 
-def _compared(rows: list[list[str]], energy_first: bool) -> list[list[str]]:
-    """The rows below their heads, without columns that are empty."""
-    heads = ["against", *(("energy", "time") if energy_first else ("time", "energy")), ""]
-    filled = [place for place in range(len(heads)) if any(row[place] for row in rows)]
-    return [[row[place] for place in filled] for row in (heads, *rows)]
-
-
-def _changes(against: Changes, energy_first: bool) -> list[str]:
-    """Changes of time and joules, that of the objective first, and how they were measured."""
-    time = percent_with_interval(against["slowdown"], against.get("slowdown_interval"))
-    energy, once = "", ""
-    if "energy_saving" in against:
-        energy = percent_with_interval(-against["energy_saving"], against["energy_saving_interval"])
-        once = "measured once each" if against.get("turn_by_turn") is False else ""
-    return [energy, time, once] if energy_first else [time, energy, once]
-
-
-def _one_after_another(document: RunDocument, energy_first: bool) -> Iterator[list[str]]:
-    """Yield the gain of running the workloads together; answers stored before it was measured lack it."""
+def _one_after_another(document: RunDocument) -> Iterator[Gain]:
+    """The gain of running the workloads together; answers stored before that was measured lack it."""
     found = document.get("one_after_another")
     if found is None:
         return
-    time = percent_with_interval(found["time_change"], found["time_change_interval"])
-    energy = ""
+    changes: Changes = {"slowdown": found["time_change"], "slowdown_interval": found["time_change_interval"]}
     if found["energy_change"] is not None:
-        energy = percent_with_interval(found["energy_change"], found["energy_change_interval"])
-    yield ["one after another", *((energy, time) if energy_first else (time, energy)), ""]
+        changes["energy_saving"] = -found["energy_change"]
+    if found["energy_change_interval"] is not None:
+        changes["energy_saving_interval"] = found["energy_change_interval"]
+    yield Gain("one after another", changes)
 
 
 def _solo_bests(document: RunDocument) -> Iterator[str]:
@@ -312,9 +328,8 @@ def _least_energy(document: RunDocument) -> Iterator[str]:
     if same(document["best"], least):
         yield "the answer takes the least energy, too"
     elif against["energy_saving"] > against["energy_saving_interval"]:
-        energy, time, once = _changes(against, energy_first=True)
-        how = f", {once}" if once else ""
-        yield f"least energy instead: {energy} energy for {time} time{how}"
+        how = ", ".join(filter(None, (f"{TIME_CHANGE.text(against)} time", _once(against))))
+        yield f"least energy instead: {ENERGY_CHANGE.text(against)} energy for {how}"
 
 
 _LARGE = 100.0  # from here on fractions are of no interest
@@ -327,8 +342,6 @@ def cost_line(document: RunDocument) -> str:
     even = document.get("break_even")
     if even is None:
         return f"tuning took {_spent(document)}"
-    words = label(document)
-    mark = f", {words}" if words else ""
     cost = f"tuning took {with_uncertainty(even['cost'], even['cost_interval'], even['unit'])}"
     runs, least, most = even["runs"], even["runs_least"], even["runs_most"]
     certain = even["saving_per_run"] > even["saving_interval"]
@@ -336,11 +349,12 @@ def cost_line(document: RunDocument) -> str:
         why = "it is not certain (95 %) that the answer saves anything against the default"
         if even["saving_per_run"] == even["saving_interval"] == 0:
             why = "the answer is the default"
-        return f"does not pay for itself: {why}; {cost}{f' ({words})' if words else ''}"
+        return f"does not pay for itself: {why}; {cost}{label(document, ' ({})')}"
     saving = with_uncertainty(even["saving_per_run"], even["saving_interval"], even["unit"])
     days = ""
     if even["days"] is not None and even["runs_per_day"] is not None:
         days = f", which is {_days(even['days'])} at {_plain(even['runs_per_day'])} runs a day"
+    mark = label(document, ", {}")
     return (
         f"pays for itself after {_count(runs)} runs ({_count(least)} to {_count(most)}, 95 %{mark}){days}:"
         f" {cost}, a run saves {saving} against the default"
@@ -348,16 +362,12 @@ def cost_line(document: RunDocument) -> str:
 
 
 def _spent(document: RunDocument) -> str:
-    joules = document.get("tuning_energy_j")
-    words = f" ({label(document)})" if label(document) else ""
-    seconds = document.get("wall_s")
-    wall = document.get("wall")
+    seconds, wall = document.get("wall_s"), document.get("wall")
     if document.get("recorded") and wall:
         seconds = wall["windows_s"]  # what was recorded took; the rest is that of a replay
     parts = [] if seconds is None else [lasting(seconds)]
-    if joules is not None:
-        spread = interval(document.get("tuning_energy_j_uncertainty"))
-        parts.append(with_uncertainty(joules, spread, "J") + words)
+    if document.get("tuning_energy_j") is not None:
+        parts.append(TUNING_ENERGY.text(document) + label(document, " ({})"))
     return ", ".join(parts) or "a time that is not known"
 
 
@@ -446,39 +456,36 @@ def point_words(document: RunDocument) -> str:
     return "" if chosen is None else f" --max-slowdown {100 * chosen:g}%"
 
 
-def front_lines(document: RunDocument, width: int, named: str = "") -> Iterator[ReportLine]:
-    """The points of the front as lines; nothing where the run has none."""
-    found = front_table(document, named)
-    return iter(()) if found is None else setting_lines(found, width)
-
-
-def front_table(document: RunDocument, named: str = "") -> SettingTable | None:
+def front_table(document: RunDocument, named: str = "") -> Table[FrontPoint] | None:
     """The points of the front, fastest first; None where the run has none.
 
     Args:
         document: of a run.
-        named: what a command must say to read its database.
+        named: option of a command that reads its database.
     """
     points = document.get("front") or ()
     if not points:
         return None
-    mark = f"{label(document)}; " if label(document) else ""
+    mark = label(document, "{}; ")
     words = "point" if len(points) == 1 else "points"
-    title = f"Pareto front of time and energy ({mark}{len(points)} {words}, fastest first; ± is 95 %)"
-    cells = {
-        "trial": [f"{point['number']:,}" for point in points],
-        "time": [_time(point["trial"]) for point in points],
-        "energy": [energy_of(point["trial"]) for point in points],
-        "against the default": [_saving(point) for point in points],
-    }
-    clocks = [point["trial"]["clock_mhz"] for point in points]
-    limits = [point["trial"].get("power_limit_w") for point in points]
-    for head, values, unit in (("clock", clocks, "MHz"), ("power limit", limits, "W")):
-        if any(value is not None for value in values):
-            cells[head] = ["as found" if value is None else f"{value:g} {unit}" for value in values]
-    notes = [_note(document, point) for point in points]
-    rows = [list(cells), *map(list, zip(*cells.values(), strict=True))]
-    return SettingTable(title, rows, ["configuration", *notes], [_sentence(document, named)])
+    against = replace(ENERGY_CHANGE, name="against the default")
+    return Table(
+        [
+            Column("trial", lambda point: point["number"], number=True),
+            TIME.of(_trial),
+            ENERGY.of(_trial),
+            against.of(lambda point: point.get("against_default")),
+            *filled([CLOCK.of(_trial), POWER_LIMIT.of(_trial)], points),
+        ],
+        points,
+        Column("configuration", lambda point: _note(document, point)),
+        title=f"Pareto front of time and energy ({mark}{len(points)} {words}, fastest first; ± is 95 %)",
+        sentences=[_sentence(document, named)],
+    )
+
+
+def _trial(point: FrontPoint) -> TrialDocument:
+    return point["trial"]
 
 
 def _sentence(document: RunDocument, named: str) -> str:
@@ -489,18 +496,6 @@ def _sentence(document: RunDocument, named: str) -> str:
     if run is None or len(document["front"]) == 1:
         return _WHICH
     return f"{_WHICH}; {_HOW_TO_CHOOSE.format(run=run, named=named)}"
-
-
-def _time(trial: TrialDocument) -> str:
-    return with_uncertainty(trial["time_s"], interval(trial.get("time_s_uncertainty")), "s")
-
-
-def _saving(point: FrontPoint) -> str:
-    """Energy against the default, with its interval."""
-    changes = point.get("against_default")
-    if changes is None or "energy_saving" not in changes:
-        return "–"
-    return percent_with_interval(-changes["energy_saving"], changes["energy_saving_interval"])
 
 
 def _note(document: RunDocument, point: FrontPoint) -> str:
@@ -604,7 +599,8 @@ def failures(document: RunDocument) -> Iterator[tuple[str, str]]:
             status, detail = result["status"], result["detail"] or ""
             if status != "ok" and detail:
                 where = f"{name} [{shown_values(trial['configurations'][name])}]"
-                yield from new(_words(status), detail if where in detail else f"{where}: {detail}", detail)
+                kind = _FAILED_COMPILE if status == "compile-error" else status
+                yield from new(kind, detail if where in detail else f"{where}: {detail}", detail)
     for workload in document["workloads"]:
         for message in workload.get("compile_errors", ()):
             yield from new(
@@ -616,10 +612,6 @@ def _default(document: RunDocument) -> list[TrialDocument]:
     """The only trial of a stored answer that may have failed."""
     default = document.get("default")
     return [] if default is None or "workloads" not in default else [default]
-
-
-def _words(status: str) -> str:
-    return _FAILED_COMPILE if status == "compile-error" else status
 
 
 def _common(message: str) -> str:
@@ -754,49 +746,38 @@ def run_report(
         trials: see ``show_run``.
         database: see ``show_run``.
     """
-    width = max(width, LEAST_WIDTH)
-    lines = report_lines(document, width, verbose=verbose, seen=seen, trials=trials, database=database)
-    return rendered(list(lines))
-
-
-def report_lines(
-    document: RunDocument,
-    width: int,
-    *,
-    verbose: bool = False,
-    seen: Collection[str] = (),
-    trials: Sequence[RankedTrial] | None = None,
-    database: Path | None = None,
-) -> Iterator[ReportLine]:
-    """The lines of a report; arguments as of ``show_run``."""
+    width, named = max(width, LEAST_WIDTH), database_words(database)
     ranked = ranked_trials(document)
     best_of = top(ranked, _SHOWN_ALONE if len(document["workloads"]) == 1 else _SHOWN_OF_SET)
     lower = any(one.cost is not None and one.cost < (ranked[0].cost or 0.0) for one in best_of)
-    yield from head_lines(document, width)
+    lines = [*head_lines(document, width)]
     for notice in stand_in(document, seen):
-        yield from lines_of(notice, width, _WARNING)
-    yield from _answer(document, width)
-    yield from front_lines(document, width, database_words(database))
-    yield from curve_lines(document, width)
-    yield from limit_lines(document, width)
+        lines += lines_of(notice, width, _WARNING)
+    lines += _answer(document, width)
+    for table in (front_table(document, named), clock_table(document), limit_table(document)):
+        lines += setting_lines(table, width)
     for notice in warnings(document, seen, of_ties=lower):
-        yield from lines_of(notice, width, _WARNING)
+        lines += lines_of(notice, width, _WARNING)
     if ranked:
         shown = best_of if trials is None else trials
-        yield ReportLine("")
-        yield from trial_lines(document, shown, len(ranked), width, numbered=trials is not None)
-        yield ReportLine("")
+        which = f"{len(shown):,} of " if len(shown) < len(ranked) else ""
+        title = f"trials ({label(document, '{}; ')}{which}{len(ranked):,}; ± is 95 %)"
+        lines += [ReportLine(""), *lines_of(title, width)]
+        if shown:
+            lines += trials_table(document, shown, width, numbered=trials is not None)
+        lines.append(ReportLine(""))
     for line in (
         *dropped_lines(document, verbose=verbose),
         *failure_lines(document, verbose=verbose),
         cost_line(document),
     ):
-        yield from lines_of(line, width)
-    yield from _use(document, width, database_words(database), more=trials is None)
+        lines += lines_of(line, width)
+    lines += _use(document, width, named, more=trials is None)
     if verbose:
-        yield ReportLine("")
+        lines.append(ReportLine(""))
         for line in (*detail_lines(document), *notices_of(document, seen, of_ties=not lower)):
-            yield from lines_of(line, width)
+            lines += lines_of(line, width)
+    return rendered(lines)
 
 
 def head_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
@@ -849,10 +830,8 @@ def _answer(document: RunDocument, width: int) -> Iterator[ReportLine]:
         yield ReportLine(line, "bold")
     if len(document["workloads"]) > 1:
         yield ReportLine("")
-        yield ReportLine(f"workloads ({label(document)})" if label(document) else "workloads")
-        head, *rows = workloads_table(document, width)
-        yield ReportLine(head, _QUIET)
-        yield from map(ReportLine, rows)
+        yield ReportLine(f"workloads{label(document, ' ({})')}")
+        yield from workloads_table(document, width)
         yield ReportLine("")
     yield from map(ReportLine, comparisons(document, width))
 
@@ -862,25 +841,6 @@ def no_answer(document: RunDocument) -> str:
     if document["status"] in ("running", "killed"):
         return f"no answer: the run is {document['status']}"
     return "no valid trial: there is no answer"
-
-
-def trial_lines(
-    document: RunDocument,
-    trials: Sequence[RankedTrial],
-    total: int,
-    width: int,
-    *,
-    numbered: bool = False,
-) -> Iterator[ReportLine]:
-    """The table of some trials below its title, which says of how many they are."""
-    words = label(document)
-    which = f"{total:,}" if len(trials) == total else f"{len(trials):,} of {total:,}"
-    mark = f"{words}; " if words else ""
-    yield from lines_of(f"trials ({mark}{which}; ± is 95 %)", width)
-    if trials:
-        head, *rows = trials_table(document, trials, width, numbered=numbered)
-        yield ReportLine(head, _QUIET)
-        yield from map(ReportLine, rows)
 
 
 def database_words(database: Path | None) -> str:

@@ -6,17 +6,20 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tuner.exchange.exported_run import Build, build_of
 from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, InputError, suggestion
-from tuner.model.objective import COVERAGE, NAMES, UNITS
-from tuner.model.plan import TunableValue
-from tuner.model.run_document import PARTS, Changes, HasEnergy, RunDocument, TrialDocument, WorkloadDocument
+from tuner.model.objective import NAMES, UNITS, Objective
+from tuner.model.plan import TunableValue, shown_values
+from tuner.model.run_document import PARTS, Changes, Part, RunDocument, TrialDocument, WorkloadDocument
 from tuner.model.trial import Status
-from tuner.model.units import si, with_uncertainty
-from tuner.report.layout import rows_in, table
+from tuner.report.layout import ReportLine, rows_in, table_lines
+from tuner.report.rows import BRIEF_TIME, CLOCK, ENERGY, POWER, POWER_LIMIT, Column, Table, filled
+
+if TYPE_CHECKING:
+    from tuner.client.values import TrialData
 
 # --- What stands behind ``use:``: options of the compiler, else the command that writes a header.
 
@@ -66,7 +69,15 @@ def header_command(run: int, named: str = "") -> str:
 
 # --- The trials of a run's document, best first, and what each of them is known for.
 
-_TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
+KNOWN_AS: dict[Part, str] = {
+    "best": "answer",
+    "fastest": "fastest",
+    "least_energy": "least energy",
+    "default": "default",
+    "solo_bests": "solo bests",
+}
+"""Words for the trials that a document names."""
+
 GOALS = {
     "time": "least time",
     "energy": "least energy",
@@ -127,8 +138,11 @@ def ranked_trials(document: RunDocument) -> list[RankedTrial]:
     numbered = [(0, trial) for trial in _named(document)]
     if listed:  # trials that `tuner show` wrote know their numbers
         numbered = [(trial.get("number", place), trial) for place, trial in enumerate(listed, 1)]
-    best, limit_s = document["best"], longest_s(document)
-    costs = {id(trial): _cost(document, trial, limit_s) for _, trial in numbered}
+    best, limit_s, objective = document["best"], longest_s(document), objective_name(document)
+    costs = {
+        id(trial): None if (trial["time_s"] or 0.0) > limit_s else cost_of(trial, objective)
+        for _, trial in numbered
+    }
 
     def place(pair: tuple[int, TrialDocument]) -> tuple[bool, float]:
         cost = costs[id(pair[1])]
@@ -169,7 +183,7 @@ def cost_change(document: RunDocument, changes: Changes) -> tuple[float, float]:
     half = changes.get("slowdown_interval") or 0.0
     if name == "time" or "energy_saving" not in changes:
         return changes["slowdown"], half
-    power = _TIME_EXPONENT[name]
+    power = Objective(name).time_exponent
     ratio = math.pow(1 + changes["slowdown"], power) * (1 - changes["energy_saving"])
     return ratio - 1, math.hypot(power * half, changes["energy_saving_interval"])
 
@@ -182,30 +196,22 @@ def longest_s(document: RunDocument) -> float:
     return float(fastest["time_s"] * (1 + slowdown))
 
 
-def _cost(document: RunDocument, trial: TrialDocument, limit_s: float) -> float | None:
-    time_s: float | None = trial["time_s"]
-    energy_j: float | None = trial["energy_j"]
-    if trial["status"] != "ok" or time_s is None or time_s > limit_s:
+def cost_of(trial: "TrialDocument | TrialData", objective: str) -> float | None:
+    """The cost of a trial; None where it failed, or where joules are needed and not known."""
+    time_s, energy_j = trial.get("time_s"), trial.get("energy_j")
+    if trial.get("status") != "ok" or time_s is None:
         return None
-    name = objective_name(document)
-    if name == "time":
-        return float(time_s)
-    return None if energy_j is None else energy_j * math.pow(time_s, _TIME_EXPONENT[name])
+    if objective == "time":
+        return time_s
+    return None if energy_j is None else energy_j * math.pow(time_s, Objective(objective).time_exponent)
 
 
 def _marks(document: RunDocument, trial: TrialDocument, limit_s: float) -> Iterator[str]:
-    words = {
-        "best": "answer",
-        "fastest": "fastest",
-        "least_energy": "least energy",
-        "default": "default",
-        "solo_bests": "solo bests",
-    }
     for part in PARTS:
         if same(document.get(part), trial) and not (
             part == "least_energy" and objective_name(document) == "energy"
         ):
-            yield words[part]
+            yield KNOWN_AS[part]
         if part == "best" and any(same(point["trial"], trial) for point in document.get("front") or ()):
             yield "front"
     if trial["status"] == "ok" and trial["time_s"] and trial["time_s"] > limit_s:
@@ -215,10 +221,7 @@ def _marks(document: RunDocument, trial: TrialDocument, limit_s: float) -> Itera
 # --- Which trials of a run are shown: sorted, filtered by an expression, and written as CSV.
 
 _STATUSES = tuple(one.value for one in Status if one is not Status.PRUNED)  # those that are stored
-_NUMBERS = (
-    *("number", "rank", "time_s", "energy_j", "energy_j_uncertainty", "power_w"),
-    *("clock_mhz", "power_limit_w"),
-)
+Values = dict[str, TunableValue | None]
 SHORT_NAMES = {
     "trial": "number",
     "time": "time_s",
@@ -230,15 +233,24 @@ SHORT_NAMES = {
 """Names that conditions and orders may use instead; a tunable of this name goes first in a condition."""
 
 
-def values_of(document: RunDocument, one: RankedTrial) -> dict[str, Any]:
+def values_of(document: RunDocument, one: RankedTrial) -> Values:
     """Return values of a trial by name: ``time_s``, ``energy_j``, its tunables, those of a set as ``P_2``.
 
     A tunable that only one workload of a set has goes by its own name too, and numbers by ``SHORT_NAMES``.
     What is not known is None.
     """
     trial = one.trial
-    values = {name: trial.get(name) for name in _NUMBERS} | {"number": one.number, "rank": one.rank}
-    values["status"] = trial["status"]
+    values: Values = {
+        "number": one.number,
+        "rank": one.rank,
+        "time_s": trial["time_s"],
+        "energy_j": trial.get("energy_j"),
+        "energy_j_uncertainty": trial.get("energy_j_uncertainty"),
+        "power_w": trial.get("power_w"),
+        "clock_mhz": trial["clock_mhz"],
+        "power_limit_w": trial.get("power_limit_w"),
+        "status": trial["status"],
+    }
     names = tunables_of(document)
     for place, workload in enumerate(document["workloads"], 1):
         configuration = trial["configurations"][workload["name"]]
@@ -314,16 +326,15 @@ def _choices(name: str, known: Sequence[str]) -> str:
     return f"choose from {', '.join(known)}{suggestion(name, known)}"
 
 
-def _holds(condition: Expression, values: Mapping[str, Any]) -> bool:
-    if any(values[name] is None for name in condition.names):
-        return False
+def _holds(condition: Expression, values: Values) -> bool:
+    needed = {name: value for name in condition.names if (value := values[name]) is not None}
     try:
-        return bool(condition.evaluate(values))
+        return len(needed) == len(condition.names) and bool(condition.evaluate(needed))
     except ExpressionError as error:
         raise InputError(f"--where: {error}") from None
 
 
-def _place(value: object) -> tuple[int, Any]:
+def _place(value: TunableValue | None) -> tuple[int, float | str]:
     """Numbers in their order, then texts, then what is not known."""
     if value is None:
         return (2, 0)
@@ -340,7 +351,8 @@ def csv_of(document: RunDocument, trials: Sequence[RankedTrial]) -> str:
         for place, names in enumerate(tunables_of(document), 1)
         for tunable in names
     ]
-    head = [*_NUMBERS[:2], "status", *tunables, *_NUMBERS[2:]]
+    numbers = ("time_s", "energy_j", "energy_j_uncertainty", "power_w", "clock_mhz", "power_limit_w")
+    head = ["number", "rank", "status", *tunables, *numbers]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*head, "marks", "flags"])
     for one, values in zip(trials, rows, strict=True):
@@ -352,19 +364,9 @@ def csv_of(document: RunDocument, trials: Sequence[RankedTrial]) -> str:
 _INDENT = "  "
 
 
-def interval(uncertainty: float | None) -> float | None:
-    """Half a 95 % interval from a standard uncertainty."""
-    return None if uncertainty is None else COVERAGE * uncertainty
-
-
-def energy_of(trial: HasEnergy | Mapping[str, Any]) -> str:
-    """Joules of a round with their interval; a dash where there are none."""
-    return with_uncertainty(trial.get("energy_j"), interval(trial.get("energy_j_uncertainty")), "J")
-
-
 def trials_table(
     document: RunDocument, trials: Sequence[RankedTrial], width: int, *, numbered: bool = False
-) -> list[str]:
+) -> list[ReportLine]:
     """Trials as lines: tunables that differ as columns where there is room, else beside or below the rows.
 
     Trials of several workloads say what differs from the answer.
@@ -375,44 +377,45 @@ def trials_table(
         width: characters of a line.
         numbered: with the number, status and flags of each trial.
     """
-    heads, rows = _numbers(trials, numbered=numbered)
-    right = {place for place, head in enumerate(heads) if head not in ("", "status")}
+    columns = _columns(trials, numbered=numbered)
     if len(document["workloads"]) == 1:
         name = document["workloads"][0]["name"]
-        configurations = [one.trial["configurations"][name] for one in trials]
-        names = _differing(configurations)
-        values = [names, *([_value(one, name) for name in names] for one in configurations)]
-        whole = [[row[0], *cells, *row[1:]] for row, cells in zip([heads, *rows], values, strict=True)]
-        shifted = {0} | {place + len(names) for place in right} | set(range(1, len(names) + 1))
-        found = rows_in(whole, width, right=shifted, indent=_INDENT) if names else None
+        names = _differing([one.trial["configurations"][name] for one in trials])
+        tunables = [_tunable(name, tunable) for tunable in names]
+        with_tunables = Table([columns[0], *tunables, *columns[1:]], trials)
+        found = rows_in(with_tunables, width, indent=_INDENT, head="dim") if names else None
         if found is not None:
             return found
-        notes = ["configuration", *(_words(c, names) for c in configurations)]
+        note = Column[RankedTrial](
+            "configuration", lambda one: _words(one.trial["configurations"][name], names)
+        )
     else:
-        notes = ["against the answer", *(_deltas(document, one.trial) for one in trials)]
-    if not any(notes[1:]):
-        notes = [""] * len(notes)
-    return table([heads, *rows], notes, width, right=right, indent=_INDENT)
+        note = Column("against the answer", lambda one: _deltas(document, one.trial))
+    noted = Table(columns, trials, note if filled([note], trials) else None)
+    return table_lines(noted, width, indent=_INDENT, head="dim")
 
 
-def _numbers(trials: Sequence[RankedTrial], *, numbered: bool) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells; columns that would be empty are left out."""
-    columns: dict[str, list[str]] = {"rank": ["–" if t.rank is None else f"{t.rank:,}" for t in trials]}
+def _columns(trials: Sequence[RankedTrial], *, numbered: bool) -> list[Column[RankedTrial]]:
+    """The columns of a table of trials but for their tunables; those that would be empty are left out."""
+    found: list[Column[RankedTrial]] = [Column("rank", lambda one: one.rank, number=True)]
     if numbered:
-        columns["trial"] = [f"{one.number:,}" for one in trials]
-        columns["status"] = [one.trial["status"] for one in trials]
-    columns["time"] = [si(one.trial["time_s"], "s") for one in trials]
-    if any(one.trial.get("energy_j") is not None for one in trials):
-        columns["energy"] = [energy_of(one.trial) for one in trials]
-        columns["power"] = [si(one.trial.get("power_w"), "W") for one in trials]
-    if any(one.trial["clock_mhz"] is not None for one in trials):
-        columns["clock"] = [_setting(one.trial["clock_mhz"], "MHz") for one in trials]
-    if any(one.trial.get("power_limit_w") is not None for one in trials):
-        columns["power limit"] = [_setting(one.trial.get("power_limit_w"), "W") for one in trials]
-    marks = [", ".join((*one.marks, *(_flags(one.trial) if numbered else ()))) for one in trials]
-    if any(marks):
-        columns[""] = marks
-    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
+        found.append(Column("trial", lambda one: one.number, number=True))
+        found.append(Column("status", lambda one: one.trial["status"]))
+    found.append(BRIEF_TIME.of(_trial))
+    if energies := filled([ENERGY.of(_trial)], trials):
+        found += [*energies, POWER.of(_trial)]
+    marks = Column[RankedTrial](
+        "", lambda one: ", ".join((*one.marks, *(_flags(one.trial) if numbered else ())))
+    )
+    return found + filled([CLOCK.of(_trial), POWER_LIMIT.of(_trial), marks], trials)
+
+
+def _trial(one: RankedTrial) -> TrialDocument:
+    return one.trial
+
+
+def _tunable(workload: str, name: str) -> Column[RankedTrial]:
+    return Column(name, lambda one: shown_value(one.trial["configurations"][workload].get(name)), number=True)
 
 
 def _flags(trial: TrialDocument) -> list[str]:
@@ -421,35 +424,28 @@ def _flags(trial: TrialDocument) -> list[str]:
     return repeated + [flag.partition(":")[0] for flag in trial.get("flags", ())]
 
 
-def _setting(value: float | None, unit: str) -> str:
-    return "as found" if value is None else f"{value:g} {unit}"
-
-
 def _differing(configurations: Sequence[Mapping[str, TunableValue]]) -> list[str]:
     """The tunables that do not have one value in all, in the order of declaration."""
     names = dict.fromkeys(name for one in configurations for name in one)
-    return [name for name in names if len({_value(one, name) for one in configurations}) > 1]
+    return [name for name in names if len({shown_value(one.get(name)) for one in configurations}) > 1]
 
 
-def _value(configuration: Mapping[str, TunableValue], name: str) -> str:
-    """A value as kernels get it; a dash for a tunable that the configuration does not have."""
-    if name not in configuration:
-        return "–"
-    value = configuration[name]
-    return str(int(value) if isinstance(value, bool) else value)
+def shown_value(value: TunableValue | None) -> str:
+    """A value of a tunable as kernels get it; a dash where a configuration has none."""
+    return "–" if value is None else str(int(value) if isinstance(value, bool) else value)
 
 
 def _words(configuration: Mapping[str, TunableValue], names: Sequence[str]) -> str:
-    return " ".join(f"{name}={_value(configuration, name)}" for name in names if name in configuration)
+    return shown_values({name: configuration[name] for name in names if name in configuration})
 
 
 def differences(configuration: Mapping[str, TunableValue], reference: Mapping[str, TunableValue]) -> str:
     """The tunables of a configuration that are not those of another: ``L=64 r=8``; empty where none are."""
     names = dict.fromkeys((*configuration, *reference))
     return " ".join(
-        f"{name}={_value(configuration, name)}"
+        f"{name}={shown_value(configuration.get(name))}"
         for name in names
-        if _value(configuration, name) != _value(reference, name)
+        if shown_value(configuration.get(name)) != shown_value(reference.get(name))
     )
 
 

@@ -11,16 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
 from tuner.model.units import si, significant, with_uncertainty
-from tuner.report.power import need_matplotlib
+from tuner.report.power import need_matplotlib, save_figure
 from tuner.studies.comparison import CLOSE, TOGETHER, Group, Rules
 from tuner.studies.comparison import operation as operation_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 _ROOM_FOR_ALL = 110  # characters
@@ -197,7 +195,9 @@ def draw_comparison(document: Mapping[str, Any], path: Path) -> None:
     handles, labels = bars.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
     figure.suptitle(_figure_title(document), fontsize="medium", parse_math=False)
-    _save(figure, path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
+        save_figure(figure, path)
 
 
 def _figure_title(document: Mapping[str, Any]) -> str:
@@ -266,13 +266,3 @@ def _short(operation: str, kernels: int) -> str:
     parts = operation.split(TOGETHER)
     lines = [TOGETHER.join(parts[i : i + kernels]) for i in range(0, len(parts), kernels)]
     return f"{TOGETHER}\n".join(lines)
-
-
-def _save(figure: "Figure", path: Path) -> None:
-    metadata = {"Date": None} if path.suffix == ".svg" else None  # the same comparison, the same file
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
-            figure.savefig(path, metadata=metadata)
-    except OSError as error:
-        raise InputError(f"--plot {path}: cannot be written: {error.strerror or error}") from error

@@ -3,22 +3,24 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from tuner.model.units import lasting, percent, percent_with_interval, with_uncertainty
-from tuner.report.layout import LEAST_WIDTH, PlainConsole, ReportLine, rendered, table
+from tuner.model.run_document import AnswerTrial
+from tuner.model.units import lasting, percent_with_interval
+from tuner.report.layout import LEAST_WIDTH, PlainConsole, ReportLine, rendered, table_lines
 from tuner.report.progress import RunProgress, is_live
+from tuner.report.rows import ENERGY, TIME, Column, Row, Table
 from tuner.report.run_report import database_words
-from tuner.report.trials_table import energy_of, interval
 from tuner.studies.sweep import JobResult, SweepReport, change_of, kinds_of, label_of, median_change
 
 if TYPE_CHECKING:
@@ -199,7 +201,7 @@ def show_training(document: Mapping[str, Any], console: Console) -> None:
             f" in {document['seconds']:.1f} s, {document['known']} were known"
         )
     )
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title in _TITLES:
         table.add_column(title, justify="left" if title == "method" else "right")
     for name, one in document["accuracy"].items():
@@ -234,7 +236,6 @@ MOST_ROWS = 60
 """Jobs that are shown one by one; more are in ``--json``."""
 
 _MOST_FAILED = 20
-_NO_VALUE = "–"
 _INTERVALS = "± is 95 %"
 
 
@@ -261,50 +262,65 @@ def show_sweep(report: SweepReport, out: Console, database: Path | None = None) 
 def _jobs(results: Sequence[JobResult], width: int) -> Group:
     kinds = kinds_of(results)
     label = _head_label(kinds)
-    numbers = [f"{name}{label}" for name in ("time", "energy", "against the default")]
-    heads = ["workloads", "device", "objective", *_kind_head(kinds), *numbers, "trials", "run"]
-    rows = [_job(one, kinds) for one in results]
-    return _table([heads, *rows], width, texts=3 + len(_kind_head(kinds)))
-
-
-def _job(one: JobResult, kinds: Sequence[str]) -> list[str]:
-    return [
-        " + ".join(one.job.workloads),
-        one.device or one.job.device or _NO_VALUE,
-        one.job.objective,
-        *_kind_cell(kinds, [one]),
-        *_amounts(one.answer),
-        _change(one),
-        _NO_VALUE if one.answer is None else str(one.answer["trials"]),
-        _NO_VALUE if one.run is None else f"{one.run}{' (before)' if one.end == 'known' else ''}",
+    columns: list[Column[JobResult]] = [
+        Column("workloads", lambda one: " + ".join(one.job.workloads)),
+        Column("device", lambda one: one.device or one.job.device or None),
+        Column("objective", lambda one: one.job.objective),
+        *([Column[JobResult]("numbers", lambda one: _kinds([one]))] if len(kinds) > 1 else []),
+        replace(TIME, name=f"time{label}").of(_answer),
+        replace(ENERGY, name=f"energy{label}").of(_answer),
+        replace(_CHANGE, name=f"against the default{label}").of(change_of),
+        Column("trials", lambda one: None if one.answer is None else str(one.answer["trials"]), number=True),
+        Column("run", _run, number=True),
     ]
+    return _painted(Table(columns, results), width)
+
+
+_CHANGE = Column[tuple[float, float | None]]("", lambda change: change[0], "%", half=lambda change: change[1])
+
+
+def _answer(one: JobResult) -> AnswerTrial | None:
+    return cast("AnswerTrial | None", one.answer)  # has the keys of one, see ``answer_of``
+
+
+def _run(one: JobResult) -> str | None:
+    return None if one.run is None else f"{one.run}{' (before)' if one.end == 'known' else ''}"
+
+
+def _kinds(results: Sequence[JobResult]) -> str | None:
+    return "; ".join(kinds_of(results)) or None
 
 
 def _groups(results: Sequence[JobResult], width: int) -> Group:
     """One row for each group, device and objective; what tuning took is measured on simulated devices too."""
     kinds = kinds_of(results)
-    numbers = [f"median change{_head_label(kinds)}", "tuning took (wall time)"]
-    counts = ["jobs", "answered before", "failed"]
-    rows = [["group", "device", "objective", *_kind_head(kinds), *counts, *numbers]]
     alike: dict[tuple[str, str, str], list[JobResult]] = {}
     for one in results:
         alike.setdefault((one.job.group, one.job.device, one.job.objective), []).append(one)
-    for (group, device, objective), members in alike.items():
-        ends = [one.end for one in members]
-        rows.append(
-            [
-                group,
-                device or _NO_VALUE,
-                objective,
-                *_kind_cell(kinds, members),
-                str(len(members)),
-                str(ends.count("known")),
-                str(ends.count("failed")),
-                percent(median_change(members)),
-                lasting(sum(one.seconds for one in members)),
-            ]
-        )
-    return _table(rows, width, texts=3 + len(_kind_head(kinds)))
+    columns: list[Column[list[JobResult]]] = [
+        Column("group", lambda members: members[0].job.group),
+        Column("device", lambda members: members[0].job.device or None),
+        Column("objective", lambda members: members[0].job.objective),
+        *([Column[list[JobResult]]("numbers", _kinds)] if len(kinds) > 1 else []),
+        Column("jobs", lambda members: str(len(members)), number=True),
+        _ended_as("known", "answered before"),
+        _ended_as("failed", "failed"),
+        Column(f"median change{_head_label(kinds)}", median_change, "%"),
+        Column(
+            "tuning took (wall time)",
+            lambda members: lasting(sum(one.seconds for one in members)),
+            number=True,
+        ),
+    ]
+    return _painted(Table(columns, list(alike.values())), width)
+
+
+def _lasted(members: Sequence[JobResult]) -> str:
+    return lasting(sum(one.seconds for one in members))
+
+
+def _ended_as(end: str, name: str) -> Column[list[JobResult]]:
+    return Column(name, lambda members: str(sum(one.end == end for one in members)), number=True)
 
 
 def _show_failed(failed: Sequence[JobResult], out: Console) -> None:
@@ -338,42 +354,10 @@ def _summary(report: SweepReport, named: str) -> list[str]:
     return lines
 
 
-def _table(rows: Sequence[Sequence[str]], width: int, *, texts: int) -> Group:
-    """Rows below their heads; where they are too wide, each cell behind its head.
-
-    Args:
-        rows: the heads first.
-        width: of the console.
-        texts: how many columns are text; the others are numbers.
-    """
-    lines = table(rows, [""] * len(rows), max(width, LEAST_WIDTH), right=range(texts, len(rows[0])))
-    return rendered([*map(ReportLine, lines), ReportLine("")])
+def _painted(shown: Table[Row], width: int) -> Group:
+    return rendered([*table_lines(shown, max(width, LEAST_WIDTH)), ReportLine("")])
 
 
 def _head_label(kinds: Sequence[str]) -> str:
     """Return the text behind the heads of numbers that are all of one kind; empty for several kinds."""
     return f" {label_of(kinds[0])}".rstrip() if len(kinds) == 1 else ""
-
-
-def _kind_head(kinds: Sequence[str]) -> list[str]:
-    """The head of a column that says what numbers of each row are; none where the other heads do."""
-    return ["numbers"] if len(kinds) > 1 else []
-
-
-def _kind_cell(kinds: Sequence[str], results: Sequence[JobResult]) -> list[str]:
-    """The cell of that column."""
-    return ["; ".join(kinds_of(results)) or _NO_VALUE] if len(kinds) > 1 else []
-
-
-def _amounts(answer: Mapping[str, Any] | None) -> tuple[str, str]:
-    if answer is None:
-        return _NO_VALUE, _NO_VALUE
-    return (
-        with_uncertainty(answer["time_s"], interval(answer["time_s_uncertainty"]), "s"),
-        energy_of(answer),
-    )
-
-
-def _change(one: JobResult) -> str:
-    change = change_of(one)
-    return _NO_VALUE if change is None else percent_with_interval(*change)

@@ -1,57 +1,39 @@
 """The rows of the view: devices, jobs, answers and trials."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
-from tuner.client.values import ServedAnswer
+from tuner.client.values import DeviceStatus, PowerSample, ServedAnswer, TrialData
 from tuner.model.jobs import Job, JobState
-from tuner.model.objective import NAMES, UNITS, Objective
+from tuner.model.objective import NAMES, UNITS
 from tuner.model.plan import shown_values
-from tuner.model.run_document import Changes
+from tuner.model.run_document import AnswerTrial, Changes, Configurations
 from tuner.model.units import (
     MODELLED,
     lasting,
     moment,
-    percent_with_interval,
     si,
     with_moments,
     with_uncertainty,
 )
 from tuner.report.progress import asked_for, priority_of, search_of
-from tuner.report.trials_table import energy_of, interval
-from tuner.terminal.state import Data, LiveSearch, LiveState
+from tuner.report.rows import ENERGY, ENERGY_CHANGE, TIME, TIME_CHANGE, Column, Value, filled
+from tuner.report.trials_table import cost_of
+from tuner.terminal.state import LiveSearch, LiveState
 from tuner.untrusted.reading import plain, plain_line
 
 # --- Tables of the view as plain values: rows, in an order, through a filter, and fitted to a width.
 
+Thing = TypeVar("Thing")
+
 _CUT = "…"
 _ROOMY = 100  # characters: from here on columns stand two spaces apart
-
-Value = float | str | None
-"""Sort key of a row in a column; None comes last."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table.
-
-    Attributes:
-        title: its head.
-        right: aligned to the right.
-        least: of the one column that is cut where the line is too long, its characters at least, as long
-            as others can be left out instead; 0 for a column that is never cut.
-        rank: 0 for a column that is always shown; else those of the highest rank are left out first.
-    """
-
-    title: str
-    right: bool = False
-    least: int = 0
-    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,14 +61,14 @@ class Listing:
 
     Attributes:
         title: of the table.
-        columns: of equally many cells as each row has.
+        columns: one for each cell of a row.
         rows: in the order in which they are shown unless the user chooses another.
         caption: what stands below.
         empty: what is said where there is no row.
     """
 
     title: str
-    columns: tuple[Column, ...]
+    columns: Sequence[Column[Any]]
     rows: tuple[Row, ...]
     caption: str = ""
     empty: str = ""
@@ -119,21 +101,22 @@ class Arrangement:
         """The same order with another filter."""
         return Arrangement(self.column, self.descending, text.strip())
 
-    def words(self, columns: Sequence[Column]) -> str:
+    def words(self, columns: Sequence[Column[Any]]) -> str:
         """Order and filter, for the title; empty for none."""
         parts = []
         if self.column is not None and self.column < len(columns):
-            parts.append(f"by {columns[self.column].title} {'↓' if self.descending else '↑'}")
+            parts.append(f"by {columns[self.column].name} {'↓' if self.descending else '↑'}")
         elif self.descending:
             parts.append("in reverse")
         return ", ".join([*parts, *([f"with “{self.text}”"] if self.text else [])])
 
 
-def row(
-    key: object, cells: Sequence[str], values: Sequence[Value], details: str = "", style: str = ""
+def painted(
+    columns: Sequence[Column[Thing]], thing: Thing, key: object, details: str = "", style: str = ""
 ) -> Row:
-    """A row of texts from outside: what a terminal would act on is replaced."""
-    return Row(str(key), tuple(map(plain_line, cells)), tuple(values), plain(details), style)
+    """The row of a thing. In texts from outside, what a terminal would act on is replaced."""
+    cells = tuple(plain_line(column.text(thing)) for column in columns)
+    return Row(str(key), cells, tuple(column.order(thing) for column in columns), plain(details), style)
 
 
 def arranged(rows: Sequence[Row], arrangement: Arrangement) -> list[Row]:
@@ -159,7 +142,7 @@ def gap(width: int) -> int:
     return 2 if width >= _ROOMY else 1
 
 
-def fitted(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[tuple[int, int]]:
+def fitted(columns: Sequence[Column[Any]], rows: Sequence[Row], width: int) -> list[tuple[int, int]]:
     """Number and width of each column that is shown.
 
     Args:
@@ -168,25 +151,25 @@ def fitted(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[t
         width: characters of a line.
     """
     natural = [
-        max([cell_len(column.title), *(cell_len(row.cells[place]) for row in rows)])
+        max([cell_len(column.name), *(cell_len(row.cells[place]) for row in rows)])
         for place, column in enumerate(columns)
     ]
     kept = list(range(len(columns)))
     while True:
-        fixed = sum(natural[place] for place in kept if not columns[place].least)
+        fixed = sum(natural[place] for place in kept if not columns[place].width)
         room = width - fixed - gap(width) * (len(kept) - 1)
-        enough = room >= sum(min(columns[place].least, natural[place]) for place in kept)
+        enough = room >= sum(min(columns[place].width, natural[place]) for place in kept)
         spare = [place for place in kept if columns[place].rank]
         if enough or not spare:
             break
         kept.remove(max(spare, key=lambda place: columns[place].rank))
     return [
-        (place, min(natural[place], max(room, 1)) if columns[place].least else natural[place])
+        (place, min(natural[place], max(room, 1)) if columns[place].width else natural[place])
         for place in kept
     ]
 
 
-def line(row: Row, columns: Sequence[Column], widths: Sequence[tuple[int, int]]) -> list[str]:
+def line(row: Row, columns: Sequence[Column[Any]], widths: Sequence[tuple[int, int]]) -> list[str]:
     """The cells of a row, each as wide as its column."""
     return [aligned(row.cells[place], size, right=columns[place].right) for place, size in widths]
 
@@ -200,25 +183,59 @@ def aligned(text: str, size: int, *, right: bool = False) -> str:
 
 
 _LEAST = 14  # characters of the column that is cut
-_TRIAL_COLUMNS = (
-    Column("trial", right=True),
-    Column("time", right=True),
-    Column("energy", right=True),
-    Column("power", right=True, rank=2),
-    Column("clock", right=True, rank=1),
-    Column("configuration", least=_LEAST),
-)
 
 
 @dataclass(slots=True)
 class _RatedTrial:
-    """A trial with what was made of it: time, cost by the objective of the job, and its row."""
+    """A trial with its cost by the objective of the job, and its row as it was painted last."""
 
-    data: Data
-    time_s: float | None
+    data: TrialData
     cost: float | None
     row: Row | None = None
     starred: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its number, with a star for the best, and how often it was measured again."""
+        again = f" {self.data.get('repeat')}×" if self.data.get("confirming") else ""
+        return f"{'★ ' if self.starred else ''}{self.data.get('trial')}{again}"
+
+    @property
+    def failure(self) -> str | None:
+        """The reason of its failure; None of a valid trial."""
+        if self.data.get("status") == "ok":
+            return None
+        return ": ".join(filter(None, (self.data.get("status"), self.data.get("detail"))))
+
+    @property
+    def configuration(self) -> str:
+        """Its configuration."""
+        return configurations(self.data.get("configurations") or {})
+
+
+def _valid(one: _RatedTrial) -> TrialData | None:
+    return one.data if one.data.get("status") == "ok" else None
+
+
+def _clock_mhz(data: TrialData) -> float | None:
+    """The clock that was set, else the one that was seen."""
+    set_mhz = data.get("clock_set_mhz")
+    return data.get("clock_mhz") if set_mhz is None else set_mhz
+
+
+_TRIALS: tuple[Column[_RatedTrial], ...] = (
+    Column("trial", lambda one: one.name, number=True, key=lambda one: one.data.get("trial")),
+    TIME.of(_valid),
+    ENERGY.of(_valid),
+    Column[TrialData]("power", lambda data: data.get("watts"), "W", digits=3, rank=2).of(_valid),
+    Column[TrialData]("clock", _clock_mhz, "MHz", digits=0, rank=1).of(_valid),
+    Column(
+        "configuration",
+        lambda one: one.configuration if one.failure is None else f"{one.failure}; {one.configuration}",
+        key=lambda one: one.configuration if one.failure is None else one.failure,
+        width=_LEAST,
+    ),
+)
 
 
 class TrialRows:
@@ -237,15 +254,16 @@ class TrialRows:
         """
         job = state.shown_job(chosen)
         if job is None:
-            return Listing("trials", _TRIAL_COLUMNS, (), empty="no job has run yet")
+            return Listing("trials", _TRIALS, (), empty="no job has run yet")
         search = state.searches.get(job.id, LiveSearch())
         trials = self._of(job, search)
         best = _best(trials, job)
         rows = tuple(_row(one, job, starred=one is best) for one in reversed(trials))
         modelled = f" ({MODELLED})" if any(one.data.get("modelled") for one in trials) else ""
         title = f"trials of job {job.id}, {job.state}{modelled}: {' + '.join(job.workloads)}"
-        caption = _caption(job, search, None if best is None else best.data)
-        return Listing(title, _TRIAL_COLUMNS, rows, caption, _empty(job))
+        caption = _caption(job, search, best)
+        empty = "no trial was stored" if job.ended and job.run is None else "no trial yet"
+        return Listing(title, _TRIALS, rows, caption, empty)
 
     def _of(self, job: Job, search: LiveSearch) -> list[_RatedTrial]:
         """The trials of a search in their order; those that are new or have changed are made anew."""
@@ -254,15 +272,21 @@ class TrialRows:
         for number, data in search.trials.items():
             known = before.get(number)
             if known is None or known.data is not data:
-                known = _RatedTrial(data, _number(data.get("time_s")), _cost(data, job.objective))
+                known = _RatedTrial(data, cost_of(data, job.objective) if job.objective in NAMES else None)
             self._known[number] = known
         return list(self._known.values())
 
 
-def _row(known: _RatedTrial, job: Job, *, starred: bool) -> Row:
-    if known.row is None or known.starred is not starred:
-        known.row, known.starred = _trial(known.data, job, starred=starred), starred
-    return known.row
+def _row(one: _RatedTrial, job: Job, *, starred: bool) -> Row:
+    if one.row is None or one.starred is not starred:
+        one.starred = starred
+        number, failure = one.data.get("trial"), one.failure
+        if failure is None:
+            details, style = _trial_details(one.data, one.configuration), "best" if starred else ""
+        else:
+            details, style = f"trial {number} {failure}\n{one.configuration}", "bad"
+        one.row = painted(_TRIALS, one, f"{job.id}-{number}", details, style)
+    return one.row
 
 
 def _best(trials: Sequence[_RatedTrial], job: Job) -> _RatedTrial | None:
@@ -270,33 +294,14 @@ def _best(trials: Sequence[_RatedTrial], job: Job) -> _RatedTrial | None:
 
     A search with a limit tells other costs while it looks for the fastest.
     """
-    slower = _number(job.options.get("max_slowdown"))
-    fastest_s = min((one.time_s for one in trials if one.time_s is not None), default=0.0)
-    limit_s = math.inf if slower is None else (1.0 + slower) * fastest_s
-    found = None
-    for one in trials:
-        if one.cost is None or one.time_s is None or one.time_s > limit_s:
-            continue
-        if found is None or found.cost is None or one.cost < found.cost:
-            found = one
-    return found
+    slower = job.options.get("max_slowdown")
+    times_s = [time_s for one in trials if (time_s := one.data.get("time_s")) is not None]
+    limit_s = math.inf if slower is None else (1.0 + slower) * min(times_s, default=0.0)
+    within = [one for one in trials if one.cost is not None and (one.data.get("time_s") or 0.0) <= limit_s]
+    return min(within, key=lambda one: one.cost or 0.0, default=None)
 
 
-def _cost(data: Data, objective: str) -> float | None:
-    """Return the cost that a job minimises; None if it was not measured, or its objective is unknown here."""
-    time_s, energy_j = _number(data.get("time_s")), _number(data.get("energy_j"))
-    if time_s is None or data.get("status") != "ok" or objective not in NAMES:
-        return None
-    if objective == "time":
-        return time_s
-    return None if energy_j is None else energy_j * time_s ** Objective(objective).time_exponent
-
-
-def _empty(job: Job) -> str:
-    return "no trial was stored" if job.ended and job.run is None else "no trial yet"
-
-
-def _caption(job: Job, search: LiveSearch, best: Data | None) -> str:
+def _caption(job: Job, search: LiveSearch, best: _RatedTrial | None) -> str:
     """Return the progress of the search, in the words of `tuner follow`."""
     parts = []
     if search.trials:
@@ -306,63 +311,28 @@ def _caption(job: Job, search: LiveSearch, best: Data | None) -> str:
     elif search.compiled is not None:
         parts.append("compiled {} of {}".format(*search.compiled))
     if best is not None:
-        label = f" ({MODELLED})" if best.get("modelled") else ""
+        label = f" ({MODELLED})" if best.data.get("modelled") else ""
         parts.append(f"best {_amount(best, job.objective)}{label}")
     if search.joules:
         parts.append(f"{si(search.joules, 'J', 3)} spent")
     return ", ".join([*parts, *([search.told] if search.told and not job.ended else [])])
 
 
-def _amount(data: Data, objective: str) -> str:
+def _amount(best: _RatedTrial, objective: str) -> str:
     """Time or joules with their interval; of another objective its value."""
     if objective == "energy":
-        return energy_of(data)
-    if objective == "time":
-        return _time_of(data)
-    return si(_cost(data, objective), UNITS[objective])
+        return ENERGY.text(best.data)
+    return TIME.text(best.data) if objective == "time" else si(best.cost, UNITS[objective])
 
 
-def _time_of(data: Data) -> str:
-    return with_uncertainty(_number(data.get("time_s")), interval(data.get("time_s_uncertainty")), "s")
-
-
-def _trial(data: Data, job: Job, *, starred: bool) -> Row:
-    again = f" {data.get('repeat')}×" if data.get("confirming") else ""
-    number = data.get("trial")
-    configuration = configurations(data.get("configurations") or {})
-    name = f"{'★ ' if starred else ''}{number}{again}"
-    if data.get("status") != "ok":
-        failed = ": ".join(str(data[name]) for name in ("status", "detail") if data.get(name))
-        nothing = (name, "–", "–", "–", "–", f"{failed}; {configuration}")
-        details = f"trial {number} {failed}\n{configuration}"
-        return row(f"{job.id}-{number}", nothing, (number, None, None, None, None, failed), details, "bad")
-    time_s, energy_j, watts = (_number(data.get(name)) for name in ("time_s", "energy_j", "watts"))
-    mhz = data.get("clock_set_mhz") if data.get("clock_set_mhz") is not None else data.get("clock_mhz")
-    cells = (
-        name,
-        _time_of(data),
-        energy_of(data),
-        si(watts, "W", 3),
-        "–" if mhz is None else f"{mhz:.0f} MHz",
-        configuration,
-    )
-    values = (number, time_s, energy_j, watts, mhz, configuration)
-    return row(
-        f"{job.id}-{number}", cells, values, _trial_details(data, configuration), "best" if starred else ""
-    )
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
-
-
-def _trial_details(data: Data, configuration: str) -> str:
+def _trial_details(data: TrialData, configuration: str) -> str:
     """Return details for which there may be no room: the whole configuration first."""
-    parts = [si(data.get("watts"), "W", 3)] if data.get("watts") is not None else []
-    if data.get("clock_set_mhz") is not None:
-        parts.append(f"clock set to {data['clock_set_mhz']} MHz")
-    elif data.get("clock_mhz") is not None:
-        parts.append(f"clock as found, {data['clock_mhz']:.0f} MHz seen")
+    watts, set_mhz, seen_mhz = data.get("watts"), data.get("clock_set_mhz"), data.get("clock_mhz")
+    parts = [] if watts is None else [si(watts, "W", 3)]
+    if set_mhz is not None:
+        parts.append(f"clock set to {set_mhz} MHz")
+    elif seen_mhz is not None:
+        parts.append(f"clock as found, {seen_mhz:.0f} MHz seen")
     if data.get("power_limit_w") is not None:
         parts.append(f"power limit {data['power_limit_w']} W")
     if data.get("confirming"):
@@ -371,22 +341,30 @@ def _trial_details(data: Data, configuration: str) -> str:
     return "\n".join((configuration, ", ".join([*parts, *map(str, data.get("flags") or ())])))
 
 
-def configurations(by_workload: Data) -> str:
+def configurations(by_workload: Configurations) -> str:
     """The configuration of each workload; the name of one that is alone is left out."""
     if len(by_workload) == 1:
         return shown_values(next(iter(by_workload.values())))
     return "; ".join(f"{name}: {shown_values(values)}" for name, values in by_workload.items())
 
 
-_ANSWER_COLUMNS = (
-    Column("workloads", least=_LEAST),
-    Column("for", rank=1),
-    Column("device", rank=3),
-    Column("time", right=True),
-    Column("energy", right=True),
-    Column("vs default", right=True, rank=2),
-    Column("state"),
-    Column("of", rank=4),
+def _device_of(answer: ServedAnswer) -> str:
+    return f"{answer['device']}{f' {MODELLED}' if answer['modelled'] else ''}"
+
+
+def _best_of(answer: ServedAnswer) -> AnswerTrial:
+    return answer["best"]
+
+
+_ANSWERS: tuple[Column[ServedAnswer], ...] = (
+    Column("workloads", lambda answer: " + ".join(answer["workloads"]), width=_LEAST),
+    Column("for", lambda answer: answer["objective"], rank=1),
+    Column("device", _device_of, rank=3),
+    TIME.of(_best_of),
+    ENERGY.of(_best_of),
+    replace(ENERGY_CHANGE, name="vs default", rank=2).of(lambda answer: answer["against_default"]),
+    Column("state", lambda answer: "stale" if answer["stale"] else "fresh"),
+    Column("of", lambda answer: moment(answer["at"]), key=lambda answer: answer["at"], rank=4),
 )
 
 
@@ -395,39 +373,12 @@ def answer_listing(state: LiveState) -> Listing:
     answers = sorted(state.answers, key=lambda one: one["at"], reverse=True)
     stale = sum(bool(one["stale"]) for one in answers)
     title = f"answers: {len(answers)} served, {stale} stale" if answers else "answers"
-    return Listing(title, _ANSWER_COLUMNS, tuple(map(_answer, answers)), empty="no answer is stored yet")
+    return Listing(title, _ANSWERS, tuple(map(_answer, answers)), empty="no answer is stored yet")
 
 
 def _answer(answer: ServedAnswer) -> Row:
-    best, against = answer["best"], answer["against_default"]
-    workloads = " + ".join(answer["workloads"])
-    modelled = f" {MODELLED}" if answer["modelled"] else ""
-    saving, gains = None, "–"
-    if against is not None and "energy_saving" in against:
-        saving = -against["energy_saving"]
-        gains = percent_with_interval(saving, against.get("energy_saving_interval"))
-    cells = (
-        workloads,
-        answer["objective"],
-        f"{answer['device']}{modelled}",
-        with_uncertainty(best.get("time_s"), interval(best.get("time_s_uncertainty")), "s"),
-        energy_of(best),
-        gains,
-        "stale" if answer["stale"] else "fresh",
-        moment(answer["at"]),
-    )
-    values = (
-        workloads,
-        cells[1],
-        cells[2],
-        best.get("time_s"),
-        best.get("energy_j"),
-        saving,
-        cells[6],
-        answer["at"],
-    )
-    key = f"{answer['run']} {workloads} {cells[1]} {cells[2]}"
-    return row(key, cells, values, _answer_details(answer), "bad" if answer["stale"] else "")
+    key = f"{answer['run']} {' + '.join(answer['workloads'])} {answer['objective']} {_device_of(answer)}"
+    return painted(_ANSWERS, answer, key, _answer_details(answer), "bad" if answer["stale"] else "")
 
 
 def _answer_details(answer: ServedAnswer) -> str:
@@ -449,11 +400,8 @@ def _answer_details(answer: ServedAnswer) -> str:
 
 
 def _changes(against: Changes) -> str:
-    parts = [f"time {percent_with_interval(against['slowdown'], against.get('slowdown_interval'))}"]
-    if "energy_saving" in against:
-        energy = percent_with_interval(-against["energy_saving"], against.get("energy_saving_interval"))
-        parts.insert(0, f"energy {energy}")
-    return ", ".join(parts)
+    changes = filled([ENERGY_CHANGE, TIME_CHANGE], [against])
+    return ", ".join(f"{change.name} {change.text(against)}" for change in changes)
 
 
 # --- Power over time in one line of a terminal, with its scale.
@@ -465,7 +413,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _NICE = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 
 
-def bins(samples: Iterable[Mapping[str, Any]], count: int) -> list[float | None]:
+def bins(samples: Iterable[PowerSample], count: int) -> list[float | None]:
     """Mean power of each of the newest intervals of `BIN_S`; None where nothing was measured.
 
     Intervals begin at whole multiples of their length, so that a drawn one moves and does not change.
@@ -518,26 +466,47 @@ def device_listing(state: LiveState, width: int) -> Listing:
         width: characters of a line.
     """
     count = _SHORTEST if width < _NARROW else _MEDIUM if width < _WIDE else _LONGEST
-    columns = (
-        Column("device", least=_LEAST_DEVICE),
-        Column("power", right=True),
-        Column(f"last {lasting(count * BIN_S)}, up to"),
-        Column("clock", right=True),
-        Column("temp", right=True),
-        Column("load", right=True, rank=2),
-        Column("others", right=True),
-        Column("job", right=True),
+    columns: tuple[Column[_DeviceNow], ...] = (
+        Column("device", lambda now: now.name, key=lambda now: now.device.get("spec"), width=_LEAST_DEVICE),
+        Column("power", lambda now: now.sample.get("watts"), "W", digits=3),
+        Column(
+            f"last {lasting(count * BIN_S)}, up to",
+            lambda now: _drawn(bins(now.samples, count)),
+            key=lambda now: now.sample.get("watts"),
+        ),
+        Column("clock", lambda now: now.sample.get("clock_mhz"), "MHz", digits=0),
+        Column("temp", lambda now: now.sample.get("temperature_c"), "°C", digits=0),
+        Column("load", lambda now: now.sample.get("load_percent"), "%", digits=0, rank=2),
+        Column("others", lambda now: now.sample.get("others"), number=True),
+        Column("job", lambda now: now.work, number=True, key=lambda now: now.device.get("job")),
     )
-    rows = tuple(
-        _device(device, _newest(state, spec), _drawn(bins(state.power.get(spec, ()), count)))
-        for spec, device in state.devices.items()
-    )
-    return Listing("devices", columns, rows, empty="the daemon has told of no device yet")
+    rows = []
+    for spec, device in state.devices.items():
+        samples = state.power.get(spec, ())
+        now = _DeviceNow(device, samples, samples[-1] if samples else {})
+        style = "bad" if now.sample.get("failure") else ""
+        rows.append(painted(columns, now, spec, _device_details(device, now.sample), style))
+    return Listing("devices", columns, tuple(rows), empty="the daemon has told of no device yet")
 
 
-def _newest(state: LiveState, spec: str) -> Data:
-    samples = state.power.get(spec)
-    return samples[-1] if samples else {}
+class _DeviceNow(NamedTuple):
+    """A device, the samples of its power, oldest first, and the newest of them."""
+
+    device: DeviceStatus
+    samples: Sequence[PowerSample]
+    sample: PowerSample
+
+    @property
+    def name(self) -> str:
+        """Its name, with the kind of its numbers."""
+        return f"{self.device.get('spec')}{f' {MODELLED}' if self.device.get('modelled') else ''}"
+
+    @property
+    def work(self) -> str:
+        """The job that runs, or that one waits."""
+        if self.device.get("job") is not None:
+            return f"job {self.device['job']}"
+        return "waits" if self.device.get("holds") else "none"
 
 
 def _drawn(watts: Sequence[float | None]) -> str:
@@ -546,31 +515,7 @@ def _drawn(watts: Sequence[float | None]) -> str:
     return "" if highest is None else f"{sparkline(watts, highest)} {highest:g} W"
 
 
-def _device(device: Data, sample: Data, drawn: str) -> Row:
-    spec, job = str(device.get("spec")), device.get("job")
-    modelled = f" {MODELLED}" if device.get("modelled") else ""
-    watts, mhz, celsius = (sample.get(name) for name in ("watts", "clock_mhz", "temperature_c"))
-    load, others = sample.get("load_percent"), sample.get("others")
-    waits = "waits" if device.get("holds") else "none"
-    cells = (
-        f"{spec}{modelled}",
-        si(watts, "W", 3),
-        drawn,
-        _rounded(mhz, "MHz"),
-        _rounded(celsius, "°C"),
-        _rounded(load, "%"),
-        "–" if others is None else str(others),
-        waits if job is None else f"job {job}",
-    )
-    values = (spec, watts, watts, mhz, celsius, load, others, job)
-    return row(spec, cells, values, _device_details(device, sample), "bad" if sample.get("failure") else "")
-
-
-def _rounded(value: Any, unit: str) -> str:  # noqa: ANN401 - what JSON has
-    return "–" if value is None else f"{value:.0f} {unit}"
-
-
-def _device_details(device: Data, sample: Data) -> str:
+def _device_details(device: DeviceStatus, sample: PowerSample) -> str:
     """Return details without a column: power, limits on a clock or a job, and the cost of tuning today."""
     parts = []
     if sample.get("failure"):
@@ -589,71 +534,65 @@ def _device_details(device: Data, sample: Data) -> str:
     return "; ".join([*parts, _spent(device), f"{device.get('name', '')}{driver}"])
 
 
-def _spent(device: Data) -> str:
+def _spent(device: DeviceStatus) -> str:
     """Joules and seconds of today, with their limits."""
-    joules, seconds = device.get("spent_today_j"), device.get("spent_today_s")
-    of_j = f" of {si(device['budget_j'], 'J', 3)}" if device.get("budget_j") else ""
-    of_s = f" of {lasting(device['budget_s'])}" if device.get("budget_s") else ""
+    budget_j, budget_s = device.get("budget_j"), device.get("budget_s")
+    of_j = f" of {si(budget_j, 'J', 3)}" if budget_j else ""
+    of_s = f" of {lasting(budget_s)}" if budget_s else ""
     source = MODELLED if device.get("modelled") else _METERED
-    return f"today {si(joules, 'J', 3)}{of_j} ({source}) in {lasting(seconds or 0.0)}{of_s} of measuring"
+    joules, lasted = si(device.get("spent_today_j"), "J", 3), lasting(device.get("spent_today_s", 0.0))
+    return f"today {joules}{of_j} ({source}) in {lasted}{of_s} of measuring"
 
 
 _RANKS = {
     state.value: rank for rank, state in enumerate((JobState.RUNNING, JobState.QUEUED, JobState.PAUSED))
 }
-_JOB_COLUMNS = (
-    Column("job", right=True),
-    Column("state"),
-    Column("workloads", least=_LEAST),
-    Column("search", rank=2),
-    Column("device", rank=1),
-    Column("trials", right=True),
-    Column("submitted", rank=3),
+
+
+class _JobNow(NamedTuple):
+    """A job with its run and its trials as far as they are known here."""
+
+    job: Job
+    run: int | None
+    trials: int
+
+    @property
+    def rank(self) -> int:
+        """Its place among others, by its state."""
+        return _RANKS.get(self.job.state, len(_RANKS))
+
+
+_JOBS: tuple[Column[_JobNow], ...] = (
+    Column("job", lambda now: str(now.job.id), number=True, key=lambda now: now.job.id),
+    Column("state", lambda now: now.job.state, key=lambda now: now.rank),
+    Column("workloads", lambda now: " + ".join(now.job.workloads), width=_LEAST),
+    Column("search", lambda now: search_of(now.job), rank=2),
+    Column("device", lambda now: now.job.device or "any", key=lambda now: now.job.device, rank=1),
+    Column("trials", lambda now: now.trials, number=True),
+    Column("submitted", lambda now: moment(now.job.created_at), key=lambda now: now.job.created_at, rank=3),
 )
 
 
 def job_listing(state: LiveState) -> Listing:
     """A row per job: those that run, then those that wait, then the newest that have ended."""
-    jobs = sorted(state.jobs.values(), key=lambda job: (_RANKS.get(job.state, len(_RANKS)), -job.id))
-    counts = [
-        f"{sum(job.state == one for job in jobs)} {one}"
-        for one in _RANKS
-        if any(job.state == one for job in jobs)
-    ]
-    rows = tuple(_job(job, state) for job in jobs)
-    title = f"jobs: {', '.join(counts)}" if counts else "jobs"
-    return Listing(title, _JOB_COLUMNS, rows, empty="no job yet; `tuner submit` queues one")
+    jobs = []
+    for job in state.jobs.values():
+        search = state.searches.get(job.id, LiveSearch())
+        run = search.run if job.run is None else job.run
+        jobs.append(_JobNow(job, run, max(job.trials, len(search.trials))))
+    jobs.sort(key=lambda now: (now.rank, -now.job.id))
+    counts = Counter(now.job.state.value for now in jobs)
+    told = ", ".join(f"{counts[name]} {name}" for name in _RANKS if counts[name])
+    title = f"jobs: {told}" if told else "jobs"
+    return Listing(title, _JOBS, tuple(map(_job, jobs)), empty="no job yet; `tuner submit` queues one")
 
 
-def _job(job: Job, state: LiveState) -> Row:
-    search = state.searches.get(job.id)
-    trials = max(job.trials, 0 if search is None else len(search.trials))
-    run = job.run if search is None or job.run is not None else search.run
-    cells = (
-        str(job.id),
-        job.state,
-        " + ".join(job.workloads),
-        search_of(job),
-        job.device or "any",
-        f"{trials:,}",
-        moment(job.created_at),
-    )
-    values = (
-        job.id,
-        _RANKS.get(job.state, len(_RANKS)),
-        cells[2],
-        cells[3],
-        job.device,
-        trials,
-        job.created_at,
-    )
-    style = "best" if job.state == JobState.RUNNING else ""
-    return row(
-        job.id, cells, values, _job_details(job, run), "bad" if job.state == JobState.FAILED else style
-    )
+_STYLES = {JobState.RUNNING: "best", JobState.FAILED: "bad"}
 
 
-def _job_details(job: Job, run: int | None) -> str:
+def _job(now: _JobNow) -> Row:
+    job, run = now.job, now.run
     parts = [f"job {job.id} {job.state}{f' ({job.reason})' if job.reason else ''}"]
     parts += [search_of(job), f"{asked_for(job)}, {moment(job.created_at)}", f"priority {priority_of(job)}"]
-    return "; ".join([*parts, *([] if run is None else [f"run {run}"])])
+    details = "; ".join([*parts, *([] if run is None else [f"run {run}"])])
+    return painted(_JOBS, now, job.id, details, _STYLES.get(job.state, ""))

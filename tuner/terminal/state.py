@@ -5,12 +5,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 from tuner.client.client import Client
-from tuner.client.values import ServedAnswer, read_job
+from tuner.client.values import DeviceStatus, PowerSample, ServedAnswer, Status, TrialData, read_job
 from tuner.model.errors import TunerError
 from tuner.model.jobs import Event, Job, JobState
+from tuner.model.run_document import TrialDocument
 from tuner.untrusted.reading import plain_line
 
 _PAUSE_S = 2.0  # after a refusal, such as "too many followers", which need not last
@@ -143,14 +144,14 @@ class LiveSearch:
     """
 
     run: int | None = None
-    trials: dict[int, Data] = field(default_factory=dict)
+    trials: dict[int, TrialData] = field(default_factory=dict)
     compiled: tuple[int, int] | None = None
     joules: float | None = None
     expected: int | None = None
     told: str = ""
     asked: bool = False
 
-    def take(self, data: Data) -> None:
+    def take(self, data: TrialData) -> None:
         """Take in a trial; a contender's repeat replaces it."""
         if data.get("run") not in (None, self.run):
             self.run = data["run"]
@@ -182,11 +183,11 @@ class LiveState:
     """
 
     def __init__(self) -> None:
-        self.status: Data = {}
-        self.devices: dict[str, Data] = {}
+        self.status: Status = {}
+        self.devices: dict[str, DeviceStatus] = {}
         self.jobs: dict[int, Job] = {}
         self.searches: dict[int, LiveSearch] = {}
-        self.power: dict[str, deque[Data]] = {}
+        self.power: dict[str, deque[PowerSample]] = {}
         self.answers: list[ServedAnswer] = []
         self.away = ""
         self.not_understood = ""
@@ -241,11 +242,11 @@ class LiveState:
         return ALL
 
     def _take_status(self, _: int | None, data: Data) -> frozenset[str]:
-        self.status = data
+        self.status = cast("Status", data)
         return frozenset((HEAD,))
 
     def _take_device(self, _: int | None, data: Data) -> frozenset[str]:
-        self.devices[str(data.get("spec"))] = data
+        self.devices[str(data.get("spec"))] = cast("DeviceStatus", data)
         return frozenset((DEVICES,))
 
     def _take_job(self, _: int | None, data: Data) -> frozenset[str]:
@@ -263,7 +264,7 @@ class LiveState:
     def _take_trial(self, number: int | None, data: Data) -> frozenset[str]:
         if number is None:
             return frozenset()
-        self.search(number).take(data)
+        self.search(number).take(cast("TrialData", data))
         return frozenset((JOBS, TRIALS))
 
     def _take_compiled(self, number: int | None, data: Data) -> frozenset[str]:
@@ -281,7 +282,7 @@ class LiveState:
 
     def _take_power(self, _: int | None, data: Data) -> frozenset[str]:
         device = str(data.get("device"))
-        self.power.setdefault(device, deque(maxlen=MOST_SAMPLES)).append(data)
+        self.power.setdefault(device, deque(maxlen=MOST_SAMPLES)).append(cast("PowerSample", data))
         return frozenset((DEVICES,))
 
     def _take_trouble(self, _: int | None, data: Data) -> frozenset[str]:
@@ -292,7 +293,7 @@ class LiveState:
 # --- Stored trials of a run in the form of the stream, which has only those of jobs that run.
 
 
-def stored_trials(client: Client, run: int) -> Iterator[Data]:
+def stored_trials(client: Client, run: int) -> Iterator[TrialData]:
     """The first trials of a run, as many as are kept.
 
     Raises:
@@ -303,24 +304,28 @@ def stored_trials(client: Client, run: int) -> Iterator[Data]:
         yield as_streamed(stored, run, modelled=bool(modelled))
 
 
-def as_streamed(stored: Data, run: int, *, modelled: bool) -> Data:
+def as_streamed(stored: TrialDocument, run: int, *, modelled: bool) -> TrialData:
     """The data of a stored trial as an event of the kind ``trial`` has it."""
-    workloads = (stored.get("workloads") or {}).values()
-    failed: Data = next((one for one in workloads if one.get("status") != "ok"), {})
+    failed = (one for one in stored.get("workloads", {}).values() if one["status"] != "ok")
     confirmed = bool(stored.get("confirmed"))
     return {
-        **stored,
         "run": run,
-        "trial": stored.get("number"),
-        "repeat": stored.get("bursts") if confirmed else 0,
+        "trial": stored["number"],
+        "repeat": stored["bursts"] if confirmed else 0,
         "confirming": confirmed,
-        "detail": failed.get("detail", ""),
-        "clock_set_mhz": stored.get("clock_mhz"),
-        "clock_mhz": stored.get("clock_seen_mhz"),
+        "status": stored["status"],
+        "detail": next((one["detail"] for one in failed), ""),
+        "configurations": stored["configurations"],
+        "clock_set_mhz": stored["clock_mhz"],
+        "power_limit_w": stored.get("power_limit_w"),
+        "time_s": stored["time_s"],
+        "time_s_uncertainty": stored.get("time_s_uncertainty"),
+        "energy_j": stored["energy_j"],
+        "energy_j_uncertainty": stored.get("energy_j_uncertainty"),
         "watts": stored.get("power_w"),
-        "joules": None,
-        "expected": None,
+        "clock_mhz": stored.get("clock_seen_mhz"),
         "modelled": modelled,
+        "flags": stored.get("flags", []),
     }
 
 
@@ -355,7 +360,9 @@ class Inquiries:
         if not self._asking.locked():
             self._in_thread(work)
 
-    def trials(self, run: int, take: Callable[[list[Data]], None], say: Callable[[str, bool], None]) -> None:
+    def trials(
+        self, run: int, take: Callable[[list[TrialData]], None], say: Callable[[str, bool], None]
+    ) -> None:
         """Ask for the stored trials of a run; what prevents it is said."""
 
         def work() -> None:

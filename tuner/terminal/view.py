@@ -1,7 +1,6 @@
 """The view of the daemon in a terminal: panes, dialogs, style."""
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Protocol
+from collections.abc import Callable, Collection
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -12,9 +11,9 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from tuner.client.client import Client
-from tuner.client.values import ServedAnswer
+from tuner.client.values import ServedAnswer, TrialData
 from tuner.model.errors import TunerError
-from tuner.model.jobs import Event, Job, JobState
+from tuner.model.jobs import Job, JobState
 from tuner.terminal import state
 from tuner.terminal.rows import (
     Arrangement,
@@ -38,6 +37,7 @@ from tuner.terminal.state import (
     HEAD,
     JOBS,
     TRIALS,
+    EventReader,
     Inquiries,
     LiveSearch,
     LiveState,
@@ -221,7 +221,7 @@ class Pane(Vertical):
         widths = fitted(listing.columns, rows, width)
         table.clear(columns=True)
         for column, size in widths:
-            head = aligned(listing.columns[column].title, size, right=listing.columns[column].right)
+            head = aligned(listing.columns[column].name, size, right=listing.columns[column].right)
             table.add_column(Text(head), width=size + gap(width))
         for row in rows:
             style = _STYLES.get(row.style, "")
@@ -272,19 +272,6 @@ ANSWERS_EVERY_S = 60.0  # they go stale without an event
 _PANES = (DEVICES, JOBS, TRIALS, ANSWERS)
 
 
-class Events(Protocol):
-    """Source of events (``EventReader``)."""
-
-    def start(self) -> None:
-        """Begin to read."""
-
-    def take(self) -> Iterable[Event | TunerError]:
-        """Take the events since the last call, and the reasons that the daemon is away."""
-
-    def close(self) -> None:
-        """Read no more."""
-
-
 class TerminalView(App[None]):
     """Devices, jobs, trials and answers of the daemon, until the user leaves.
 
@@ -313,7 +300,7 @@ class TerminalView(App[None]):
         Binding("ctrl+c", "quit", show=False, priority=True),
     ]
 
-    def __init__(self, client: Client, events: Events) -> None:
+    def __init__(self, client: Client, events: EventReader) -> None:
         super().__init__(ansi_color=True)
         self.theme = "ansi-dark"
         self.state = LiveState()
@@ -525,7 +512,7 @@ class TerminalView(App[None]):
             search.asked = True
             self._inquiries.trials(job.run, lambda trials: self._take_trials(search, trials), self._say)
 
-    def _take_trials(self, search: LiveSearch, trials: list[state.Data]) -> None:
+    def _take_trials(self, search: LiveSearch, trials: list[TrialData]) -> None:
         for trial in trials:
             search.take(trial)
         self.draw((TRIALS,))

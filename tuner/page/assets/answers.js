@@ -2,7 +2,7 @@
 
 import { byId, cell, element, setText } from "./dom.js";
 import { get } from "./requests.js";
-import { against, configurations, measured, moment, withInterval } from "./words.js";
+import { ENERGY, SAVING, TIME, against, configurations, moment, numberCell } from "./words.js";
 
 const OFTEN_MS = 60_000; // staleness changes without an event
 
@@ -34,7 +34,6 @@ function show() {
 
 function row(answer) {
   const made = element("tr");
-  const { best } = answer;
   const names = element("details");
   const values = Object.fromEntries(Object.entries(answer.workloads).map(([name, one]) => [name, one.configuration]));
   const clock = answer.clock_mhz === null ? "clock as found" : `clock set to ${answer.clock_mhz} MHz`;
@@ -44,10 +43,10 @@ function row(answer) {
     cell("workloads", names, "words"),
     cell("objective", answer.objective),
     cell("device", deviceOf(answer)),
-    cell("time", measured(best.time_s, best.time_s_uncertainty, "s"), "number"),
-    cell("energy", measured(best.energy_j, best.energy_j_uncertainty, "J"), "number"),
+    numberCell(TIME, answer.best),
+    numberCell(ENERGY, answer.best),
     cell("against default", element("div", against(answer.against_default))),
-    cell("one use saves", answer.saving ? withInterval(answer.saving.energy_j, answer.saving.energy_j_interval, "J") : "–", "number"),
+    numberCell(SAVING, answer.saving),
     cell("state", element("div", null, "staleness")),
   );
   made.querySelector(".staleness").append(...staleness(answer));

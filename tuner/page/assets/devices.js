@@ -2,7 +2,7 @@
 
 import { byId, element, setText } from "./dom.js";
 import { PowerPlot } from "./power_plot.js";
-import { si } from "./words.js";
+import { si } from "./units.js";
 
 const cards = new Map(); // device -> its card
 

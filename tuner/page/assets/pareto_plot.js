@@ -1,7 +1,8 @@
 // Time against energy of a search's trials: contenders with their intervals, and the front that nothing beats.
 
 import { colour, element } from "./dom.js";
-import { configurations, halfInterval, measured, si } from "./words.js";
+import { interval, si } from "./units.js";
+import { ENERGY, POWER, TIME, configurations, textOf } from "./words.js";
 
 const WINDOW = 1.5; // times the front's largest: beyond it no point is shown unless all are wanted
 const MOST_SHOWN = 0.9; // of the trials, which have room beside the front
@@ -23,7 +24,9 @@ function limit(values, ofFront) {
   return MARGIN * Math.max(ofFront, Math.min(most, WINDOW * ofFront));
 }
 
-const inUnit = (unit) => (_, splits) => splits.map((value) => (unit ? si(value, unit, 6) : String(value)));
+// Marks of an axis are short: without zeros at their ends.
+const short = (text) => text.replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
+const inUnit = (unit) => (_, splits) => splits.map((value) => (unit ? short(si(value, unit, 6)) : String(value)));
 
 function span(_, least, most) {
   const margin = 0.06 * (most - least || most || 1);
@@ -126,7 +129,7 @@ export class ParetoPlot {
     for (const trial of this.shown) {
       if (!trial.confirming || this.axes !== PARETO) continue;
       const at = (scale, value) => plot.valToPos(value, scale, true);
-      const [time, energy] = [halfInterval(trial.time_s_uncertainty), halfInterval(trial.energy_j_uncertainty)];
+      const [time, energy] = [interval(trial.time_s_uncertainty) ?? 0, interval(trial.energy_j_uncertainty) ?? 0];
       context.moveTo(at("x", trial.time_s - time), at("y", trial.energy_j));
       context.lineTo(at("x", trial.time_s + time), at("y", trial.energy_j));
       context.moveTo(at("x", trial.time_s), at("y", trial.energy_j - energy));
@@ -179,8 +182,8 @@ export function trialWords(trial) {
   const repeats = trial.confirming ? `, measured ${trial.repeat} more times` : "";
   return [
     `trial ${trial.trial}${repeats}${trial.modelled ? " (modelled)" : ""}`,
-    `${measured(trial.time_s, trial.time_s_uncertainty, "s")}, ${measured(trial.energy_j, trial.energy_j_uncertainty, "J")}`,
-    [trial.watts === null ? "" : si(trial.watts, "W", 3), clockWords(trial)].filter(Boolean).join(", "),
+    `${textOf(TIME, trial)}, ${textOf(ENERGY, trial)}`,
+    [trial.watts === null ? "" : textOf(POWER, trial), clockWords(trial)].filter(Boolean).join(", "),
     configurations(trial.configurations),
     ...trial.flags,
   ].filter(Boolean).join("\n");

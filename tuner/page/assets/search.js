@@ -3,7 +3,8 @@
 import { byId, cell, element, setText } from "./dom.js";
 import { ParetoPlot, clockWords } from "./pareto_plot.js";
 import { get } from "./requests.js";
-import { against, configurations, count, measured, si } from "./words.js";
+import { si } from "./units.js";
+import { ENERGY, POWER, TIME, against, configurations, count, numberCell, textOf } from "./words.js";
 
 const MOST_ROWS = 100;
 const PAGE = 500;
@@ -122,8 +123,8 @@ function plotWords([fastest, ...others], left) {
   const least = others.at(-1) ?? fastest;
   return [
     `Time against energy${least.modelled ? " (modelled)" : ""}. The line joins the trials that no other beats in both:`,
-    `the fastest takes ${measured(fastest.time_s, fastest.time_s_uncertainty, "s")},`,
-    `the one of least energy ${measured(least.energy_j, least.energy_j_uncertainty, "J")}.`,
+    `the fastest takes ${textOf(TIME, fastest)},`,
+    `the one of least energy ${textOf(ENERGY, least)}.`,
     "Large dots with intervals are contenders, measured again.",
     left ? `Slow or costly trials outside of the plot: ${left}.` : "",
   ].join(" ");
@@ -147,9 +148,7 @@ function row(trial, best) {
     made.append(why);
   } else {
     made.append(
-      cell("time", measured(trial.time_s, trial.time_s_uncertainty, "s"), "number"),
-      cell("energy", measured(trial.energy_j, trial.energy_j_uncertainty, "J"), "number"),
-      cell("power", si(trial.watts, "W", 3), "number"),
+      ...[TIME, ENERGY, POWER].map((column) => numberCell(column, trial)),
       cell("clock", clockWords(trial), "number"),
     );
   }
@@ -160,8 +159,8 @@ function row(trial, best) {
 function answerWords(summary) {
   const best = summary?.best;
   if (!best) return "";
-  const amounts = [measured(best.time_s, best.time_s_uncertainty, "s")];
-  if (best.energy_j !== null) amounts.push(measured(best.energy_j, best.energy_j_uncertainty, "J"));
+  const amounts = [textOf(TIME, best)];
+  if (best.energy_j !== null) amounts.push(textOf(ENERGY, best));
   const compared = summary.against_default ? `; against the default it ${against(summary.against_default).replace(", ", " and ")}` : "";
   return `Answer${summary.modelled ? " (modelled)" : ""}: ${amounts.join(", ")}${compared}\n${configurations(best.configurations)}`;
 }

@@ -1,41 +1,20 @@
-// Numbers with their units. Uncertainties come as standard ones and are shown as half of a 95 % interval.
+// Words of the page for configurations, changes and moments.
 
-const COVERAGE = 1.96;
-const PREFIXES = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"], [1e-12, "p"]];
+import { cell } from "./dom.js";
+import { columnText, interval } from "./units.js";
 
-function prefixOf(value) {
-  const size = Math.abs(value);
-  return PREFIXES.find(([factor]) => size >= factor) ?? PREFIXES.at(-1);
-}
+// Columns of trials and answers, as tuner/report/rows.py has them.
+export const TIME = { title: "time", unit: "s", value: (trial) => trial.time_s, half: (trial) => interval(trial.time_s_uncertainty) };
+export const ENERGY = { title: "energy", unit: "J", value: (trial) => trial.energy_j, half: (trial) => interval(trial.energy_j_uncertainty) };
+export const POWER = { title: "power", unit: "W", digits: 3, value: (trial) => trial.watts };
+export const SAVING = { title: "one use saves", unit: "J", value: (saving) => saving?.energy_j, half: (saving) => saving?.energy_j_interval ?? null };
 
-/** A value with three or more digits and its unit; "–" for none. */
-export function si(value, unit, digits = 4) {
-  if (value === null || value === undefined) return "–";
-  if (value === 0) return `0 ${unit}`;
-  const [factor, prefix] = prefixOf(value);
-  return `${Number((value / factor).toPrecision(digits))} ${prefix}${unit}`;
-}
+/** The number of a row in a column, with its interval and its unit. */
+export const textOf = (column, row) => columnText(column, column.value(row), column.half?.(row));
+export const numberCell = (column, row) => cell(column.title, textOf(column, row), "number");
 
-/** A value with half of its 95 % interval, both in the unit that fits the value. */
-export function withInterval(value, interval, unit) {
-  if (value === null || value === undefined) return "–";
-  if (!interval) return si(value, unit);
-  const [factor, prefix] = prefixOf(Math.max(Math.abs(value), interval));
-  const half = interval / factor;
-  const decimals = Math.min(6, Math.max(0, 1 - Math.floor(Math.log10(half))));
-  return `${(value / factor).toFixed(decimals)} ± ${half.toFixed(decimals)} ${prefix}${unit}`;
-}
-
-/** A value with its standard uncertainty, shown as half of a 95 % interval. */
-export function measured(value, uncertainty, unit) {
-  return withInterval(value, COVERAGE * (uncertainty ?? 0), unit);
-}
-
-/** Half of the 95 % interval of a standard uncertainty. */
-export const halfInterval = (uncertainty) => COVERAGE * (uncertainty ?? 0);
-
-/** A fraction in percent, with half of its 95 % interval. */
-export function percent(fraction, interval) {
+/** A share in percent, with half of its 95 % interval. */
+function percent(fraction, interval) {
   const half = 100 * (interval ?? 0);
   const decimals = half > 0 ? Math.min(3, Math.max(0, 1 - Math.floor(Math.log10(half)))) : 1;
   return `${(100 * fraction).toFixed(decimals)}${half > 0 ? ` ± ${half.toFixed(decimals)}` : ""} %`;

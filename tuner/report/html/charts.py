@@ -6,15 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tuner.model.objective import Objective
 from tuner.model.run_document import PARTS, RunDocument, TrialDocument, WorkloadPart
 from tuner.report.html.elements import Markup, element, joined, listed, paragraphs, trial_columns
 from tuner.report.layout import label
+from tuner.report.rows import BRIEF_TIME, CLOCK, ENERGY, POWER, POWER_LIMIT, Column
 from tuner.report.trials_table import (
+    KNOWN_AS,
     SHORT_NAMES,
     RankedTrial,
     longest_s,
     objective_name,
     same,
+    shown_value,
     tunables_of,
     unit_of_cost,
 )
@@ -139,11 +143,6 @@ def _typed(value: Any) -> tuple[type, Any]:  # noqa: ANN401 - of a tunable; 1 is
     return type(value), value
 
 
-def shown_value(value: Any) -> str:  # noqa: ANN401 - of a tunable
-    """A value of a tunable as pages have it; a dash where it has none."""
-    return "–" if value is None else str(int(value) if isinstance(value, bool) else value)
-
-
 def _order(value: Any) -> tuple[int, Any]:  # noqa: ANN401 - of a tunable
     return (1, value) if isinstance(value, str) else (0, -1 if value is None else value)
 
@@ -200,14 +199,15 @@ def copyable(text: str) -> Markup:
 
 Record = dict[str, Any]
 
-_EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
-_WORDS = {
-    "best": "answer",
-    "fastest": "fastest",
-    "least_energy": "least energy",
-    "default": "default",
-    "solo_bests": "solo bests",
+
+_TRIALS: dict[str, Column[TrialDocument]] = {
+    "time": BRIEF_TIME,
+    "energy": ENERGY,
+    "power": POWER,
+    "clock": CLOCK,
+    "limit": POWER_LIMIT,
 }
+"""Columns of numbers in the table of all trials, by the names of their values in the scripts."""
 
 
 def run_data(document: RunDocument, effects: Effects) -> Record:
@@ -217,7 +217,7 @@ def run_data(document: RunDocument, effects: Effects) -> Record:
     return {
         "label": label(document),
         "objective": name,
-        "exponent": _EXPONENT[name],
+        "exponent": 1 if name == "time" else Objective(name).time_exponent,
         "needsEnergy": name != "time",
         "unit": unit_of_cost(document),
         "limit": limit_s if limit_s < float("inf") else None,
@@ -225,6 +225,17 @@ def run_data(document: RunDocument, effects: Effects) -> Record:
         "named": _named(document, trials),
         "contenders": contenders_of(document, trials),
         "shortNames": SHORT_NAMES,
+        "columns": [
+            {
+                "key": key,
+                "title": column.name,
+                "unit": column.unit,
+                "digits": column.digits,
+                "unknown": column.unknown,
+                "interval": column.half is not None,
+            }
+            for key, column in _TRIALS.items()
+        ],
         "tied": tied_of(document, trials),
         "searched": _searched(trials),
         "repeats": _repeats(document, name),
@@ -245,7 +256,7 @@ def _named(document: RunDocument, trials: Sequence[TrialDocument]) -> dict[str, 
         trial = document.get(part)
         place = next((i for i, one in enumerate(trials) if same(one, trial)), None)
         if place is not None:
-            found[_WORDS[part]] = place
+            found[KNOWN_AS[part]] = place
     return found
 
 
@@ -421,8 +432,7 @@ def _co_run_panel(document: RunDocument, *, wide: bool) -> Iterator[Markup]:
 
 def _effects(effects: Effects, document: RunDocument) -> Markup:
     title, id_ = "What each tunable does", "effects"
-    words = label(document)
-    mark = f" ({words})" if words else ""
+    mark = label(document, " ({})")
     tried = element("details", element("summary", "Tried how often"), listed(effects.tried, "quiet"))
     if not effects.known:
         why = (

@@ -5,10 +5,11 @@ import gzip
 import html
 import json
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from tuner.model.run_document import RunDocument, TrialDocument
+from tuner.report.rows import Row, Table
 from tuner.report.trials_table import tunables_of
 from tuner.untrusted.reading import plain
 
@@ -55,28 +56,21 @@ def listed(sentences: "Iterable[str | Markup]", class_: str | None = None) -> Ma
     return element("ul", *items, class_=class_) if items else Markup()
 
 
-def cells_table(
-    cells: Sequence[Sequence[str]], notes: Sequence[str] = (), texts: Collection[int] = (0,)
-) -> Markup:
-    """A table of cells whose first row is the heads.
-
-    Args:
-        cells: rows of equally many.
-        notes: of each row, as a last column of text; empty for none.
-        texts: columns that are aligned as text, the others as numbers.
-    """
+def html_table(shown: Table[Row]) -> Markup:
+    """A table with its notes as a last column, where there are any; without its title and sentences."""
+    notes = shown.notes
     rows = []
-    for place, row in enumerate(cells):
+    for place, row in enumerate(shown.cells):
         tag = "td" if place else "th"
         found = [
             element(
                 tag,
                 cell,
-                class_="name" if column in texts else "number",
+                class_="number" if column.right else "name",
                 scope=None if place else "col",
                 dir="auto",
             )
-            for column, cell in enumerate(row)
+            for column, cell in zip(shown.columns, row, strict=True)
         ]
         if any(notes):
             found.append(element(tag, notes[place], class_="note", dir="auto"))

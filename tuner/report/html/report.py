@@ -9,23 +9,24 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from importlib import metadata
 from importlib.resources import files
-from typing import Any
 
 from tuner.client.client import KnownAnswer
-from tuner.client.values import Best, Status
+from tuner.client.values import DeviceStatus, Status
 from tuner.model.plan import shown_values
-from tuner.model.run_document import AnswerTrial, RunDocument
-from tuner.model.units import MODELLED, moment, percent_with_interval, si, with_moments, with_uncertainty
+from tuner.model.run_document import AnswerTrial, Changes, Device, RunDocument
+from tuner.model.units import MODELLED, moment, si, with_moments, with_uncertainty
 from tuner.report.diff import RunDifferences, change_of, differences_of, quantities
 from tuner.report.html.charts import Record, chart, effects_of, panel, run_data
-from tuner.report.html.elements import Markup, cells_table, element, joined, listed, paragraphs
+from tuner.report.html.elements import Markup, element, html_table, joined, listed, paragraphs
 from tuner.report.html.run_section import run_section, words_panel
-from tuner.report.trials_table import energy_of, ranked_trials
+from tuner.report.rows import BRIEF_TIME, ENERGY, ENERGY_CHANGE, Column, Table
+from tuner.report.trials_table import ranked_trials
 
 # --- A page in one file: it makes no request, and runs nothing but the scripts whose hashes it names.
 
+_UNITS = "units.js"
 _SCRIPTS = (
-    "units.js",
+    _UNITS,
     "elements.js",
     "columns.js",
     "chart.js",
@@ -42,15 +43,17 @@ _SCRIPTS = (
     "main.js",
 )
 _STYLE = "style.css"
+_PACKAGE = "gpu-tuner"
 
 
-def page(title: str, body: Markup, data: Any) -> str:  # noqa: ANN401 - plain values of JSON
-    """The text of a page.
+def page(title: str, content: Markup, data: Record, made_at: datetime) -> str:
+    """The text of a page, with a foot that says who made it, when, and what draws its charts.
 
     Args:
         title: of its window.
-        body: what is seen; charts are drawn where it has room for them.
+        content: what is seen; charts are drawn where it has room for them.
         data: plain values that the scripts draw.
+        made_at: when the page is made.
     """
     library, script, style = _library(), _script(), asset(_STYLE)
     policy = "; ".join(
@@ -73,18 +76,31 @@ def page(title: str, body: Markup, data: Any) -> str:  # noqa: ANN401 - plain va
         element("title", title),
         element("style", Markup(style)),
     )
-    scripts = (
+    theme = element("button", "light or dark", type="button", id="theme", hidden=True)
+    made = f"Made by tuner {metadata.version(_PACKAGE)} on {moment(made_at)}."
+    plain = "Scripts are off: charts and the table of trials are not drawn; all else stands above."
+    body = element(
+        "body",
+        element("div", element("h1", "tuner report"), theme, class_="bar"),
+        element("main", content),
+        element(
+            "footer",
+            element("p", f"{made} Charts: Apache ECharts, Apache-2.0."),
+            element("noscript", plain),
+        ),
         element("script", Markup(_as_data(data)), type="application/json", id="data"),
         element("script", Markup(library)),
         element("script", Markup(script)),
     )
-    return f"<!doctype html>\n{element('html', head, element('body', body, joined(scripts)), lang='en')}\n"
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
 @functools.cache
 def asset(name: str) -> str:
-    """A file of this room."""
-    return (files("tuner.report.html") / "assets" / name).read_text(encoding="utf-8")
+    """A file of this room, or the one with the numbers of the live page, whose scripts are modules."""
+    room = "tuner.page" if name == _UNITS else "tuner.report.html"
+    text = (files(room) / "assets" / name).read_text(encoding="utf-8")
+    return text.replace("\nexport ", "\n")
 
 
 @functools.cache
@@ -103,41 +119,14 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def _as_data(data: Any) -> str:  # noqa: ANN401 - plain values of JSON
+def _as_data(data: Record) -> str:
     """Values as JSON that no text in it can end."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-_PACKAGE = "gpu-tuner"
-
-
-def framed(title: str, content: Markup, data: dict[str, Any], made_at: datetime) -> str:
-    """A page with its head and its foot.
-
-    Args:
-        title: of its window.
-        content: what is seen.
-        data: that the scripts draw.
-        made_at: when the page is made.
-    """
-    theme = element("button", "light or dark", type="button", id="theme", hidden=True)
-    bar = element("div", element("h1", "tuner report"), theme, class_="bar")
-    body = joined((bar, element("main", content), _footer(made_at)))
-    return page(title, body, data)
-
-
-def _footer(made_at: datetime) -> Markup:
-    """Return the footer: version, time, and library of the charts."""
-    version = metadata.version(_PACKAGE)
-    words = f"Made by tuner {version} on {moment(made_at)}. Charts: Apache ECharts, Apache-2.0."
-    plain = "Scripts are off: charts and the table of trials are not drawn; all else stands above."
-    return element("footer", element("p", words), element("noscript", plain))
-
-
 _HEIGHTS = (320, 480, 720, 1080, 1600)
 _ROW_PX = 22
-_HEADS = ["workloads", "objective", "device", "time", "energy", "against the default", "state", "run"]
 _NOTHING = "No stored answer has joules of its own and of the default."
 
 
@@ -155,8 +144,16 @@ def machine_page(
         savings: expected joules saved since its start with half of their 95 % intervals, by GPU.
         made_at: when the page is made.
     """
-    changes = [change for change in map(_change, answers) if change is not None]
-    height = next((h for h in _HEIGHTS if h >= 70 + _ROW_PX * len(changes)), 2400)
+    ratios = [
+        {
+            "name": " + ".join(one.workloads),
+            "change": -changes["energy_saving"],
+            "interval": changes.get("energy_saving_interval"),
+        }
+        for one in answers
+        if (changes := _changes(one)) is not None
+    ]
+    height = next((h for h in _HEIGHTS if h >= 70 + _ROW_PX * len(ratios)), 2400)
     saving = panel(
         "What answers save",
         chart(
@@ -184,7 +181,7 @@ def machine_page(
             class_="grid",
         ),
     )
-    return framed("The daemon's answers – tuner", body, {"runs": [], "ratios": changes}, made_at)
+    return page("The daemon's answers – tuner", body, {"runs": [], "ratios": ratios}, made_at)
 
 
 def _summary(status: Status, answers: Sequence[KnownAnswer]) -> list[str]:
@@ -203,23 +200,36 @@ def _state(one: KnownAnswer) -> str:
 
 def _devices(status: Status, savings: Mapping[str, tuple[float, float]]) -> Markup:
     """Each GPU with its job, what tuning has cost today, and what uses are expected to have saved."""
-    heads = ["device", "GPU", "job", "tuning today", "expected saving since the start"]
-    rows = []
-    for device in status.get("devices") or ():
-        mark = f" ({MODELLED})" if device.get("modelled") else ""
+
+    def saved(device: DeviceStatus) -> str:
         joules, half = savings.get(str(device.get("uuid")), (0.0, 0.0))
-        rows.append(
-            [
-                str(device.get("spec", "")),
-                str(device.get("name", "")),
-                "–" if device.get("job") is None else str(device["job"]),
-                f"{si(device.get('spent_today_j'), 'J')}{mark}",
-                f"{with_uncertainty(joules, half, 'J')}{mark}",
-            ]
-        )
-    table = cells_table([heads, *rows], texts=(0, 1)) if rows else paragraphs(("no device is here",))
+        return f"{with_uncertainty(joules, half, 'J')}{_mark(device)}"
+
+    devices = Table[DeviceStatus](
+        [
+            Column("device", lambda device: str(device.get("spec", ""))),
+            Column("GPU", lambda device: str(device.get("name", ""))),
+            Column("job", lambda device: _number(device.get("job")), number=True),
+            Column(
+                "tuning today",
+                lambda device: f"{si(device.get('spent_today_j'), 'J')}{_mark(device)}",
+                number=True,
+            ),
+            Column("expected saving since the start", saved, number=True),
+        ],
+        status.get("devices") or (),
+    )
+    table = html_table(devices) if devices.rows else paragraphs(("no device is here",))
     sub = "Expected, not metered: uses that clients told of, times what one use saves against the default."
     return panel("Devices", table, sub=sub, wide=True, id_="devices")
+
+
+def _mark(device: DeviceStatus | Device) -> str:
+    return f" ({MODELLED})" if device.get("modelled") else ""
+
+
+def _number(number: int | None) -> str | None:
+    return None if number is None else str(number)
 
 
 def _troubles(status: Status) -> Markup | None:
@@ -228,43 +238,32 @@ def _troubles(status: Status) -> Markup | None:
 
 
 def _table(answers: Sequence[KnownAnswer]) -> Markup:
-    cells = [_HEADS, *(_row(one) for one in answers)]
-    notes = ["configuration", *(_configuration(one.best) for one in answers)]
-    table = (
-        cells_table(cells, notes, texts=(0, 1, 2, 6))
-        if answers
-        else paragraphs(("the daemon has tuned nothing yet",))
-    )
+    shown = Table(_ANSWERS, answers, Column("configuration", _configuration))
+    table = html_table(shown) if answers else paragraphs(("the daemon has tuned nothing yet",))
     return panel("Answers", table, wide=True, id_="answers")
 
 
-def _row(one: KnownAnswer) -> list[str]:
-    best = one.best
-    answer = None if best is None else best.answer
+def _device(one: KnownAnswer) -> Device:
+    return {"name": ""} if one.best is None else one.best.device
+
+
+def _amount(column: Column[AnswerTrial], one: KnownAnswer) -> str:
+    """The text of a number of an answer; a number says that it is modelled."""
+    answer = None if one.best is None else one.best.answer
     trial: AnswerTrial = {} if answer is None else answer["best"]
-    device = dict(best.device) if best is not None else {}
-    mark = f" ({MODELLED})" if device.get("modelled") else ""
-    change = _change(one)
-    against = "–" if change is None else _against(change)
-    return [
-        " + ".join(one.workloads),
-        best.objective if best is not None else one.objective,
-        str(device.get("spec", one.device)),
-        f"{si(trial.get('time_s'), 's')}{mark if trial else ''}",
-        f"{energy_of(trial)}{mark if trial.get('energy_j') is not None else ''}",
-        against,
-        _state(one),
-        "–" if best is None or best.run is None else str(best.run),
-    ]
+    return f"{column.text(trial)}{'' if column.value(trial) is None else _mark(_device(one))}"
 
 
-def _against(change: Record) -> str:
-    if change["change"] == change["interval"] == 0:
-        return "is the default"
-    return percent_with_interval(change["change"], change["interval"])
+def _against(one: KnownAnswer) -> str | None:
+    changes = _changes(one)
+    if changes is None:
+        return None
+    is_default = changes["energy_saving"] == changes.get("energy_saving_interval") == 0
+    return "is the default" if is_default else ENERGY_CHANGE.text(changes)
 
 
-def _configuration(best: Best | None) -> str:
+def _configuration(one: KnownAnswer) -> str:
+    best = one.best
     if best is None:
         return ""
     parts = [
@@ -275,6 +274,18 @@ def _configuration(best: Best | None) -> str:
     ]
     clock = [] if best.clock_mhz is None else [f"clock {best.clock_mhz} MHz"]
     return "; ".join([*parts, *clock])
+
+
+_ANSWERS: tuple[Column[KnownAnswer], ...] = (
+    Column("workloads", lambda one: " + ".join(one.workloads)),
+    Column("objective", lambda one: one.objective if one.best is None else one.best.objective),
+    Column("device", lambda one: str(_device(one).get("spec", one.device))),
+    Column("time", lambda one: _amount(BRIEF_TIME, one), number=True),
+    Column("energy", lambda one: _amount(ENERGY, one), number=True),
+    Column("against the default", _against, number=True),
+    Column("state", _state),
+    Column("run", lambda one: None if one.best is None else _number(one.best.run), number=True),
+)
 
 
 def _stale(answers: Sequence[KnownAnswer]) -> Markup:
@@ -288,14 +299,11 @@ def _stale(answers: Sequence[KnownAnswer]) -> Markup:
     return panel("Stale, and why", content, wide=True, id_="stale")
 
 
-def _change(one: KnownAnswer) -> Record | None:
-    """Change of energy of a stored answer against the default; None where it is not known."""
+def _changes(one: KnownAnswer) -> Changes | None:
+    """Changes of a stored answer against the default; None where that of the energy is not known."""
     answer = one.best.answer if one.best is not None else None
     against = None if answer is None else answer.get("against_default")
-    if against is None or "energy_saving" not in against:
-        return None
-    half = against.get("energy_saving_interval")
-    return {"name": " + ".join(one.workloads), "change": -against["energy_saving"], "interval": half}
+    return against if against is not None and "energy_saving" in against else None
 
 
 _NO_RATIOS = "The runs did not tune the same workloads, or one has no answer: ratios would say nothing."
@@ -310,7 +318,7 @@ def run_page(document: RunDocument, made_at: datetime) -> str:
     """
     section, data = _run(document, 0)
     title = " + ".join(workload["name"] for workload in document["workloads"])
-    return framed(f"{title} – tuner", joined((section, _words())), {"runs": [data], "ratios": []}, made_at)
+    return page(f"{title} – tuner", joined((section, words_panel())), {"runs": [data], "ratios": []}, made_at)
 
 
 def pair_page(one: RunDocument, other: RunDocument, titles: tuple[str, str], made_at: datetime) -> str:
@@ -329,13 +337,9 @@ def pair_page(one: RunDocument, other: RunDocument, titles: tuple[str, str], mad
     ratios = _ratios(one, other)
     side = element("div", *(section for section, _ in both), class_="pair")
     shown = {"runs": data, "ratios": ratios}
-    return framed(
-        f"{titles[0]} and {titles[1]} – tuner", joined((comparison, side, _words())), shown, made_at
+    return page(
+        f"{titles[0]} and {titles[1]} – tuner", joined((comparison, side, words_panel())), shown, made_at
     )
-
-
-def _words() -> Markup:
-    return element("div", words_panel(), class_="grid")
 
 
 def _run(document: RunDocument, place: int, name: str = "") -> tuple[Markup, Record]:
@@ -348,7 +352,7 @@ def _comparison(found: RunDifferences) -> Markup:
     titles = joined(element("p", title, dir="auto") for title in found.titles)
     return element(
         "div",
-        panel("Two runs side by side", titles, cells_table(found.cells), id_="comparison"),
+        panel("Two runs side by side", titles, html_table(found.numbers), id_="comparison"),
         panel(
             "B against A",
             chart(
@@ -387,8 +391,8 @@ def notebook_frame(document: RunDocument) -> Markup:
     Args:
         document: of the run.
     """
-    page = run_page(document, datetime.now(timezone.utc))
+    text = run_page(document, datetime.now(timezone.utc))
     # Not through ``element``, which would change a character of the scripts that their hashes cover.
-    inner = html.escape(page, quote=True)
+    inner = html.escape(text, quote=True)
     start = element("iframe", sandbox="allow-scripts", width="100%", height=_HEIGHT_PX, title="tuner report")
     return Markup(start.replace("<iframe", f'<iframe srcdoc="{inner}"', 1))

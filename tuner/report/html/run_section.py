@@ -2,19 +2,20 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from tuner.model.plan import STREAM_PRIORITY
+from tuner.model.plan import STREAM_PRIORITY, TunableValue
 from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
 from tuner.model.units import moment, si
-from tuner.report.clock_curve import SettingTable, clock_table
+from tuner.report.clock_curve import clock_table
 from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command
-from tuner.report.html.charts import Effects, chart_panels, copyable, panel, shown_value
-from tuner.report.html.elements import Markup, cells_table, element, facts, joined, listed, paragraphs
+from tuner.report.html.charts import Effects, chart_panels, copyable, panel
+from tuner.report.html.elements import Markup, element, facts, html_table, joined, listed, paragraphs
 from tuner.report.layout import label, note, origin_words
+from tuner.report.rows import ENERGY, POWER, Column, Row, Table
 from tuner.report.run_report import (
-    Gains,
     changes_of,
     cost_line,
     dropped_lines,
@@ -27,12 +28,12 @@ from tuner.report.run_report import (
     rates,
     stand_in,
     warnings,
-    workload_cells,
+    workloads_of,
 )
-from tuner.report.trials_table import RankedTrial, energy_of, goal, header_command, use_of
+from tuner.report.trials_table import RankedTrial, goal, header_command, shown_value, use_of
 from tuner.untrusted.reading import shortened
 
-Configuration = Mapping[str, Any]
+Configuration = Mapping[str, TunableValue]
 
 
 def build_panel(document: RunDocument) -> Markup | None:
@@ -75,16 +76,16 @@ def _workload(
 
 def _table(answer: Configuration, default: Configuration | None) -> Markup:
     """The answer's values above the default's, a column for each tunable."""
-    rows: list[list[str]] = [["", *answer]]
-    if default is None:
-        return cells_table([*rows, ["answer", *map(shown_value, answer.values())]])
-    changed = {name for name, value in answer.items() if default.get(name) != value}
-    marked = [
-        element("mark", shown_value(one)) if name in changed else shown_value(one)
-        for name, one in answer.items()
-    ]
-    rows += [["answer", *marked], ["default", *(shown_value(default.get(name)) for name in answer)]]
-    return cells_table(rows)
+
+    def value(row: tuple[str, Configuration], name: str) -> str:
+        text = shown_value(row[1].get(name))
+        changed = row[1] is answer and default is not None and default.get(name) != answer[name]
+        return element("mark", text) if changed else text
+
+    columns = [Column[tuple[str, Configuration]]("", lambda row: row[0])]
+    columns += [Column(name, partial(value, name=name), number=True) for name in answer]
+    rows = [("answer", answer)] if default is None else [("answer", answer), ("default", default)]
+    return html_table(Table(columns, rows))
 
 
 def _build_settings(best: TrialDocument, default: TrialDocument | None) -> Iterator[str]:
@@ -213,7 +214,7 @@ def words_panel() -> Markup:
         joined((element("dt", word, id=_anchor(word)), element("dd", meaning)))
         for word, meaning in MEANINGS.items()
     ]
-    return panel("Words", element("dl", *rows), wide=True, id_="words")
+    return element("div", panel("Words", element("dl", *rows), wide=True, id_="words"), class_="grid")
 
 
 _WIDE = 10_000  # characters: sentences are not wrapped
@@ -258,18 +259,15 @@ def _head(document: RunDocument, name: str) -> Markup:
     """Return the header: workloads, device, goal, and kind of the numbers."""
     title = " + ".join(workload["name"] for workload in document["workloads"])
     letter = element("span", name, class_="letter") if name else None
+    # the first line of the report without the names of the workloads, which stand above
+    circumstances = next(head_lines(document, _WIDE)).text.partition(" · ")[2]
     return element(
         "header",
         element("h2", letter, element("bdi", title)),
-        paragraphs((_circumstances(document),), "sub"),
+        paragraphs((circumstances,), "sub"),
         element("p", note(document), class_="kind", dir="auto") if label(document) else None,
         joined(element("p", one, class_="warning", dir="auto") for one in stand_in(document)),
     )
-
-
-def _circumstances(document: RunDocument) -> str:
-    """The first line of the report without the names of the workloads, which stand above."""
-    return next(head_lines(document, _WIDE)).text.partition(" · ")[2]
 
 
 def _answer(document: RunDocument) -> Markup:
@@ -277,9 +275,11 @@ def _answer(document: RunDocument) -> Markup:
     if best is None:
         return panel("The answer", paragraphs((no_answer(document),), "warning"), wide=True, id_="answer")
     gains = gains_of(document)
+    tables = [html_table(gains)] if gains.rows else []
+    tables += [html_table(workloads_of(document))] if len(document["workloads"]) > 1 else []
     content = [
         element("div", *_figures(document), class_="figures"),
-        element("div", _gains_table(gains), _workloads_table(document), class_="tables"),
+        element("div", *tables, class_="tables"),
         paragraphs(gains.sentences),
         paragraphs((cost_line(document),)),
         listed(with_links(warnings(document)), "warnings"),
@@ -291,19 +291,7 @@ def _front(document: RunDocument) -> Iterator[Markup]:
     """The points of the Pareto front, where the run has one."""
     found = front_table(document)
     if found is not None:
-        rows = [[*cells, note] for cells, note in zip(found.cells, found.notes, strict=True)]
-        yield panel(
-            "The Pareto front",
-            paragraphs((found.title,), "sub"),
-            cells_table(rows),
-            paragraphs(found.sentences),
-            wide=True,
-            id_="front",
-        )
-
-
-def _gains_table(gains: Gains) -> Markup | None:
-    return cells_table(gains.cells) if gains.cells else None
+        yield panel("The Pareto front", _titled_table(found), wide=True, id_="front")
 
 
 def _figures(document: RunDocument) -> Iterator[Markup]:
@@ -311,13 +299,13 @@ def _figures(document: RunDocument) -> Iterator[Markup]:
     best = document["best"]
     if best is None:
         return
-    mark = f" ({label(document)})" if label(document) else ""
+    mark = label(document, " ({})")
     for change in changes_of(document):
         yield _figure(change.shown, f"{change.of} against the default, 95 %{mark}", _SIGNS[change.sign])
     yield _figure(si(best["time_s"], "s"), f"time of a round{mark}")
     if best["energy_j"] is not None:
-        yield _figure(energy_of(best), f"energy of a round, 95 %{mark}")
-        yield _figure(si(best.get("power_w"), "W"), f"mean power{mark}")
+        yield _figure(ENERGY.text(best), f"energy of a round, 95 %{mark}")
+        yield _figure(POWER.text(best), f"mean power{mark}")
     if len(document["workloads"]) == 1:
         yield from (_figure(rate, f"rate{mark}") for rate in rates(document["workloads"][0]))
     clock = "as found" if best["clock_mhz"] is None else f"{best['clock_mhz']:g} MHz"
@@ -334,10 +322,6 @@ def _figures(document: RunDocument) -> Iterator[Markup]:
 
 def _figure(value: str, caption: str, class_: str | None = None) -> Markup:
     return element("div", element("b", value, class_=class_), element("span", caption), class_="figure")
-
-
-def _workloads_table(document: RunDocument) -> Markup | None:
-    return cells_table(workload_cells(document)) if len(document["workloads"]) > 1 else None
 
 
 def _sureness(document: RunDocument) -> Markup:
@@ -357,9 +341,11 @@ def _folded(title: str, sentences: Sequence[str], class_: str) -> Markup | None:
 def _settings(document: RunDocument) -> Markup:
     """Return the panel on other clocks and power limits, or on the command that measures them."""
     title = "Other clocks and power limits"
-    tables = [one for one in (clock_table(document), limit_table(document)) if one is not None]
+    tables: list[Table[Any]] = [
+        one for one in (clock_table(document), limit_table(document)) if one is not None
+    ]
     if tables:
-        return panel(title, *map(_setting_table, tables), wide=True, id_="settings")
+        return panel(title, *map(_titled_table, tables), wide=True, id_="settings")
     which = "recorded" if document.get("recorded") else "measured"
     why = (
         f"These configurations were {which} at one clock and power limit. On the GPU this command measures"
@@ -368,14 +354,9 @@ def _settings(document: RunDocument) -> Markup:
     return panel(title, paragraphs((why,), "sub"), copyable(clocks_command(document)), id_="settings")
 
 
-def _setting_table(found: SettingTable) -> Markup:
-    return joined(
-        (
-            element("p", found.title, class_="sub"),
-            cells_table(found.cells, found.notes, texts=()),
-            paragraphs(found.sentences),
-        )
-    )
+def _titled_table(found: Table[Row]) -> Markup:
+    title = element("p", found.title, class_="sub")
+    return joined((title, html_table(found), paragraphs(found.sentences)))
 
 
 def _left_out(document: RunDocument) -> Markup:

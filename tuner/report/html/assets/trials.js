@@ -52,19 +52,16 @@ function trialColumns(run) {
   const { t } = run;
   const ranks = ranksOf(run);
   const some = (values) => values.some((value) => value !== null);
-  const clocks = some(t.clock);
   const found = [
     { title: "rank", number: true, value: (i) => ranks[i], text: (i) => (ranks[i] === null ? "–" : String(ranks[i])) },
     { title: "trial", number: true, value: (i) => t.number[i], text: (i) => String(t.number[i]) },
     { title: "known for", number: false, value: (i) => marks(run, i).join(", "), text: (i) => [...marks(run, i), ...(run.contenders.includes(i) ? ["repeated"] : [])].join(", ") },
-    { title: "time", number: true, value: (i) => t.time[i], text: (i) => si(t.time[i], "s") },
   ];
-  if (some(t.energy)) {
-    found.push({ title: "energy", number: true, value: (i) => t.energy[i], text: (i) => withInterval(t.energy[i], interval(t.energyUnsure[i]), "J") });
-    found.push({ title: "power", number: true, value: (i) => t.power[i], text: (i) => si(t.power[i], "W") });
+  for (const column of run.columns.filter(({ key }) => key === "time" || some(t[key]))) {
+    const values = t[column.key];
+    const unsure = column.interval ? t[`${column.key}Unsure`] : null;
+    found.push({ title: column.title, number: true, value: (i) => values[i], text: (i) => columnText(column, values[i], unsure ? interval(unsure[i]) : undefined) });
   }
-  if (clocks) found.push({ title: "clock", number: true, value: (i) => t.clock[i], text: (i) => (t.clock[i] === null ? "as found" : `${t.clock[i]} MHz`) });
-  if (some(t.limit)) found.push({ title: "power limit", number: true, value: (i) => t.limit[i], text: (i) => (t.limit[i] === null ? "as found" : `${t.limit[i]} W`) });
   for (const one of run.tunables.filter((each) => each.place >= 0 && each.values.length > 1)) {
     const value = (i) => one.values[one.index[i]];
     found.push({ title: one.name, of: run.workloads.length > 1 ? one.workload : null, number: false, value, text: (i) => shown(value(i)) });
@@ -83,7 +80,7 @@ function ranksOf(run) {
   return ranks;
 }
 
-/** What conditions may name, as `values_of` of tuner/report/selection.py has it: a function of the trial each. */
+/** What conditions may name, as `values_of` of tuner/report/trials_table.py has it: a function of the trial each. */
 function valuesByName(run) {
   const { t } = run;
   const ranks = ranksOf(run);
