@@ -104,17 +104,12 @@ def sentences(found: Examination) -> list[str]:
         if count <= _ONE_BY_ONE:
             lines += map(str, rows)
         else:
-            lines.append(
-                f"{name}: {count:,} rows, from {_first(rows[0])} to {_first(rows[-1])}, {_taken(source)}"
-            )
+            ends = f"from {_first(rows[0])} to {_first(rows[-1])}"
+            lines.append(f"{name}: {count:,} rows, {ends}, taken from the {source}")
     lines += map(str, found.isolated)
     if found.isolated:
         lines.append("what is left of a row that is kept aside: `tuner db isolated --output FILE`")
     return lines
-
-
-def _taken(source: str) -> str:
-    return "taken from the pages of the files" if source == "salvage" else f"taken from the {source}"
 
 
 def _first(repair: RowRepair) -> str:
