@@ -156,14 +156,13 @@ def power_between(
 
 
 def _slope(ticks: SampleSeries) -> float:
-    """Watts by second, of the two halves of the ticks; 0 of too few."""
+    """Watts by second, of the two halves of the ticks; 0 of too few, or where a half has no duration."""
     half = len(ticks) // 2
-    if half < PAIR:
+    ends = np.array((0, half, len(ticks) - 1))
+    times_s = np.diff(ticks.times_s[ends])
+    if half < PAIR or not np.all(times_s > 0):  # late ticks may fall on one place of the rhythm
         return 0.0
-    first, second = (
-        (ticks.values[b] - ticks.values[a]) / (ticks.times_s[b] - ticks.times_s[a])
-        for a, b in ((0, half), (half, len(ticks) - 1))
-    )
+    first, second = np.diff(ticks.values[ends]) / times_s
     return float(second - first) / (ticks.duration_s / 2.0)
 
 
