@@ -10,6 +10,7 @@ from pathlib import Path
 KINDS = ("bits", "zeroes", "garbage", "truncation", "text", "pages", "removed", "emptied", "old")
 TARGETS = ("main", "mirror", "both", "same")
 NAMES = {"main": "tuner.db", "mirror": "tuner.db.mirror"}
+BACKUP = "tuner.db.backup-2026-11-08"
 LOG = "-wal"
 
 Place = tuple[str, int, int]
@@ -36,8 +37,8 @@ _INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
 def files_of(folder: Path) -> Files:
-    """The files of a database with their logs, without what SQLite makes anew."""
-    names = [name + log for name in NAMES.values() for log in ("", LOG)]
+    """The files of a database with their logs and its backup, without what SQLite makes anew."""
+    names = [name + log for name in NAMES.values() for log in ("", LOG)] + [BACKUP]
     return {name: (folder / name).read_bytes() for name in names if (folder / name).exists()}
 
 
@@ -120,7 +121,10 @@ def had(places: dict[Row, list[Place]], before: Files, after: Files) -> set[Row]
 
 
 def places_of(files: Files, copy: str, scratch: Path) -> dict[Row, list[Place]]:
-    """Where each row of one copy is: its cell, and the pages that it flows over to."""
+    """Locate each row of one copy: its cell, the pages that it flows over to, and what is in a log before it.
+
+    SQLite reads a log up to the first byte that is wrong.
+    """
     return _Image(files, NAMES[copy]).rows(_roots(files, NAMES[copy], scratch))
 
 
@@ -145,13 +149,15 @@ class _Image:
         self._pages = {
             number + 1: (name, number * self._size) for number in range(len(content) // self._size)
         }
-        waiting: dict[int, Place | tuple[str, int]] = {}
+        self._logged: dict[int, Place] = {}  # what SQLite must read of the log to see a page
+        waiting: dict[int, tuple[str, int]] = {}
         for at in range(32, len(log), 24 + self._size):
             if log[at + 8 : at + 16] != log[16:24]:
                 break
             waiting[int.from_bytes(log[at : at + 4], "big")] = (name + LOG, at + 24)
             if any(log[at + 4 : at + 8]):
-                self._pages.update(waiting)  # type: ignore[arg-type]
+                self._pages.update(waiting)
+                self._logged |= dict.fromkeys(waiting, (name + LOG, 0, at + 24 + self._size))
                 waiting = {}
 
     def rows(self, roots: dict[str, int]) -> dict[Row, list[Place]]:
@@ -176,7 +182,8 @@ class _Image:
             if inner:
                 yield from self._walked(int.from_bytes(page[at : at + 4], "big"), keys)
             if kind != _INTERIOR_TABLE:
-                yield self._cell(name, base, page, at + 4 * inner, keys)
+                row, places = self._cell(name, base, page, at + 4 * inner, keys)
+                yield row, [*places, *([self._logged[number]] if number in self._logged else [])]
         if inner:
             yield from self._walked(int.from_bytes(page[head + 8 : head + 12], "big"), keys)
 

@@ -7,13 +7,14 @@ import re
 import shutil
 import traceback
 from dataclasses import dataclass, field, replace
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from answering_scene import TX1, Answers, conditions, document, first_values, shipped
 from cli_process import tuner
-from damage_files import KINDS, NAMES, TARGETS, Files, Row, damaged, files_of, had, places_of, write
+from damage_files import BACKUP, KINDS, NAMES, TARGETS, Files, Row, damaged, files_of, had, places_of, write
 
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import Subscriptions
@@ -106,6 +107,7 @@ def scene(folder: Path, *, logs: bool, size: int = 1) -> Scene:
     old = files_of(folder)
     with Database(path) as database:
         _fill(database, size, 1, earlier)
+        database.back_up(date.fromisoformat(BACKUP[-10:]))
         files = files_of(folder) if logs else {}
     files = files or files_of(folder)
     shutil.rmtree(folder)

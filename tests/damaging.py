@@ -4,9 +4,9 @@ import os
 import random
 import shutil
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -15,9 +15,7 @@ from mirrored import rows
 
 from tuner.database.connection import Database
 from tuner.database.files import mirror_of, side_file
-from tuner.database.integrity import pages as form
-from tuner.database.integrity.checksums import TABLES, is_sound
-from tuner.database.integrity.pages import INDEX_INTERIOR, INDEX_LEAF, TABLE_LEAF, Pages
+from tuner.database.integrity.checksums import TABLES
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
@@ -37,7 +35,7 @@ CONDITIONS = Conditions(
     clocks="off",
     settings={},
 )
-Place = tuple[int, int]  # begin and end in a file
+DAY = date(2026, 1, 31)
 RowName = tuple[str, tuple[object, ...]]  # table and key
 
 
@@ -76,55 +74,6 @@ def _note_origin(run: int, transaction: Transaction) -> None:
     )
 
 
-def places_of(path: Path) -> dict[RowName, list[Place]]:
-    """Where in a file, which has no log, the bytes of each row are."""
-    found: dict[RowName, list[Place]] = {}
-    with closing(Pages(path, b"")) as pages:
-        for number in pages.numbers:
-            page, start = pages.page(number) or b"", 100 if number == 1 else 0
-            if page[start] not in (TABLE_LEAF, INDEX_LEAF, INDEX_INTERIOR):
-                continue
-            for begin in form.cells(page, start)[0]:
-                for name, parts in _cell(pages, number, begin, page[start]):
-                    found.setdefault(name, parts)
-    return found
-
-
-def _cell(pages: Pages, number: int, begin: int, kind: int) -> Iterator[tuple[RowName, list[Place]]]:
-    page, usable = pages.page(number) or b"", pages.usable_bytes
-    at = begin + (4 if kind == INDEX_INTERIOR else 0)
-    size, at = form.varint(page, at)
-    rowid = None
-    if kind == TABLE_LEAF:
-        rowid, at = form.varint(page, at)
-    types, header_bytes = form.serial_types(page, at, size) or ([], 0)
-    most = usable - 35 if kind == TABLE_LEAF else (usable - 12) * 64 // 255 - 23
-    least = (usable - 12) * 32 // 255 - 23
-    local = size
-    if size > most:
-        local = least + (size - least) % (usable - 4)
-        local = local if local <= most else least
-    offset = (number - 1) * pages.page_bytes
-    parts, record = (
-        [(offset + begin, offset + at + local + (4 if local < size else 0))],
-        page[at : at + local],
-    )
-    following = int.from_bytes(page[at + local : at + local + 4], "big")
-    while len(record) < size:
-        more, there = pages.page(following) or b"", (following - 1) * pages.page_bytes
-        took = min(usable - 4, size - len(record))
-        parts.append((there, there + 4 + took))
-        record += more[4 : 4 + took]
-        following = int.from_bytes(more[:4], "big")
-    row = form.values(record, types, header_bytes)
-    row = row if rowid is None else (rowid, *row[1:])
-    for table in TABLES.values():
-        if len(row) == len(table.all_columns) and table.numbered == (rowid is not None):
-            as_read = table.as_read(row)
-            if is_sound(table.name, as_read):
-                yield (table.name, as_read[: table.keys]), parts
-
-
 @dataclass(frozen=True)
 class Damage:
     """What happens to some bytes of a file.
@@ -141,27 +90,23 @@ class Damage:
     place: float
     length: int
 
-    def do(self, path: Path) -> list[Place]:
-        """Do it to a database, and say which bytes may be others now."""
+    def do(self, path: Path) -> None:
+        """Do it to a database."""
         file = mirror_of(path) if self.mirror else path
         size = file.stat().st_size
         begin = int(self.place * size)
         dice = random.Random(f"{self}")  # noqa: S311 - damage, no secret
         if self.how == "cut off":
             os.truncate(file, begin)
-            return [(begin, size)]
+            return
         content = bytearray(file.read_bytes())
         end = min(begin + self.length, size)
-        places = [(begin, end)]
         if self.how == "bits":
-            spots = [dice.randrange(size) for _ in range(1 + self.length % 4)]
-            for spot in spots:
-                content[spot] ^= 1 << dice.randrange(8)
-            places = [(spot, spot + 1) for spot in spots]
+            for _ in range(1 + self.length % 4):
+                content[dice.randrange(size)] ^= 1 << dice.randrange(8)
         else:
             content[begin:end] = bytes(end - begin) if self.how == "zeroes" else dice.randbytes(end - begin)
         file.write_bytes(content)
-        return places
 
 
 @dataclass(frozen=True)
@@ -171,39 +116,61 @@ class Model:
     Attributes:
         path: of it.
         rows: all of them.
-        places: where in either file each of them is.
     """
 
     path: Path
     rows: dict[RowName, tuple[object, ...]]
-    places: dict[bool, dict[RowName, list[Place]]]
 
     @classmethod
     def made(cls, path: Path) -> "Model":
-        """A new one."""
+        """Make one with a backup."""
         everything(path)
+        with Database(path) as database:
+            assert database.back_up(DAY)
         for file in (path, mirror_of(path)):
             with closing(sqlite3.connect(file)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             assert not side_file(file, "-wal").exists() or side_file(file, "-wal").stat().st_size == 0
-        return cls(path, named(path), {False: places_of(path), True: places_of(mirror_of(path))})
+        return cls(path, named(path))
 
-    def copy(self, folder: Path) -> Path:
-        """A copy of both files in a folder, which is replaced."""
+    def copy(self, folder: Path, *, backup: bool = False) -> Path:
+        """Copy both files to a folder, which is replaced.
+
+        Args:
+            folder: a new one.
+            backup: with the backup.
+        """
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        for file in (self.path, mirror_of(self.path)):
+        for file in (self.path, mirror_of(self.path), *([backup_of(self.path)] if backup else [])):
             shutil.copy(file, folder / file.name)
         return folder / self.path.name
 
-    def left(self, spoilt: dict[bool, list[Place]]) -> set[RowName]:
-        """The rows that at least one of the files still has as they were written."""
-        return {
-            name
-            for mirror, there in self.places.items()
-            for name, parts in there.items()
-            if not any(a < end and begin < b for a, b in parts for begin, end in spoilt.get(mirror, []))
-        }
+    def left(self, path: Path) -> set[RowName]:
+        """Find the rows that are as they were in a file of which SQLite can read every page."""
+        found: set[RowName] = set()
+        for file in (path, mirror_of(path)):
+            with suppress(sqlite3.Error, UnicodeDecodeError), closing(sqlite3.connect(file)) as connection:
+                connection.execute("PRAGMA cell_size_check = ON")
+                connection.text_factory = bytes
+                if connection.execute("PRAGMA integrity_check").fetchall() == [(b"ok",)]:
+                    connection.text_factory = str
+                    found |= {name for name, row in self.rows.items() if _reads(connection, name) == row}
+        return found
+
+
+def _reads(connection: sqlite3.Connection, name: RowName) -> tuple[object, ...] | None:
+    table = TABLES[name[0]]
+    statement = f"SELECT {table.listed()} FROM {table.name} WHERE {table.where_key}"  # noqa: S608
+    with suppress(sqlite3.Error):  # a text that is none
+        row: tuple[object, ...] | None = connection.execute(statement, name[1]).fetchone()
+        return row
+    return None
+
+
+def backup_of(path: Path) -> Path:
+    """Name the backup of a database."""
+    return path.with_name(f"{path.name}.backup-{DAY}")
 
 
 def named(path: Path) -> dict[RowName, tuple[object, ...]]:

@@ -165,11 +165,11 @@ def test_an_earlier_copy_is_replaced(path: Path, tmp_path: Path) -> None:
 def test_many_rows_are_summed_up() -> None:
     """Five rows of a table are named one by one; of more, how many there were."""
     repairs = tuple(RowRepair("trials", (1, number), "mirror") for number in range(1, 1201))
-    few = (RowRepair("runs", (7,), "salvage"), RowRepair("runs", (8,), "database"))
+    few = (RowRepair("runs", (7,), "backup of 2026-01-31"), RowRepair("runs", (8,), "database"))
 
     assert sentences(Examination(9, repairs + few)) == [
         "trials: 1,200 rows, from 1, 1 to 1, 1200, taken from the mirror",
-        "runs 7: taken found in the pages of the files",
+        "runs 7: taken from the backup of 2026-01-31",
         "runs 8: taken from the database",
     ]
 

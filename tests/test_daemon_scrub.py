@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,7 @@ class Rig:
         self.refreshed = asyncio.Event()
         self.busy = False
         self.looks = 0
+        self.day = NOON
         self.scrub = Scrub(
             self.storage, metrics=self.metrics, busy=self._busy, refresh=self._refresh, wall=self._wall
         )
@@ -43,7 +44,7 @@ class Rig:
         self.refreshed.set()
 
     def _wall(self) -> datetime:
-        return NOON
+        return self.day
 
     def seen(self, name: str) -> float:
         """A metric."""
@@ -111,6 +112,32 @@ def test_a_daemon_with_work_reads_nothing(tmp_path: Path) -> None:
             assert made.seen("rows_checked_total") == 0
             made.busy = False
             await made.until_read()
+
+    play(test())
+
+
+def test_a_backup_is_kept_of_each_day(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Also while a job runs: one a day, three of them; without a mirror or room, none is made."""
+
+    def days() -> list[str]:
+        return sorted(file.name[-2:] for file in tmp_path.glob("tuner.db.backup-*"))
+
+    async def test() -> None:
+        async with rig(tmp_path) as made:
+            made.busy = True
+            await made.until_looked(3)
+            assert days() == ["02"]
+            for _ in range(4):
+                made.day += timedelta(days=1)
+                await made.until_looked(made.looks + 2)
+            assert days() == ["04", "05", "06"]
+            with pytest.MonkeyPatch.context() as patches:
+                patches.setattr("tuner.database.integrity.backups._ROOM", 1 << 60)
+                made.day += timedelta(days=1)
+                await made.until_looked(made.looks + 5)
+            assert days() == ["04", "05", "06"]
+            assert caplog.text.count("no backup of the database on 2026-03-07: ") == 1
+            assert made.storage.trouble == ""
 
     play(test())
 

@@ -1,23 +1,28 @@
 """Damage anywhere: what one file has soundly is served as it was written, and nothing else."""
 
 import dataclasses
+import errno
+import os
 import shutil
+import sqlite3
+from contextlib import closing
+from datetime import date
 from pathlib import Path
 
 import pytest
-from damaging import CONDITIONS, Damage, Model, Place, everything, named
+from damaging import CONDITIONS, DAY, Damage, Model, backup_of, named
 from examples import FEW
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.database.connection import Database
 from tuner.database.files import mirror_of, side_file
+from tuner.database.integrity.backups import Source
 from tuner.database.integrity.check import check_copies
-from tuner.database.integrity.checksums import is_sound
-from tuner.database.integrity.salvage import salvaged
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
+from tuner.model.errors import StoreError, StoreFullError
 from tuner.model.jobs import JobSpec, Origin
 
 LENGTHS = [1, 16, 512, 4096, 20_000]
@@ -32,16 +37,13 @@ damages = st.builds(
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    made = Model.made(tmp_path_factory.mktemp("model") / "tuner.db")
-    assert set(made.rows) == set(made.places[False]) == set(made.places[True])
-    return made
+    return Model.made(tmp_path_factory.mktemp("model") / "tuner.db")
 
 
-def spoilt(path: Path, some: list[Damage]) -> dict[bool, list[Place]]:
-    places: dict[bool, list[Place]] = {False: [], True: []}
+def spoilt(path: Path, some: list[Damage]) -> Path:
     for damage in some:
-        places[damage.mirror] += damage.do(path)
-    return places
+        damage.do(path)
+    return path
 
 
 @FEW
@@ -50,8 +52,8 @@ def test_what_one_file_has_is_there_and_nothing_else(
     model: Model, tmp_path: Path, some: list[Damage]
 ) -> None:
     """Both files damaged at any places: the rows that one of them still has are in both again, unchanged."""
-    path = model.copy(tmp_path / "copy")
-    left = model.left(spoilt(path, some))
+    path = spoilt(model.copy(tmp_path / "copy"), some)
+    left = model.left(path)
     if not left:
         return
     before = {file: file.read_bytes() for file in path.parent.iterdir()}
@@ -68,12 +70,25 @@ def test_what_one_file_has_is_there_and_nothing_else(
 
 
 @FEW
+@given(st.lists(damages, min_size=1, max_size=6))
+def test_with_a_backup_nothing_is_lost(model: Model, tmp_path: Path, some: list[Damage]) -> None:
+    """Both files damaged at any places, also where SQLite can read neither: every row is back, unchanged."""
+    path = spoilt(model.copy(tmp_path / "copy", backup=True), some)
+    with Database(path) as database:
+        database.examine()
+        assert database.examine().whole
+        assert database.isolated() == []
+
+    assert named(path) == named(mirror_of(path)) == model.rows
+
+
+@FEW
 @given(st.lists(damages, min_size=1, max_size=2))
 def test_readers_are_given_what_was_written(model: Model, tmp_path: Path, some: list[Damage]) -> None:
     """Whoever just reads is given the rows as they were, and can store more under numbers never given."""
     truth = served(model.copy(tmp_path / "whole"))
-    path = model.copy(tmp_path / "copy")
-    left = model.left(spoilt(path, some))
+    path = spoilt(model.copy(tmp_path / "copy"), some)
+    left = model.left(path)
     if not left:
         return
     found = served(path)
@@ -139,33 +154,150 @@ def test_logs_that_were_not_written_back(
 
 @FEW
 @given(st.binary(max_size=9000), st.binary(max_size=9000), st.sampled_from([b"", b"SQLite format 3\0\x10\0"]))
-def test_garbage_is_searched_without_an_error(tmp_path: Path, file: bytes, log: bytes, magic: bytes) -> None:
+def test_garbage_is_read_without_an_error(tmp_path: Path, file: bytes, log: bytes, magic: bytes) -> None:
     """Any bytes: no rows are found in them, and it ends."""
     path = tmp_path / "tuner.db"
     path.write_bytes(magic + file)
+    side_file(path, "-wal").write_bytes(log)
 
-    assert not [
-        found
-        for found in salvaged(path, log)
-        if found.sound and found.table not in ("writes", "sqlite_sequence")
-    ]
+    assert list(Source.of(path, "database").rows()) == []
 
 
-@FEW
-@given(st.integers(0, 255), st.sampled_from([2, 10, 13]), st.integers(0, 2**16 - 1))
-def test_pages_full_of_cells_end(tmp_path: Path, byte: int, kind: int, count: int) -> None:
-    """Pages that claim thousands of records, each of a million bytes, cost no time."""
-    page = (bytes([kind, 0, 0, *count.to_bytes(2, "big")]) + bytes([byte]) * 4096)[:4096]
-    (tmp_path / "tuner.db").write_bytes(page * 20)
-
-    assert not [found for found in salvaged(tmp_path / "tuner.db", b"") if found.sound]
-
-
-def test_all_rows_are_found_without_sqlite(tmp_path: Path) -> None:
-    """The pages of a whole file give every row, with those that need several pages."""
+def test_a_query_of_another_hand_ends(tmp_path: Path) -> None:
+    """A file whose tables are views is not read, and a column that is computed for ever is given up."""
     path = tmp_path / "tuner.db"
-    everything(path)
-    found = {(each.table, each.row) for each in salvaged(path, b"") if each.sound}
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT count(*) FROM n"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"CREATE VIEW runs AS {endless}")
+        connection.execute(f"CREATE VIEW writes (identity, count) AS SELECT 'x', ({endless})")
+        connection.commit()
+    found = Source.of(path, "database")
 
-    assert {(name[0], row) for name, row in named(path).items()} <= found
-    assert all(is_sound(table, row) for table, row in found if table not in ("writes", "sqlite_sequence"))
+    assert (found.identity, list(found.rows()), found.numbers()) == (None, [], [])
+
+
+@pytest.mark.parametrize("backup", [False, True])
+def test_two_files_that_cannot_be_read(model: Model, tmp_path: Path, *, backup: bool) -> None:
+    """Tables that SQLite still reads of one of them are back; with a backup, everything is."""
+    path = model.copy(tmp_path / "copy", backup=backup)
+    for file in (path, mirror_of(path)):
+        with closing(sqlite3.connect(file)) as connection:
+            (page,) = connection.execute(
+                "SELECT rootpage FROM sqlite_master WHERE name = 'trials'"
+            ).fetchone()
+        content = file.read_bytes()
+        file.write_bytes(content[: 4096 * (page - 1)] + b"\xa5" * 4096 + content[4096 * page :])
+    checked = check_copies(path)
+    with Database(path) as database:
+        database.examine()
+        assert database.examine().whole
+        assert Jobs(database).add(JobSpec(("scan-lf:N=4",)), origin=Origin.CLIENT).id == 7
+
+    lost = set(model.rows) - set(named(path))
+    assert not checked.whole
+    assert {table for table, _ in lost} == (set() if backup else {"trials"})
+    assert named(path).items() >= {name: row for name, row in model.rows.items() if name not in lost}.items()
+
+
+@pytest.mark.parametrize("how", [b"garbage", b""])
+def test_backup_alone_brings_back_what_it_has(model: Model, tmp_path: Path, how: bytes) -> None:
+    """Where nothing is left of both files, all up to the backup is there; the old files are kept."""
+    path = model.copy(tmp_path / "copy", backup=True)
+    for file in (path, mirror_of(path)):
+        file.write_bytes(how)
+    told: list[str] = []
+    with Database(path, lambda found: told.extend(found.lines)) as database:
+        assert database.examine().whole
+
+    assert named(path) == named(mirror_of(path)) == model.rows
+    assert f"made anew of what could be read (backup of {DAY})" in told[0]
+    assert len(list(path.parent.glob("*.damaged-1"))) == (2 if how else 0)
+
+
+def test_who_removes_both_files_begins_anew(model: Model, tmp_path: Path) -> None:
+    """A backup brings nothing back that somebody has removed."""
+    path = model.copy(tmp_path / "copy", backup=True)
+    for file in (path, mirror_of(path)):
+        file.unlink()
+    Database(path).close()
+
+    assert named(path) == {}
+
+
+def test_a_row_that_neither_has_comes_from_the_newest_backup_that_has_it(
+    model: Model, tmp_path: Path
+) -> None:
+    """And the check and the repair say which; a row of an older state is that of its backup."""
+    path = model.copy(tmp_path / "copy", backup=True)
+    with Database(path) as database:
+        Ledger(database).add_uses({"use 1": 1.0, "new": 1.0})
+        assert database.back_up(date(2026, 1, 5))  # the newest, whatever the clocks say
+    newest = path.with_name("tuner.db.backup-2026-01-05")
+    for file, keys in ((path, "1 2 3"), (mirror_of(path), "1 2 3"), (newest, "2"), (backup_of(path), "3")):
+        with closing(sqlite3.connect(file)) as connection, connection:
+            for key in keys.split():
+                connection.execute("UPDATE uses SET count = 77 WHERE key = ?", (f"use {key}",))
+    checked = check_copies(path)
+    with Database(path) as database:
+        found = database.examine()
+        uses = Ledger(database).uses()
+
+    assert (
+        found.lines
+        == checked.lines
+        == (
+            "uses use 1: taken from the backup of 2026-01-05",
+            "uses use 3: taken from the backup of 2026-01-05",
+            f"uses use 2: taken from the backup of {DAY}",
+        )
+    )
+    assert [uses[key] for key in ("use 1", "use 2", "use 3", "new")] == [2.5, 2.5, 3.5, 1.0]
+
+
+def test_three_backups_are_kept(model: Model, tmp_path: Path) -> None:
+    """Those of the latest transactions, none of another database; one of a day, for its user alone."""
+    path = model.copy(tmp_path / "copy", backup=True)
+    other = path.with_name("other.db")
+    with Database(other) as database:
+        for number in range(500):
+            Ledger(database).add_uses({f"{number}": 1.0})
+        assert database.back_up(DAY)
+    backup_of(other).replace(path.with_name("tuner.db.backup-2099-01-01"))
+    days = [date(2099, 1, 2), date(2026, 2, 1), date(1970, 1, 1), date(1970, 1, 1)]
+    with Database(path) as database:
+        for day in days:
+            Ledger(database).add_uses({"more": 1.0})
+            assert database.back_up(day)
+
+    kept = {file.name: file for file in path.parent.glob("tuner.db.backup-*")}
+    assert set(kept) == {f"tuner.db.backup-{day}" for day in days}
+    assert {file.stat().st_mode & 0o777 for file in kept.values()} == {0o600}
+    assert not list(path.parent.glob("*.new*"))
+
+
+def test_no_backup_is_made_of_files_that_are_not_whole(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a mirror, or with no room, nothing is written; damage is put right before."""
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = model.copy(tmp_path / "copy")
+    mirror_of(path).unlink()
+    with monkeypatch.context() as patches:
+        patches.setattr("tuner.database.files.make_like", no_room)
+        with Database(path) as database, pytest.raises(StoreError):
+            database.back_up(DAY)
+        assert not backup_of(path).exists()
+    with monkeypatch.context() as patches:
+        patches.setattr("tuner.database.integrity.backups._ROOM", 1 << 60)
+        with Database(path) as database, pytest.raises(StoreFullError, match="nearly full"):
+            database.back_up(DAY)
+        assert not backup_of(path).exists()
+    with Database(path) as database:
+        content = path.read_bytes()
+        path.write_bytes(content[:20_000] + b"\xa5" * 4096 + content[24_096:])
+        assert database.back_up(DAY)
+
+    assert named(backup_of(path)) == model.rows

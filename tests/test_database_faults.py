@@ -113,7 +113,7 @@ def test_answers_are_read_where_the_mirror_has_no_room(
     path = fresh()
     mirror_of(path).unlink()
     with monkeypatch.context() as patches:
-        patches.setattr("tuner.database.integrity.repair.make_like", no_room)
+        patches.setattr("tuner.database.files.make_like", no_room)
         with Database(path) as database:
             assert len(Ledger(database).uses()) == ENTRIES
             with pytest.raises(StoreFullError, match="No space"):

@@ -194,7 +194,7 @@ def test_copy_of_damage_replaces_nothing(
     path, spoilt = fresh(), list[Path]()
     spoil(mirror_of(path), "overwritten", 0.25)
     with monkeypatch.context() as patches:
-        patches.setattr("tuner.database.integrity.repair.make_like", damaged_meanwhile)
+        patches.setattr("tuner.database.files.make_like", damaged_meanwhile)
         Database(path).examine()
 
     assert rows(path) == rows(mirror_of(path)) == rows(model)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.exchange.build_files import flags, header, notes, values_of, wisdom, wisdom_name
+from tuner.exchange.build_files import flags, header, notes, values_of, wisdom
 from tuner.exchange.exported_run import (
     ExportedRun,
     ExportedTrial,
@@ -407,7 +407,6 @@ def test_wisdom_is_a_line_per_configuration() -> None:
         ([1, True], [64, 8], 2.0),
     ]
     assert "# for energy: P=4 fast=1, 2 J" in lines
-    assert wisdom_name("a b/c") == "a_b_c.wisdom"
     with pytest.raises(InputError, match="of one kernel"):
         wisdom([H200, run_on("G", trial(1.0, P=1), name="other:N=1")])
 

@@ -154,7 +154,6 @@ _KINDS = ("gv11b", "gp10b", "ga10b", "gb10b", "gpu")  # Xavier, TX2, Orin, Thor;
 _QOS_HZ = 1000  # kernels since 5.5 keep limits in kHz: a limit read may be this much off the one written
 _MEGA = 1_000_000
 _PERMILLE_IN_PERCENT = 10.0
-_ATTRIBUTE_BYTES = 4096  # of sysfs, at most
 
 
 @dataclass(frozen=True)

@@ -246,9 +246,9 @@ def _conclude(path: Path, found: "Examination", json_path: str | None, advice: s
 def repair(*, database: Path | None, json_path: str | None) -> None:
     """Verify every row of the database and its mirror, and put right what is wrong.
 
-    A row that is sound in one file is taken from there. One that is sound in neither is kept aside, and
-    everything else is served: see `tuner db isolated`. A file that cannot be read at all is rebuilt, and the
-    old one kept as FILE.damaged-1 and so on.
+    A row that is sound in one file is taken from there. One that is sound in neither comes from the newest
+    backup of the daemon that has it, or is kept aside, and everything else is served: see `tuner db
+    isolated`. A file that cannot be read at all is rebuilt, and the old one kept as FILE.damaged-1 and so on.
 
     At last both files are checked as `tuner db check` does. The exit status is 1 where something is still
     wrong, as on a full disk.

@@ -46,9 +46,9 @@ _STACK_BYTES = 2**28  # NVRTC raises the limit of a main thread's stack, and can
 _OF_THE_SYSTEM = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/dev/null", "/dev/urandom")
 
 
-def bound_memory(most_bytes: int = MOST_BYTES) -> None:
+def bound_memory() -> None:
     """Limit the address space of this process, and leave no core file of it."""
-    for limit, most in ((resource.RLIMIT_AS, most_bytes), (resource.RLIMIT_CORE, 0)):
+    for limit, most in ((resource.RLIMIT_AS, MOST_BYTES), (resource.RLIMIT_CORE, 0)):
         soft, hard = resource.getrlimit(limit)
         value = most if soft == resource.RLIM_INFINITY else min(most, soft)
         resource.setrlimit(limit, (value, hard))

@@ -10,7 +10,7 @@ import grp
 import logging
 import os
 import socket
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,19 +91,17 @@ class ListeningSocket:
         self.socket.close()
 
 
-def listener(
-    named: Path | None, group: str, environment: MutableMapping[str, str] = os.environ
-) -> ListeningSocket:
+def listener(named: Path | None, group: str) -> ListeningSocket:
     """The daemon's socket: systemd's, else the one named, else the first default that it may make.
 
     Raises:
         InputError: none can be made; the message says why of each.
     """
-    given = passed_socket(environment)
+    given = passed_socket()
     if given is not None:
         given.setblocking(False)
         return ListeningSocket(given)
-    return _first((named,) if named is not None else default_sockets(environment), group)
+    return _first((named,) if named is not None else default_sockets(os.environ), group)
 
 
 def _first(paths: Sequence[Path], group: str) -> ListeningSocket:

@@ -96,7 +96,6 @@ class PowerWatch:
         running: whether a job of ours runs on a device.
         tell: called with every sample.
         gpus: made to read those that are no simulated ones, and closed when nobody watches.
-        interval_s: between two samples.
     """
 
     def __init__(
@@ -105,13 +104,11 @@ class PowerWatch:
         running: Callable[[str], bool],
         tell: Callable[[Mapping[str, Any]], None],
         gpus: Callable[[], GpuReader] = PowerChild,
-        interval_s: float = INTERVAL_S,
     ) -> None:
         self._identities = identities
         self._running = running
         self._tell = tell
         self._new_gpus = gpus
-        self._interval_s = interval_s
         self._watchers = 0
         self._task: asyncio.Task[None] | None = None
         self._sampled = asyncio.Event()
@@ -139,7 +136,7 @@ class PowerWatch:
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._sampled.wait(), _FIRST_S)
         return {
-            "interval_s": self._interval_s,
+            "interval_s": INTERVAL_S,
             "devices": [{"device": device, "samples": list(kept)} for device, kept in self._samples.items()],
         }
 
@@ -170,7 +167,7 @@ class PowerWatch:
                 await self._sample_once(gpus)
                 self._sampled.set()
                 spent_s = asyncio.get_running_loop().time() - begun_s
-                await asyncio.sleep(max(0.0, self._interval_s - spent_s))
+                await asyncio.sleep(max(0.0, INTERVAL_S - spent_s))
         finally:
             gpus.close()
             self._samples.clear()

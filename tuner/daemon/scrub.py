@@ -4,15 +4,17 @@ Damage that nobody reads would be found on the day when the other file is damage
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import date, datetime
 
 from tuner.daemon.metrics import Metrics
 from tuner.database.integrity.checksums import Examination, IsolatedRow, Position
 from tuner.database.ledger import Repositories, Storage
-from tuner.model.errors import StoreError
+from tuner.model.errors import StoreError, StoreFullError
 
+_LOG = logging.getLogger(__name__)
 _ROWS = 64  # at a time: two milliseconds
 _EVERY_S = 5.0
 _PASS_S = 86_400.0  # no pass begins sooner than so long after the one before
@@ -52,6 +54,7 @@ class Scrub:
         self._wall = wall
         self._requests = 0
         self._after: Position | None = None
+        self._backed_up: date | None = None  # the day that has its backup
         self._repaired = 0
         self._found = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -86,6 +89,8 @@ class Scrub:
             if await self._found_within(wait_s):
                 await self._adopt_findings()
                 continue
+            if (day := self._wall().date()) != self._backed_up and await self._back_up(day):
+                self._backed_up = day
             if self._after is None and wait_s > _EVERY_S:  # a day has passed
                 begun_s, wait_s = time.monotonic(), _EVERY_S
             if self._busy() or self._requests > _FEW_REQUESTS:
@@ -110,6 +115,21 @@ class Scrub:
             return False
         self._metrics.rows_checked(found.rows)
         return self._after is None
+
+    async def _back_up(self, day: date) -> bool:
+        """Keep a backup of a day, also while a job runs; False to try again."""
+
+        def back_up(books: Repositories) -> bool:
+            try:
+                return books.database.back_up(day)
+            except StoreFullError as error:  # the database itself can be used
+                _LOG.warning("no backup of the database on %s: %s", day, error)
+                return True
+
+        try:
+            return await self._storage.read(back_up)
+        except StoreError:  # it is told as a trouble of the database
+            return False
 
     def _note(self, found: Examination) -> None:
         """Show what was put right; the database has logged it."""

@@ -47,12 +47,12 @@ class StartOptions:
         system = settings_file.SYSTEM_FILE
         return str(system) if system.exists() else f"all defaults, as {system} is not there"
 
-    def state_directory(self, settings: Settings, environment: Mapping[str, str] = os.environ) -> Path:
+    def state_directory(self, settings: Settings) -> Path:
         """The directory of the database: as named, else the service's of systemd, else the user's."""
         named = self.state or settings.service.state
         if named is not None:
             return named.absolute()
-        given = environment.get("STATE_DIRECTORY", "").split(":")[0]
+        given = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
         return Path(given) if given else user_folder("state")
 
 

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,10 +19,11 @@ from tuner.database.files import (
     translated,
     unreadable,
 )
+from tuner.database.integrity.backups import back_up
 from tuner.database.integrity.check import isolated_rows, scrubbed
 from tuner.database.integrity.checksums import Examination, IsolatedRow, Position
 from tuner.database.integrity.repair import put_right
-from tuner.database.pair import Logs, Pair
+from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction
 from tuner.model.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 from tuner.system import signals
@@ -75,7 +77,8 @@ class Database:
     It is kept twice: every transaction goes to the file and to its mirror, ``NAME.mirror``, and every row has
     a checksum. What is read is read in both and verified. A row that one of them does not have soundly is
     taken from the other, with a warning; a file that SQLite cannot read is rebuilt, and the old one kept as
-    ``NAME.damaged-1`` and so on. A row that neither has soundly is kept aside. To start anew, remove both.
+    ``NAME.damaged-1`` and so on. A row that neither has soundly comes from a backup, or is kept aside. To
+    start anew, remove both.
 
     Args:
         path: of the file; None for the default one.
@@ -97,7 +100,6 @@ class Database:
         self._why_no_mirror: StoreError | None = None
         self._told = ""  # why nothing can be stored, while that lasts
         self._put_right_told = put_right_told or (lambda _: None)
-        self._logs: Logs = {}  # of files that turned out damaged, until they are put right
         try:
             make_folder(self.path.parent)
             if self.path == default_path():  # this program's own folder
@@ -150,6 +152,14 @@ class Database:
         except SuspectError:
             return after, self.examine()
 
+    def back_up(self, day: date) -> bool:
+        """Write the backup of a day beside the files, and keep the last three.
+
+        Returns:
+            False where the mirror is missing or behind: nothing was written.
+        """
+        return self._trusted(lambda pair: back_up(pair, self.path, day))
+
     def isolated(self) -> list[IsolatedRow]:
         """Rows that neither file had soundly, oldest first."""
         return self.read(isolated_rows)
@@ -161,7 +171,7 @@ class Database:
         for _ in range(_TRIES):
             try:
                 if self._pair is None:
-                    self._pair = Pair(self.path, logs=self._logs)
+                    self._pair = Pair(self.path)
                 return act(self._pair)
             except MovedError as error:  # noqa: PERF203 - three turns at most
                 trouble = error
@@ -185,12 +195,10 @@ class Database:
 
     def _put_right(self) -> Examination:
         """Put the files right; where only the mirror cannot be, go on reading without it."""
-        if self._pair is not None:
-            self._pair.keep_logs(self.path)
         self.close()
         self._why_no_mirror = None
         try:
-            found = put_right(self.path, self._logs)
+            found = put_right(self.path)
         except (StoreFullError, StoreReadOnlyError) as error:
             try:
                 self._pair = Pair(self.path, mirrored=False)
@@ -201,8 +209,6 @@ class Database:
                 self._told = str(error)
                 _LOG.warning("nothing can be stored: %s", error)
             return Examination()
-        finally:
-            self._logs.clear()
         self._told = ""
         if not found.whole:
             self._put_right_told(found)

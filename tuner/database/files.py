@@ -7,15 +7,12 @@ import os
 import sqlite3
 import stat
 import tempfile
-import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from tuner.database.integrity import checksums
 from tuner.model.errors import (
@@ -197,82 +194,7 @@ def advice(path: Path) -> str:
     )
 
 
-# --- Files of a database read beside SQLite, without taking its locks away.
-#
-# When a process closes a file, POSIX releases all locks that the process has on it, those of SQLite too. A
-# file that was read here is closed when no connection of this process has it open any more.
-
-Place = tuple[int, int]  # device and inode
-_lock = threading.Lock()
-_connections: Counter[Place] = Counter()
-_left_open: dict[Place, list[int]] = {}
-
-
-class Connection(sqlite3.Connection):
-    """A connection that is known to have its file open."""
-
-    def __init__(self, name: str, *args: Any, **options: Any) -> None:  # noqa: ANN401 - SQLite's
-        self._place = _place(name)
-        if self._place is not None:
-            with _lock:
-                _connections[self._place] += 1
-        try:
-            super().__init__(name, *args, **options)
-        except BaseException:
-            self._leave()
-            raise
-
-    def close(self) -> None:
-        """Close it; safe to call twice."""
-        super().close()
-        self._leave()
-
-    def _leave(self) -> None:
-        place, self._place = self._place, None
-        if place is None:
-            return
-        with _lock:
-            _connections[place] -= 1
-            if _connections[place] <= 0:
-                del _connections[place]
-                for file in _left_open.pop(place, []):
-                    os.close(file)
-
-
-class RawFile:
-    """A file of a database, open to read its bytes."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDONLY)
-        there = os.fstat(self._file)
-        self.size = there.st_size
-        self._place = (there.st_dev, there.st_ino)
-
-    def read(self, place: int, size: int) -> bytes:
-        """Some bytes; fewer where the file ends or cannot be read."""
-        try:
-            return os.pread(self._file, size, place)
-        except OSError:  # a sector that cannot be read
-            return b""
-
-    def close(self) -> None:
-        """Close it, now or with the last connection to the same file."""
-        with _lock:
-            if _connections[self._place]:
-                _left_open.setdefault(self._place, []).append(self._file)
-            else:
-                del _connections[self._place]
-                os.close(self._file)
-
-
-def _place(name: str) -> Place | None:
-    """Which file a URI names; None for one that is not there yet."""
-    try:
-        there = Path(unquote(name.removeprefix("file:").partition("?")[0])).stat()
-    except OSError:
-        return None
-    return there.st_dev, there.st_ino
-
+# --- Names, locks, and files that are made.
 
 SIDE_FILES = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite creates beside a database."""
@@ -298,9 +220,7 @@ def connect(path: Path, *, create: bool = False) -> sqlite3.Connection:
     if create:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    connection = _connection(path, "mode=rwc" if create else "mode=rw")
-    connection.execute("PRAGMA secure_delete = ON")  # what is salvaged from pages was not deleted
-    return connection
+    return _connection(path, "mode=rwc" if create else "mode=rw")
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
@@ -315,7 +235,6 @@ def _connection(path: Path, how: str) -> sqlite3.Connection:
         uri=True,
         timeout=BUSY_TIMEOUT_S,
         isolation_level=None,  # transactions are begun by hand
-        factory=Connection,
     )
     checksums.teach(connection)
     connection.execute("PRAGMA trusted_schema = OFF")  # a file of another hand calls no function
@@ -360,6 +279,35 @@ def make_like(path: Path, model: Path) -> None:
         _own(file, there)
     finally:
         os.close(file)
+
+
+def new_file(path: Path, model: Path) -> Path:
+    """An empty file beside one that it is to replace, with the mode and owner of a model."""
+    fresh = side_file(path, ".new")
+    remove(fresh)
+    make_like(fresh, model)
+    return fresh
+
+
+def remove(path: Path) -> None:
+    """Remove a file and what SQLite keeps beside it."""
+    path.unlink(missing_ok=True)
+    remove_side_files(path)
+
+
+def remove_side_files(path: Path) -> None:
+    """Remove the side files of a removed database, which SQLite would take for part of the next one."""
+    for suffix in SIDE_FILES:
+        side_file(path, suffix).unlink(missing_ok=True)
+
+
+def sync(directory: Path) -> None:
+    """Make a new name last through a power cut."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _lock_file(name: Path, *, make: bool) -> int | None:

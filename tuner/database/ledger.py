@@ -111,14 +111,6 @@ class Ledger:
         found = (self._known(decoding.model(kernel, text)) for (text,) in rows)
         return [document for document in found if document is not None]
 
-    def forget_model(self, kernel: str, key: str) -> None:
-        """Remove a trained model."""
-        self._database.write(
-            lambda transaction: transaction.execute(
-                "DELETE FROM models WHERE kernel = ? AND key = ?", (kernel, key)
-            )
-        )
-
     def add_sample(self, run_id: int, document: Mapping[str, Any]) -> None:
         """Keep what measuring the answer of a run again has given."""
         text = json.dumps(document, allow_nan=False)

@@ -17,7 +17,6 @@ from typing import TypeVar
 
 from tuner.database.files import MovedError, SuspectError, connect, cut_off, locked, mirror_of, side_file
 from tuner.database.integrity.checksums import watch
-from tuner.database.integrity.pages import log_of, says_more
 from tuner.database.integrity.rows import has_our_tables
 from tuner.database.transaction import Transaction, standing
 
@@ -28,7 +27,6 @@ _PATIENCE_S = 0.05  # of a reader, for a writer between its two commits
 _LOOK_AGAIN_S = 0.0005
 
 T = TypeVar("T")
-Logs = dict[Path, bytes]  # of the files of these names
 
 
 @dataclass
@@ -82,20 +80,18 @@ class Pair:
     Args:
         path: of the database.
         mirrored: without the mirror, nothing can be written, and rows are held against their checksums alone.
-        logs: gets the files' write-ahead logs if they cannot be used, before SQLite closes and removes them.
 
     Raises:
         SuspectError: they have to be made, brought up to this version, or put right first.
         sqlite3.Error: they cannot be opened or read.
     """
 
-    def __init__(self, path: Path, *, mirrored: bool = True, logs: Logs | None = None) -> None:
+    def __init__(self, path: Path, *, mirrored: bool = True) -> None:
         self._second = mirror_of(path)
         self._watched = False
         self._synced = False
         self._behind: tuple[int, int] | None = None  # counts of both, where the mirror did not catch up
-        self._logs = {} if logs is None else logs
-        with ExitStack() as stack, locked(path, alone=False), self._keeping_logs(path):
+        with ExitStack() as stack, locked(path, alone=False):
             self._mirror = _opened(mirror_of(path), stack) if mirrored else None
             # The mirror's count is read first: it is committed last, so that the other's is never below it.
             second = None if self._mirror is None else _looked_at(self._mirror)
@@ -106,19 +102,6 @@ class Pair:
             if second is not None and second[1] < first[1]:
                 self._catch_up()
             self._connections = stack.pop_all()
-
-    @contextmanager
-    def _keeping_logs(self, path: Path) -> Iterator[None]:
-        try:
-            yield
-        except (SuspectError, UnicodeDecodeError, sqlite3.Error):
-            self.keep_logs(path)
-            raise
-
-    def keep_logs(self, path: Path) -> None:
-        """Read the write-ahead logs of both files, for who has to find out what is wrong with them."""
-        for file in (path, self._second):
-            self._logs.setdefault(file, log_of(file))
 
     def _catch_up(self) -> None:
         """Wait for a writer between its two commits; the mirror stays behind where it was killed there."""
@@ -268,14 +251,9 @@ def _opened(path: Path, stack: ExitStack) -> _File:
 
 
 def _looked_at(file: _File) -> tuple[str, int]:
-    """Identity and count of a file of this version; neither it nor its log is shorter than it says."""
-    connection, log = file.connection, log_of(file.path)
-    if not has_our_tables(connection):
+    """Identity and count of a file of this version that is not shorter than it says."""
+    if not has_our_tables(file.connection):
         raise SuspectError(f"the tables of {file.path} are not those of this version")
-    if cut_off(file.path, connection):
+    if cut_off(file.path, file.connection):
         raise SuspectError(f"{file.path} is cut off")
-    identity, count = standing(connection)
-    (page,) = connection.execute("SELECT rootpage FROM main.sqlite_master WHERE name = 'writes'").fetchone()
-    if log and says_more(log, page, identity, count):
-        raise SuspectError(f"the log of {file.path} is damaged")
-    return identity, count
+    return standing(file.connection)

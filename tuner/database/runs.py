@@ -104,7 +104,6 @@ class RetryingStore:
         stop: a request to stop waits until a change is durable.
         begun: is told the number of the run, and the trials that it has already.
         ending: called before a run is ended, which may have to wait.
-        retry_s: longest wait in seconds.
     """
 
     def __init__(
@@ -114,13 +113,11 @@ class RetryingStore:
         stop: StopRequest,
         begun: Callable[[int, int], None],
         ending: Callable[[], None],
-        retry_s: float = RETRY_S,
     ) -> None:
         self._store = store
         self._stop = stop
         self._begun = begun
         self._ending = ending
-        self._retry_s = retry_s
 
     def begin(self, conditions: Conditions, taken: Callable[[int], None] = lambda _: None) -> int:
         """See ``TrialStore.begin``."""
@@ -184,7 +181,7 @@ class RetryingStore:
                 with self._stop.deferred():
                     return change()
             except (StoreBusyError, StoreFullError) as error:
-                if self._stop.received or waited_s >= self._retry_s:
+                if self._stop.received or waited_s >= RETRY_S:
                     raise
                 _LOG.warning("not stored yet, tried again in %g s: %s", wait_s, error)
             try:

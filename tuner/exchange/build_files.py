@@ -321,11 +321,6 @@ def wisdom(runs: Sequence[ExportedRun]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def wisdom_name(kernel: str) -> str:
-    """The name under which Kernel Launcher looks for the file of a key."""
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", kernel) + ".wisdom"
-
-
 def _lines(run: ExportedRun, names: Sequence[str]) -> list[str]:
     trials = [*run.trials, *([] if run.best is None or run.trials else [run.best])]
     valid = sorted((one.time_s, i) for i, one in enumerate(trials) if one.time_s is not None)

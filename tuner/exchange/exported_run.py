@@ -318,15 +318,15 @@ def _configuration(configurations: Mapping[str, Any], name: str, where: str) -> 
     return Configuration({tunable: checks.one(values, tunable, where, checks.VALUE) for tunable in values})
 
 
-def run_of_space(space: RecordedSpace, objective: str = "time") -> ExportedRun:
-    """A recorded space as a run, whose best trial is the cheapest."""
+def run_of_space(space: RecordedSpace) -> ExportedRun:
+    """A recorded space as a run, whose best trial is the fastest."""
     trials = tuple(_exported(trial, measurement) for trial, measurement in space.trials.items())
-    costs = [(one.cost(objective), i) for i, one in enumerate(trials)]
+    costs = [(one.cost("time"), i) for i, one in enumerate(trials)]
     known = [(cost, i) for cost, i in costs if cost is not None]
     sizes = [value for workload in space.workloads for value in workload.sizes.values()]
     return ExportedRun(
         device=space.identity.name,
-        objective=objective,
+        objective="time",
         workloads=space.names,
         trials=trials,
         best=trials[min(known)[1]] if known else None,
@@ -354,12 +354,11 @@ TOP = 0.03
 """Relative distance from the best within which configurations are kept."""
 
 
-def results_document(runs: Sequence[ExportedRun], kernel_string: str = "") -> dict[str, Any]:
+def results_document(runs: Sequence[ExportedRun]) -> dict[str, Any]:
     """The JSON value of the file.
 
     Args:
         runs: of one kernel and objective.
-        kernel_string: source of the kernel.
 
     Raises:
         InputError: the runs are of different kernels or objectives, or nothing valid was measured.
@@ -373,7 +372,6 @@ def results_document(runs: Sequence[ExportedRun], kernel_string: str = "") -> di
     return {
         "version_number": "1.0",
         "kernel_name": kernels.pop(),
-        **({"kernel_string": kernel_string} if kernel_string else {}),
         "objective": objectives.pop(),
         "objective_higher_is_better": False,
         "tunable_parameters": list(dict.fromkeys(name for run in runs for name in run.parameter_names())),

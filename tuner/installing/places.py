@@ -143,9 +143,9 @@ def is_jetson(root: Path = Path("/")) -> bool:
         return False
 
 
-def user_config(environment: Mapping[str, str] = os.environ) -> Path:
+def user_config() -> Path:
     """The user's directory of configuration, as systemd's ``%E`` has it."""
-    named = Path(environment.get("XDG_CONFIG_HOME", ""))
+    named = Path(os.environ.get("XDG_CONFIG_HOME", ""))
     return named if named.is_absolute() else user_home() / ".config"
 
 

@@ -453,20 +453,18 @@ class SimulatedLoad:
 
     Args:
         name: of a simulated GPU, with or without ``sim:``.
-        now: the clock, in seconds.
 
     Raises:
         UnknownNameError: no such GPU.
     """
 
-    def __init__(self, name: str, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, name: str) -> None:
         self.gpu = gpu_model(name)
         mhz = self.gpu.clocks_mhz[0]
         self.idle_w, self.load_w = idle_watts(self.gpu, mhz), load_watts(self.gpu, mhz)
-        self._now = now
         self._lock = threading.Lock()
         self._pieces: deque[tuple[float, float, float]] = deque(maxlen=_PIECES)
-        self._since_s = now() - _HISTORY_S
+        self._since_s = time.monotonic() - _HISTORY_S
         self._open = 0
         self._seen = False
 
@@ -484,7 +482,7 @@ class SimulatedLoad:
 
     def now_s(self) -> float:
         """Present time; three seconds ago until ``seen``, so that sensors opened then have a history."""
-        return self._now() if self._seen else self._since_s
+        return time.monotonic() if self._seen else self._since_s
 
     def seen(self) -> None:
         """All sensors are opened."""
@@ -493,7 +491,7 @@ class SimulatedLoad:
     def power_segments(self, since_s: float) -> list[tuple[float, float, float]]:
         """(start, end, watts) pieces from ``since_s`` to now; before what is kept the GPU was idle."""
         with self._lock:
-            self._pass(self._now())
+            self._pass(time.monotonic())
             known = [(max(start, since_s), end, w) for start, end, w in self._pieces if end > since_s]
         first_s = known[0][0] if known else self._since_s
         return [(since_s, first_s, self.idle_w), *known] if since_s < first_s else known

@@ -65,7 +65,6 @@ async def asked(
     method: str,
     target: str,
     *,
-    headers: Mapping[str, str] | None = None,
     body: bytes = b"",
 ) -> AsyncIterator[DaemonAnswer]:
     """Send a request on a connection of its own, which is closed when the block ends.
@@ -74,7 +73,6 @@ async def asked(
         transport: knows the address and who asks.
         method: of HTTP.
         target: path and query.
-        headers: beside those that every request has.
         body: JSON; empty for none.
 
     Raises:
@@ -83,7 +81,7 @@ async def asked(
     """
     connection = await _connected(transport)
     try:
-        sent = {"Host": "localhost", "Connection": "close", **transport.authorisation(), **(headers or {})}
+        sent = {"Host": "localhost", "Connection": "close", **transport.authorisation()}
         if body:
             sent |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
         await connection.send(method, target, sent, body)

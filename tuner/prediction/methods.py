@@ -219,16 +219,14 @@ class ForestPredictor:
         return found.reshape(len(inputs), len(configurations))
 
 
-def forest_of(
-    table: FeatureTable, data: TrainingSet, seed: int = 0, *, count: int = TREES
-) -> ForestPredictor:
+def forest_of(table: FeatureTable, data: TrainingSet, *, count: int = TREES) -> ForestPredictor:
     """A forest on the logarithm of slowdowns.
 
     Slowdowns near 1 weigh most: what is far from the best needs no sharp prediction.
     """
     rows = np.concatenate([table.rows(one.sizes, one.configurations) for one in data.inputs])
     targets = np.concatenate([_targets(one) for one in data.inputs])
-    return ForestPredictor(table, grown(rows, targets, np.exp(-targets), seed, count=count))
+    return ForestPredictor(table, grown(rows, targets, np.exp(-targets), 0, count=count))
 
 
 def _targets(one: InputTrials) -> NDArray[np.float64]:

@@ -123,7 +123,6 @@ class Portfolio:
 
 def portfolio_of(
     data: TrainingSet,
-    most: int = MOST_VERSIONS,
     forest: ForestPredictor | None = None,
     between: Sequence[Sizes] = (),
     allowed: Allowed | None = None,
@@ -132,7 +131,6 @@ def portfolio_of(
 
     Args:
         data: what was measured.
-        most: versions at most.
         forest: says what was not measured; without one, that counts as the worst.
         between: further inputs, at which the forest says everything; each counts as a part of one that was
             measured.
@@ -148,7 +146,7 @@ def portfolio_of(
         expected, of_few = _expected(forest, few, configurations, allowed)
         rows.append(np.where(of_few, expected, _WORST))
         of_rows = np.append(weights, np.full(len(few), _BETWEEN_CHOOSING * len(sizes) / len(few)))
-    chosen = _chosen(np.vstack(rows), of_rows, most)
+    chosen = _chosen(np.vstack(rows), of_rows)
     versions = [configurations[place] for place in chosen]
     losses, mask = losses[:, chosen], mask[:, chosen]
     if forest is not None and between:
@@ -248,12 +246,12 @@ def _expected(
     return np.clip(predicted - least, 0.0, _WORST), mask
 
 
-def _chosen(losses: Array, weights: Array, most: int) -> list[int]:
+def _chosen(losses: Array, weights: Array) -> list[int]:
     """Places of configurations: each the one that lowers the mean of the least losses most."""
     chosen: list[int] = []
     least = np.full(len(losses), _WORST)
     weights = weights / weights.sum()
-    while len(chosen) < most:
+    while len(chosen) < MOST_VERSIONS:
         means = weights @ np.minimum(losses, least[:, None])
         place = int(means.argmin())
         if chosen and float(weights @ least) - means[place] < _LEAST_GAIN:

@@ -58,9 +58,12 @@ def values_of(arrays: Arrays, buffers: Sequence[Buffer]) -> dict[str, Array]:
     return {name: bfloat16_values(array) if name in bits else array for name, array in arrays.items()}
 
 
-def sample_rows(batch: int, seed: int, count: int = 16) -> NDArray[np.int64]:
+_SAMPLED = 16  # problems of a batch that are looked at
+
+
+def sample_rows(batch: int, seed: int) -> NDArray[np.int64]:
     """Sorted indices of the first, the last and some random problems of a batch, each once."""
-    drawn = np.random.default_rng(seed).integers(0, batch, size=max(count - 2, 0))
+    drawn = np.random.default_rng(seed).integers(0, batch, size=_SAMPLED - 2)
     return np.unique(np.concatenate([[0, batch - 1], drawn])).astype(np.int64)
 
 

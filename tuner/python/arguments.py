@@ -420,9 +420,6 @@ def _remove_unless_held(folder: Path) -> None:
         os.close(lock)
 
 
-Reference = Callable[..., Any] | Mapping[str, Any] | Sequence[Any] | str
-
-
 def expected_outputs(
     reference: Any,  # noqa: ANN401 - what the caller gave
     arguments: Sequence[KernelArgument],

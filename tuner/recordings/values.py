@@ -1,6 +1,6 @@
 """A recorded space as values, and a search over it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, TunableValue, Workload
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
-from tuner.space.search_view import Candidate, Payback, PriorRun, Search
+from tuner.space.search_view import Candidate, Payback, Search
 
 NOT_RECORDED = "not recorded"
 
@@ -126,9 +126,7 @@ def search_of(
     *,
     seed: int = 0,
     noise: Callable[[Measurement], float] = _noiseless,
-    prior_runs: Sequence[PriorRun] = (),
     payback: Payback | None = None,
-    prior: Mapping[Trial, Measurement] | None = None,
     tell: Callable[[str], None] = _silent,
 ) -> Search:
     """Return the search of a recorded space for a policy; ``space.look`` answers its trials.
@@ -138,9 +136,7 @@ def search_of(
         cost: the objective; infinity for a failed trial.
         seed: for policies that draw at random.
         noise: relative standard uncertainty of a measurement's cost.
-        prior_runs: what other runs measured of the workloads' kernels.
         payback: when another evaluation no longer pays; None where nobody said.
-        prior: measurements that are known already.
         tell: takes a sentence for the user.
     """
     return Search(
@@ -150,14 +146,12 @@ def search_of(
         clocks_mhz=space.clocks_mhz,
         cost=cost,
         seed=seed,
-        prior=prior or {},
         tunables=tuple(workload.tunables for workload in space.workloads),
         roles=tuple(workload.roles for workload in space.workloads),
         sizes=tuple(workload.sizes for workload in space.workloads),
         limits=space.limits,
         device=space.identity.name,
         noise=noise,
-        prior_runs=tuple(prior_runs),
         payback=payback,
         tell=tell,
     )

@@ -115,9 +115,8 @@ def sentences(found: Examination) -> list[str]:
         if count <= _ONE_BY_ONE:
             lines += map(str, rows)
         else:
-            where = "pages of the files" if source == "salvage" else source
             ends = f"from {named(rows[0].key)} to {named(rows[-1].key)}"
-            lines.append(f"{name}: {count:,} rows, {ends}, taken from the {where}")
+            lines.append(f"{name}: {count:,} rows, {ends}, taken from the {source}")
     lines += map(str, found.isolated)
     if found.isolated:
         lines.append("what is left of a row that is kept aside: `tuner db isolated --output FILE`")

@@ -391,7 +391,6 @@ def prepare_compiled(
     workloads: Sequence[tuple[KernelFile, Workload]],
     device: Device,
     min_occupancy: float | None = None,
-    progress: Progress | None = None,
 ) -> list[PreparedWorkload]:
     """``candidates.prepare`` with everything compiled, for those who want to know all of a space.
 
@@ -399,10 +398,9 @@ def prepare_compiled(
         workloads: kernel file and workload.
         device: compiles, and its limits count.
         min_occupancy: threshold of equation (5), 0 to 1; None takes the kernel file's, or 0.
-        progress: told how many configurations are compiled.
 
     Raises:
         DeviceError: the limits of the device are not known.
         EmptySpaceError: a workload has no configuration left; the message says what dropped them.
     """
-    return Compilation(prepare(workloads, device, min_occupancy), device, progress=progress).resolve_all()
+    return Compilation(prepare(workloads, device, min_occupancy), device).resolve_all()

@@ -59,10 +59,6 @@ class _Capability:
     shared_reserved: int = 0
 
 
-def _fermi(warps: int = 48) -> _Capability:
-    return _Capability(warps, 8, 48, 48, 32768, 32768, 63, 64, 2, 128)
-
-
 def _ampere(warps: int, blocks: int, shared_per_sm: int) -> _Capability:
     """From 8.0 on every block loses 1 KiB to the system and may opt in to the rest."""
     return _Capability(warps, blocks, shared_per_sm, shared_per_sm - 1, shared_unit=128, shared_reserved=1)
@@ -71,8 +67,7 @@ def _ampere(warps: int, blocks: int, shared_per_sm: int) -> _Capability:
 # Sources: table "Technical Specifications per Compute Capability" of the CUDA C++ Programming Guide, the CUDA
 # Occupancy Calculator (2.x, 3.0) and the rules of the toolkit's occupancy header (3.x on).
 _CAPABILITIES = {
-    (2, 0): _fermi(),
-    (2, 1): _fermi(),
+    **dict.fromkeys([(2, 0), (2, 1)], _Capability(48, 8, 48, 48, 32768, 32768, 63, 64, 2, 128)),
     (3, 0): _Capability(64, 16, 48, 48, registers_per_thread=63),
     (3, 2): _Capability(64, 16, 48, 48, registers_per_block=32768),
     (3, 5): _Capability(64, 16, 48, 48),

@@ -78,7 +78,6 @@ TOML_KEY_CHARACTERS = 1000
 TOML_KEYS = 20_000
 
 JSON_BYTES = 64 * MIB
-JSON_DEPTH = 100
 JSON_VALUES = 500_000
 JSON_CONTAINERS = 200_000
 """Values, and objects and lists, of a small file; a large one may have more in proportion to its bytes."""
@@ -118,19 +117,18 @@ OPTION_CHARACTERS = 4000
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # half of a character, which no text that is written has
 
 
-def load_json(text: str | bytes, most_bytes: int = JSON_BYTES, *, non_finite: bool = False) -> Any:  # noqa: ANN401 - any JSON value
+def load_json(text: str | bytes, *, non_finite: bool = False) -> Any:  # noqa: ANN401 - any JSON value
     """A JSON value; not-a-number and infinity, which JSON has not, are refused.
 
     Args:
         text: as text or UTF-8.
-        most_bytes: of it.
         non_finite: take them, for a caller who looks at every number that it uses.
 
     Raises:
         ValueError: it is no JSON, or beyond the limits; the message names the limit. A ``JSONDecodeError``
             where the text is no JSON.
     """
-    check_size(len(text), most_bytes)
+    check_size(len(text), JSON_BYTES)
     if isinstance(text, bytes):
         text = text.decode("utf-8")
     _check_density(text)
@@ -282,11 +280,14 @@ def continued(text: str) -> str:
     return _BREAKS.sub(_CONTINUED, plain(text))
 
 
-def shortened(text: str, most_lines: int = 200, most_characters: int = 4000) -> str:
+_LINES, _CHARACTERS = 200, 4000  # of a message, and of a line
+
+
+def shortened(text: str) -> str:
     """A message that fits a screen: a value of megabytes in it is cut."""
     lines = text.split("\n")
-    cut = [line if len(line) <= most_characters else f"{line[:most_characters]}... [cut]" for line in lines]
-    return "\n".join(cut if len(cut) <= most_lines else [*cut[:most_lines], "... [cut]"])
+    cut = [line if len(line) <= _CHARACTERS else f"{line[:_CHARACTERS]}... [cut]" for line in lines]
+    return "\n".join(cut if len(cut) <= _LINES else [*cut[:_LINES], "... [cut]"])
 
 
 class PlainFormatter(logging.Formatter):

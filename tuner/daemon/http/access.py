@@ -201,7 +201,6 @@ class Gate:
         limits: bytes of a body, requests per second.
         token: what opens the gate for those who come over the loopback; None where nobody does.
         answer_timeout_s: longest wait for an answer to begin.
-        now: monotonic clock in seconds.
     """
 
     def __init__(
@@ -211,14 +210,13 @@ class Gate:
         *,
         token: str | None = None,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
-        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
         self._body_bytes = limits.body_bytes
-        self._rate = UserRateLimiter(limits.requests_per_s, now)
+        self._rate = UserRateLimiter(limits.requests_per_s)
         self._token = None if token is None else token.encode()
         self._answer_timeout_s = answer_timeout_s
-        self._short = LogRateLimiter(_TOLD_EVERY_S, now)
+        self._short = LogRateLimiter(_TOLD_EVERY_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request of HTTP; nothing else is offered."""

@@ -1,1 +1,1 @@
-"""Integrity of the database and its mirror: rows verified, compared, repaired, salvaged, isolated."""
+"""Integrity of the database and its mirror: rows verified, compared, repaired, isolated."""

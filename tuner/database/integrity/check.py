@@ -16,22 +16,13 @@ from tuner.database.files import (
     translated,
     unreadable,
 )
-from tuner.database.integrity.checksums import (
-    TABLES,
-    Examination,
-    IsolatedRow,
-    Key,
-    Position,
-    RowRepair,
-    verified,
-)
+from tuner.database.integrity.backups import backups, same_database
+from tuner.database.integrity.checksums import TABLES, Examination, IsolatedRow, Position, verified
 from tuner.database.integrity.copy_state import Copy, CopyState, inspected
-from tuner.database.integrity.pages import text_or_bytes
-from tuner.database.integrity.repair import Mending, nothing_of_ours, planned, refuse_newer, were_ours
-from tuner.database.integrity.rows import RowDifference, VerifiedRows, compared, differences, page_of
-from tuner.database.integrity.salvage import Harvest, NeededRows, same_database
+from tuner.database.integrity.repair import complete, gathered, planned, planned_alone, refuse_newer
+from tuner.database.integrity.rows import VerifiedRows, compared, differences, page_of, text_or_bytes
 from tuner.database.pair import Pair
-from tuner.database.transaction import Row, Transaction, standing
+from tuner.database.transaction import Transaction, standing
 
 _TURNS = 50  # while another process writes, until both files are met at one transaction
 _LOOK_AGAIN_S = 0.01
@@ -72,7 +63,9 @@ def _checked(main: Copy, mirror: Copy) -> Examination:
     if main.whole or mirror.whole:
         whole, other = (main, mirror) if main.whole else (mirror, main)
         return _one_alone(whole, other, of_main=main.whole)
-    return _from_pages(main, mirror)
+    found = gathered(main, mirror, lambda *_: None)
+    whys = tuple(f"{copy.path}: {copy.trouble or 'it is not there'}" for copy in (main, mirror))
+    return Examination(found.rows, tuple(found.mending.repaired), tuple(found.mending.isolated()), whys)
 
 
 def _compared(main: Copy, mirror: Copy) -> Examination:
@@ -82,6 +75,7 @@ def _compared(main: Copy, mirror: Copy) -> Examination:
             if counts[0] == counts[1] or turn == _TURNS - 1:
                 tally = VerifiedRows()
                 mending = planned(differences(first, second, tally), ahead=_ahead(counts))
+                complete(mending, backups(main.path, main.identity) if mending.lost else ())
                 lacks = _lacks(main, mirror, _ahead(counts))
                 return Examination(tally.rows, tuple(mending.repaired), tuple(mending.isolated()), lacks)
         time.sleep(_LOOK_AGAIN_S)
@@ -93,37 +87,9 @@ def _one_alone(whole: Copy, other: Copy, *, of_main: bool) -> Examination:
     with _open(whole.path) as connection:
         main, mirror = (connection, None) if of_main else (None, connection)
         found = list(differences(main, mirror, tally))
-    needed = {(each.table.name, each.key): each for each in found}
-    beside = NeededRows(needed, above=whole.count)
-    harvest = Harvest(other, beside.keep)
-    mending = Mending()
-    for at, each in needed.items():
-        if at in beside.rows and same_database(whole.identity, harvest.identity):
-            mending.repaired.append(RowRepair(*at, "salvage"))
-        else:
-            mending.lost[at] = _both(each, harvest)
+    mending = planned_alone(whole, other, found, whole.count)
     why = f"{other.path}: {other.trouble or 'it is not there'}"
     return Examination(tally.rows, tuple(mending.repaired), tuple(mending.isolated()), (why,))
-
-
-def _from_pages(main: Copy, mirror: Copy) -> Examination:
-    there: set[tuple[str, Key]] = set()
-    harvests = [Harvest(copy, lambda table, key, _: there.add((table, key))) for copy in (main, mirror)]
-    if not any(harvest.found or harvest.identity for harvest in harvests) and not were_ours(main, mirror):
-        raise nothing_of_ours(main, mirror)
-    mending = Mending()
-    for at in {**harvests[0].damaged, **harvests[1].damaged}:
-        if at in there:
-            mending.repaired.append(RowRepair(*at, "salvage"))
-        else:
-            mending.lost[at] = harvests[0].damaged.get(at), harvests[1].damaged.get(at)
-    whys = tuple(f"{copy.path}: {copy.trouble or 'it is not there'}" for copy in (main, mirror))
-    return Examination(len(there), tuple(mending.repaired), tuple(mending.isolated()), whys)
-
-
-def _both(each: RowDifference, harvest: Harvest) -> tuple[Row | None, Row | None]:
-    raw = harvest.damaged.get((each.table.name, each.key))
-    return (each.main or raw, each.mirror or raw)
 
 
 def _lacks(main: Copy, mirror: Copy, ahead: int) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ class RowRepair:
     Attributes:
         table: its table.
         key: of the row.
-        source: ``database``, ``mirror``, or ``salvage`` where it was read from the pages themselves.
+        source: ``database``, ``mirror``, or ``backup of 2026-01-31``.
     """
 
     table: str
@@ -32,8 +32,7 @@ class RowRepair:
     source: str
 
     def __str__(self) -> str:
-        found = "found in the pages of the files" if self.source == "salvage" else f"from the {self.source}"
-        return f"{self.table} {named(self.key)}: taken {found}"
+        return f"{self.table} {named(self.key)}: taken from the {self.source}"
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,6 @@ def named(key: Key) -> str:
     return ", ".join(map(str, key))
 
 
-_INTEGERS = {"id", "run_id", "number", "job_id", "began", "ended", "attempts", "submitter"}
-
-
 @dataclass(frozen=True)
 class Table:
     """A table with content.
@@ -114,16 +110,12 @@ class Table:
         name: of it.
         columns: all but ``version`` and ``checksum``, which follow them.
         keys: how many of the first columns are its primary key.
-        numbered: true where SQLite keeps the key beside the record (a table with row numbers).
-        reals: columns of real numbers; SQLite stores whole ones as integers.
         inserted_with_checksum: true where every INSERT names the checksum, which spares a trigger.
     """
 
     name: str
     columns: tuple[str, ...]
     keys: int = 1
-    numbered: bool = True
-    reals: tuple[str, ...] = ()
     inserted_with_checksum: bool = False
 
     @property
@@ -143,21 +135,6 @@ class Table:
     def key(self, row: Sequence[object]) -> Key:
         """The key of a row, as far as it has the type of one."""
         return tuple(value if isinstance(value, int | str) else repr(value) for value in row[: self.keys])
-
-    def as_read(self, row: Sequence[object]) -> tuple[object, ...]:
-        """A row as a query gives it, of one as it is stored."""
-        return tuple(
-            float(value) if column in self.reals and type(value) is int else value
-            for column, value in zip(self.all_columns, row, strict=True)
-        )
-
-    def could_have(self, row: Sequence[object]) -> bool:
-        """True where the values of a row have the types of this table's, or may have had."""
-        for column, value in zip(self.columns, row, strict=False):
-            kinds = (int, float) if column in self.reals else (int,) if column in _INTEGERS else (str, bytes)
-            if not (isinstance(value, kinds) or (value is None and column not in self.key_columns)):
-                return False
-        return True
 
     @property
     def where_key(self) -> str:
@@ -182,8 +159,6 @@ TABLES = {
                 *("makespan_s", "energy_j", "ended_at"),
             ),
             keys=2,
-            numbered=False,
-            reals=("makespan_s", "energy_j"),
             inserted_with_checksum=True,
         ),
         Table(
@@ -192,20 +167,17 @@ TABLES = {
                 *("id", "ordered", "origin", "priority", "state", "reason", "run_id", "attempts"),
                 *("submitter", "created_at", "started_at", "ended_at"),
             ),
-            reals=("priority",),
         ),
         Table("job_events", ("id", "job_id", "kind", "at", "data")),
-        Table("uses", ("key", "count"), numbered=False, reals=("count",)),
-        Table("analytical", ("key", "document"), numbered=False),
+        Table("uses", ("key", "count")),
+        Table("analytical", ("key", "document")),
         Table("samples", ("id", "run_id", "at", "document")),
         Table(
             "spending",
             ("day", "device_uuid", "seconds", "joules"),
             keys=2,
-            numbered=False,
-            reals=("seconds", "joules"),
         ),
-        Table("models", ("kernel", "key", "document"), keys=2, numbered=False),
+        Table("models", ("kernel", "key", "document"), keys=2),
         Table("merged", ("run_id", "content", "source", "identity", "number", "at")),
         Table("isolated", ("id", "of", "key", "main", "mirror", "why", "found_at")),
     )

@@ -1,9 +1,8 @@
 """State of each of the two files: whole, of another version, damaged, of another program, or missing."""
 
 import sqlite3
-import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -14,16 +13,15 @@ from tuner.database.files import (
     cut_off,
     damaged,
     lacks_shared_memory,
+    side_file,
     translated,
     use_journal,
 )
-from tuner.database.integrity.pages import frames_of, log_is_whole, log_of, text_or_bytes
-from tuner.database.integrity.rows import NAMES, has_our_tables, has_tables_of
+from tuner.database.integrity.rows import NAMES, has_our_tables, has_tables_of, text_or_bytes
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.transaction import standing
 
 _COUNTED = NAMES.index("writes") + 1  # changes from which on there is a count of transactions
-_LOOK_AGAIN_S = 0.02
 _OURS = {"runs", "trials", "migrations"}
 
 
@@ -49,7 +47,6 @@ class Copy:
         changes: how many migrations made it, where it is whole or of an earlier version.
         identity: of the database; None where it cannot be read.
         count: number of its last transaction; None where it cannot be read.
-        log: its write-ahead log, as it was before SQLite looked at it.
     """
 
     path: Path
@@ -58,7 +55,6 @@ class Copy:
     changes: int = 0
     identity: str | None = None
     count: int | None = None
-    log: bytes = b""
 
     @property
     def whole(self) -> bool:
@@ -66,12 +62,11 @@ class Copy:
         return self.form is CopyState.WHOLE
 
 
-def inspected(path: Path, log: bytes | None = None, *, to_change: bool = True) -> Copy:
+def inspected(path: Path, *, to_change: bool = True) -> Copy:
     """Read all of a file, and return its state.
 
     Args:
         path: of it.
-        log: its write-ahead log, if it was read before SQLite closed the file, and maybe removed it.
         to_change: whoever asks has the lock of the names alone; else the file is opened to read only.
 
     Raises:
@@ -81,25 +76,22 @@ def inspected(path: Path, log: bytes | None = None, *, to_change: bool = True) -
         size, trouble = path.stat().st_size, "it is empty"
     except FileNotFoundError:
         size, trouble = 0, "it is gone"
-    seen = log_of(path) if log is None else log
     if size == 0:  # SQLite would remove the log of an empty file
-        frames = frames_of(seen).places
-        return Copy(path, CopyState.DAMAGED, trouble, log=seen) if frames else Copy(path, CopyState.MISSING)
+        log = side_file(path, "-wal")
+        form = CopyState.DAMAGED if log.exists() and log.stat().st_size else CopyState.MISSING
+        return Copy(path, form, trouble if form is CopyState.DAMAGED else "")
     try:
         with closing(connect(path) if to_change else connect_to_read(path)) as connection:
             connection.text_factory = text_or_bytes
-            copy = _looked_at(path, connection)
-        if copy.form is CopyState.WHOLE and not _log_is_whole(path, seen, live=log is None):
-            copy = Copy(path, CopyState.DAMAGED, "its log is damaged")
-        return replace(copy, log=seen)
+            return _looked_at(path, connection)
     except UnicodeDecodeError as error:  # of a message of SQLite's, which has bytes of the file in it
-        return Copy(path, CopyState.DAMAGED, f"the database is corrupted ({error.reason})", log=seen)
+        return Copy(path, CopyState.DAMAGED, f"the database is corrupted ({error.reason})")
     except sqlite3.Error as error:
         if to_change and lacks_shared_memory(error, path):
             use_journal(path)
-            return inspected(path, seen)
+            return inspected(path)
         if damaged(error):
-            return Copy(path, CopyState.DAMAGED, f"the database is corrupted, or none ({error})", log=seen)
+            return Copy(path, CopyState.DAMAGED, f"the database is corrupted, or none ({error})")
         raise translated(error, path) from error
 
 
@@ -135,13 +127,3 @@ def _trouble(path: Path, connection: sqlite3.Connection, changes: int) -> str:
     if verdict != "ok":
         return f"the database is corrupted ({' '.join(str(verdict).split())})"
     return ""
-
-
-def _log_is_whole(path: Path, log: bytes, *, live: bool) -> bool:
-    """Return True if SQLite can read all of a log; a log that another process writes to is read again."""
-    if not log_is_whole(log):
-        if not live:
-            return False
-        time.sleep(_LOOK_AGAIN_S)
-        return log_is_whole(log_of(path))
-    return True

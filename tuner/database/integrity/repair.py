@@ -7,29 +7,30 @@ file is the source of a row that does not verify.
 import errno
 import json
 import logging
-import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from tuner.database.files import (
-    SIDE_FILES,
     SuspectError,
     advice,
     connect,
     damaged,
     locked,
-    make_like,
     mirror_of,
+    new_file,
     now,
+    remove,
+    remove_side_files,
     side_file,
+    sync,
     translated,
     use_log,
 )
+from tuner.database.integrity.backups import Source, backups, same_database
 from tuner.database.integrity.checksums import (
     TABLES,
     Examination,
@@ -41,9 +42,14 @@ from tuner.database.integrity.checksums import (
     row_checksum,
 )
 from tuner.database.integrity.copy_state import Copy, CopyState, inspected
-from tuner.database.integrity.pages import BadText, begins_a_file, text_or_bytes
-from tuner.database.integrity.rows import RowDifference, VerifiedRows, apply, differences
-from tuner.database.integrity.salvage import Harvest, NeededRows, is_there, same_database
+from tuner.database.integrity.rows import (
+    BadText,
+    RowDifference,
+    VerifiedRows,
+    apply,
+    differences,
+    text_or_bytes,
+)
 from tuner.database.transaction import LARGEST_COUNT, Row, standing
 from tuner.model.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
 from tuner.model.jobs import JobState
@@ -85,14 +91,6 @@ def rebuild(path: Path, source: Path, why: str) -> str:
         remove(fresh)
 
 
-def new_file(path: Path, model: Path) -> Path:
-    """An empty file beside one that it is to replace, with the mode and owner of a model."""
-    fresh = side_file(path, ".new")
-    remove(fresh)
-    make_like(fresh, model)
-    return fresh
-
-
 def put_in_place(fresh: Path, path: Path, what: str) -> str:
     """Give a file the name of another, which is kept under a third name where something was wrong with it.
 
@@ -107,24 +105,12 @@ def put_in_place(fresh: Path, path: Path, what: str) -> str:
     kept = _set_aside(path) if what else None
     remove_side_files(path)
     fresh.replace(path)
-    _sync(path.parent)
+    sync(path.parent)
     if not what:
         return ""
     told = f"{path} was {what}" + (f"; it is kept as {kept.name}" if kept else "")
     _LOG.warning("%s", told)
     return told
-
-
-def remove(path: Path) -> None:
-    """Remove a file and what SQLite keeps beside it."""
-    path.unlink(missing_ok=True)
-    remove_side_files(path)
-
-
-def remove_side_files(path: Path) -> None:
-    """Remove the side files of a removed database, which SQLite would take for part of the next one."""
-    for suffix in SIDE_FILES:
-        side_file(path, suffix).unlink(missing_ok=True)
 
 
 def of_the_system(error: OSError, path: Path) -> StoreError:
@@ -149,15 +135,6 @@ def _set_aside(path: Path) -> Path | None:
     with suppress(FileNotFoundError):
         side_file(path, "-wal").replace(side_file(place, "-wal"))
     return place
-
-
-def _sync(directory: Path) -> None:
-    """Make a new name last through a power cut."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # --- Single rows put right in open files, and rows that are sound in none kept aside.
@@ -223,6 +200,46 @@ def planned(found: Iterable[RowDifference], *, ahead: int) -> Mending:
         else:
             mending.lost[table, key] = difference.main, difference.mirror
     return mending
+
+
+def planned_alone(whole: Copy, other: Copy, found: Iterable[RowDifference], count: int | None) -> Mending:
+    """Plan for the one file that SQLite can read: rows that the other, or a backup, still has.
+
+    Args:
+        whole: the one that can be read.
+        other: the other one.
+        found: rows that are not sound in the first.
+        count: of its transactions; rows of later ones are new.
+    """
+    mending = Mending(lost={(each.table.name, each.key): (each.main, each.mirror) for each in found})
+    of_mirror = whole.path == mirror_of(other.path)
+    damaged_other = Source.of(other.path, "database" if of_mirror else "mirror")
+    is_ours = other.form is CopyState.DAMAGED and same_database(whole.identity, damaged_other.identity)
+    further = backups(other.path if of_mirror else whole.path, whole.identity)
+    sources = [damaged_other, *further] if is_ours else further
+    complete(mending, sources, above=count if is_ours else None)
+    return mending
+
+
+def complete(mending: Mending, sources: Iterable[Source], *, above: int | None = None) -> None:
+    """Take rows that are lost from the first source that has them soundly.
+
+    Args:
+        mending: what is to be done.
+        sources: files, the best first.
+        above: rows of later transactions than this are taken too; None for no others.
+    """
+    for source in sources if mending.lost or above is not None else ():
+        for table, row in source.rows():
+            at = table.name, table.key(row)
+            if not is_sound(table.name, row):
+                continue
+            known = mending.puts.get(at)
+            if at in mending.lost:
+                del mending.lost[at]
+                mending.put(*at, row, source.name)
+            elif above is not None and row[-2] > above and (known is None or known[-2] < row[-2]):
+                mending.put(*at, row, "")
 
 
 def _knows(difference: RowDifference, ahead: int) -> Row | None:
@@ -433,17 +450,94 @@ def _knows_more(mirror: Copy, main: Copy) -> bool:
     return mirror.identity == main.identity and (mirror.count or 0) > (main.count or 0)
 
 
+# --- Two files that SQLite cannot read: their rows as far as it can, and those of the newest backup.
+
+_MAGIC = b"SQLite format 3\0"
+
+
+@dataclass
+class Gathered:
+    """The rows of several files.
+
+    Attributes:
+        sources: those of the files that could be read.
+        rows: how many sound ones they have.
+        mending: rows that were damaged in one of them: taken from another, or lost.
+    """
+
+    sources: list[Source]
+    rows: int
+    mending: Mending
+
+
+def gathered(main: Copy, mirror: Copy, keep: Callable[[Table, Row], None]) -> Gathered:
+    """Pass on every sound row of two files that SQLite cannot read whole, and of the newest backup.
+
+    Args:
+        main: the database.
+        mirror: its mirror.
+        keep: is given the rows; one may come several times, and in several versions.
+
+    Raises:
+        StoreDamagedError: nothing of this program is in them.
+    """
+    sources = [
+        Source.of(copy.path, name)
+        for copy, name in ((main, "database"), (mirror, "mirror"))
+        if copy.form is CopyState.DAMAGED
+    ]
+    sources = [each for each in sources if same_database(sources[0].identity, each.identity)]
+    identity = next((each.identity for each in sources if each.identity), None)
+    foreign = CopyState.FOREIGN in (main.form, mirror.form)
+    further = [] if foreign else backups(main.path, identity)
+    sources += further[:1]
+    older = [each for each in further[1:] if same_database(each.identity, further[0].identity)]
+    there: dict[tuple[str, Key], str] = {}
+    unsound: dict[tuple[str, Key], dict[str, Row]] = {}
+    for source in sources:
+        for table, row in source.rows():
+            at = table.name, table.key(row)
+            if is_sound(table.name, row):
+                there.setdefault(at, source.name)
+                keep(table, row)
+            else:
+                unsound.setdefault(at, {})[source.name] = row
+    if not there and not any(source.identity for source in sources) and not _were_ours(main, mirror):
+        also = f", and its mirror: {mirror.trouble}" if mirror.trouble else ""
+        why = f"{main.path}: {main.trouble or 'it is empty'}{also}; {advice(main.path)}"
+        raise StoreDamagedError(why)
+    mending = Mending(
+        repaired=[RowRepair(*at, there[at]) for at in unsound if at in there],
+        lost={
+            at: (rows.get("database"), rows.get("mirror")) for at, rows in unsound.items() if at not in there
+        },
+    )
+    complete(mending, older)
+    given = set(there.values())
+    read = [source for source in sources if source.identity or source.name in given]
+    return Gathered(read, len(there), mending)
+
+
+def _were_ours(main: Copy, mirror: Copy) -> bool:
+    """True for a file and a mirror that begin as databases do: nobody else makes such pairs."""
+    return all(copy.path.exists() and _begins_a_file(copy.path) for copy in (main, mirror))
+
+
+def _begins_a_file(path: Path) -> bool:
+    with path.open("rb") as file:
+        return _MAGIC.startswith(file.read(len(_MAGIC)))
+
+
 _TOLD = 20  # lines of the log about one examination
 _TURNS = 3  # as found; after a file turned out worse than it seemed; the same of the other
 _PAIRED = 2
 
 
-def put_right(path: Path, logs: Mapping[Path, bytes] = MappingProxyType({})) -> Examination:
+def put_right(path: Path) -> Examination:
     """Make, bring up and heal a database and its mirror until both are whole and the same.
 
     Args:
         path: of the database.
-        logs: write-ahead logs of both files that were read before SQLite closed these.
 
     Raises:
         StoreBusyError: a process holds one of them for too long.
@@ -454,7 +548,7 @@ def put_right(path: Path, logs: Mapping[Path, bytes] = MappingProxyType({})) -> 
     """
     with locked(path, alone=True):
         try:
-            found = _put_right(path, logs)
+            found = _put_right(path)
         except sqlite3.Error as error:
             raise translated(error, path) from error
         except OSError as error:
@@ -469,16 +563,17 @@ def put_right(path: Path, logs: Mapping[Path, bytes] = MappingProxyType({})) -> 
     return found
 
 
-def _put_right(path: Path, logs: Mapping[Path, bytes]) -> Examination:
+def _put_right(path: Path) -> Examination:
     second = mirror_of(path)
-    main, mirror = inspected(path, logs.get(path)), inspected(second, logs.get(second))
+    main, mirror = inspected(path), inspected(second)
     refuse_newer(main, mirror)
     main, mirror = brought_up(main, mirror)
-    if not path.exists() and not second.exists():  # who removes both begins anew, whatever logs are left
+    gone = not path.exists() and not second.exists()
+    if gone:  # who removes both begins anew, whatever logs are left
         for each in (path, second):
             remove_side_files(each)
         main, mirror = inspected(path), inspected(second)
-    if main.form is mirror.form is CopyState.MISSING:
+    if main.form is mirror.form is CopyState.MISSING and (gone or not backups(path, None)):
         _make(path)
         main = inspected(path)
     trouble: Exception | None = None
@@ -507,7 +602,7 @@ def _healed(main: Copy, mirror: Copy) -> Examination:
         return _heal_other(main, mirror)
     if mirror.whole:
         return _heal_other(mirror, main)
-    return _heal_from_pages(main, mirror)
+    return _make_anew(main, mirror)
 
 
 def _heal_both(main: Copy, mirror: Copy) -> Examination:
@@ -533,13 +628,15 @@ def _mend_both(
     known = [count for count in counts if count is not None]
     ahead = counts[0] - counts[1] if len(known) == _PAIRED else 0  # type: ignore[operator]
     mending = planned(found, ahead=ahead)
+    identity = _identity(*copies)
+    complete(mending, backups(copies[0].path, identity) if mending.lost else ())
     isolated = mending.isolated()
     for connection, copy in zip(connections, copies, strict=True):
         try:
             mend(connection, mending, isolated)
         except (SuspectError, sqlite3.IntegrityError) as error:  # noqa: PERF203 - two files
             raise SuspectError(str(error), copy.path) from error
-    align(connections, _identity(*copies), max(known, default=0) + bool(not ahead))
+    align(connections, identity, max(known, default=0) + bool(not ahead))
     for connection, copy in zip(connections, copies, strict=True):
         if next(differences(connection, None, VerifiedRows()), None) is not None:
             raise SuspectError("a damaged row stays where it is", copy.path)
@@ -553,27 +650,18 @@ def _mend_both(
 
 
 def _heal_other(whole: Copy, other: Copy) -> Examination:
-    """One can be read: its rows, and what only the pages of the other hold, are in both afterwards."""
+    """One can be read: its rows, and what only the other or a backup still has, are in both afterwards."""
     mirrored = other.path == mirror_of(whole.path)
     with _open(whole.path, "IMMEDIATE") as connection:
         tally = VerifiedRows()
         main, mirror = (connection, None) if mirrored else (None, connection)
         found = list(differences(main, mirror, tally))
-        mending, count = Mending(), _count(connection)
-        needed = {(each.table.name, each.key): each for each in found}
-        beside = NeededRows(needed, above=count)
-        harvest = Harvest(other, beside.keep)
-        ours = same_database(whole.identity, harvest.identity)
-        for (name, key), row in beside.rows.items() if ours else ():
-            mending.put(name, key, row, "salvage" if (name, key) in needed else "")
-        for (name, key), each in needed.items():
-            if (name, key) not in mending.puts:
-                raw = harvest.damaged.get((name, key)) if ours else None
-                mending.lost[name, key] = (each.main, raw) if mirrored else (raw, each.mirror)
+        count = _count(connection)
+        mending = planned_alone(whole, other, found, count)
         isolated = mending.isolated()
         if mending.puts or mending.lost or not _stands(connection):
             mend(connection, mending, isolated)
-            align([connection], _identity(whole) or (harvest.identity if ours else None), (count or 0) + 1)
+            align([connection], _identity(whole), (count or 0) + 1)
             connection.execute("COMMIT")
             connection.execute("BEGIN IMMEDIATE")
         why = other.trouble or ("it was empty or gone" if other.form is CopyState.MISSING else "")
@@ -586,54 +674,40 @@ def _heal_other(whole: Copy, other: Copy) -> Examination:
     return Examination(tally.rows, tuple(mending.repaired), tuple(isolated), rebuilt)
 
 
-def _heal_from_pages(main: Copy, mirror: Copy) -> Examination:
-    """Neither can be read: a new file is made of the rows on the pages of both."""
+def _make_anew(main: Copy, mirror: Copy) -> Examination:
+    """Neither can be read whole: a new file is made of the rows that are left, and of the newest backup."""
     path = main.path
-    harvests = [Harvest(copy, lambda *_: None) for copy in (main, mirror)]
-    if not any(harvest.found or harvest.identity for harvest in harvests) and not were_ours(main, mirror):
-        raise nothing_of_ours(main, mirror)
-    copies = [main, mirror]
-    if not same_database(*(harvest.identity for harvest in harvests)):
-        copies = [main] if harvests[0].found else [mirror]
     fresh = new_file(path, path if path.exists() else mirror.path)
     with ExitStack() as held:
         for copy in (main, mirror):
             with suppress(sqlite3.Error):  # who writes to what is left of them is kept out where SQLite can
                 held.enter_context(_open(copy.path, "IMMEDIATE"))
         try:
-            mending, rows = _fill(fresh, copies)
-            told = put_in_place(fresh, path, f"made anew of the rows on the pages of both: {main.trouble}")
+            rest = _fill(fresh, main, mirror)
+            names = ", ".join(source.name for source in rest.sources) or "nothing"
+            why = main.trouble or "it was empty or gone"
+            told = put_in_place(fresh, path, f"made anew of what could be read ({names}): {why}")
         finally:
             remove(fresh)
     with _open(path, "IMMEDIATE"):
         also = rebuild(mirror.path, path, mirror.trouble or "it was empty or gone")
-    return Examination(rows, tuple(mending.repaired), tuple(mending.isolated()), (told, also))
+    return Examination(rest.rows, tuple(rest.mending.repaired), tuple(rest.mending.isolated()), (told, also))
 
 
-def _fill(fresh: Path, copies: list[Copy]) -> tuple[Mending, int]:
-    mending = Mending()
+def _fill(fresh: Path, main: Copy, mirror: Copy) -> Gathered:
     with closing(connect(fresh)) as connection:
         connection.text_factory = text_or_bytes
         connection.execute("BEGIN IMMEDIATE")
         apply(connection)
-        pour = lambda table, _, row: insert(connection, TABLES[table], row)  # noqa: E731
-        harvests = [Harvest(copy, pour) for copy in copies]
-        raw = [harvest.damaged for harvest in harvests] + [{}]
-        for name, key in {**raw[0], **raw[1]}:
-            if is_there(connection, name, key):
-                mending.repaired.append(RowRepair(name, key, "salvage"))
-            else:
-                mending.lost[name, key] = raw[0].get((name, key)), raw[1].get((name, key))
-        mend(connection, Mending(), mending.isolated())
-        for harvest in harvests:
-            for item in harvest.sequences.items():
-                connection.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", item)
-        identity = next((harvest.identity for harvest in harvests if harvest.identity), None)
-        align([connection], identity, max(harvest.count for harvest in harvests) + 1)
+        rest = gathered(main, mirror, lambda table, row: insert(connection, table, row))
+        mend(connection, rest.mending, rest.mending.isolated())
+        for source in rest.sources:
+            connection.executemany("INSERT INTO sqlite_sequence VALUES (?, ?)", source.numbers())
+        identity = next((source.identity for source in rest.sources if source.identity), None)
+        align([connection], identity, max((source.count for source in rest.sources), default=0) + 1)
         connection.execute("COMMIT")
         use_log(fresh, connection)
-        rows = sum(harvest.found for harvest in harvests)
-    return mending, rows
+    return rest
 
 
 def _make(path: Path) -> None:
@@ -659,18 +733,6 @@ def refuse_newer(*copies: Copy) -> None:
                 " upgrade tuner or name another file with --database"
                 " (of the daemon: a directory with --state)"
             )
-
-
-def were_ours(main: Copy, mirror: Copy) -> bool:
-    """True for a file and a mirror that begin as databases do: nobody else makes such pairs."""
-    return all(copy.path.exists() and begins_a_file(copy.path) for copy in (main, mirror))
-
-
-def nothing_of_ours(main: Copy, mirror: Copy) -> StoreError:
-    """The error of two files without a row of this program."""
-    path = main.path
-    also = f", and its mirror: {mirror.trouble}" if mirror.trouble else ""
-    return StoreDamagedError(f"{path}: {main.trouble or 'it is empty'}{also}; {advice(path)}")
 
 
 @contextmanager

@@ -10,9 +10,22 @@ from functools import lru_cache
 
 from tuner.database.files import now
 from tuner.database.integrity.checksums import TABLES, Key, Table, checksum_all, is_sound, teach
-from tuner.database.integrity.pages import BadText
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.transaction import Row
+
+
+class BadText(bytes):
+    """The bytes of a text that is no UTF-8."""
+
+    __slots__ = ()
+
+
+def text_or_bytes(content: bytes) -> str | BadText:
+    """A text as SQLite keeps it; its bytes where they are damaged. A ``text_factory`` that never fails."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return BadText(content)
 
 
 @dataclass(frozen=True)

@@ -65,18 +65,17 @@ class Cublas:
 
     Args:
         cp: CuPy, with the device current.
-        open_library: gives the library; the one that CuPy has loaded if not given.
 
     Raises:
         ImportError: CuPy finds no cuBLAS.
     """
 
-    def __init__(self, cp: ModuleType, open_library: Callable[[], Any] | None = None) -> None:
+    def __init__(self, cp: ModuleType) -> None:
         self._cp = cp
         handle = cp.cuda.cublas.create()  # loads the library
         cp.cuda.cublas.setMathMode(handle, _DEFAULT_MATH)
         self._handle = ctypes.c_void_p(handle)
-        self._library = (open_library or loaded_library)()
+        self._library = loaded_library()
         self._workspaces: dict[int, Array] = {}
         self._lock = threading.Lock()  # the handle has one stream at a time
 

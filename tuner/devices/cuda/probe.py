@@ -206,9 +206,9 @@ def _uuid(driver: ctypes.CDLL, index: int) -> str:
     return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
 
 
-def driver_version(cp: ModuleType, version_file: Path = _VERSION_FILE) -> str:
+def driver_version(cp: ModuleType) -> str:
     """Driver version, e.g. ``580.159.03``; the CUDA version it serves where the kernel module is silent."""
-    return kernel_module_version(version_file) or cuda_version(cp.cuda.runtime.driverGetVersion())
+    return kernel_module_version() or cuda_version(cp.cuda.runtime.driverGetVersion())
 
 
 def kernel_module_version(version_file: Path = _VERSION_FILE) -> str | None:
