@@ -59,8 +59,7 @@ class _Capability:
     shared_reserved: int = 0
 
 
-def _fermi(warps: int = 48) -> _Capability:
-    return _Capability(warps, 8, 48, 48, 32768, 32768, 63, 64, 2, 128)
+_FERMI = _Capability(48, 8, 48, 48, 32768, 32768, 63, 64, 2, 128)
 
 
 def _ampere(warps: int, blocks: int, shared_per_sm: int) -> _Capability:
@@ -71,8 +70,8 @@ def _ampere(warps: int, blocks: int, shared_per_sm: int) -> _Capability:
 # Sources: table "Technical Specifications per Compute Capability" of the CUDA C++ Programming Guide, the CUDA
 # Occupancy Calculator (2.x, 3.0) and the rules of the toolkit's occupancy header (3.x on).
 _CAPABILITIES = {
-    (2, 0): _fermi(),
-    (2, 1): _fermi(),
+    (2, 0): _FERMI,
+    (2, 1): _FERMI,
     (3, 0): _Capability(64, 16, 48, 48, registers_per_thread=63),
     (3, 2): _Capability(64, 16, 48, 48, registers_per_block=32768),
     (3, 5): _Capability(64, 16, 48, 48),
