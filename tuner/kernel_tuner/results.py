@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tuner.devices.base import Check
+from tuner.devices.worker import WorkerDevice
 from tuner.expressions.callables import function_digest
 from tuner.kernel_tuner.arguments import (
     PLACEHOLDER,
@@ -42,13 +43,6 @@ from tuner.system.ownership import open_result
 # --- ``answer``, ``atol`` and ``verify``: outputs judged as Kernel Tuner does, in the caller's process.
 
 RELATIVE = 1e-5  # of numpy.allclose, which Kernel Tuner leaves as it is
-
-
-class OutputSource(Protocol):
-    """A device that tells what a run leaves in its arrays (``WorkerDevice``)."""
-
-    def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> tuple[Check, dict[str, HostArray]]:
-        """Run a plan once on its inputs."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ class Judge:
         answer = [None if one is None else on_host(one) for one in self.answer or ()]
         return function_digest((answer, self.atol, self.verify))
 
-    def check(self, device: OutputSource, plan: Plan, seed: int) -> Check:
+    def check(self, device: WorkerDevice, plan: Plan, seed: int) -> Check:
         """Run a plan once and judge what it leaves."""
         check, arrays = device.outputs(plan, seed, self.wanted)
         if check.status is not Status.OK:
@@ -185,7 +179,7 @@ HIGHER_IS_BETTER: Mapping[str, bool] = {
 _NATIVE = ("time", "energy", "edp", "ed2p")  # what this tuner minimises by itself
 _JOULES = ("energy", "power", "edp", "ed2p")  # of a result, beside the time
 
-Metrics = Mapping[str, Any]
+Metrics = Mapping[str, str | Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -252,7 +246,7 @@ def aim_of(
     return Aim(key, better, "energy" if joules else "time", joules)
 
 
-def check_metrics(metrics: Metrics | None) -> None:
+def check_metrics(metrics: UserValue) -> None:
     """See that metrics are texts or functions by name.
 
     Raises:
@@ -388,7 +382,7 @@ class CacheFile:
             file.seek(max(0, size - len(_END)))
             end = file.read()
             if end.endswith((b",", b"{")):
-                file.write(self._line(row).encode())
+                file.write(_line_of(self.key(row), self._marked(row)).encode())
             else:  # another process has closed it, or was killed within a line
                 self._replace(self._entries() | {self.key(row): self._marked(row)}, end="")
 
@@ -535,9 +529,6 @@ class CacheFile:
 
     def _marked(self, row: Row) -> Row:
         return {**row, _MARK: self.wanted.digest}
-
-    def _line(self, row: Row) -> str:
-        return _line_of(self.key(row), self._marked(row))
 
 
 def _line_of(key: str, row: Row) -> str:
