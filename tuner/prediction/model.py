@@ -54,19 +54,6 @@ class TrainedDevice:
 
 
 @dataclass(frozen=True)
-class ModelAnswer:
-    """Answer of a model for an input.
-
-    Attributes:
-        configuration: the version that it picks.
-        outside: what of the input lies outside the trained range, in words; empty within it.
-    """
-
-    configuration: Configuration
-    outside: str = ""
-
-
-@dataclass(frozen=True)
 class SelectionModel:
     """Versions of a kernel with the tree that picks one, and what they were learned from.
 
@@ -102,7 +89,7 @@ class SelectionModel:
 
     def select(
         self, sizes: Mapping[str, int | str], allowed: Callable[[Configuration], bool] | None = None
-    ) -> ModelAnswer | None:
+    ) -> tuple[Configuration, str] | None:
         """The version for an input; one outside the trained range is told with the nearest trained one.
 
         Args:
@@ -110,7 +97,8 @@ class SelectionModel:
             allowed: whether a version is allowed there; without it, its condition tells.
 
         Returns:
-            None where no version is allowed.
+            The version, and what of the input lies outside the trained range, in words, empty within it; None
+            where no version is allowed.
 
         Raises:
             InputError: a size is missing.
@@ -121,7 +109,7 @@ class SelectionModel:
         for place in self.portfolio.order(sizes):
             version = self.portfolio.versions[place]
             if self._is_allowed(place, sizes) and (allowed is None or allowed(version)):
-                return ModelAnswer(version, self._outside(sizes))
+                return version, self._outside(sizes)
         return None
 
     def _is_allowed(self, place: int, sizes: Mapping[str, int | str]) -> bool:
