@@ -180,6 +180,9 @@ _NATIVE = ("time", "energy", "edp", "ed2p")  # what this tuner minimises by itse
 _JOULES = ("energy", "power", "edp", "ed2p")  # of a result, beside the time
 
 Metrics = Mapping[str, str | Callable[..., Any]]
+RowValue = bool | int | float | str | list[float] | None
+Row = dict[str, RowValue]
+"""A result by Kernel Tuner's keys: parameters, quantities, metrics, and what failed."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,7 @@ class Aim:
         """True where the search cannot minimise the key itself: every trial is then measured to its end."""
         return self.key != self.objective
 
-    def cost(self, row: Mapping[str, Any]) -> float:
+    def cost(self, row: Mapping[str, RowValue]) -> float:
         """Return the cost of a result; infinity if it failed."""
         value = row.get(self.key)
         if "__error__" in row or not isinstance(value, int | float) or not math.isfinite(value):
@@ -268,7 +271,7 @@ def check_metrics(metrics: UserValue) -> None:
                 ) from error
 
 
-def with_metrics(row: dict[str, Any], metrics: Metrics | None) -> dict[str, Any]:
+def with_metrics(row: Row, metrics: Metrics | None) -> Row:
     """A result with its metrics, each of which may use those before it.
 
     Raises:
@@ -304,7 +307,6 @@ def _needs_joules(metric: UserValue) -> bool:
 # Several processes may write one file. Each change is made under a lock of the file, by a new one in its
 # place or by a line at its end, and results of others stay.
 
-Row = dict[str, Any]
 _MARK = "tuner"  # key of the object, and of results that this tuner has measured
 _SHARED = ("device_name", "kernel_name", "problem_size", "tune_params_keys")  # what Kernel Tuner compares
 _END = "}\n}"
@@ -326,7 +328,7 @@ class Wanted:
     made_with: Mapping[str, str]
     aim: Aim
     metrics: Metrics | None
-    is_allowed: Callable[[Mapping[str, Any]], bool]
+    is_allowed: Callable[[Row], bool]
 
     @property
     def digest(self) -> str:
@@ -351,7 +353,7 @@ class CacheFile:
     rows: dict[str, Row] = field(default_factory=dict)
     _taken: dict[str, Row] = field(default_factory=dict)  # what the file had of them
 
-    def key(self, values: Mapping[str, Any]) -> str:
+    def key(self, values: Mapping[str, RowValue]) -> str:
         """The key of a configuration: its values joined by commas."""
         return ",".join(str(values[name]) for name in self.header["tune_params_keys"])
 
@@ -656,13 +658,13 @@ def failed_row(configuration: Mapping[str, TunableValue], error: str, detail: st
     return row | _spent(None)
 
 
-def params_of(configuration: Mapping[str, TunableValue]) -> Row:
+def params_of(configuration: Mapping[str, RowValue]) -> Row:
     """The parameters of a configuration, without what stands for none."""
     return {name: value for name, value in configuration.items() if name != PLACEHOLDER}
 
 
 def dropped_rows(
-    space: Iterable[Configuration], known: Iterable[Mapping[str, Any]], errors: Sequence[str]
+    space: Iterable[Configuration], known: Iterable[Mapping[str, RowValue]], errors: Sequence[str]
 ) -> list[Row]:
     """Results of the configurations that were ruled out before they ran.
 
