@@ -195,12 +195,8 @@ class _Importer:
         general = self.document.get("General") or {}
         given = general.get("BenchmarkName") if isinstance(general, Mapping) else None
         name = re.sub(r"[^a-z0-9]+", "-", str(given or entry).lower()).strip("-") or "imported"
-        lines = [
-            "[kernel]",
-            f"name = {quoted(name)}",
-            f"source = {quoted(source)}",
-            f"entry = {quoted(entry)}",
-        ]
+        named = {"name": name, "source": source, "entry": entry}
+        lines = ["[kernel]", *(f"{key} = {quoted(text)}" for key, text in named.items())]
         options = self._options()
         lines += [f"options = {json.dumps(options)}"] if options else []
         lines += ["", "[problem]", *(f"sizes.{axis} = [{size}]" for axis, size in self.sizes.items())]

@@ -1,7 +1,7 @@
 """A trained model as a document: what was learned, of what, on which GPU, and how well it predicts."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -323,7 +323,7 @@ def _portfolio(found: Mapping[str, Any], ranges: Mapping[str, Sequence[object]])
     return Portfolio(versions, features, tree, orders)
 
 
-def _condition(value: object, ranges: Mapping[str, object]) -> str | None:
+def _condition(value: object, ranges: Collection[str]) -> str | None:
     if value is None:
         return None
     names = Expression(_text(value)).names - set(ranges)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.expressions.arithmetic import NoValue
+from tuner.expressions.arithmetic import NoValue, Value
 from tuner.expressions.callables import Expression, is_free_name
 from tuner.model.errors import (
     ConditionError,
@@ -252,9 +252,9 @@ class Enumeration:
             )
         return np.broadcast_to(held.astype(np.bool_), rows)
 
-    def _environment(self, rule: Expression, columns: Mapping[str, Column]) -> dict[str, Any]:
+    def _environment(self, rule: Expression, columns: Mapping[str, Column]) -> dict[str, Value]:
         needed = self._needed(rule)
-        env: dict[str, Any] = dict(self.constants)
+        env: dict[str, Value] = dict(self.constants)
         for name in self.lists:
             if name in needed and name in columns:
                 column = columns[name]
@@ -268,7 +268,7 @@ class Enumeration:
                     env[name] = NoValue(str(error))
         return env
 
-    def _instead(self, name: str, env: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a scalar or an array
+    def _instead(self, name: str, env: Mapping[str, Value]) -> Value:
         condition = self.conditions[name]
         return condition.no_value if condition.otherwise is None else condition.otherwise.evaluate(env)
 
@@ -322,7 +322,7 @@ class Enumeration:
         return f" (with {shown})" if shown else ""
 
 
-def _evaluated(expression: Expression, env: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a scalar or an array
+def _evaluated(expression: Expression, env: Mapping[str, Value]) -> Value:
     """The value of an expression; it gets its own names only, as conditions copy what they get."""
     return expression.evaluate({name: env[name] for name in expression.names if name in env})
 

@@ -72,7 +72,7 @@ def _prefixes(
     names: tuple[str, ...],
     lengths: Sequence[int],
     allowed: Sequence[Column],
-    conditions: Mapping[str, object],
+    conditions: Mapping[str, Condition],
 ) -> list[Support]:
     """Return the values a rule allows of its first tunables, its first two, ...; not where all are."""
     found = []
