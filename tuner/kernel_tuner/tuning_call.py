@@ -153,9 +153,6 @@ def _dropped(
     return found
 
 
-# --- the cache file ------------------------------------------------------------------------------
-
-
 def cache_of(call: TuningCall, device: Device, kernel: KernelFile) -> CacheFile | None:
     """The cache file of a call; None where it asks for none.
 
@@ -204,9 +201,6 @@ def without_known(kernel: KernelCall, cache: CacheFile | None) -> KernelCall:
 
     rule = PythonExpression(is_new, list(kernel.tunables), "not in the cache file")
     return replace(kernel, rules=(*kernel.rules, rule))
-
-
-# --- what is returned ----------------------------------------------------------------------------
 
 
 def returned(
