@@ -11,7 +11,7 @@ from tuner.daemon.attempts.messages import LineReader, line, parse_line
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
 from tuner.daemon.jobs.shares import Shares
 from tuner.database.runs import Store
-from tuner.model.jobs import DeviceIdentity, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import DeviceIdentity, Job, JobSpec, JobState, Origin
 from tuner.model.plan import Configuration
 from tuner.model.records import Conditions
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
@@ -119,12 +119,22 @@ def _hear_s(queues: int = 1000, changes: int = 20) -> float:
     return (time.perf_counter() - begun_s) / (queues * changes)
 
 
-def _job(number: int) -> JobRecord:
-    return JobRecord(
-        number,
-        JobSpec((_NAME,), device="cuda:0"),
-        *(Origin.CLIENT, 0.0, JobState.QUEUED, "", None, 0, 0, 1000),
-        *("2026-11-26T12:00:00+00:00", None, None),
+def _job(number: int) -> Job:
+    return Job(
+        **vars(JobSpec((_NAME,), device="cuda:0")),
+        wanted_device="cuda:0",
+        id=number,
+        origin=Origin.CLIENT,
+        priority=0.0,
+        state=JobState.QUEUED,
+        reason="",
+        run=None,
+        attempts=0,
+        trials=0,
+        submitter=1000,
+        created_at="2026-11-26T12:00:00+00:00",
+        started_at=None,
+        ended_at=None,
     )
 
 

@@ -25,7 +25,7 @@ from tuner.devices.choice import OpenedDevice
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.worker import WorkerDevice
 from tuner.model.errors import CompileError
-from tuner.model.jobs import JobKind, JobRecord, JobSpec, Origin
+from tuner.model.jobs import Job, JobKind, JobSpec, Origin
 from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.records import StoredRun
 from tuner.search import setup
@@ -116,7 +116,7 @@ class Workshop:
     folder: Path
     job_spec: JobSpec = ORDER
     events: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    _job: JobRecord | None = None
+    _job: Job | None = None
     launch: AttemptLauncher = prepared
 
     @property
@@ -124,7 +124,7 @@ class Workshop:
         return self.folder / "tuner.db"
 
     @property
-    def job(self) -> JobRecord:
+    def job(self) -> Job:
         """The job as it is stored now; queued when it is first asked for."""
         with Database(self.database) as database:
             jobs = Jobs(database)

@@ -2,21 +2,23 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tuner.daemon.archive import Archive
 from tuner.daemon.interface import (
-    FeedEvent,
     NoSuchJobError,
     NoSuchRunError,
     NotNowError,
     Peer,
     Question,
     Reply,
+    stream_text,
 )
+from tuner.daemon.service import Service
 from tuner.model.errors import InputError
-from tuner.model.jobs import NEXT, JobEvent, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import NEXT, Event, Job, JobSpec, JobState, Origin
 
 WHEN = "2026-01-02T03:04:05+00:00"
 BEST: Mapping[str, Any] = {
@@ -98,7 +100,26 @@ POWER: Mapping[str, Any] = {
 }
 
 
-class FakeArchive:
+def queued_job(number: int, spec: JobSpec, **changes: Any) -> Job:
+    """A job of a client that waits."""
+    columns: dict[str, Any] = {
+        "origin": Origin.CLIENT,
+        "priority": 0.0,
+        "state": JobState.QUEUED,
+        "reason": "",
+        "run": None,
+        "attempts": 0,
+        "trials": 0,
+        "submitter": 1000,
+        "created_at": WHEN,
+        "started_at": None,
+        "ended_at": None,
+    }
+    order = {**vars(spec), "wanted_device": spec.device}
+    return Job(id=number, **{**order, **columns, **changes})
+
+
+class FakeArchive(Archive):
     """One run with one trial and one sample, which is also an answer.
 
     Args:
@@ -145,7 +166,7 @@ class FakeArchive:
             raise NoSuchRunError(f"there is no run {number}")
 
 
-class FakeService:
+class FakeService(Service):
     """Jobs stay queued until a test or a client changes them.
 
     Attributes:
@@ -158,8 +179,8 @@ class FakeService:
     """
 
     def __init__(self, most_jobs: int = 1000) -> None:
-        self.rows: dict[int, JobRecord] = {}
-        self.told: dict[int, list[JobEvent]] = {}
+        self.rows: dict[int, Job] = {}
+        self.told: dict[int, list[Event]] = {}
         self.asked: list[tuple[Question, Peer]] = []
         self.broken: Exception | None = None
         self.most_jobs = most_jobs
@@ -169,52 +190,38 @@ class FakeService:
         self.places: list[tuple[str, bool]] = []
         self.changed = asyncio.Condition()
         self._ids = itertools.count(1)
-        self._events = itertools.count(1)
+        self._event_ids = itertools.count(1)
 
     def _check(self) -> None:
         if self.broken is not None:
             raise self.broken
 
-    def _find(self, number: int) -> JobRecord:
+    def _find(self, number: int) -> Job:
         self._check()
         if number not in self.rows:
             raise NoSuchJobError(f"no job {number}")
         return self.rows[number]
 
-    async def submit(self, order: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
+    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> Job:
         self._check()
-        if not order.workloads[0].startswith("scan"):
-            raise InputError(f"unknown kernel {order.workloads[0]!r}; choose from scan-lf")
+        if not spec.workloads[0].startswith("scan"):
+            raise InputError(f"unknown kernel {spec.workloads[0]!r}; choose from scan-lf")
         if sum(not job.state.ended for job in self.rows.values()) >= self.most_jobs:
             raise NotNowError("the queue is full")
         number = next(self._ids)
-        job = JobRecord(
-            number,
-            order,
-            Origin.CLIENT,
-            priority,
-            JobState.QUEUED,
-            "",
-            None,
-            0,
-            0,
-            peer.uid,
-            WHEN,
-            None,
-            None,
-        )
+        job = queued_job(number, spec, priority=priority, submitter=peer.uid)
         self.rows[number] = job
         await self.tell(number, "state", {"state": "queued", "reason": ""})
         return job
 
     async def tell(self, number: int, kind: str, data: Mapping[str, Any], *, stored: bool = True) -> None:
         """Let something happen to a job."""
-        event = JobEvent(next(self._events) if stored else None, number, kind, WHEN, data)
+        event = Event(kind, WHEN, number, data, next(self._event_ids) if stored else None)
         async with self.changed:
             self.told.setdefault(number, []).append(event)
             self.changed.notify_all()
 
-    async def change(self, number: int, state: JobState) -> JobRecord:
+    async def change(self, number: int, state: JobState) -> Job:
         """Change the state of a job, as the daemon would."""
         job = self._find(number)
         if state is job.state:
@@ -225,26 +232,26 @@ class FakeService:
         await self.tell(number, "state", {"state": state.value, "reason": ""})
         return self.rows[number]
 
-    async def job(self, number: int) -> JobRecord:
+    async def job(self, number: int) -> Job:
         return self._find(number)
 
     async def jobs(
         self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
-    ) -> list[JobRecord]:
+    ) -> list[Job]:
         self._check()
         found = [job for job in reversed(self.rows.values()) if not states or job.state in states]
         return [job for job in found if before is None or job.id < before][:limit]
 
-    async def cancel(self, number: int, peer: Peer) -> JobRecord:  # noqa: ARG002 - as the real one
+    async def cancel(self, number: int, peer: Peer) -> Job:  # noqa: ARG002 - as the real one
         return await self.change(number, JobState.CANCELLED)
 
-    async def pause(self, number: int, peer: Peer) -> JobRecord:  # noqa: ARG002 - as the real one
+    async def pause(self, number: int, peer: Peer) -> Job:  # noqa: ARG002 - as the real one
         return await self.change(number, JobState.PAUSED)
 
-    async def resume(self, number: int, peer: Peer) -> JobRecord:  # noqa: ARG002 - as the real one
+    async def resume(self, number: int, peer: Peer) -> Job:  # noqa: ARG002 - as the real one
         return await self.change(number, JobState.QUEUED)
 
-    async def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
+    async def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
         self.following += 1
         try:
             for position in itertools.count():
@@ -258,10 +265,10 @@ class FakeService:
         finally:
             self.following -= 1
 
-    async def follow(self, place: str = "", *, power: bool = False) -> AsyncIterator[FeedEvent]:
+    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
         self.places.append((place, power))
-        yield FeedEvent(None, "begin", b"{}")
-        yield FeedEvent(1, "job", b'{"job": 1}', "0123abcd-1")
+        yield stream_text("begin", {})
+        yield stream_text("job", {"job": 1}, "0123abcd-1")
 
     async def power(self) -> Mapping[str, Any]:
         self._check()

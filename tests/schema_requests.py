@@ -22,7 +22,7 @@ from served_service import PATIENCE_S, ServedService, served
 
 from tuner.daemon.http.routes import published
 from tuner.daemon.interface import Peer
-from tuner.model.jobs import JobEvent, JobSpec
+from tuner.model.jobs import Event, JobSpec
 
 CHECKS = [
     not_a_server_error,
@@ -36,7 +36,7 @@ SCHEMA = schemathesis.openapi.from_dict(json.loads(published()))
 class BriefService(FakeService):
     """A service whose streams end after what is stored, so that nobody waits for what will not happen."""
 
-    async def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
+    async def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
         for event in list(self.told[number]):
             if (event.id or 0) > after:
                 yield event

@@ -21,7 +21,7 @@ from tuner.devices.gpu_users import FREE, Contention
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import StoreError
-from tuner.model.jobs import DeviceIdentity, JobEvent, JobRecord, JobSpec
+from tuner.model.jobs import DeviceIdentity, Event, Job, JobSpec
 
 T = TypeVar("T")
 DEVICE, OTHER = "sim:jetson-tx1", "sim:k40c"
@@ -194,11 +194,11 @@ class Rig:
         self.looks += 1
         return FREE if our_load and self.presence == LOADED else self.presence
 
-    async def submit(self, priority: float = 0.0, device: str = "", **options: Any) -> JobRecord:
+    async def submit(self, priority: float = 0.0, device: str = "", **options: Any) -> Job:
         order = JobSpec((WORKLOAD,), device=device, policy="random", options=options)
         return await self.service.submit(order, PEER, priority)
 
-    async def until(self, number: int, *states: str, reason: str = "") -> JobEvent:
+    async def until(self, number: int, *states: str, reason: str = "") -> Event:
         """Wait until a job has come into one of the states, for a reason that holds these words."""
         async for event in self.service.events(number):
             if event.kind == "state" and event.data["state"] in states and reason in event.data["reason"]:

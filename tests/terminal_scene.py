@@ -6,18 +6,18 @@ from typing import Any
 
 import scripted_daemon
 
-from tuner.client import LiveEvent
+from tuner.client import Event
 from tuner.terminal.state import LiveState
 
 BEGUN = datetime(2026, 11, 21, 22, 0, tzinfo=timezone.utc)
 NAME = "scan-lf:N=1024"
 
 
-def event(kind: str, job: int | None = None, /, **data: Any) -> LiveEvent:
-    return LiveEvent(kind, BEGUN.isoformat(), job, data)
+def event(kind: str, job: int | None = None, /, **data: Any) -> Event:
+    return Event(kind, BEGUN.isoformat(), job, data)
 
 
-def device(spec: str = "sim:jetson-tx1", **fields: Any) -> LiveEvent:
+def device(spec: str = "sim:jetson-tx1", **fields: Any) -> Event:
     modelled = spec.startswith("sim:")
     document = {
         "spec": spec,
@@ -35,7 +35,7 @@ def device(spec: str = "sim:jetson-tx1", **fields: Any) -> LiveEvent:
     return event("device", **document)
 
 
-def power(spec: str, second: float, watts: float | None, **fields: Any) -> LiveEvent:
+def power(spec: str, second: float, watts: float | None, **fields: Any) -> Event:
     sample = {
         "device": spec,
         "at": (BEGUN + timedelta(seconds=second)).isoformat(timespec="milliseconds"),
@@ -53,11 +53,11 @@ def power(spec: str, second: float, watts: float | None, **fields: Any) -> LiveE
     return event("power", **sample)
 
 
-def job(number: int, **fields: Any) -> LiveEvent:
+def job(number: int, **fields: Any) -> Event:
     return event("job", number, **scripted_daemon.job(number, **{"workloads": [NAME], **fields}))
 
 
-def trial(number: int, of_job: int = 1, **fields: Any) -> LiveEvent:
+def trial(number: int, of_job: int = 1, **fields: Any) -> Event:
     data = {
         "run": of_job,
         "number": number,
@@ -114,7 +114,7 @@ def served_answer(**fields: Any) -> Any:
     }
 
 
-def told() -> Iterator[LiveEvent]:
+def told() -> Iterator[Event]:
     """A daemon at work: one job runs, one waits, one has failed."""
     yield event("begin", instance="a", resumed=False)
     yield job(1, state="running", run=1)
@@ -139,7 +139,7 @@ def told() -> Iterator[LiveEvent]:
         yield power("sim:jetson-tx1", second, 6.84, clock_mhz=998.4, reading="trial")
 
 
-def state_of(*events: LiveEvent) -> LiveState:
+def state_of(*events: Event) -> LiveState:
     """What a view knows after these events."""
     state = LiveState()
     for one in events:

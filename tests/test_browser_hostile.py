@@ -16,7 +16,7 @@ from fake_service import FakeService
 from served_page import served_page
 from served_service import ServedService, connected, served
 
-from tuner.daemon.interface import FeedEvent, Peer, encode
+from tuner.daemon.interface import Peer, stream_text
 from tuner.model.jobs import JobSpec, JobState
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")]
@@ -225,7 +225,7 @@ class HostileService(FakeService):
             ("power", sample),
         ]
         for kind, data in told:
-            yield FeedEvent(None, kind, encode({"kind": kind, "at": WHEN, "job": 1, "data": data}))
+            yield stream_text(kind, {"kind": kind, "at": WHEN, "job": 1, "data": data})
         await asyncio.Event().wait()
 
 

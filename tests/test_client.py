@@ -1,6 +1,6 @@
 """``tuner.Client`` against a server that says what the daemon says, and what it never would."""
 
-import dataclasses
+import json
 import os
 import socket
 import subprocess
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_service import queued_job
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted_daemon import Request, Script, ScriptedDaemon, answer, best, error, event, job, stream
@@ -18,8 +19,9 @@ from scripted_daemon import Request, Script, ScriptedDaemon, answer, best, error
 import tuner
 from tuner.client import Client, Job, Use, WorkloadAnswer, default_sockets
 from tuner.client.transport import Message, address, messages
+from tuner.daemon.interface import encode
 from tuner.model.errors import DaemonError, DaemonRefusedError, DaemonUnavailableError, InputError, TunerError
-from tuner.model.jobs import JobRecord
+from tuner.model.jobs import JobSpec
 from tuner.system.service_manager import SYSTEM_SOCKET
 
 Serve = Callable[[Script], ScriptedDaemon]
@@ -151,11 +153,22 @@ def test_fields_of_a_newer_daemon_do_no_harm(serve: Serve) -> None:
     assert asking(daemon).job(1).id == 1
 
 
-def test_a_job_has_the_fields_of_the_daemons(serve: Serve) -> None:
-    """The client's job is the daemon's, with the order's fields beside its own."""
-    del serve
-    stored = {field.name for field in dataclasses.fields(JobRecord)} - {"spec", "placed"}
-    assert stored < {field.name for field in dataclasses.fields(Job)}
+def test_the_clients_job_is_the_daemons(serve: Serve) -> None:
+    """Every field of a job comes through JSON as it was."""
+    spec = JobSpec(("scan-lf:N=4",), device="kind:NVIDIA H200", options={"budget": 5})
+    sent = queued_job(3, spec, device="cuda:1", gpu="GPU-1", priority=2.0, run=7, trials=9)
+    daemon = serve(always(answer(json.loads(encode(vars(sent))))))
+
+    assert asking(daemon).job(3) == sent
+    assert (sent.spec, sent.placed_spec.device) == (spec, "cuda:1")
+
+
+def test_states_of_a_newer_daemon_are_read_as_they_are(serve: Serve) -> None:
+    """A state or an origin that this version does not know does no harm."""
+    daemon = serve(always(answer(job(1, state="frozen", origin="moon"))))
+    found = asking(daemon).job(1)
+
+    assert (found.state, found.origin, found.ended) == ("frozen", "moon", False)
 
 
 # --- what can go wrong ------------------------------------------------------------------------------
@@ -487,7 +500,7 @@ def test_follow_of_no_such_job(serve: Serve) -> None:
 def test_an_event_that_is_none(serve: Serve) -> None:
     """Garbage in a stream is called so."""
     daemon = serve(always(stream(b"data: {}\n\n")))
-    with pytest.raises(DaemonError, match="Event without id"):
+    with pytest.raises(DaemonError, match="Event without kind"):
         next(asking(daemon).follow(1))
 
 

@@ -54,7 +54,7 @@ def test_the_shown_replies_are_those_of_the_interface() -> None:
     assert set(json.loads(best)) == set(BestAnswer.model_fields)
     assert BestAnswer.model_validate_json(best).workloads
     assert set(json.loads(job)) == set(JobAnswer.model_fields)
-    assert JobAnswer.model_validate_json(job).workloads
+    assert JobAnswer.model_validate_json(job).model_dump()["workloads"]
     assert set(json.loads(trial)) == set(told_trial(TRIAL, 1, "J"))
 
 

@@ -13,7 +13,7 @@ from served_service import PATIENCE_S, ServedService, ask, connected, served
 
 from tuner.daemon.http.responses import EventStream, event_text
 from tuner.daemon.interface import Peer
-from tuner.model.jobs import JobEvent, JobSpec, JobState
+from tuner.model.jobs import Event, JobSpec, JobState
 
 ORDER = JobSpec(("scan-lf:N=64",))
 
@@ -124,7 +124,7 @@ def test_a_follower_that_leaves_is_noticed(api: ServedService) -> None:
     left = threading.Event()
     events = api.service.events
 
-    async def watched(number: int, after: int = 0) -> AsyncIterator[JobEvent]:
+    async def watched(number: int, after: int = 0) -> AsyncIterator[Event]:
         try:
             async for event in events(number, after):
                 yield event
@@ -193,7 +193,7 @@ def test_silence_is_filled_with_comments() -> None:
 )
 def test_no_text_breaks_out_of_an_event(data: dict[str, Any], number: int | None) -> None:
     """Whatever an event holds, line ends and halves of characters too, it is one block of known lines."""
-    text = event_text(JobEvent(number, 1, "told", "now", data)).decode()
+    text = event_text(Event("told", "now", 1, data, number)).decode()
 
     assert text.endswith("\n\n")
     names = [line.partition(": ")[0] for line in text[:-2].split("\n")]

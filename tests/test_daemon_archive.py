@@ -167,7 +167,7 @@ def test_a_follower_says_where_it_was(api: ServedService) -> None:
     answer = api.ask("GET", "/v1/events?power=true", headers={"Last-Event-ID": "0123abcd-7"})
 
     assert api.service.places[-1] == ("0123abcd-7", True)
-    assert answer.body == b'event: begin\ndata: {}\n\nid: 0123abcd-1\nevent: job\ndata: {"job": 1}\n\n'
+    assert answer.body == b'event: begin\ndata: {}\n\nid: 0123abcd-1\nevent: job\ndata: {"job":1}\n\n'
     api.ask("GET", "/v1/events?after=0123abcd-9")
     assert api.service.places[-1] == ("0123abcd-9", False)
     assert api.ask("GET", "/v1/events", headers={"Last-Event-ID": "<script>"}).status == 422

@@ -14,7 +14,7 @@ from tuner.daemon.interface import NoSuchJobError, NotNowError
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import Subscriptions
 from tuner.database.ledger import Repositories, Storage
-from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import Job, JobSpec, JobState, Origin
 
 T = TypeVar("T")
 ORDER = JobSpec((WORKLOAD,), device=DEVICE)
@@ -56,7 +56,7 @@ async def boards(folder: Path) -> AsyncIterator[tuple[Board, HeldStorage]]:
         await storage.close()
 
 
-async def cut_short(caller: Coroutine[Any, Any, JobRecord], board: Board, storage: HeldStorage) -> None:
+async def cut_short(caller: Coroutine[Any, Any, Job], board: Board, storage: HeldStorage) -> None:
     """Cancel a caller when the database has done his work, and before he hears of it."""
     storage.done.clear()
     storage.go.clear()

@@ -13,7 +13,7 @@ from tuner.daemon.devices import results
 from tuner.daemon.devices.results import MOST_CRASHES, wait_s
 from tuner.daemon.interface import NotNowError
 from tuner.devices.gpu_users import FREE, Contention
-from tuner.model.jobs import OWN, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import OWN, Job, JobSpec, JobState, Origin
 
 BUSY = Contention(busy=True, reason="1 process of others on the GPU")
 
@@ -275,7 +275,7 @@ async def test_a_database_that_cannot_be_used_at_the_start_is_waited_for(tmp_pat
         assert (await rig.told(job.id))[-1] == ("finished", "")
 
 
-async def own(rig: Rig, origin: Origin, priority: float = -0.5) -> JobRecord:
+async def own(rig: Rig, origin: Origin, priority: float = -0.5) -> Job:
     """A job that the daemon queues itself."""
     order = JobSpec(("fft:N=4",), device=DEVICE, policy="random")
     return await rig.service._board.add(order, origin=origin, priority=priority)
@@ -360,7 +360,7 @@ async def test_our_own_load_of_the_past_keeps_nobody_waiting(tmp_path: Path) -> 
         assert [event async for event in seen(rig, second)] == ["queued", "running"]
 
 
-async def seen(rig: Rig, job: JobRecord) -> AsyncIterator[str]:
+async def seen(rig: Rig, job: Job) -> AsyncIterator[str]:
     """States of a job until it runs."""
     async for event in rig.service.events(job.id):
         if event.kind == "state":

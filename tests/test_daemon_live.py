@@ -9,31 +9,35 @@ from typing import Any
 from service_rig import DEVICE, plays, working
 from stored_trials import NAME, store_trials
 
-from tuner.daemon.interface import FeedEvent
+from tuner.client.transport import messages
 from tuner.daemon.power_watch import PowerWatch
 from tuner.model.jobs import DeviceIdentity
 
 
-def body(event: FeedEvent) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(event.body)
-    return found
+def parsed(text: bytes) -> dict[str, Any]:
+    """What an event says, and the place to go on from."""
+    (message,) = messages(text.splitlines(keepends=True))
+    assert message is not None
+    found: dict[str, Any] = json.loads(message.data)
+    assert found["kind"] == message.event
+    return {**found, "place": message.id}
 
 
-async def present(stream: AsyncIterator[FeedEvent]) -> list[dict[str, Any]]:
+async def present(stream: AsyncIterator[bytes]) -> list[dict[str, Any]]:
     """What is told until the state of the last device, which ends the beginning."""
     told = []
-    async for event in stream:
-        told.append({**body(event), "place": event.place})
-        if event.kind == "device":
+    async for text in stream:
+        told.append(parsed(text))
+        if told[-1]["kind"] == "device":
             return told
     raise AssertionError("the stream ended")
 
 
-async def following(stream: AsyncIterator[FeedEvent], *kinds: str) -> tuple[FeedEvent, Mapping[str, Any]]:
+async def following(stream: AsyncIterator[bytes], *kinds: str) -> dict[str, Any]:
     """The next event of one of the kinds."""
-    async for event in stream:
-        if event.kind in kinds:
-            return event, body(event)
+    async for text in stream:
+        if (event := parsed(text))["kind"] in kinds:
+            return event
     raise AssertionError("the stream ended")
 
 
@@ -64,11 +68,11 @@ async def test_changes_and_trials_are_told_with_places(tmp_path: Path) -> None:
         stream = rig.service.follow()
         await present(stream)
         attempt.tell("trial", {"trial": 1, "energy_j": 0.5})
-        event, trial = await following(stream, "trial")
-        assert event.place
+        trial = await following(stream, "trial")
+        assert trial["place"]
         assert (trial["job"], trial["data"]) == (job.id, {"trial": 1, "energy_j": 0.5})
         attempt.end()
-        _, ended = await following(stream, "job")
+        ended = await following(stream, "job")
         assert ended["data"]["state"] == "finished"
         await stream.aclose()
 
@@ -82,11 +86,11 @@ async def test_who_was_away_gets_what_was_missed(tmp_path: Path) -> None:
         stream = rig.service.follow()
         await present(stream)
         attempt.tell("trial", {"trial": 1})
-        event, _ = await following(stream, "trial")
+        trial = await following(stream, "trial")
         await stream.aclose()
         attempt.tell("trial", {"trial": 2})
         attempt.tell("trial", {"trial": 3})
-        again = rig.service.follow(event.place)
+        again = rig.service.follow(trial["place"])
         told = await present(again)
 
         assert told[0]["data"]["resumed"] is True
@@ -126,7 +130,7 @@ async def test_devices_are_told_of_again_when_they_change(tmp_path: Path) -> Non
         stream = rig.service.follow()
         await present(stream)
         job = await rig.submit()
-        _, device = await following(stream, "device")
+        device = await following(stream, "device")
 
         assert device["data"]["job"] == job.id
         await stream.aclose()
@@ -140,7 +144,7 @@ async def test_the_end_of_the_daemon_ends_the_stream(tmp_path: Path) -> None:
         await present(stream)
         await rig.service.end()
 
-        assert "power" not in [event.kind async for event in stream]
+        assert "power" not in [parsed(text)["kind"] async for text in stream]
 
 
 class PlayedGpus:
@@ -191,7 +195,7 @@ async def test_a_simulated_device_shows_its_last_trial(tmp_path: Path) -> None:
         attempt.tell("trial", {"trial": 1, "watts": 7.5, "clock_mhz": 998.0})
         watts = None
         while watts is None:
-            watts = (await following(stream, "power"))[1]["data"]["watts"]
+            watts = (await following(stream, "power"))["data"]["watts"]
 
         assert (idle["watts"], idle["modelled"]) == (None, True)
         assert watts == 7.5
@@ -207,8 +211,8 @@ async def test_nobody_is_told_of_power_who_does_not_want_it(tmp_path: Path) -> N
         await present(without)
         await following(with_power, "power")
         job = await rig.submit()
-        event, told = await following(without, "power", "job")
+        told = await following(without, "power", "job")
 
-        assert (event.kind, told["job"]) == ("job", job.id)
+        assert (told["kind"], told["job"]) == ("job", job.id)
         await with_power.aclose()
         await without.aclose()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from answering_scene import store_run
+from fake_service import queued_job
 from service_rig import (
     DEVICE,
     LOADED,
@@ -28,7 +29,7 @@ from tuner.daemon.backlog.backlog import priority, worth_of
 from tuner.daemon.interface import Question
 from tuner.daemon.jobs.specs import WITHDRAWN, missing, unwanted
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import Job, JobSpec, JobState, Origin
 
 SET = {"name": "one", "workloads": (WORKLOAD,), "policy": "random"}
 TUNED = {"refine": True}
@@ -44,7 +45,7 @@ async def ask(rig: Rig, workload: str, count: float = 1.0, limit: float | None =
     return rig.service.best(Question((workload,), max_slowdown=limit, count=0.0), PEER).refinement
 
 
-def states(jobs: Sequence[JobRecord]) -> list[JobState]:
+def states(jobs: Sequence[Job]) -> list[JobState]:
     return [job.state for job in reversed(jobs)]
 
 
@@ -125,22 +126,8 @@ async def test_a_set_keeps_its_job_while_its_kernel_file_is_broken(tmp_path: Pat
 
 def test_what_daemon_toml_takes_out_is_withdrawn() -> None:
     """A set that is gone, and a device that [service] devices no longer names, want no job."""
-    job = JobRecord(
-        *(
-            1,
-            JobSpec((WORKLOAD,), policy="random", device=OTHER),
-            Origin.SET,
-            0.0,
-            JobState.QUEUED,
-            "",
-            None,
-            0,
-            0,
-        ),
-        *(None, "", None, None),
-    )
     orders, _ = missing(settings(set=(SET,)), catalog(), (OTHER,), ())
-    job = replace(job, spec=orders[0][0])
+    job = queued_job(1, orders[0][0], origin=Origin.SET, submitter=None)
     for chosen, devices, numbers in (
         (settings(set=(SET,)), (OTHER,), []),
         (settings(set=(SET,)), (DEVICE,), []),

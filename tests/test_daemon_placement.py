@@ -1,11 +1,11 @@
 """Which GPU a job runs on: by name, of a kind, or any; and on several at once."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_service import queued_job
 from service_rig import ROOT, WORKLOAD, PlayedAttempt, Rig, catalog, plays, settings, working
 
 from tuner.daemon.attempts.messages import AttemptResult
@@ -18,7 +18,7 @@ from tuner.model.errors import InputError
 from tuner.model.jobs import (
     DeviceChoice,
     DeviceIdentity,
-    JobRecord,
+    Job,
     JobSpec,
     JobState,
     Origin,
@@ -35,11 +35,10 @@ def gpu(spec: str, uuid: str = "", name: str = KIND, driver: str = "580") -> Dev
     return DeviceIdentity(spec, name, uuid or f"GPU-{spec}", driver, "13.0", modelled=False)
 
 
-def job(device: str = "", begun_on: str = "") -> JobRecord:
+def job(device: str = "", begun_on: str = "") -> Job:
     spec = JobSpec((WORKLOAD,), device=device)
     when = "2026-01-01T00:00:00.000+00:00"
-    made = JobRecord(1, spec, Origin.CLIENT, 0.0, JobState.QUEUED, "", None, 0, 0, 1000, when, None, None)
-    return replace(made, gpu=begun_on)
+    return queued_job(1, spec, created_at=when, gpu=begun_on)
 
 
 def placed(*devices: DeviceIdentity, missed_s: float = 0.0) -> Placement:
@@ -238,7 +237,7 @@ async def test_one_gpu_of_a_kind_searches(tmp_path: Path) -> None:
         assert len(await rig.service.jobs()) == 1
 
 
-async def own(rig: Rig, device: str, workload: str) -> JobRecord:
+async def own(rig: Rig, device: str, workload: str) -> Job:
     """A job of the daemon's own for a device."""
     spec = JobSpec((workload,), device=device, policy="random")
     return await rig.service._board.add(spec, origin=Origin.STALE, priority=-0.5)

@@ -12,7 +12,7 @@ from service_rig import DEVICE, PEER, WORKLOAD, Rig, plays, working
 from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.devices.results import MOST_CRASHES
 from tuner.model.errors import InputError, StoreError
-from tuner.model.jobs import JobKind, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import Job, JobKind, JobSpec, JobState, Origin
 
 
 async def kinds(rig: Rig, number: int) -> list[str]:
@@ -74,9 +74,7 @@ async def test_what_ends_while_it_is_paused_and_the_database_is_locked_ends(tmp_
         assert b'tuner_job_endings_total{status="finished"} 1.0' in rig.service.metrics()
 
 
-async def measured_again(
-    rig: Rig, judged: Callable[..., Any]
-) -> tuple[JobRecord, list[tuple[int, Any, JobState]]]:
+async def measured_again(rig: Rig, judged: Callable[..., Any]) -> tuple[Job, list[tuple[int, Any, JobState]]]:
     """A job that has measured the answer of run 7 again; what was stored of it, and in which state it was."""
     stored: list[tuple[int, Any, JobState]] = []
 

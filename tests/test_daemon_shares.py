@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from fake_service import queued_job
 from hypothesis import given
 from hypothesis import strategies as st
 from service_rig import PEER, ROOT, WORKLOAD, Rig, plays, settings, working
@@ -23,7 +24,7 @@ from tuner.daemon.jobs.shares import (
     user_of,
 )
 from tuner.daemon.settings import LimitsTable
-from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import Event, Job, JobSpec, JobState, Origin
 
 OTHER = Peer(uid=1001, pid=2)
 TCP = Peer()
@@ -38,11 +39,13 @@ def job(
     priority: float = 0.0,
     origin: Origin = Origin.CLIENT,
     state: JobState = JobState.QUEUED,
-) -> JobRecord:
+) -> Job:
     """A job of a client."""
     order = JobSpec((WORKLOAD,), device="sim:jetson-tx1")
     when = NOW.isoformat()
-    return JobRecord(number, order, origin, priority, state, "", None, 0, 0, submitter, when, None, None)
+    return queued_job(
+        number, order, origin=origin, priority=priority, state=state, submitter=submitter, created_at=when
+    )
 
 
 class Clock:
@@ -75,7 +78,7 @@ def ran(found: Shares, clock: Clock, number: int, submitter: int | None, seconds
 def test_no_user_takes_the_last_place(queue: int, per_user: int, asking: list[int | None]) -> None:
     """However many jobs users queue, none has more than its limit, and whoever has none may queue one."""
     found = shares(queue=queue, queue_per_user=per_user)
-    jobs: list[JobRecord] = []
+    jobs: list[Job] = []
     for number, user in enumerate(asking, 1):
         one = job(number, user)
         own = sum(user_of(other) == user_of(one) for other in jobs)
@@ -189,9 +192,9 @@ def test_a_higher_clamp_lets_priorities_count() -> None:
     assert [one.id for one in order] == [2, 3, 1]
 
 
-def event(kind: str, ago_s: float, **data: str) -> JobEvent:
+def event(kind: str, ago_s: float, **data: str) -> Event:
     at = (datetime.now(timezone.utc) - timedelta(seconds=ago_s)).isoformat()
-    return JobEvent(1, 1, kind, at, data)
+    return Event(kind, at, 1, data, 1)
 
 
 def test_stored_events_show_device_seconds() -> None:
@@ -270,7 +273,7 @@ def test_the_daemon_s_own_jobs_are_nobody_s() -> None:
     check_may_change(theirs, TCP, "pause", ())
 
 
-async def submitted(rig: Rig, peer: Peer, count: int = 1, priority: float = 0.0) -> list[JobRecord]:
+async def submitted(rig: Rig, peer: Peer, count: int = 1, priority: float = 0.0) -> list[Job]:
     orders = [JobSpec((WORKLOAD,), policy="random", options={"seed": seed}) for seed in range(count)]
     return [await rig.service.submit(order, peer, priority) for order in orders]
 

@@ -8,11 +8,11 @@ from service_rig import PEER, plays, working
 
 from tuner.daemon.interface import NoSuchJobError
 from tuner.daemon.jobs.events import Subscriptions
-from tuner.model.jobs import JobEvent
+from tuner.model.jobs import Event
 
 
-def event(number: int | None, kind: str = "state") -> JobEvent:
-    return JobEvent(number, 1, kind, "2026-01-01T00:00:00+00:00", {"state": "queued", "reason": ""})
+def event(number: int | None, kind: str = "state") -> Event:
+    return Event(kind, "2026-01-01T00:00:00+00:00", 1, {"state": "queued", "reason": ""}, number)
 
 
 def test_slow_follower_loses_progress_and_knows_when_to_read_again() -> None:
@@ -94,5 +94,5 @@ async def test_streams_end_with_the_daemon(tmp_path: Path) -> None:
     assert (await rest)[-1].data["reason"] == "the daemon was stopped"
 
 
-async def _all(events: object) -> list[JobEvent]:
+async def _all(events: object) -> list[Event]:
     return [one async for one in events]  # type: ignore[attr-defined]  # of events

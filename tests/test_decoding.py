@@ -19,7 +19,7 @@ from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.model.errors import InputError, UnknownJobError
-from tuner.model.jobs import JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import Job, JobSpec, JobState, Origin
 from tuner.model.records import RunStatus, canonical
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.model.typed import UnfitError, typed
@@ -200,7 +200,7 @@ def test_no_row_raises(values: list[Any], inner: Any) -> None:
     """Whatever the columns hold, decoding gives a value or says why not."""
     text = json.dumps(inner)
     for row in (values, [*values[:1], text, *values[2:]]):
-        assert isinstance(decoding.job(row), JobRecord | NotUnderstood)
+        assert isinstance(decoding.job(row), Job | NotUnderstood)
         assert decoding.event([*row[:4], text]) is not None
         assert isinstance(decoding.run([*row[:6], text, text, row[8]]), NotUnderstood)
         assert isinstance(decoding.trial(1, 1, (text, text), NAMES), NotUnderstood)

@@ -22,7 +22,7 @@ from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.model.errors import JobStateError, QueueFullError, UnknownJobError
-from tuner.model.jobs import NEXT, DeviceIdentity, JobKind, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import NEXT, DeviceIdentity, Job, JobKind, JobSpec, JobState, Origin
 from tuner.model.plan import Configuration
 from tuner.model.records import Conditions, RunStatus
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
@@ -55,7 +55,7 @@ def jobs(database: Database) -> Jobs:
     return Jobs(database)
 
 
-def add(jobs: Jobs, priority: float = 0.0, origin: Origin = Origin.CLIENT, **options: Any) -> JobRecord:
+def add(jobs: Jobs, priority: float = 0.0, origin: Origin = Origin.CLIENT, **options: Any) -> Job:
     return jobs.add(ORDER, origin=origin, priority=priority, **options)
 
 

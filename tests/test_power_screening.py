@@ -116,3 +116,12 @@ def test_ticks_on_one_place_of_the_rhythm_give_no_power_of_their_own() -> None:
     trace.times_s[6] = trace.times_s[5]
 
     assert mean_power(trace, 0.45, 0.65, COUNTER).watts == pytest.approx(300.0, rel=0.5)
+
+
+@pytest.mark.parametrize(("place", "ticks"), [(5, slice(5, 8)), (9, slice(7, 10))])
+def test_half_a_window_on_one_place_of_the_rhythm_shows_no_slope(place: int, ticks: slice) -> None:
+    """Where the ticks of a half are put on one place, the power of the window is that of all its ticks."""
+    trace, _ = screened([Sample(0.1 * i, 30.0 * i) for i in range(20)], COUNTER)
+    trace.times_s[ticks] = trace.times_s[place]
+
+    assert mean_power(trace, 0.45, 0.95, COUNTER).watts == pytest.approx(300.0)

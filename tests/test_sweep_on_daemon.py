@@ -10,6 +10,7 @@ from daemon_machine import Machine, machine
 from tuner.client import Best, Job, WorkloadAnswer
 from tuner.client.values import read
 from tuner.model.errors import DaemonRefusedError, DaemonUnavailableError, UnknownNameError
+from tuner.model.jobs import JobState
 from tuner.studies import sweep_daemon
 from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError
 from tuner.studies.sweep_daemon import DaemonQueues
@@ -82,7 +83,7 @@ class PlayedClient:
         return self.documents[number]
 
     def _end(self, one: Job) -> None:
-        state = "failed" if one.workloads == ("scan-lf:N=7",) else "finished"
+        state = JobState.FAILED if one.workloads == ("scan-lf:N=7",) else JobState.FINISHED
         self.stored[one.id - 1] = replace(one, state=state, reason="out of luck", run=one.id)
         self.documents[one.id] = {
             "best": BEST,

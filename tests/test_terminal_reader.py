@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from scripted_daemon import PATIENCE_S, Request, ScriptedDaemon, UnfinishedAnswer, error, event, stream
 
-from tuner.client import Client, LiveEvent
+from tuner.client import Client, Event
 from tuner.model.errors import DaemonAbsentError, DaemonRefusedError, TunerError
 from tuner.terminal import state
 from tuner.terminal.state import EventReader
 
 
-def taken(reader: EventReader) -> Iterator[LiveEvent | TunerError]:
+def taken(reader: EventReader) -> Iterator[Event | TunerError]:
     """What it reads, as it comes."""
     while reader._thread.is_alive():
         yield from reader.take()
@@ -28,7 +28,7 @@ def test_it_asks_for_power_and_ends_when_it_is_closed(tmp_path: Path) -> None:
         reader.close()
     reader._thread.join(PATIENCE_S)
 
-    assert isinstance(first, LiveEvent)
+    assert isinstance(first, Event)
     assert [(request.path, request.query) for request in daemon.asked] == [
         ("/v1/events", {"power": ["true"]})
     ]
@@ -43,7 +43,7 @@ def test_it_looks_for_a_daemon_that_is_not_there(tmp_path: Path) -> None:
     with ScriptedDaemon(
         tmp_path / "s", lambda _: UnfinishedAnswer(stream(event(None, "begin"), whole=False))
     ):
-        assert next(one for one in taken(reader) if isinstance(one, LiveEvent)).kind == "begin"
+        assert next(one for one in taken(reader) if isinstance(one, Event)).kind == "begin"
         reader.close()
     reader._thread.join(PATIENCE_S)
 
@@ -61,7 +61,7 @@ def test_a_refusal_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.M
         reader.start()
         told = taken(reader)
         assert isinstance(next(told), DaemonRefusedError)
-        assert isinstance(next(told), LiveEvent)
+        assert isinstance(next(told), Event)
         reader.close()
     reader._thread.join(PATIENCE_S)
     assert not reader._thread.is_alive()

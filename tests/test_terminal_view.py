@@ -14,7 +14,7 @@ from scripted_daemon import job as job_document
 from terminal_scene import device, event, job, served_answer, told, trial
 from textual.pilot import Pilot
 
-from tuner.client import Client, LiveEvent
+from tuner.client import Client, Event
 from tuner.model.errors import DaemonUnavailableError, TunerError
 from tuner.terminal.state import EventReader
 from tuner.terminal.view import TerminalView
@@ -60,14 +60,14 @@ def plays(test: Callable[[Path], Awaitable[None]]) -> Callable[[Path], None]:
 class HandFedEvents:
     """Events that a test gives a view by hand."""
 
-    def __init__(self, events: Iterable[LiveEvent | TunerError]) -> None:
+    def __init__(self, events: Iterable[Event | TunerError]) -> None:
         self.waiting = list(events)
         self.closed = False
 
     def start(self) -> None:
         pass
 
-    def take(self) -> list[LiveEvent | TunerError]:
+    def take(self) -> list[Event | TunerError]:
         taken, self.waiting = self.waiting, []
         return taken
 
@@ -81,7 +81,7 @@ class Shown:
     def __init__(self, view: TerminalView, pilot: Pilot[None], events: HandFedEvents) -> None:
         self.view, self.pilot, self.events = view, pilot, events
 
-    async def tell(self, *events: LiveEvent | TunerError) -> None:
+    async def tell(self, *events: Event | TunerError) -> None:
         self.events.waiting += events
         self.view.catch_up()
         await self.pilot.pause()
@@ -121,7 +121,7 @@ def script(request: Request) -> bytes:
 
 @contextlib.asynccontextmanager
 async def shown(
-    folder: Path, size: tuple[int, int] = SMALL, events: Iterable[LiveEvent] | None = None
+    folder: Path, size: tuple[int, int] = SMALL, events: Iterable[Event] | None = None
 ) -> AsyncIterator[tuple[Shown, ScriptedDaemon]]:
     """A view of a daemon at work."""
     feed = HandFedEvents(told() if events is None else events)

@@ -80,7 +80,11 @@ def mean_power(
         raise PowerError("the window is empty")
     lag_s = info.response.capacitance_s if info.kind == "counter" else 0.0  # it integrates what a lag shows
     shown = series.earlier(info.response.delay_s + lag_s)
-    notes = [_aliasing(info)] if not info.response.averages else []
+    notes = []
+    if not info.response.averages:
+        notes.append(
+            f"aliasing: {info.name} does not see all of the time, and a periodic load may read wrong"
+        )
     pauses = list(gaps(shown, start_s, end_s, info))
     unseen_s = sum(end - begin for begin, end in pauses)
     if pauses and unseen_s > (1.0 - _UNSEEN) * (end_s - start_s):
@@ -156,14 +160,13 @@ def power_between(
 
 
 def _slope(ticks: SampleSeries) -> float:
-    """Watts by second, of the two halves of the ticks; 0 of too few."""
+    """Watts by second, of the two halves of the ticks; 0 of too few, or where a half has no duration."""
     half = len(ticks) // 2
-    if half < PAIR:
+    ends = np.array((0, half, len(ticks) - 1))
+    times_s = np.diff(ticks.times_s[ends])
+    if half < PAIR or not np.all(times_s > 0):  # late ticks may fall on one place of the rhythm
         return 0.0
-    first, second = (
-        (ticks.values[b] - ticks.values[a]) / (ticks.times_s[b] - ticks.times_s[a])
-        for a, b in ((0, half), (half, len(ticks) - 1))
-    )
+    first, second = np.diff(ticks.values[ends]) / times_s
     return float(second - first) / (ticks.duration_s / 2.0)
 
 
@@ -190,10 +193,6 @@ def _around_ticks(
     guess_w = known.watts * apart / (end_s - start_s)
     parts = (*known.parts, Part(guess_w**2 / 3.0))
     return PowerEstimate(known.watts, parts, start_s, end_s, method="interpolated")
-
-
-def _aliasing(info: SensorInfo) -> str:
-    return f"aliasing: {info.name} does not see all of the time, and a periodic load may read wrong"
 
 
 def _too_little(info: SensorInfo, start_s: float, end_s: float, why: str) -> str:

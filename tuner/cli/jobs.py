@@ -12,7 +12,6 @@ from tuner.cli.options import finite, search_options
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import (
     client_of,
-    document_of,
     one_line,
     show_job,
     show_jobs,
@@ -23,7 +22,8 @@ from tuner.model.errors import DaemonError, InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.client.client import Client
-    from tuner.client.values import Best, Event, Job
+    from tuner.client.values import Best
+    from tuner.model.jobs import Event, Job
     from tuner.report.progress import RunProgress
 
 
@@ -73,7 +73,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
     job = client.job(job.id)
     answer = _answer(client, job)
     if json_path is not None:
-        write_json(json_path, {"job": document_of(job), "answer": None if answer is None else asdict(answer)})
+        write_json(json_path, {"job": asdict(job), "answer": None if answer is None else asdict(answer)})
     out = console(json_path)
     if answer is not None:
         from tuner.report.lists import show_best
@@ -189,7 +189,7 @@ def submit(
         echo(one_line(job), err=True)
         ctx.exit(follow_to_the_end(client, job, json_path))
     if json_path is not None:
-        write_json(json_path, document_of(job))
+        write_json(json_path, asdict(job))
     out = console(json_path)
     out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
     for line in (f"`tuner follow {job.id}` shows how it goes", _where_its_answer_is(job)):
@@ -270,12 +270,12 @@ def jobs(
     if number is not None:
         job = client.job(number)
         if json_path is not None:
-            write_json(json_path, document_of(job))
+            write_json(json_path, asdict(job))
         show_job(job, console(json_path))
         return
     found = client.jobs(states, limit, before)
     if json_path is not None:
-        write_json(json_path, {"jobs": [document_of(job) for job in found]})
+        write_json(json_path, {"jobs": [asdict(job) for job in found]})
     out = console(json_path)
     show_jobs(found, out)
     for sentence in _not_understood(client):
@@ -323,6 +323,6 @@ def resume(number: int, *, socket: str | None, json_path: str | None) -> None:
 
 def _show(job: "Job", json_path: str | None, *, already: bool = False) -> None:
     if json_path is not None:
-        write_json(json_path, document_of(job))
+        write_json(json_path, asdict(job))
     words = f"nothing to do: {one_line(job)}" if already else one_line(job)
     console(json_path).print(words, markup=False, highlight=False, soft_wrap=True)

@@ -5,7 +5,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tuner.client.client import Client
-    from tuner.client.values import Job
+    from tuner.model.jobs import Job
     from tuner.terminal.view import TerminalView
 
 
@@ -74,11 +73,6 @@ def when_started(socket: str | None, request: Callable[["Client"], _T]) -> tuple
             echo(f"no daemon listens at {client.address} yet: waiting up to {STARTING_S:g} s", err=True)
             told = True
         time.sleep(_KNOCK_S)
-
-
-def document_of(job: "Job") -> dict[str, Any]:
-    """A job as ``--json`` writes it."""
-    return asdict(job)
 
 
 def one_line(job: "Job") -> str:

@@ -5,23 +5,22 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 from tuner.client.transport import Address, Message, Transport, address, messages, target
 from tuner.client.values import (
     Best,
-    Event,
-    Job,
-    LiveEvent,
     ServedAnswer,
     Status,
     Use,
-    is_ended,
     read,
     read_event,
+    read_job,
 )
 from tuner.model.errors import DaemonError, DaemonUnavailableError, InputError
+from tuner.model.jobs import ENDED, Event, Job
 from tuner.model.run_document import RunDocument, TrialDocument, run_document
 from tuner.model.typed import UnfitError
 
@@ -99,7 +98,7 @@ class Archive:
         return rows
 
 
-# --- The stream of everything, through restarts of the daemon.
+# --- Streams, through restarts of the daemon.
 
 SILENCE_S = 45.0
 """Three of the daemon's signs of life, one every 15 s."""
@@ -137,36 +136,9 @@ class Pauses:
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
 
-def live_events(
-    transport: Transport,
-    *,
-    power: bool,
-    patience_s: float,
-    away: Callable[[DaemonUnavailableError], None] | None = None,
-) -> Iterator[LiveEvent]:
-    """Everything, and on from where it was after the daemon went away; see ``Client.watch``."""
-    target = f"/v1/events{'?power=true' if power else ''}"
-    pauses, place = Pauses(patience_s if away is None else math.inf), ""
-    while True:
-        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": place} if place else {})}
-        try:
-            for message in messages(transport.stream(target, headers, SILENCE_S)):
-                pauses.heard()
-                if message is not None:
-                    place = message.id or place
-                    yield _event(message, transport)
-                    pauses.heard()  # a caller may have taken its time
-            trouble = DaemonUnavailableError(f"the daemon at {transport.address} ended its stream")
-        except DaemonUnavailableError as error:
-            trouble = error
-        if away is not None:
-            away(trouble)
-        pauses.wait(trouble)
-
-
-def _event(message: Message, transport: Transport) -> LiveEvent:
+def _event(message: Message, transport: Transport) -> Event:
     try:
-        return read_event(LiveEvent, message.data)
+        return read_event(message.data)
     except ValueError as error:
         raise transport.misunderstood(f"the event {message.data!r:.120}: {error}") from error
 
@@ -235,7 +207,7 @@ class Client:
 
     def watch(
         self, *, power: bool = False, away: Callable[[DaemonUnavailableError], None] | None = None
-    ) -> Iterator[LiveEvent]:
+    ) -> Iterator[Event]:
         """Yield what is so now and then everything that happens, without an end.
 
         A daemon that goes away is looked for again, for ``patience_s`` at most; an event of the kind
@@ -249,7 +221,23 @@ class Client:
         Raises:
             DaemonUnavailableError: the daemon stays away.
         """
-        return live_events(self._transport, power=power, patience_s=self._patience_s, away=away)
+        path = f"/v1/events{'?power=true' if power else ''}"
+        pauses, place = Pauses(self._patience_s if away is None else math.inf), ""
+        while True:
+            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": place} if place else {})}
+            try:
+                for message in messages(self._transport.stream(path, headers, SILENCE_S)):
+                    pauses.heard()
+                    if message is not None:
+                        place = message.id or place
+                        yield _event(message, self._transport)
+                        pauses.heard()  # a caller may have taken its time
+                trouble = DaemonUnavailableError(f"the daemon at {self.address} ended its stream")
+            except DaemonUnavailableError as error:
+                trouble = error
+            if away is not None:
+                away(trouble)
+            pauses.wait(trouble)
 
     def savings(self) -> dict[str, tuple[float, float]]:
         """Joules that uses of answers are expected to have saved since the daemon's start, by GPU.
@@ -290,7 +278,7 @@ class Client:
             "clocks_as_found": "true" if clocks_as_found else None,
             "count": count,
         }
-        return self._read(Best, self._transport.ask("GET", target("/v1/best", query)))
+        return self._read(partial(read, Best), self._transport.ask("GET", target("/v1/best", query)))
 
     def used(self, *uses: Use) -> None:
         """Report how often configurations were used; the daemon tunes the most used first."""
@@ -330,7 +318,7 @@ class Client:
             "options": {name: value for name, value in options.items() if value is not None} or None,
         }
         body = {name: value for name, value in order.items() if value is not None}
-        return self._read(Job, self._transport.ask("POST", "/v1/jobs", body))
+        return self._read(read_job, self._transport.ask("POST", "/v1/jobs", body))
 
     def jobs(self, states: Sequence[str] = (), limit: int = 100, before: int | None = None) -> list[Job]:
         """Jobs, newest first.
@@ -342,23 +330,23 @@ class Client:
         """
         query = {"state": states, "limit": limit, "before": before}
         listed = self._transport.asked(_Jobs, target("/v1/jobs", query))
-        return [self._read(Job, job) for job in listed["jobs"]]
+        return [self._read(read_job, job) for job in listed["jobs"]]
 
     def job(self, number: int) -> Job:
         """One job."""
-        return self._read(Job, self._transport.ask("GET", f"/v1/jobs/{number:d}"))
+        return self._read(read_job, self._transport.ask("GET", f"/v1/jobs/{number:d}"))
 
     def cancel(self, number: int) -> Job:
         """End a job; its measurements stay stored."""
-        return self._read(Job, self._transport.ask("POST", f"/v1/jobs/{number:d}/cancel"))
+        return self._read(read_job, self._transport.ask("POST", f"/v1/jobs/{number:d}/cancel"))
 
     def pause(self, number: int) -> Job:
         """Stop a job until it is resumed."""
-        return self._read(Job, self._transport.ask("POST", f"/v1/jobs/{number:d}/pause"))
+        return self._read(read_job, self._transport.ask("POST", f"/v1/jobs/{number:d}/pause"))
 
     def resume(self, number: int) -> Job:
         """Queue a paused job again; it continues where it was."""
-        return self._read(Job, self._transport.ask("POST", f"/v1/jobs/{number:d}/resume"))
+        return self._read(read_job, self._transport.ask("POST", f"/v1/jobs/{number:d}/resume"))
 
     def follow(self, number: int, after: int = 0) -> Iterator[Event]:
         """Yield the stored and the new events of a job, until the job ends.
@@ -373,17 +361,17 @@ class Client:
         Raises:
             DaemonUnavailableError: the daemon stays away.
         """
-        pauses, ended = Pauses(self._patience_s), False
+        path, pauses, ended = f"/v1/jobs/{number:d}/events", Pauses(self._patience_s), False
         while True:
-            told = False
+            told, headers = False, {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
             try:
-                for message in self._messages(number, after):
+                for message in messages(self._transport.stream(path, headers, SILENCE_S)):
                     pauses.heard()
                     if message is not None:
-                        event = self._event(message)
+                        event = _event(message, self._transport)
                         after, told = event.id or after, True
                         yield event
-                        ended = event.kind == "state" and is_ended(event.data.get("state"))
+                        ended = event.kind == "state" and event.data.get("state") in ENDED
                     pauses.heard()  # a caller may have taken its time
                 # cut off by a restart, the stream may lack the last events of a job that has ended since
                 if ended or (not told and self.job(number).ended):
@@ -393,19 +381,9 @@ class Client:
                 trouble = error
             pauses.wait(trouble)
 
-    def _messages(self, number: int, after: int) -> Iterator[Message | None]:
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
-        return messages(self._transport.stream(f"/v1/jobs/{number:d}/events", headers, SILENCE_S))
-
-    def _event(self, message: Message) -> Event:
+    def _read(self, reader: Callable[[object], _Value], document: object) -> _Value:
         try:
-            return read_event(Event, message.data)
-        except ValueError as error:
-            raise self._transport.misunderstood(f"the event {message.data!r:.120}: {error}") from error
-
-    def _read(self, kind: type[_Value], document: object) -> _Value:
-        try:
-            return read(kind, document)
+            return reader(document)
         except ValueError as error:
             raise self._transport.misunderstood(str(error)) from error
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from enum import Enum
 from typing import Any, TypedDict, TypeVar, get_type_hints
 
-from tuner.model.jobs import JobState
+from tuner.model.jobs import Event, Job
 from tuner.model.plan import TunableValue
 from tuner.model.run_document import AnswerDocument, AnswerTrial, Changes, Configurations, Device
 from tuner.model.typed import document as parsed
@@ -12,12 +13,6 @@ from tuner.model.typed import typed
 from tuner.model.units import Amount, Count, Number, Positive
 
 _Value = TypeVar("_Value")
-_ENDED = frozenset(state.value for state in JobState if state.ended)
-
-
-def is_ended(state: object) -> bool:
-    """True for the name of a state after which nothing happens any more."""
-    return isinstance(state, str) and state in _ENDED
 
 
 class DeviceStatus(TypedDict, total=False):
@@ -185,77 +180,6 @@ class _JobOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Job:
-    """A job of the daemon.
-
-    Attributes:
-        id: counts up from 1.
-        kind: ``tune``, or ``sample`` for measuring a served configuration again.
-        device: where it runs or has run; before, what it asks for.
-        workloads: that run together.
-        options: further choices, by name.
-        origin: who asked: ``client``, ``set``, ``stale``, ``drift``, ``request``, ``check``.
-        priority: of one user's jobs that may run, the highest goes first.
-        state: ``queued``, ``running``, ``paused``, ``finished``, ``failed`` or ``cancelled``.
-        reason: why it is in its state, for people.
-        run: its run in the database; None before the first trial.
-        attempts: how often it was started.
-        trials: trials stored for it.
-        submitter: user id of the client; None for the daemon itself.
-        created_at: UTC, ISO 8601, as are the others.
-        wanted_device: where it may run, as it was asked for; empty for any device.
-        gpu: UUID of the GPU that its run is measured on; empty before it has one.
-    """
-
-    id: int
-    kind: str
-    device: str
-    workloads: tuple[str, ...]
-    objective: str
-    policy: str
-    clocks: str
-    options: Mapping[str, Any]
-    origin: str
-    priority: float
-    state: str
-    reason: str
-    run: int | None
-    attempts: int
-    trials: int
-    submitter: int | None
-    created_at: str
-    started_at: str | None
-    ended_at: str | None
-    wanted_device: str = ""
-    gpu: str = ""
-
-    def __post_init__(self) -> None:
-        typed(_JobOptions, self.options, "options")
-
-    @property
-    def ended(self) -> bool:
-        """True where nothing will happen any more."""
-        return is_ended(self.state)
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that happened to a job; see ``tuner.model.jobs.JobEvent`` for the kinds.
-
-    Attributes:
-        id: of a stored event; None for progress.
-        at: UTC, ISO 8601.
-        data: what happened.
-    """
-
-    id: int | None
-    job: int
-    kind: str
-    at: str
-    data: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class WorkloadAnswer:
     """The configuration of one workload of an answer.
 
@@ -306,23 +230,6 @@ class Best:
 
 
 @dataclass(frozen=True)
-class LiveEvent:
-    """An event of the stream of everything; docs/daemon-api.md has the data of each kind.
-
-    Attributes:
-        kind: what it is about.
-        at: UTC, ISO 8601.
-        job: number of the job; None for what concerns no job.
-        data: what JSON has.
-    """
-
-    kind: str
-    at: str
-    job: int | None
-    data: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class Use:
     """Uses of an answer, reported to the daemon, which tunes the most used first.
 
@@ -362,19 +269,29 @@ def _field(name: str, hint: Any, value: object) -> object:  # noqa: ANN401 - wha
     """The value as the annotation has it."""
     if hint == Mapping[str, WorkloadAnswer] and isinstance(value, dict):
         return {workload: read(WorkloadAnswer, placed) for workload, placed in value.items()}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        hint |= str  # a newer daemon may have further states and origins, which are shown as they are
     found = typed(hint, value, name)
     return float(found) if hint is float else found
 
 
-_Event = TypeVar("_Event", Event, LiveEvent)
+def read_job(document: object) -> Job:
+    """A job of the daemon.
+
+    Raises:
+        ValueError: as ``read``.
+    """
+    job = read(Job, document)
+    typed(_JobOptions, job.options, "options")
+    return job
 
 
-def read_event(kind: type[_Event], text: str) -> _Event:
+def read_event(text: str) -> Event:
     """An event of a stream.
 
     Raises:
         ValueError: as ``read``; the data of a kind that is not known here is left alone.
     """
-    event = read(kind, parsed(text))
+    event = read(Event, parsed(text))
     typed(_DATA.get(event.kind, Mapping[str, Any]), event.data, event.kind)
     return event

@@ -65,11 +65,16 @@ T = TypeVar("T")
 
 
 class Archive:
-    """Implements ``ArchiveInterface``.
+    """Stored runs and answers; documents are as JSON has them, and described in ``docs/daemon-api.md``.
 
     Args:
         storage: the database.
         answerer: has the answers in memory.
+
+    Raises:
+        InputError: a workload is wrong.
+        NoSuchRunError: no such run, or it is not understood.
+        StoreError: the database cannot be used just now.
     """
 
     def __init__(self, storage: Storage, answerer: Answerer) -> None:
@@ -79,16 +84,16 @@ class Archive:
     async def runs(
         self, workloads: Sequence[str], limit: int, before: int | None = None
     ) -> list[Mapping[str, Any]]:
-        """See ``ArchiveInterface.runs``."""
+        """Runs, newest first; of any workloads if none are named."""
         names = self._names(workloads)
         return await self._storage.read(lambda db: _documents().run_rows(db.store.page(limit, before, names)))
 
     async def run(self, number: int) -> Mapping[str, Any]:
-        """See ``ArchiveInterface.run``."""
+        """One run without its trials."""
         return await self._of_run(number, lambda run, db: _documents().whole_run(run, db))
 
     async def trials(self, number: int, limit: int, after: int = 0) -> Mapping[str, Any]:
-        """See ``ArchiveInterface.trials``."""
+        """Trials of a run in their order."""
 
         def read(run: StoredRun, db: Repositories) -> Mapping[str, Any]:
             names = [name for name, _ in run.conditions["workloads"]]
@@ -99,13 +104,13 @@ class Archive:
         return await self._of_run(number, read)
 
     async def samples(self, number: int) -> list[Mapping[str, Any]]:
-        """See ``ArchiveInterface.samples``."""
+        """Return the results of measuring the answer of a run again, oldest first."""
         return await self._of_run(number, lambda _, db: [*db.ledger.samples(number)])
 
     async def history(
         self, workloads: Sequence[str], limit: int, before: int | None = None
     ) -> list[Mapping[str, Any]]:
-        """See ``ArchiveInterface.history``."""
+        """Answers over time, newest first, with their samples."""
         names = self._names(workloads)
 
         def read(db: Repositories) -> list[Mapping[str, Any]]:
@@ -115,7 +120,7 @@ class Archive:
         return await self._storage.read(read)
 
     def answers(self, *, stale: bool | None = None) -> list[Mapping[str, Any]]:
-        """See ``ArchiveInterface.answers``."""
+        """Answers that are served now; with ``stale``, only those that are, or are not."""
         snapshot = self._answerer.snapshot
         found = ((answer, snapshot.stale(answer)) for answer in snapshot.index.answers)
         return [

@@ -1,17 +1,16 @@
 """Requests of clients to the daemon: the one interface between its API and its parts."""
 
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError, to_json
 
 from tuner.model.errors import TunerError
-from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState
 from tuner.model.objective import COVERAGE
 from tuner.model.run_document import AnswerDocument, RunDocument
 
@@ -80,7 +79,7 @@ class Question:
         return 1.0 if self.count is None else self.count
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reply:
     """The best configurations known now.
 
@@ -89,12 +88,12 @@ class Reply:
             the workloads.
         workloads: name -> configuration, and where it comes from (``origin``, ``details``).
         clock_mhz: GPU clock of a stored answer; None for as found.
+        power_limit_w: power limit of a stored answer; None for as found.
         stale: why a stored answer need not be true any more; empty when it is fresh.
         answer: time, joules and intervals of a stored answer as the run's document has them; None of others.
         run: number of the run that a stored answer is of.
         refinement: number of the job that refines the answer; None where there is none.
         notices: what the client should know.
-        power_limit_w: power limit of a stored answer; None for as found.
     """
 
     origin: str
@@ -102,31 +101,17 @@ class Reply:
     objective: str
     workloads: Mapping[str, Mapping[str, Any]]
     clock_mhz: int | None
+    power_limit_w: int | None = None
     stale: Sequence[str]
     answer: AnswerDocument | None
     run: int | None
     refinement: int | None
     notices: Sequence[str] = ()
-    power_limit_w: int | None = None
 
     @cached_property
     def json(self) -> bytes:
         """The body of the response, encoded once."""
-        return encode(
-            {
-                "origin": self.origin,
-                "device": self.device,
-                "objective": self.objective,
-                "workloads": self.workloads,
-                "clock_mhz": self.clock_mhz,
-                "power_limit_w": self.power_limit_w,
-                "stale": self.stale,
-                "answer": self.answer,
-                "run": self.run,
-                "refinement": self.refinement,
-                "notices": self.notices,
-            }
-        )
+        return encode(vars(self))  # the fields: what is cached here is not among them yet
 
 
 class Saving(NamedTuple):
@@ -152,127 +137,19 @@ def measured_saving(answer: RunDocument | AnswerDocument | None) -> Saving | Non
     return Saving(default_j - best_j, COVERAGE * math.hypot(*uncertainties_j))
 
 
-@dataclass(frozen=True)
-class FeedEvent:
-    """An event of the stream of everything.
-
-    Attributes:
-        id: counts up from 1; None for what is not kept, as a later one replaces it.
-        kind: see ``docs/daemon-api.md``.
-        body: JSON.
-        place: what a client sends to go on after it; empty where it cannot.
-    """
-
-    id: int | None
-    kind: str
-    body: bytes
-    place: str = ""
-
-
-class ArchiveInterface(Protocol):
-    """Stored runs and answers; documents are as JSON has them, and described in ``docs/daemon-api.md``.
-
-    Raises:
-        InputError: a workload is wrong.
-        NoSuchRunError: no such run, or it is not understood.
-        StoreError: the database cannot be used just now.
-    """
-
-    async def runs(
-        self, workloads: Sequence[str], limit: int, before: int | None = None
-    ) -> list[Mapping[str, Any]]:
-        """Runs, newest first; of any workloads if none are named."""
-
-    async def run(self, number: int) -> Mapping[str, Any]:
-        """One run without its trials."""
-
-    async def trials(self, number: int, limit: int, after: int = 0) -> Mapping[str, Any]:
-        """Trials of a run in their order."""
-
-    async def samples(self, number: int) -> list[Mapping[str, Any]]:
-        """Return the results of measuring the answer of a run again, oldest first."""
-
-    async def history(
-        self, workloads: Sequence[str], limit: int, before: int | None = None
-    ) -> list[Mapping[str, Any]]:
-        """Answers over time, newest first, with their samples."""
-
-    def answers(self, *, stale: bool | None = None) -> list[Mapping[str, Any]]:
-        """Answers that are served now; with ``stale``, only those that are, or are not."""
-
-
-class ServiceInterface(Protocol):
-    """The requests of clients; all methods are called from the daemon's event loop.
-
-    Raises:
-        InputError: what was asked for is wrong; the message names it and what would be right.
-        NoSuchJobError: no such job.
-        NotYoursError: the job is another's, and this client may not change it.
-        NotNowError: it cannot be done now.
-        StoreError: the database cannot be used just now.
-    """
-
-    @property
-    def archive(self) -> ArchiveInterface:
-        """Stored runs and answers."""
-
-    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
-        """Queue a job; durable when this returns."""
-
-    async def job(self, number: int) -> JobRecord:
-        """One job."""
-
-    async def jobs(
-        self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
-    ) -> list[JobRecord]:
-        """Jobs, newest first; those below the number ``before``."""
-
-    async def cancel(self, number: int, peer: Peer) -> JobRecord:
-        """Cancel a job; what it stored stays. Ending a cancelled job again changes nothing."""
-
-    async def pause(self, number: int, peer: Peer) -> JobRecord:
-        """Stop a job until a client resumes it."""
-
-    async def resume(self, number: int, peer: Peer) -> JobRecord:
-        """Queue a paused job again; it goes on where it was."""
-
-    def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
-        """Stored events of a job after a number, then new ones as they happen; ends with the job."""
-
-    def follow(self, place: str = "", *, power: bool = False) -> AsyncIterator[FeedEvent]:
-        """Everything: the present, or what was missed since a place; then all that happens.
-
-        Args:
-            place: of the last event that the client has; empty for none.
-            power: sample the power of the devices meanwhile, and tell of it.
-        """
-
-    async def power(self) -> Mapping[str, Any]:
-        """Power of the devices now; see ``docs/daemon-api.md``."""
-
-    def best(self, question: Question, peer: Peer) -> Reply:
-        """The best configurations known now, from memory, without waiting."""
-
-    async def used(self, uses: Sequence[Question], peer: Peer) -> bool:
-        """Count uses of answers, without an answer.
-
-        Returns:
-            True where they are stored within a second; False where the database cannot be used now.
-        """
-
-    async def status(self) -> Mapping[str, Any]:
-        """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""
-
-    def metrics(self) -> bytes:
-        """The metrics in Prometheus' text format."""
-
-
 def encode(document: object) -> bytes:
     """JSON of a document; infinity and not-a-number become null, which JSON has instead."""
     try:
         return to_json(document, inf_nan_mode="null", fallback=_plain)
     except (PydanticSerializationError, UnicodeError):
         return to_json(_clean(document), inf_nan_mode="null", fallback=_plain)
+
+
+def stream_text(kind: str, document: Mapping[str, Any], place: object = "") -> bytes:
+    """An event as a stream sends it; one without a place to go on from has no id."""
+    # JSON escapes line ends, so that data is one line.
+    number = f"id: {place}\n" if place else ""
+    return b"%sevent: %s\ndata: %s\n\n" % (number.encode(), kind.encode(), encode(document))
 
 
 def _plain(value: object) -> object:

@@ -12,12 +12,16 @@ import os
 import socket
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tuner.daemon.http.server import Loopback, Observe, Server, nobody, open_loopback
-from tuner.daemon.interface import ServiceInterface
 from tuner.daemon.settings import Settings, TcpTable
 from tuner.model.errors import InputError
 from tuner.system.service_manager import default_sockets, passed_socket
+
+if TYPE_CHECKING:
+    from tuner.daemon.service import Service
+
 
 _BACKLOG = 128
 _FOR_GROUP = 0o660
@@ -193,9 +197,7 @@ class FrontEnd:
         port: of the loopback, where it is served; None where it is not.
     """
 
-    def __init__(
-        self, service: ServiceInterface, listener: ListeningSocket, observe: Observe = nobody
-    ) -> None:
+    def __init__(self, service: "Service", listener: ListeningSocket, observe: Observe = nobody) -> None:
         self._service = service
         self._observe = observe
         self._listener = listener

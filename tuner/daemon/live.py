@@ -8,19 +8,16 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timezone
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.daemon.attempts.messages import stored_trial
-from tuner.daemon.interface import FeedEvent, encode
-from tuner.daemon.jobs.documents import job_document
+from tuner.daemon.interface import stream_text
 from tuner.daemon.jobs.events import Subscription
 from tuner.database.decoding import trials_page
 from tuner.database.ledger import Repositories, Storage
 from tuner.model.errors import InputError, StoreError
-from tuner.model.jobs import JobEvent, JobRecord, JobState
+from tuner.model.jobs import ACTIVE, ENDED, Event, Job, JobState
 from tuner.model.records import StoredRun
 
 KEPT_BYTES = 2**22
@@ -28,6 +25,20 @@ KEPT_BYTES = 2**22
 
 _EVENT_BYTES = 256  # of an event's objects beside its body
 _INSTANCE_BYTES = 4
+
+
+class Message(NamedTuple):
+    """An event as followers get it, encoded once however many there are.
+
+    Attributes:
+        id: of the event in the feed; None for what is not kept, as a later one replaces it.
+        kind: of the event.
+        text: what the stream sends.
+    """
+
+    id: int | None
+    kind: str
+    text: bytes
 
 
 class EventFeed:
@@ -46,8 +57,8 @@ class EventFeed:
         self.instance = secrets.token_hex(_INSTANCE_BYTES)
         self._kept_bytes = kept_bytes
         self._bytes = 0
-        self._kept: deque[FeedEvent] = deque()
-        self._followers: set[Subscription[FeedEvent]] = set()
+        self._kept: deque[Message] = deque()
+        self._followers: set[Subscription[Message]] = set()
         self._last = 0
         self._closed = False
 
@@ -61,43 +72,47 @@ class EventFeed:
         """Number of followers."""
         return len(self._followers)
 
-    def publish(self, kind: str, body: Mapping[str, Any], *, keep: bool = True) -> None:
+    def publish(self, event: Event, *, keep: bool = True) -> None:
         """Send an event.
 
         Args:
-            kind: of the event.
-            body: what JSON has.
+            event: the feed gives it a number of its own.
             keep: number it, and send it again to followers who come back.
         """
         if not keep and not self._followers:
             return
-        event = FeedEvent(None, kind, encode(body))
+        self._last += keep
+        message = self.message(event, self._last if keep else None)
         if keep:
-            self._last += 1
-            event = replace(event, id=self._last, place=self.place(self._last))
-            self._kept.append(event)
-            self._bytes += _EVENT_BYTES + len(event.body)
+            self._kept.append(message)
+            self._bytes += _EVENT_BYTES + len(message.text)
             while self._bytes > self._kept_bytes:
-                self._bytes -= _EVENT_BYTES + len(self._kept.popleft().body)
+                self._bytes -= _EVENT_BYTES + len(self._kept.popleft().text)
         for follower in self._followers:
-            follower.put(event)
+            follower.put(message, stored=keep)
 
-    def since(self, number: int) -> list[FeedEvent] | None:
+    def message(self, event: Event, number: int | None = None) -> Message:
+        """An event as it is sent; followers go on after one with a number."""
+        body = {"kind": event.kind, "at": event.at, "job": event.job, "data": event.data}
+        place = "" if number is None else self.place(number)
+        return Message(number, event.kind, stream_text(event.kind, body, place))
+
+    def since(self, number: int) -> list[Message] | None:
         """Events after a number; None where they are not all there any more, or never were."""
         first = self._last - len(self._kept)
         if not first <= number <= self._last:
             return None
         return [event for event in self._kept if event.id is not None and event.id > number]
 
-    def follow(self) -> Subscription[FeedEvent]:
+    def follow(self) -> Subscription[Message]:
         """Begin to buffer events, until ``leave``."""
-        follower = Subscription[FeedEvent]()
+        follower = Subscription[Message]()
         if self._closed:
             follower.close()
         self._followers.add(follower)
         return follower
 
-    def leave(self, follower: Subscription[FeedEvent]) -> None:
+    def leave(self, follower: Subscription[Message]) -> None:
         """Drop a follower."""
         self._followers.discard(follower)
 
@@ -129,8 +144,6 @@ _MOST_EVENTS = 200  # stored ones of a job that runs, likewise
 _PAGE = 500  # trials that are read at a time
 _LOOK_S = 1.0  # between two looks at the devices, while somebody follows
 _PASSING = ("compiled",)  # the next one says all that this one did
-_ACTIVE = tuple(state for state in JobState if not state.ended)
-_ENDED = tuple(state for state in JobState if state.ended)
 
 State = tuple[str, Mapping[str, Any]]
 """Kind of an event, ``status`` or ``device``, and what is so now."""
@@ -156,43 +169,45 @@ class LiveEvents:
         """Number of followers."""
         return self._feed.count
 
-    def job(self, job: JobRecord) -> None:
+    def job(self, job: Job) -> None:
         """Tell of a job that has changed."""
-        self._feed.publish("job", _body("job", job_document(job), job=job.id))
+        self._feed.publish(Event.now("job", vars(job), job.id))
 
-    def event(self, event: JobEvent) -> None:
+    def event(self, event: Event) -> None:
         """Tell of something that happened to a job."""
-        body = _body(event.kind, event.data, job=event.job, at=event.at)
-        self._feed.publish(event.kind, body, keep=event.kind not in _PASSING)
+        self._feed.publish(event, keep=event.kind not in _PASSING)
 
     def power(self, document: Mapping[str, Any]) -> None:
         """Tell of the power of a device."""
-        self._feed.publish("power", _body("power", document), keep=False)
+        self._feed.publish(Event.now("power", document), keep=False)
 
-    async def follow(self, place: str = "") -> AsyncGenerator[FeedEvent, None]:
+    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
         """The present, or what was missed since a place; then new events as they happen.
 
         Args:
             place: of the last event that the follower has; empty for none.
+            power: tell of the power of devices, too.
         """
         follower = self._feed.follow()
         self._look()
         last, closed = self._feed.number(place), False
         try:
             while not closed:
-                async for event in self._beginning(last):
-                    last = event.id or last
-                    yield event
+                async for message in self._beginning(last):
+                    last = message.id or last
+                    yield message.text
                 behind = False
                 while not (behind or closed):
                     batch = await follower.take()
-                    for event in batch.events:
-                        if event.id is None or event.id > (last or 0):
-                            last = event.id or last
-                            yield event
+                    for message in batch.events:
+                        if message.id is None or message.id > (last or 0):
+                            last = message.id or last
+                            if power or message.kind != "power":
+                                yield message.text
                     behind, closed = batch.behind, batch.closed
         except StoreError as error:
-            yield _passing("trouble", {"message": f"the database cannot be used: {error}"})
+            trouble = Event.now("trouble", {"message": f"the database cannot be used: {error}"})
+            yield self._feed.message(trouble).text
         finally:
             self._feed.leave(follower)
 
@@ -204,37 +219,38 @@ class LiveEvents:
 
     # --- the present ----------------------------------------------------------------------------------
 
-    async def _beginning(self, last: int | None) -> AsyncIterator[FeedEvent]:
+    async def _beginning(self, last: int | None) -> AsyncIterator[Message]:
         """Yield the events missed since an event, if the feed has them, else the present; then the states.
 
         Args:
             last: number of the event; None for none.
         """
         missed = None if last is None else self._feed.since(last)
-        yield _passing("begin", {"instance": self._feed.instance, "resumed": missed is not None})
+        begin = {"instance": self._feed.instance, "resumed": missed is not None}
+        yield self._feed.message(Event.now("begin", begin))
         if missed is None:
             begun = self._feed.last  # what comes while the database is read is in the follower's buffer
             async for event in self._jobs():
-                yield event
-            yield replace(_passing("present", {}), id=begun, place=self._feed.place(begun))
-        for event in missed or ():
-            yield event
+                yield self._feed.message(event)
+            yield self._feed.message(Event.now("present", {}), begun)
+        for message in missed or ():
+            yield message
         for kind, document in self._states():
-            yield _passing(kind, document)
+            yield self._feed.message(Event.now(kind, document))
 
-    async def _jobs(self) -> AsyncIterator[FeedEvent]:
+    async def _jobs(self) -> AsyncIterator[Event]:
         """Jobs, those that run with what has happened to them."""
-        active = await self._storage.read(lambda db: db.jobs.jobs(_ACTIVE))
-        ended = await self._storage.read(lambda db: db.jobs.jobs(_ENDED, _MOST_ENDED))
+        active = await self._storage.read(lambda db: db.jobs.jobs(ACTIVE))
+        ended = await self._storage.read(lambda db: db.jobs.jobs(ENDED, _MOST_ENDED))
         for job in sorted((*active, *ended), key=lambda job: job.id):
-            yield _passing("job", job_document(job), job=job.id)
+            yield Event.now("job", vars(job), job.id)
             if job.state is JobState.RUNNING:
                 for told in await self._storage.read(partial(_told, job.id)):
-                    yield _passing(told.kind, told.data, job=job.id, at=told.at)
+                    yield told
                 async for event in self._trials(job):
                     yield event
 
-    async def _trials(self, job: JobRecord) -> AsyncIterator[FeedEvent]:
+    async def _trials(self, job: Job) -> AsyncIterator[Event]:
         """The newest trials of a job's run."""
         run = None if job.run is None else await self._storage.read(partial(_run, job.run))
         if run is None:
@@ -247,7 +263,7 @@ class LiveEvents:
             )
             for stored in page:
                 for data in stored_trial(stored, run.id, run.objective, names):
-                    yield _passing("trial", data, job=job.id, at=stored.ended_at)
+                    yield Event("trial", stored.ended_at, job.id, data)
 
     # --- states that nobody tells of ------------------------------------------------------------------
 
@@ -263,7 +279,7 @@ class LiveEvents:
             now = list(self._states())
             for kind, document in now:
                 if (kind, document) not in before:
-                    self._feed.publish(kind, _body(kind, document), keep=False)
+                    self._feed.publish(Event.now(kind, document), keep=False)
             before = now
 
 
@@ -275,20 +291,6 @@ def _run(number: int, db: Repositories) -> StoredRun | None:
         return None
 
 
-def _told(job: int, db: Repositories) -> list[JobEvent]:
+def _told(job: int, db: Repositories) -> list[Event]:
     """The newest stored events of a job, its changes of state left out: the job says where it stands."""
     return [event for event in db.jobs.events(job) if event.kind != "state"][-_MOST_EVENTS:]
-
-
-def _body(
-    kind: str, data: Mapping[str, Any], *, job: int | None = None, at: str | None = None
-) -> dict[str, Any]:
-    """An event as JSON has it."""
-    moment = at or datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    return {"kind": kind, "at": moment, "job": job, "data": data}
-
-
-def _passing(
-    kind: str, data: Mapping[str, Any], *, job: int | None = None, at: str | None = None
-) -> FeedEvent:
-    return FeedEvent(None, kind, encode(_body(kind, data, job=job, at=at)))

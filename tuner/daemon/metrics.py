@@ -15,7 +15,7 @@ from prometheus_client import (
 )
 
 from tuner.daemon.jobs.shares import UserShare
-from tuner.model.jobs import JobState
+from tuner.model.jobs import ACTIVE, JobState
 
 # Around the promised 2 ms in the median and 10 ms at the 99th percentile; a client gives up after seconds.
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0)
@@ -253,7 +253,7 @@ class Metrics:
 
     def render(self, gauges: Gauges) -> bytes:
         """All metrics, in the text format 0.0.4 of Prometheus."""
-        for state in (state for state in JobState if not state.ended):
+        for state in ACTIVE:
             self._jobs.labels(state.value).set(gauges.jobs.get(state, 0))
         self._waiting.set(gauges.waiting)
         self._answers.labels("fresh").set(gauges.fresh)

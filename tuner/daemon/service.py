@@ -17,7 +17,7 @@ from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Admission, Budgets, CheckUsers, local_now
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues, StartAttempt
 from tuner.daemon.devices.results import AttemptResults, FailureCount
-from tuner.daemon.interface import FeedEvent, NotNowError, Peer, Question, Reply, measured_saving
+from tuner.daemon.interface import NotNowError, Peer, Question, Reply, measured_saving
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import EventPump, Subscriptions, job_events, known_job
 from tuner.daemon.jobs.shares import Placement, Shares, check_may_change
@@ -29,7 +29,7 @@ from tuner.daemon.scrub import Scrub
 from tuner.daemon.state import State
 from tuner.database.ledger import Storage
 from tuner.model.errors import InputError, StoreError, UnknownNameError
-from tuner.model.jobs import OWN, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import OWN, Event, Job, JobKind, JobSpec, JobState, Origin
 
 _STOP_S = 7.0  # for device queues to stop: a service has ten seconds for everything
 _CANCEL_S = 1.0  # for device queues that were cancelled to store what they know
@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Service:
-    """Implements ``ServiceInterface``. Call ``begin`` first and ``end`` last.
+    """The requests of clients, all from the daemon's event loop. Call ``begin`` first and ``end`` last.
 
     Args:
         state: settings, kernels, devices; changed by its owner, who then calls ``adopt``.
@@ -50,7 +50,14 @@ class Service:
         wall: local time.
 
     Attributes:
-        archive: see ``ServiceInterface``.
+        archive: stored runs and answers.
+
+    Raises:
+        InputError: what was asked for is wrong; the message names it and what would be right.
+        NoSuchJobError: no such job.
+        NotYoursError: the job is another's, and this client may not change it.
+        NotNowError: it cannot be done now.
+        StoreError: the database cannot be used just now.
     """
 
     def __init__(
@@ -243,14 +250,14 @@ class Service:
         self._queues.wake()
         self._maintenance.backlog_may_have_changed()
 
-    def _jobs_changed(self, jobs: Sequence[JobRecord]) -> None:
+    def _jobs_changed(self, jobs: Sequence[Job]) -> None:
         self._queues.hear(jobs)
         self._maintenance.backlog_may_have_changed()  # there may be room for another job
 
     # --- jobs ----------------------------------------------------------------------------------------
 
-    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> JobRecord:
-        """See ``ServiceInterface.submit``."""
+    async def submit(self, spec: JobSpec, peer: Peer, priority: float = 0.0) -> Job:
+        """Queue a job; durable when this returns."""
         if spec.kind is not JobKind.TUNE:
             raise InputError("kind: clients submit searches; the daemon decides what is measured again")
         state = self._state
@@ -263,32 +270,32 @@ class Service:
             submitter=peer.uid,
         )
 
-    async def job(self, number: int) -> JobRecord:
-        """See ``ServiceInterface.job``."""
+    async def job(self, number: int) -> Job:
+        """One job."""
         return self._board.located(await known_job(number, self._storage.read))
 
     async def jobs(
         self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
-    ) -> list[JobRecord]:
-        """See ``ServiceInterface.jobs``."""
+    ) -> list[Job]:
+        """Jobs, newest first; those below the number ``before``."""
         found = await self._storage.read(lambda db: db.jobs.jobs(states, limit, before))
         return [self._board.located(job) for job in found]
 
-    async def cancel(self, number: int, peer: Peer) -> JobRecord:
-        """See ``ServiceInterface.cancel``."""
+    async def cancel(self, number: int, peer: Peer) -> Job:
+        """Cancel a job; what it stored stays. Ending a cancelled job again changes nothing."""
         await self._check_may_change(number, peer, "cancel")
         job = self._board.get(number)
         if job is not None and job.origin in OWN:  # before it is: else it would be queued again at once
             self._backlog.tried(job.spec)
         return await self._board.change(number, JobState.CANCELLED, _by(peer))
 
-    async def pause(self, number: int, peer: Peer) -> JobRecord:
-        """See ``ServiceInterface.pause``."""
+    async def pause(self, number: int, peer: Peer) -> Job:
+        """Stop a job until a client resumes it."""
         await self._check_may_change(number, peer, "pause")
         return await self._board.change(number, JobState.PAUSED, _by(peer))
 
-    async def resume(self, number: int, peer: Peer) -> JobRecord:
-        """See ``ServiceInterface.resume``."""
+    async def resume(self, number: int, peer: Peer) -> Job:
+        """Queue a paused job again; it goes on where it was."""
         await self._check_may_change(number, peer, "resume")
         job = await self._board.change(number, JobState.QUEUED, of=(JobState.PAUSED, JobState.QUEUED))
         await self._board.mark_absent()
@@ -298,34 +305,37 @@ class Service:
         job = self._board.get(number) or await self.job(number)
         check_may_change(job, peer, verb, self._state.settings.limits.manage)
 
-    def events(self, number: int, after: int = 0) -> AsyncIterator[JobEvent]:
-        """See ``ServiceInterface.events``."""
+    def events(self, number: int, after: int = 0) -> AsyncIterator[Event]:
+        """Stored events of a job after a number, then new ones as they happen; ends with the job."""
         return job_events(number, after, subscriptions=self._subscriptions, storage=self._storage)
 
-    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[FeedEvent, None]:
-        """See ``ServiceInterface.follow``."""
-        watching = self._power.watching() if power else contextlib.nullcontext()
-        with watching:
-            async with contextlib.aclosing(self._live.follow(place)) as events:
+    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
+        """Everything: the present, or what was missed since a place; then all that happens.
+
+        Args:
+            place: of the last event that the client has; empty for none.
+            power: sample the power of the devices meanwhile, and tell of it.
+        """
+        with self._power.watching() if power else contextlib.nullcontext():
+            async with contextlib.aclosing(self._live.follow(place, power=power)) as events:
                 async for event in events:
-                    if power or event.kind != "power":
-                        yield event
+                    yield event
 
     async def power(self) -> Mapping[str, Any]:
-        """See ``ServiceInterface.power``."""
+        """Power of the devices now; see ``docs/daemon-api.md``."""
         return await self._power.now()
 
-    def _heard(self, event: JobEvent) -> None:
+    def _heard(self, event: Event) -> None:
         """Tell followers of everything, and what a trial drew, of an event of a job."""
         self._live.event(event)
-        job = self._board.get(event.job)
+        job = None if event.job is None else self._board.get(event.job)
         if event.kind == "trial" and job is not None:
             self._power.trial(job.device, event.data)
 
     # --- answers -------------------------------------------------------------------------------------
 
     def best(self, question: Question, peer: Peer) -> Reply:
-        """See ``ServiceInterface.best``."""
+        """The best configurations known now, from memory, without waiting."""
         del peer
         self._scrub.asked()
         with self._known(question.workloads):
@@ -344,7 +354,11 @@ class Service:
         return replace(reply, notices=(*reply.notices, *more))
 
     async def used(self, uses: Sequence[Question], peer: Peer) -> bool:
-        """See ``ServiceInterface.used``."""
+        """Count uses of answers, without an answer.
+
+        Returns:
+            True where they are stored within a second; False where the database cannot be used now.
+        """
         del peer
         for question in uses:
             try:
@@ -371,7 +385,7 @@ class Service:
         return status.summary(self._queues, self._board.jobs)
 
     async def status(self) -> Mapping[str, Any]:
-        """See ``ServiceInterface.status``."""
+        """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""
         return self._status.document(self._queues, self._followers)
 
     def _states(self) -> list[tuple[str, Mapping[str, Any]]]:
@@ -384,7 +398,7 @@ class Service:
         return self._subscriptions.count + self._live.count
 
     def metrics(self) -> bytes:
-        """See ``ServiceInterface.metrics``."""
+        """The metrics in Prometheus' text format."""
         jobs, answers = self._board.jobs, self._answerer.counts()
         self._metrics.shares(self._shares.table(jobs))
         gauges = status.gauges(jobs, answers, self._followers, self._status.troubles())

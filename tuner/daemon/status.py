@@ -16,7 +16,7 @@ from tuner.daemon.scrub import Scrub
 from tuner.daemon.settings import Settings
 from tuner.daemon.state import State
 from tuner.database.ledger import Storage
-from tuner.model.jobs import DeviceIdentity, JobRecord, JobState
+from tuner.model.jobs import ACTIVE, DeviceIdentity, Job, JobState
 from tuner.model.units import moment
 from tuner.model.version import VERSION
 
@@ -99,7 +99,7 @@ class ServiceStatus:
         }
 
 
-def summary(queues: DeviceQueues, jobs: Iterable[JobRecord]) -> str:
+def summary(queues: DeviceQueues, jobs: Iterable[Job]) -> str:
     """The work of this moment, in a few words."""
     waiting = sum(job.state is JobState.QUEUED for job in jobs)
     work = f"job {', '.join(map(str, queues.running))} runs" if queues.running else "no job runs"
@@ -108,7 +108,7 @@ def summary(queues: DeviceQueues, jobs: Iterable[JobRecord]) -> str:
 
 
 def gauges(
-    jobs: Iterable[JobRecord],
+    jobs: Iterable[Job],
     answers: tuple[int, int],
     followers: int,
     by_subject: Mapping[str, Collection[str]],
@@ -126,10 +126,10 @@ def gauges(
     return Gauges(counts, counts[JobState.QUEUED], *answers, followers, wrong)
 
 
-def queue_document(jobs: Iterable[JobRecord]) -> dict[str, int]:
+def queue_document(jobs: Iterable[Job]) -> dict[str, int]:
     """Return the number of jobs in each state, without those that have ended."""
     counts = Counter(job.state for job in jobs)
-    return {state.value: counts[state] for state in JobState if not state.ended}
+    return {state.value: counts[state] for state in ACTIVE}
 
 
 def shares_document(shares: Iterable[UserShare]) -> list[dict[str, Any]]:
@@ -190,7 +190,7 @@ def host_document(budgets: Budgets, settings: Settings, now: datetime) -> dict[s
     }
 
 
-def absent_devices(jobs: Iterable[JobRecord], placement: Placement) -> list[str]:
+def absent_devices(jobs: Iterable[Job], placement: Placement) -> list[str]:
     """Devices that jobs wait for and that are absent, for people."""
     queued = (placement.absence(job) for job in jobs if job.state is JobState.QUEUED)
     counts = Counter(absence.removesuffix(ABSENT) for absence in queued if absence)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from tuner.database.connection import Database
 from tuner.database.integrity.checksums import verified
 from tuner.model.errors import StoreError, UnknownNameError
-from tuner.model.jobs import JobEvent, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import Event, Job, JobSpec, JobState
 from tuner.model.objective import Objective
 from tuner.model.plan import TunableValue
 from tuner.model.records import RunOrigin, RunStatus, StoredRun, StoredTrial, measurement_from, trial_from
@@ -67,39 +67,29 @@ def understood(what: str, key: object, decode: Callable[[], T]) -> T | NotUnders
 # --- jobs --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _JobColumns:
-    id: int
-    origin: Origin
-    priority: float
-    state: JobState
-    reason: str
-    run: int | None
-    attempts: int
-    trials: int
-    submitter: int | None
-    created_at: str
-    started_at: str | None
-    ended_at: str | None
+_JOB_COLUMNS = (
+    *("id", "origin", "priority", "state", "reason", "run", "attempts", "trials", "submitter"),
+    *("created_at", "started_at", "ended_at"),
+)
 
 
-_JOB_COLUMNS = tuple(_JobColumns.__dataclass_fields__)
-
-
-def job(row: Row) -> JobRecord | NotUnderstood:
-    """A job: its number, its spec as JSON, then the further columns as ``JobRecord`` has them.
+def job(row: Row) -> Job | NotUnderstood:
+    """A job: its number, its spec as JSON, then the further columns as ``Job`` has them.
 
     The last two are of its run, where it has one: UUID of the GPU, and conditions.
     """
     number, ordered, *rest, gpu, conditions = row
 
-    def decode() -> JobRecord:
-        known: _JobColumns = typed(_JobColumns, dict(zip(_JOB_COLUMNS, (number, *rest), strict=True)))
+    def decode() -> Job:
         spec: JobSpec = typed(JobSpec, document(ordered))
         if not spec.workloads:
             raise UnfitError("it has no workloads")
         Objective(spec.objective)
-        return JobRecord(spec=spec, **vars(known), gpu=str(gpu or ""), placed=_measured_on(conditions))
+        columns = dict(zip(_JOB_COLUMNS, (number, *rest), strict=True))
+        device = _measured_on(conditions) or spec.device
+        order = {**vars(spec), "device": device, "wanted_device": spec.device, "gpu": str(gpu or "")}
+        found: Job = typed(Job, {**order, **columns})
+        return found
 
     return understood("job", number, decode)
 
@@ -112,14 +102,12 @@ def _measured_on(conditions: object) -> str:
         return ""
 
 
-def event(row: Row) -> JobEvent | NotUnderstood:
+def event(row: Row) -> Event | NotUnderstood:
     """An event: number, job, kind, time, data as JSON."""
 
-    def decode() -> JobEvent:
+    def decode() -> Event:
         number, of, kind, at, data = row
-        found: JobEvent = typed(
-            JobEvent, {"id": number, "job": of, "kind": kind, "at": at, "data": document(data)}
-        )
+        found: Event = typed(Event, {"id": number, "job": of, "kind": kind, "at": at, "data": document(data)})
         _check_time(found.at)
         if found.kind == "state":
             typed(JobState, found.data.get("state"), "state")

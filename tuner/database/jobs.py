@@ -12,7 +12,7 @@ from tuner.database.files import now
 from tuner.database.integrity.checksums import verified
 from tuner.database.transaction import Transaction
 from tuner.model.errors import JobStateError, QueueFullError, UnknownJobError
-from tuner.model.jobs import NEXT, JobEvent, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import NEXT, Event, Job, JobSpec, JobState, Origin
 from tuner.model.records import canonical
 
 _ENDED_RUNS = ("finished", "limited")  # a limit of the job is an end too
@@ -48,7 +48,7 @@ class Jobs:
         priority: float = 0.0,
         submitter: int | None = None,
         most_waiting: int | None = None,
-    ) -> JobRecord:
+    ) -> Job:
         """Queue a job; its first event is that it is queued.
 
         Args:
@@ -62,7 +62,7 @@ class Jobs:
             QueueFullError: as many wait already.
         """
 
-        def change(transaction: Transaction) -> JobRecord:
+        def change(transaction: Transaction) -> Job:
             waiting = "SELECT count(*) FROM jobs WHERE state IN ('queued', 'paused')"
             if most_waiting is not None and transaction.rows(waiting)[0][0] >= most_waiting:
                 raise QueueFullError(f"{most_waiting} jobs wait already; no more may")
@@ -76,7 +76,7 @@ class Jobs:
 
         return self._database.write(change, synced=True)
 
-    def job(self, number: int) -> JobRecord | None:
+    def job(self, number: int) -> Job | None:
         """A job by its number; None where there is none.
 
         Raises:
@@ -87,7 +87,7 @@ class Jobs:
 
     def jobs(
         self, states: Sequence[JobState] = (), limit: int | None = None, before: int | None = None
-    ) -> list[JobRecord]:
+    ) -> list[Job]:
         """Jobs, newest first.
 
         Args:
@@ -95,12 +95,12 @@ class Jobs:
             limit: so many at most.
             before: only those of lower numbers.
         """
-        found: list[JobRecord] = []
+        found: list[Job] = []
         while limit is None or len(found) < limit:
             most = -1 if limit is None else limit - len(found)
             clause, values = _clause(states, before)
             some = self._database.read(partial(_newest, clause, (*values, most)))
-            found += [one for one in some if isinstance(one, JobRecord)]
+            found += [one for one in some if isinstance(one, Job)]
             if len(some) != most:
                 break
             last = some[-1]
@@ -114,7 +114,7 @@ class Jobs:
 
     def change(
         self, number: int, state: JobState, *, reason: str = "", run: int | None = None, started: bool = False
-    ) -> tuple[JobRecord, JobEvent | None]:
+    ) -> tuple[Job, Event | None]:
         """Move a job to a state, and store that as an event, in one transaction.
 
         Args:
@@ -133,7 +133,7 @@ class Jobs:
             JobStateError: the state may not follow the present one.
         """
 
-        def change(transaction: Transaction) -> tuple[JobRecord, JobEvent | None]:
+        def change(transaction: Transaction) -> tuple[Job, Event | None]:
             job = _one(transaction, number)
             if state is not job.state and state not in NEXT[job.state]:
                 raise JobStateError(f"job {number} is {job.state.value} and cannot become {state.value}")
@@ -168,20 +168,20 @@ class Jobs:
             lambda transaction: transaction.execute_many("UPDATE jobs SET priority = ? WHERE id = ?", rows)
         )
 
-    def event(self, number: int, kind: str, data: Mapping[str, Any]) -> JobEvent:
+    def event(self, number: int, kind: str, data: Mapping[str, Any]) -> Event:
         """Store something that happened to a job.
 
         Raises:
             UnknownJobError: there is no such job.
         """
 
-        def change(transaction: Transaction) -> JobEvent:
+        def change(transaction: Transaction) -> Event:
             _one(transaction, number)
             return _told(transaction, number, kind, data)
 
         return self._database.write(change)
 
-    def events(self, number: int, after: int = 0, limit: int | None = None) -> list[JobEvent]:
+    def events(self, number: int, after: int = 0, limit: int | None = None) -> list[Event]:
         """Stored events of a job in their order.
 
         Args:
@@ -189,17 +189,17 @@ class Jobs:
             after: only those of higher numbers.
             limit: so many at most, the oldest.
         """
-        found: list[JobEvent] = []
+        found: list[Event] = []
         while limit is None or len(found) < limit:
             values = (number, after, -1 if limit is None else limit - len(found))
             rows = self._database.read(lambda view, values=values: view.rows(_EVENTS, values))  # type: ignore[misc]  # bound at once
-            found += [one for one in map(decoding.event, rows) if isinstance(one, JobEvent)]
+            found += [one for one in map(decoding.event, rows) if isinstance(one, Event)]
             if len(rows) != values[-1]:
                 break
             after = rows[-1][0]
         return found
 
-    def recover(self) -> list[JobRecord]:
+    def recover(self) -> list[Job]:
         """Put right the jobs that a daemon which is no more left running; call it once, at the start.
 
         Returns:
@@ -222,7 +222,7 @@ class Jobs:
         )
         return (None, "") if last is None else (last[0], last[1])
 
-    def _recovered(self, number: int) -> JobRecord:
+    def _recovered(self, number: int) -> Job:
         run, status = self._last_run(number)
         if status in _ENDED_RUNS:
             return self.change(number, JobState.FINISHED, run=run)[0]
@@ -251,26 +251,24 @@ class Jobs:
         return self._database.write(change)
 
 
-def _one(transaction: Transaction, number: int) -> JobRecord:
+def _one(transaction: Transaction, number: int) -> Job:
     found = _some(transaction, "id = ?", number)
     if not found:
         raise UnknownJobError(f"there is no job {number}")
     return _known(found[0])
 
 
-def _some(
-    view: Transaction, clause: str, *values: object, order: str = ""
-) -> list[JobRecord | NotUnderstood]:
+def _some(view: Transaction, clause: str, *values: object, order: str = "") -> list[Job | NotUnderstood]:
     return [
         decoding.job(row) for row in view.rows(f"{_JOB} WHERE {clause} AND {verified('jobs')}{order}", values)
     ]
 
 
-def _newest(clause: str, values: tuple[object, ...], view: Transaction) -> list[JobRecord | NotUnderstood]:
+def _newest(clause: str, values: tuple[object, ...], view: Transaction) -> list[Job | NotUnderstood]:
     return _some(view, clause, *values, order=" ORDER BY id DESC LIMIT ?")
 
 
-def _known(job: JobRecord | NotUnderstood) -> JobRecord:
+def _known(job: Job | NotUnderstood) -> Job:
     if isinstance(job, NotUnderstood):
         raise UnknownJobError(str(job))
     return job
@@ -284,13 +282,13 @@ def _state_told(state: JobState, reason: str) -> dict[str, str]:
     return {"state": state.value, "reason": reason}
 
 
-def _told(transaction: Transaction, number: int, kind: str, data: Mapping[str, Any]) -> JobEvent:
+def _told(transaction: Transaction, number: int, kind: str, data: Mapping[str, Any]) -> Event:
     at = now()
     event = transaction.insert(
         "INSERT INTO job_events (job_id, kind, at, data) VALUES (?, ?, ?, ?)",
         (number, kind, at, canonical(data)),
     )
-    return JobEvent(event, number, kind, at, data)
+    return Event(kind, at, number, data, event)
 
 
 def _clause(states: Sequence[JobState], before: int | None) -> tuple[str, tuple[object, ...]]:

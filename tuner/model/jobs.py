@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from enum import Enum
 from typing import Any
 
@@ -173,14 +174,21 @@ def same_kind(one: DeviceIdentity, other: DeviceIdentity) -> bool:
     )
 
 
-class JobKind(Enum):
+class _Text(str, Enum):
+    """An enumeration whose members are their texts, in JSON and in messages too."""
+
+    __str__ = str.__str__
+    __repr__ = str.__repr__
+
+
+class JobKind(_Text):
     """Purpose of a job."""
 
     TUNE = "tune"  # searches, and stores an answer
     SAMPLE = "sample"  # measures a served configuration again
 
 
-class Origin(Enum):
+class Origin(_Text):
     """Origin of a job; among jobs of equal priority, earlier members go first."""
 
     CLIENT = "client"  # a client submitted it
@@ -198,10 +206,10 @@ FOR_AN_ANSWER = OWN - {Origin.CHECK}
 """Origins of searches that only want a fresh answer, from whatever run it comes."""
 
 
-class JobState(Enum):
+class JobState(_Text):
     """State of a job."""
 
-    QUEUED = "queued"  # waits; ``JobRecord.reason`` says for what, where it is not just its turn
+    QUEUED = "queued"  # waits; ``Job.reason`` says for what, where it is not just its turn
     RUNNING = "running"
     PAUSED = "paused"  # by a client; only a client resumes it
     FINISHED = "finished"
@@ -211,8 +219,12 @@ class JobState(Enum):
     @property
     def ended(self) -> bool:
         """True where nothing will happen any more."""
-        return self in (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)
+        return self in ENDED
 
+
+ACTIVE = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
+ENDED = (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)
+"""States after which nothing happens any more; the others are active."""
 
 NEXT: Mapping[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset(
@@ -250,12 +262,19 @@ class JobSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class JobRecord:
-    """A row of the queue.
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A job of the daemon as it stands: in its memory, in JSON and for its clients.
 
     Attributes:
         id: counts up from 1.
+        kind: ``tune``, or ``sample`` for measuring a served configuration again.
+        device: where it runs or has run; before, what it asks for.
+        wanted_device: where it may run, as it was asked for; empty for any device.
+        gpu: UUID of the GPU that its run is measured on; empty before it has one.
+        workloads: that run together.
+        options: further choices, by name.
+        origin: who asked for it.
         priority: of one user's jobs that may run, the highest goes first; between users see
             ``tuner.daemon.jobs.shares``.
         reason: why it is in its state, for people; empty where there is nothing to say.
@@ -264,12 +283,18 @@ class JobRecord:
         trials: trials stored for it.
         submitter: user id of the client; None for the daemon itself.
         created_at: UTC, ISO 8601, as are the others.
-        gpu: UUID of the GPU that its run is measured on; empty before it has one.
-        placed: device on which it runs or has run; empty before.
     """
 
     id: int
-    spec: JobSpec
+    kind: JobKind
+    device: str
+    wanted_device: str = ""
+    gpu: str = ""
+    workloads: tuple[str, ...]
+    objective: str
+    policy: str
+    clocks: str
+    options: Mapping[str, Any]
     origin: Origin
     priority: float
     state: JobState
@@ -281,33 +306,52 @@ class JobRecord:
     created_at: str
     started_at: str | None
     ended_at: str | None
-    gpu: str = ""
-    placed: str = ""
 
     @property
-    def device(self) -> str:
-        """Device on which it runs or has run, else the requested device."""
-        return self.placed or self.spec.device
+    def ended(self) -> bool:
+        """True where nothing will happen any more."""
+        return self.state in ENDED
+
+    @property
+    def spec(self) -> JobSpec:
+        """Its spec, with the device that was asked for."""
+        return JobSpec(
+            workloads=self.workloads,
+            objective=self.objective,
+            policy=self.policy,
+            clocks=self.clocks,
+            device=self.wanted_device,
+            kind=self.kind,
+            options=self.options,
+        )
 
     @property
     def placed_spec(self) -> JobSpec:
-        """Its spec with the device on which it runs."""
+        """Its spec, with the device on which it runs."""
         return replace(self.spec, device=self.device)
 
 
 @dataclass(frozen=True)
-class JobEvent:
-    """Something that happened to a job.
+class Event:
+    """Something that happened to a job, or to the daemon.
 
     Attributes:
-        id: counts up over all jobs; None for progress, which goes to subscribers and is not stored.
-        kind: ``state`` (state, reason), ``run`` (run, resumed), ``told`` (sentence), ``trial``
-            (``tuner.daemon.attempts.messages``), ``compiled`` (done, total), ``answer`` (summary).
+        kind: of a job ``state`` (state, reason), ``run`` (run, resumed), ``told`` (sentence), ``trial``
+            (``tuner.daemon.attempts.messages``), ``compiled`` (done, total), ``answer`` (summary); of the
+            stream of everything see docs/daemon-api.md.
+        at: UTC, ISO 8601.
+        job: number of the job; None for what concerns no job.
         data: what JSON has.
+        id: counts up over all jobs; None for progress, which goes to subscribers and is not stored.
     """
 
-    id: int | None
-    job: int
     kind: str
     at: str
+    job: int | None
     data: Mapping[str, Any]
+    id: int | None = None
+
+    @classmethod
+    def now(cls, kind: str, data: Mapping[str, Any], job: int | None = None) -> "Event":
+        """Something that happens now and is not stored."""
+        return cls(kind, datetime.now(timezone.utc).isoformat(timespec="milliseconds"), job, data)

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from tuner.model.jobs import OWN, Origin
+from tuner.model.jobs import OWN, Job, Origin
 from tuner.model.objective import UNITS
 from tuner.model.units import lasting, si
 from tuner.report.layout import PlainConsole
@@ -20,24 +20,22 @@ from tuner.report.layout import PlainConsole
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tuner.client.values import Job
     from tuner.search.driver import TrialEvent
 
 
 # --- What a job of the daemon is, in words.
 
 _ASKED_BY = {
-    Origin.CLIENT.value: "submitted",
-    Origin.SET.value: "a set of daemon.toml",
-    Origin.STALE.value: "the daemon, as an answer went stale",
-    Origin.DRIFT.value: "the daemon, as a sample drifted",
-    Origin.REQUEST.value: "the daemon, after a question",
-    Origin.CHECK.value: "the daemon, to check an answer",
+    Origin.CLIENT: "submitted",
+    Origin.SET: "a set of daemon.toml",
+    Origin.STALE: "the daemon, as an answer went stale",
+    Origin.DRIFT: "the daemon, as a sample drifted",
+    Origin.REQUEST: "the daemon, after a question",
+    Origin.CHECK: "the daemon, to check an answer",
 }
-_OWN = frozenset(origin.value for origin in OWN)
 
 
-def asked_for(job: "Job") -> str:
+def asked_for(job: Job) -> str:
     """Return the origin of a job in words; an origin of a newer daemon is not changed."""
     who = _ASKED_BY.get(job.origin, job.origin)
     return who if job.submitter is None else f"{who}, {_user(job.submitter)}"
@@ -50,12 +48,12 @@ def _user(uid: int) -> str:
         return f"user {uid}"
 
 
-def priority_of(job: "Job") -> str:
+def priority_of(job: Job) -> str:
     """The daemon's own work has one that only says what of it goes first."""
-    return "own" if job.origin in _OWN else f"{job.priority:g}"
+    return "own" if job.origin in OWN else f"{job.priority:g}"
 
 
-def search_of(job: "Job") -> str:
+def search_of(job: Job) -> str:
     """Objective, limit and clocks of a job, as far as they were chosen."""
     slower = job.options.get("max_slowdown")
     limit = "" if slower is None else f", at most {100 * slower:g} % slower"

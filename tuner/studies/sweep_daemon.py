@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tuner.client.values import is_ended
 from tuner.model.errors import DaemonError, DaemonRefusedError, DaemonUnavailableError, InputError
-from tuner.model.jobs import DeviceChoice, JobState
+from tuner.model.jobs import ACTIVE, DeviceChoice
 from tuner.model.options import JOB_OPTIONS
 from tuner.model.records import WorkloadName
 from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError, answer_of
@@ -17,7 +16,8 @@ from tuner.studies.sweep_file import SweepJob
 
 if TYPE_CHECKING:
     from tuner.client.client import Client
-    from tuner.client.values import Best, Job
+    from tuner.client.values import Best
+    from tuner.model.jobs import Job
 
 
 _AHEAD = 5  # jobs that run and wait for each device: enough that none is idle between two looks
@@ -25,7 +25,6 @@ _LOOK_S = 0.25  # between two looks at the jobs
 _SELDOM = 4  # times as long while further jobs wait here, and enough of them there
 _PATIENCE_S = 60.0  # for a daemon that went away; a service manager starts it again within seconds
 _PAGE = 500  # jobs in one answer of the daemon
-_ACTIVE = tuple(state.value for state in JobState if not state.ended)
 _NEWEST = 50  # jobs among which one is looked for whose submission got no answer
 _LOG = logging.getLogger(__name__)
 _OWN_FIELDS = ("policy", "clocks")  # which jobs have beside their options
@@ -191,7 +190,7 @@ class DaemonQueues:
             if job.state != "queued" and number not in begun_s:
                 begun_s[number] = time.monotonic()
                 yield JobStarted(queued[number])
-            if is_ended(job.state):
+            if job.ended:
                 yield self._result(queued[number], job, begun_s[number])
                 del queued[number]
 
@@ -239,7 +238,7 @@ class DaemonQueues:
         """Jobs as they are now, by their numbers: those that have not ended are few, and listed at once."""
         if not queued:
             return {}
-        active = {job.id: job for job in self._client.jobs(_ACTIVE, limit=_PAGE)}
+        active = {job.id: job for job in self._client.jobs(ACTIVE, limit=_PAGE)}
         return {number: active.get(number) or self._client.job(number) for number in queued}
 
     def _result(self, job: SweepJob, ended: "Job", begun_s: float) -> JobResult:

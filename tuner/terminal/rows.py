@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.cells import cell_len, set_cell_size
 
-from tuner.client.values import Job, ServedAnswer
-from tuner.model.jobs import JobState
+from tuner.client.values import ServedAnswer
+from tuner.model.jobs import Job, JobState
 from tuner.model.objective import NAMES, UNITS, Objective
 from tuner.model.plan import shown_values
 from tuner.model.run_document import Changes
@@ -647,9 +647,9 @@ def _job(job: Job, state: LiveState) -> Row:
         trials,
         job.created_at,
     )
-    style = "best" if job.state == JobState.RUNNING.value else ""
+    style = "best" if job.state == JobState.RUNNING else ""
     return row(
-        job.id, cells, values, _job_details(job, run), "bad" if job.state == JobState.FAILED.value else style
+        job.id, cells, values, _job_details(job, run), "bad" if job.state == JobState.FAILED else style
     )
 
 

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any
 
 from tuner.client.client import Client
-from tuner.client.values import Job, LiveEvent, ServedAnswer, read
+from tuner.client.values import ServedAnswer, read_job
 from tuner.model.errors import TunerError
-from tuner.model.jobs import JobState
+from tuner.model.jobs import Event, Job, JobState
 from tuner.untrusted.reading import plain_line
 
 _PAUSE_S = 2.0  # after a refusal, such as "too many followers", which need not last
@@ -33,7 +33,7 @@ class EventReader:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._events: deque[LiveEvent | TunerError] = deque()
+        self._events: deque[Event | TunerError] = deque()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
 
@@ -41,7 +41,7 @@ class EventReader:
         """Begin to read."""
         self._thread.start()
 
-    def take(self) -> list[LiveEvent | TunerError]:
+    def take(self) -> list[Event | TunerError]:
         """Take the events since the last call, in their order, and the reasons that the daemon is away."""
         return [self._events.popleft() for _ in range(len(self._events))]
 
@@ -88,7 +88,7 @@ CONSEQUENCES = {
 
 def pause_or_resume(job: Job | None) -> str:
     """Return the action of the key that pauses or resumes a job."""
-    return RESUME if job is not None and job.state == JobState.PAUSED.value else PAUSE
+    return RESUME if job is not None and job.state == JobState.PAUSED else PAUSE
 
 
 def why_not(verb: str, job: Job | None) -> str:
@@ -191,7 +191,7 @@ class LiveState:
         self.away = ""
         self.not_understood = ""
 
-    def take(self, event: LiveEvent) -> frozenset[str]:
+    def take(self, event: Event) -> frozenset[str]:
         """Take in an event.
 
         Returns:
@@ -208,7 +208,7 @@ class LiveState:
         for other in list(self.searches):
             if len(self.searches) <= MOST_SEARCHES:
                 break
-            if other != job and (other not in self.jobs or self.jobs[other].state != JobState.RUNNING.value):
+            if other != job and (other not in self.jobs or self.jobs[other].state != JobState.RUNNING):
                 del self.searches[other]
         return found
 
@@ -226,7 +226,7 @@ class LiveState:
             return self.jobs[chosen]
 
         def place(job: Job) -> tuple[bool, bool, bool, int]:
-            running = job.state == JobState.RUNNING.value
+            running = job.state == JobState.RUNNING
             return running, job.run is not None and not job.ended, job.run is not None, job.id
 
         return max(self.jobs.values(), key=place, default=None)
@@ -250,7 +250,7 @@ class LiveState:
 
     def _take_job(self, _: int | None, data: Data) -> frozenset[str]:
         try:
-            job = read(Job, data)
+            job = read_job(data)
         except ValueError as error:  # of a daemon of another version
             self.not_understood = f"the daemon tells of a job that is not understood: {error}"
             return frozenset((HEAD,))

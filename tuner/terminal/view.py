@@ -12,9 +12,9 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
 from tuner.client.client import Client
-from tuner.client.values import Job, LiveEvent, ServedAnswer
+from tuner.client.values import ServedAnswer
 from tuner.model.errors import TunerError
-from tuner.model.jobs import JobState
+from tuner.model.jobs import Event, Job, JobState
 from tuner.terminal import state
 from tuner.terminal.rows import (
     Arrangement,
@@ -278,7 +278,7 @@ class Events(Protocol):
     def start(self) -> None:
         """Begin to read."""
 
-    def take(self) -> Iterable[LiveEvent | TunerError]:
+    def take(self) -> Iterable[Event | TunerError]:
         """Take the events since the last call, and the reasons that the daemon is away."""
 
     def close(self) -> None:
@@ -518,7 +518,7 @@ class TerminalView(App[None]):
     def _ask_for_trials(self) -> None:
         """Ask for the trials of the job that is shown, where the stream has none: it does not run."""
         job = self.state.shown_job(self._chosen)
-        if job is None or job.run is None or job.state == JobState.RUNNING.value:
+        if job is None or job.run is None or job.state == JobState.RUNNING:
             return
         search = self.state.search(job.id)
         if not search.trials and not search.asked:

@@ -18,7 +18,6 @@ from tuner.daemon.answers.replies import (
     AnswerIndex,
     AnswerSnapshot,
     PreparedReply,
-    SampleTask,
     normalised,
     query_of,
     question_answered_by,
@@ -161,7 +160,13 @@ class Answerer:
         """
         prepared = self._prepared.pop(question, None)
         if prepared is None:
-            prepared = self._prepare(question)
+            asked = normalised(question, self.snapshot)
+            try:
+                prepared = replies.prepare(asked, self.snapshot)
+            except NotNowError:
+                for spec in asked.workloads:
+                    self._analyse(without_batch(spec), self.snapshot.identities[asked.device])
+                raise
             self._workloads += len(question.workloads)
         self._prepared[question] = prepared  # asked for last
         while self._workloads > MOST_PREPARED:
@@ -171,15 +176,6 @@ class Answerer:
             self._analyse(name, prepared.device)
         return prepared
 
-    def _prepare(self, question: Question) -> PreparedReply:
-        asked = normalised(question, self.snapshot)
-        try:
-            return replies.prepare(asked, self.snapshot)
-        except NotNowError:
-            for spec in asked.workloads:
-                self._analyse(without_batch(spec), self.snapshot.identities[asked.device])
-            raise
-
     def key(self, question: Question) -> str:
         """The key that uses of an answer are counted by.
 
@@ -187,14 +183,6 @@ class Answerer:
             InputError: the question is wrong.
         """
         return question_key(normalised(question, self.snapshot))
-
-    def sample_task(self, spec: JobSpec) -> SampleTask | None:
-        """See ``replies.sample_task``."""
-        return replies.sample_task(spec, self.snapshot)
-
-    def answering_run(self, spec: JobSpec) -> int | None:
-        """See ``replies.answering_run``."""
-        return replies.answering_run(spec, self.snapshot)
 
     def counts(self) -> tuple[int, int]:
         """Return the numbers of fresh and of stale stored answers."""

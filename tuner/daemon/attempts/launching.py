@@ -249,7 +249,7 @@ class ForkedProcess:
 # --- Starts the process of an attempt, reads its events, and sees to its end.
 
 OnEvent = Callable[[str, Mapping[str, Any]], None]
-"""Is called with the kind (``tuner.model.jobs.JobEvent``) and data of an event."""
+"""Is called with the kind (``tuner.model.jobs.Event``) and data of an event."""
 
 _LOG = logging.getLogger(__name__)
 _READ_BYTES = 65_536  # a pipe's worth

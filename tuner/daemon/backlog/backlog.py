@@ -19,9 +19,11 @@ from tuner.daemon.answers.answerer import Answerer, may_verify, sample_document
 from tuner.daemon.answers.replies import (
     AnswerSnapshot,
     SampleTask,
+    answering_run,
     normalised,
     question_key,
     question_of,
+    sample_task,
     sampling_spec,
     searched,
     stored_answer_to,
@@ -33,7 +35,7 @@ from tuner.daemon.jobs.specs import topic, verifies, verifying, with_batch
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import ServedAnswer
 from tuner.model.errors import InputError, StoreError
-from tuner.model.jobs import OWN, JobKind, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import OWN, Job, JobKind, JobSpec, JobState, Origin
 from tuner.model.records import WorkloadName, canonical
 
 # --- How often answers are used, by counts that fade, and how long a job that was tried is left alone.
@@ -474,7 +476,7 @@ class Backlog:
 
     def tried(self, spec: JobSpec) -> None:
         """Leave a job alone for a while that was tried."""
-        self._back_off.tried(_key(spec), in_vain=self._answerer.answering_run(spec) is None)
+        self._back_off.tried(_key(spec), in_vain=answering_run(spec, self._answerer.snapshot) is None)
 
     def reconsider(self) -> None:
         """End all back-off: settings, kernels or devices have changed."""
@@ -486,7 +488,7 @@ class Backlog:
         Raises:
             InputError: its workloads or its device are not known any more.
         """
-        task = self._answerer.sample_task(spec)
+        task = sample_task(spec, self._answerer.snapshot)
         if task is not None:
             self._sampling[task.run] = _key(spec)
             self._back_off.begin(_key(spec), SAMPLE_BACK_OFF_S)
@@ -543,7 +545,7 @@ class AutoQueue:
         self._lock = asyncio.Lock()
         self._proposing = asyncio.Lock()
 
-    async def queue(self, spec: JobSpec, origin: Origin, priority: float) -> JobRecord | None:
+    async def queue(self, spec: JobSpec, origin: Origin, priority: float) -> Job | None:
         """The job that gives the answer of a spec; it is queued now if there is none.
 
         Returns:
@@ -622,7 +624,7 @@ class AutoQueue:
         """
         others = set(self._board.placement.alike(spec.device)) - {spec.device}
         return any(
-            job.spec.kind is JobKind.TUNE
+            job.kind is JobKind.TUNE
             and job.state is not JobState.PAUSED
             and not verifies(job.spec)
             and not others.isdisjoint(self._board.devices_of(job))
@@ -648,7 +650,7 @@ class AutoQueue:
         except StoreError as error:  # at the next look
             _LOG.warning("priorities stay as they are for now: %s", error)
 
-    def _known(self, spec: JobSpec, origin: Origin) -> JobRecord | None:
+    def _known(self, spec: JobSpec, origin: Origin) -> Job | None:
         """The job that gives the answer of a spec; one that a client has paused does not count.
 
         A set does not count on the daemon's own job, which goes after everybody's.
@@ -660,7 +662,7 @@ class AutoQueue:
                 return job
         return None
 
-    def _alike(self, spec: JobSpec, searched: str) -> list[JobRecord]:
+    def _alike(self, spec: JobSpec, searched: str) -> list[Job]:
         """Jobs that have not ended and give the answer of a spec."""
         if spec.kind is JobKind.TUNE:
             return self._board.searches(searched)

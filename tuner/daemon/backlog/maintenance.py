@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.daemon.answers.answerer import Answerer, cheapest
+from tuner.daemon.answers.replies import answering_run
 from tuner.daemon.backlog.backlog import AutoQueue, Backlog
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.shares import GONE_AFTER_S
@@ -236,7 +237,7 @@ class Maintenance:
             if job.state is not JobState.QUEUED or job.origin not in FOR_AN_ANSWER:
                 continue
             await asyncio.sleep(0)  # questions go first
-            run = self._answerer.answering_run(job.spec)
+            run = answering_run(job.spec, self._answerer.snapshot)
             if run is None:
                 continue
             with contextlib.suppress(TunerError):  # it was taken just now, or stays until the next look
@@ -301,7 +302,7 @@ class Maintenance:
         with contextlib.suppress(StoreError):  # at the next look
             await self._board.prioritise(reprioritised(state.settings, state.catalog, self._board.jobs))
         for spec, rank in specs:
-            if self._answerer.answering_run(spec) is not None:
+            if answering_run(spec, self._answerer.snapshot) is not None:
                 continue
             wanted = cheapest(spec, self._answerer.snapshot)
             if not verifies(wanted) and self._auto_queue.searched_elsewhere(spec):

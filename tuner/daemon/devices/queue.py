@@ -11,7 +11,7 @@ from tuner.daemon.devices.results import LONGEST_WAIT_S, AttemptResults, Failure
 from tuner.daemon.interface import NoSuchJobError, NotNowError, RefusedError
 from tuner.daemon.jobs.board import Board
 from tuner.model.errors import ChildError, InputError, StoreError
-from tuner.model.jobs import OWN, JobRecord, JobState
+from tuner.model.jobs import OWN, Job, JobState
 from tuner.system.logs import about
 from tuner.system.processes import is_shortage
 
@@ -72,7 +72,7 @@ class DeviceQueue:
         crashes: dict[int, FailureCount] | None = None,
     ) -> None:
         self.device = device
-        self.running: JobRecord | None = None
+        self.running: Job | None = None
         self.block_reason = ""
         self.peers: Mapping[str, DeviceQueue] = {}
         self._blocked = False
@@ -100,7 +100,7 @@ class DeviceQueue:
         """Look again: something has changed that may concern this device."""
         self._changed.set()
 
-    def hear(self, job: JobRecord) -> None:
+    def hear(self, job: Job) -> None:
         """Look again if a job that has changed concerns this device.
 
         That is the job that runs here; and unless that gives way to none, one that has come to wait and may
@@ -168,7 +168,7 @@ class DeviceQueue:
             await self._queue_again(ready[0], _NONE_IS_FREE if several else block.reason)
         return block.retry_s
 
-    async def _unreadable(self, job: JobRecord) -> bool:
+    async def _unreadable(self, job: Job) -> bool:
         """True where the kernels of a job cannot be read now, which it then has as its reason."""
         reason = self._results.unreadable(job)
         if reason and job.reason != reason:
@@ -182,7 +182,7 @@ class DeviceQueue:
         except asyncio.TimeoutError:
             return
 
-    async def _queue_again(self, job: JobRecord, reason: str) -> None:
+    async def _queue_again(self, job: Job, reason: str) -> None:
         """Record why a job waits, if it still does."""
         try:
             await self._board.change(job.id, JobState.QUEUED, reason, of=(JobState.QUEUED,))
@@ -191,7 +191,7 @@ class DeviceQueue:
 
     # --- an attempt ----------------------------------------------------------------------------------
 
-    async def _attempt(self, job: JobRecord) -> None:
+    async def _attempt(self, job: Job) -> None:
         if await self._results.has_ended(job):
             await self._finish(job, "")
             return
@@ -215,7 +215,7 @@ class DeviceQueue:
                 self.running = None
                 await self._results.conclude(job, result)
 
-    async def _stored_result(self, job: JobRecord) -> tuple[AttemptResult, str]:
+    async def _stored_result(self, job: Job) -> tuple[AttemptResult, str]:
         """Run an attempt and store its result; returns it, and why the attempt was stopped if it was."""
         try:
             result, stop_reason = await self._run_attempt(job)
@@ -224,7 +224,7 @@ class DeviceQueue:
             _LOG.exception("unexpected exception")
             return AttemptResult("crashed", f"unexpected exception of the daemon: {error!r}"), ""
 
-    async def _run_attempt(self, job: JobRecord) -> tuple[AttemptResult, str]:
+    async def _run_attempt(self, job: Job) -> tuple[AttemptResult, str]:
         """Run an attempt to its end; returns its result, and why it was stopped if it was."""
 
         def on_event(kind: str, data: Mapping[str, Any]) -> None:
@@ -247,9 +247,7 @@ class DeviceQueue:
             self._admission.left()
         return await ended, stop_reason
 
-    async def _watch(
-        self, job: JobRecord, attempt: RunningAttempt, ended: "asyncio.Task[AttemptResult]"
-    ) -> str:
+    async def _watch(self, job: Job, attempt: RunningAttempt, ended: "asyncio.Task[AttemptResult]") -> str:
         """Wait for the end of an attempt, or for a reason to stop it, which is returned."""
         while not ended.done():
             self._changed.clear()
@@ -263,7 +261,7 @@ class DeviceQueue:
             changed.cancel()
         return ""
 
-    async def _reason_to_stop(self, job: JobRecord) -> tuple[str, float | None]:
+    async def _reason_to_stop(self, job: Job) -> tuple[str, float | None]:
         """Return the reason to stop the attempt (empty for none), and the s until the next check at most."""
         if self._stop_reason:
             return self._stop_reason, None
@@ -277,7 +275,7 @@ class DeviceQueue:
             return "", self._admission.recheck_s
         return block.reason, None
 
-    def _client_waits(self, job: JobRecord) -> bool:
+    def _client_waits(self, job: Job) -> bool:
         """True where a job that is not our own would be taken before this one of ours, if both waited."""
         now_s = asyncio.get_running_loop().time()
         waiting = (one for one in self._board.waiting(self.device) if not self._results.unreadable(one))
@@ -287,7 +285,7 @@ class DeviceQueue:
         others = (self.peers.get(one) for one in self._board.devices_of(ready[0]) if one != self.device)
         return not any(other is not None and other.goes_instead(job) for other in others)
 
-    def goes_instead(self, job: JobRecord) -> bool:
+    def goes_instead(self, job: Job) -> bool:
         """True where this queue takes a client's job, so that a job of ours on another device goes on.
 
         It is idle, or runs a job of ours that gives way sooner: one that would be taken later.
@@ -297,7 +295,7 @@ class DeviceQueue:
         sooner, later = self._board.goes_before(self.running, job), self._board.goes_before(job, self.running)
         return later if sooner or later else self.running.id > job.id
 
-    async def _conclude(self, job: JobRecord, result: AttemptResult, stop_reason: str) -> None:
+    async def _conclude(self, job: Job, result: AttemptResult, stop_reason: str) -> None:
         """Change the job to its next state."""
         if result.status == "busy":
             self._admission.forget()
@@ -308,14 +306,12 @@ class DeviceQueue:
         if state is JobState.FINISHED:  # but it had ended before
             await self._finish(job, reason)
 
-    async def _finish(self, job: JobRecord, reason: str) -> None:
+    async def _finish(self, job: Job, reason: str) -> None:
         """Finish a job that waits or is paused, and has nothing left to do; unless it is cancelled."""
         if await self._change(job, JobState.QUEUED, reason, of=(JobState.QUEUED, JobState.PAUSED)):
             await self._change(job, JobState.FINISHED, reason, of=(JobState.QUEUED,))
 
-    async def _change(
-        self, job: JobRecord, state: JobState, reason: str, *, of: Collection[JobState]
-    ) -> bool:
+    async def _change(self, job: Job, state: JobState, reason: str, *, of: Collection[JobState]) -> bool:
         """Change a job's state, however long the database takes; False where it is in none of ``of``."""
         while True:
             try:
@@ -368,7 +364,7 @@ class DeviceQueues:
         for queue in self._queues.values():
             queue.wake()
 
-    def hear(self, jobs: Sequence[JobRecord]) -> None:
+    def hear(self, jobs: Sequence[Job]) -> None:
         """Have those look again that jobs which have changed concern."""
         for queue in self._queues.values():
             for job in jobs:

@@ -18,7 +18,7 @@ from tuner.daemon.metrics import Metrics
 from tuner.daemon.state import State
 from tuner.database.ledger import Storage
 from tuner.model.errors import StoreError
-from tuner.model.jobs import JobKind, JobRecord, JobState
+from tuner.model.jobs import Job, JobKind, JobState
 
 MOST_CRASHES = 4
 """In a row and without a new trial; then the job is at fault."""
@@ -70,17 +70,17 @@ class AttemptResults:
         self._counted: dict[int, Cost] = {}
         self._sampled: dict[int, int] = {}
 
-    async def has_ended(self, job: JobRecord) -> bool:
+    async def has_ended(self, job: Job) -> bool:
         """True where the run of a job has ended, and its process was killed before it reported that."""
         if job.run is None and not job.attempts:
             return False
         return await self._storage.run(lambda db: db.jobs.has_ended(job.id))
 
-    def unreadable(self, job: JobRecord) -> str:
+    def unreadable(self, job: Job) -> str:
         """Return the reason that the kernels of a job are unreadable for now; empty if there is none."""
-        return self._state.unreadable(job.spec.workloads)
+        return self._state.unreadable(job.workloads)
 
-    def attempt_spec(self, job: JobRecord) -> AttemptSpec:
+    def attempt_spec(self, job: Job) -> AttemptSpec:
         """The spec of an attempt at a job.
 
         Raises:
@@ -96,10 +96,10 @@ class AttemptResults:
             idle_test=idle.test,
             others_allowed=idle.others_allowed,
             exclusive_board=self._state.settings.tuning.exclusive_board,
-            sample=self._sample(job) if job.spec.kind is JobKind.SAMPLE else None,
+            sample=self._sample(job) if job.kind is JobKind.SAMPLE else None,
         )
 
-    def on_event(self, job: JobRecord, kind: str, data: Mapping[str, Any]) -> None:
+    def on_event(self, job: Job, kind: str, data: Mapping[str, Any]) -> None:
         """Count an event of an attempt, and pass it on to subscribers."""
         if kind == "trial":
             uuid = self._state.uuid(job.device)
@@ -109,7 +109,7 @@ class AttemptResults:
         if self._board.get(job.id) is not None:  # a cancelled job has no subscribers any more
             self._events.put(job.id, kind, data)
 
-    def count_cost(self, job: JobRecord, seconds: float, joules: float) -> None:
+    def count_cost(self, job: Job, seconds: float, joules: float) -> None:
         """Count the cost of an attempt so far; what was counted before is not counted again."""
         uuid = self._state.uuid(job.device)
         before = self._counted.get(job.id, Cost())
@@ -121,13 +121,13 @@ class AttemptResults:
         self._metrics.spent(uuid, *more)
         self._maintenance.spent()
 
-    async def store(self, job: JobRecord, result: AttemptResult) -> AttemptResult:
+    async def store(self, job: Job, result: AttemptResult) -> AttemptResult:
         """Store the events and the sample of an attempt before its job is concluded: no crash can lose them.
 
         Returns:
             The result; another one where its sample is of no use.
         """
-        if job.spec.kind is JobKind.TUNE:
+        if job.kind is JobKind.TUNE:
             self._backlog.ending(job.placed_spec)
         await self._events.drained()
         run = self._sampled.pop(job.id, None)
@@ -141,7 +141,7 @@ class AttemptResults:
             await self._storage.insist(lambda db: db.ledger.add_sample(run, document))
         return result
 
-    async def conclude(self, job: JobRecord, result: AttemptResult) -> None:
+    async def conclude(self, job: Job, result: AttemptResult) -> None:
         """Record the end of an attempt, whose job is in its next state."""
         self.count_cost(job, result.seconds, result.joules)
         self._counted.pop(job.id, None)
@@ -151,13 +151,13 @@ class AttemptResults:
             self._metrics.clock_not_restored(gpu)
         self._sampled.pop(job.id, None)
         if result.run is not None:
-            await self._maintenance.refresh([without_batch(spec) for spec in job.spec.workloads])
-        if job.spec.kind is JobKind.TUNE and self._board.get(job.id) is None:
+            await self._maintenance.refresh([without_batch(spec) for spec in job.workloads])
+        if job.kind is JobKind.TUNE and self._board.get(job.id) is None:
             self._backlog.tried(job.placed_spec)  # whatever its result, the same search again gives no more
         await self._maintenance.flush()
         self._maintenance.backlog_may_have_changed()
 
-    def _sample(self, job: JobRecord) -> Mapping[str, Any]:
+    def _sample(self, job: Job) -> Mapping[str, Any]:
         """The trial that is to be measured again."""
         again = self._backlog.sample_task(job.spec)
         if again is None:
@@ -200,12 +200,12 @@ class FailureHistory:
         self._unavailable: dict[int, FailureCount] = {}
         self._device = FailureCount()
 
-    def retry_at_s(self, job: JobRecord) -> float:
+    def retry_at_s(self, job: Job) -> float:
         """The loop's time before which a failed job is not tried again."""
         of_job = [counts[job.id] for counts in (self._crashes, self._unavailable) if job.id in counts]
         return max(one.retry_at_s for one in (*of_job, self._device))
 
-    def forget(self, job: JobRecord) -> None:
+    def forget(self, job: Job) -> None:
         """Forget a job, which has ended."""
         self._crashes.pop(job.id, None)
         self._unavailable.pop(job.id, None)
@@ -221,7 +221,7 @@ class FailureHistory:
             del self._crashes[number]
 
     def next_state(
-        self, job: JobRecord, result: AttemptResult, stop_reason: str, trials: int
+        self, job: Job, result: AttemptResult, stop_reason: str, trials: int
     ) -> tuple[JobState, str]:
         """The state that follows from a result, and the reason for people.
 
@@ -244,7 +244,7 @@ class FailureHistory:
             return JobState.QUEUED, busy if result.status == "busy" else stop_reason
         return self._failed(job, result, trials)
 
-    def _failed(self, job: JobRecord, result: AttemptResult, trials: int) -> tuple[JobState, str]:
+    def _failed(self, job: Job, result: AttemptResult, trials: int) -> tuple[JobState, str]:
         """The state after an attempt that could not go on."""
         now_s = asyncio.get_running_loop().time()
         if trials:  # each attempt that makes progress brings the end nearer

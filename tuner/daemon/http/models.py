@@ -1,11 +1,12 @@
 """Models of requests and responses. Every request is bounded in length, number and range."""
 
-from typing import Annotated, Any, Literal
+from enum import Enum
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, Question
-from tuner.model.jobs import JobSpec
+from tuner.model.jobs import Job, JobSpec
 from tuner.model.options import option_field, with_options
 
 _LARGEST = 2**63 - 1  # of an id in the database
@@ -40,7 +41,6 @@ Count = Annotated[float, Field(ge=0, le=_COUNT, allow_inf_nan=False)]
 Id = Annotated[int, Field(ge=1, le=_LARGEST)]
 After = Annotated[int, Field(ge=0, le=_LARGEST)]
 StateName = Literal["queued", "running", "paused", "finished", "failed", "cancelled"]
-OriginName = Literal["client", "set", "stale", "drift", "request", "check"]
 Source = Literal["stored", "predicted", "analytical", "nearest", "default"]
 
 
@@ -159,30 +159,34 @@ class EventsQuery(RequestModel):
     after: After | None = Field(default=None, description="Stored events with a higher number than this.")
 
 
+_JOB_WORDS = {
+    "device": "Where it runs or has run; before, what it asks for.",
+    "wanted_device": "Where it may run, as it was asked for; empty for any device.",
+    "gpu": "UUID of the GPU that its run is measured on; empty before it has one.",
+    "reason": "Why it is in its state; empty where there is nothing to say.",
+    "run": "Its run in the database; null before the first trial.",
+    "trials": "Trials stored for it.",
+    "submitter": "User id of the client; null for the daemon itself.",
+    "created_at": "UTC, ISO 8601.",
+}
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _with_fields_of_a_job(model: type[_Model]) -> type[_Model]:
+    """Class decorator: give a model the fields of ``Job``, all of which are always there."""
+    added: dict[str, Any] = {}
+    for name, hint in get_type_hints(Job).items():
+        texts = isinstance(hint, type) and issubclass(hint, Enum)
+        kind = Literal[tuple(one.value for one in hint)] if texts else Id if name == "id" else hint
+        added[name] = kind, Field(description=_JOB_WORDS.get(name))
+    return create_model(
+        model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **added
+    )
+
+
+@_with_fields_of_a_job
 class JobAnswer(BaseModel):
     """A job as it stands."""
-
-    id: Id
-    kind: Literal["tune", "sample"]
-    device: str = Field(description="Where it runs or has run; before, what it asks for.")
-    wanted_device: str = Field(description="Where it may run, as it was asked for; empty for any device.")
-    gpu: str = Field(description="UUID of the GPU that its run is measured on; empty before it has one.")
-    workloads: list[str]
-    objective: str
-    policy: str
-    clocks: str
-    options: dict[str, Any]
-    origin: OriginName
-    priority: float
-    state: StateName
-    reason: str = Field(description="Why it is in its state; empty where there is nothing to say.")
-    run: int | None = Field(description="Its run in the database; null before the first trial.")
-    attempts: int
-    trials: int = Field(description="Trials stored for it.")
-    submitter: int | None = Field(description="User id of the client; null for the daemon itself.")
-    created_at: str = Field(description="UTC, ISO 8601.")
-    started_at: str | None
-    ended_at: str | None
 
 
 class JobsAnswer(BaseModel):

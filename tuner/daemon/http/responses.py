@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import parse_qsl
 
 from fastapi import FastAPI, Request
@@ -20,20 +20,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tuner.daemon.http.models import BestQuery
 from tuner.daemon.interface import (
-    FeedEvent,
     NoSuchJobError,
     NoSuchRunError,
     NotYoursError,
     Peer,
-    ServiceInterface,
-    encode,
+    stream_text,
 )
-from tuner.daemon.jobs.documents import event_document
 from tuner.daemon.settings import bound
 from tuner.model.errors import InputError, StoreError, TunerError
-from tuner.model.jobs import JobEvent
+from tuner.model.jobs import Event
 from tuner.model.options import OPTIONS, Text
 from tuner.system.processes import is_shortage
+
+if TYPE_CHECKING:
+    from tuner.daemon.service import Service
+
 
 _LONGEST_MESSAGE = 1000  # characters; what a client sent must not come back at any length
 _FAULTS_NAMED = 5  # of a request that is wrong in many places
@@ -230,7 +231,7 @@ class BestEndpoint:
         others: the application for all other requests.
     """
 
-    def __init__(self, service: ServiceInterface, others: ASGIApp) -> None:
+    def __init__(self, service: "Service", others: ASGIApp) -> None:
         self._service = service
         self._others = others
 
@@ -343,15 +344,7 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-def event_text(event: JobEvent) -> bytes:
-    """An event as the stream has it; progress that is not stored has no id to go on from."""
-    number = b"" if event.id is None else b"id: %d\n" % event.id
-    # JSON escapes line ends, so that data is one line.
-    data = encode(event_document(event))
-    return b"%sevent: %s\ndata: %s\n\n" % (number, event.kind.encode(), data)
-
-
-def feed_text(event: FeedEvent) -> bytes:
-    """An event of the stream of everything; one without a place to go on from has no id."""
-    place = f"id: {event.place}\n" if event.place else ""
-    return b"%sevent: %s\ndata: %s\n\n" % (place.encode(), event.kind.encode(), event.body)
+def event_text(event: Event) -> bytes:
+    """An event of a job as the stream has it; progress that is not stored has no id to go on from."""
+    body = {"id": event.id, "job": event.job, "kind": event.kind, "at": event.at, "data": event.data}
+    return stream_text(event.kind, body, event.id or "")

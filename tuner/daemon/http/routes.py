@@ -8,7 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import FastAPI, Header, Path, Query, Request
 from pydantic import BaseModel, Field
@@ -45,12 +45,14 @@ from tuner.daemon.http.responses import (
     answer_errors,
     error_answer,
     event_text,
-    feed_text,
 )
-from tuner.daemon.interface import ServiceInterface, encode
-from tuner.daemon.jobs.documents import job_document, jobs_document
+from tuner.daemon.interface import encode
 from tuner.daemon.settings import LimitsTable, TuningTable
-from tuner.model.jobs import JobRecord, JobState
+from tuner.model.jobs import Job, JobState
+
+if TYPE_CHECKING:
+    from tuner.daemon.service import Service
+
 
 # --- Responses of the routes, and how the OpenAPI document describes them.
 
@@ -110,7 +112,7 @@ def caller_of_request(request: Request) -> Caller:
 RunNumber = Annotated[Id, Path(description="Of the run.")]
 
 
-def add_archive(app: FastAPI, service: ServiceInterface) -> None:
+def add_archive(app: FastAPI, service: "Service") -> None:
     """Add the routes to an application."""
     _runs(app, service)
 
@@ -124,7 +126,7 @@ def add_archive(app: FastAPI, service: ServiceInterface) -> None:
         return json_response({"history": found})
 
 
-def _runs(app: FastAPI, service: ServiceInterface) -> None:
+def _runs(app: FastAPI, service: "Service") -> None:
     @app.get("/v1/runs", response_model=RunsAnswer, summary="Runs, newest first")
     async def runs(query: Annotated[RunsQuery, Query()]) -> Response:
         found = await service.archive.runs(query.workload, query.limit, query.before)
@@ -210,7 +212,7 @@ class PowerAnswer(BaseModel):
     devices: list[DevicePower]
 
 
-def add_live(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing: asyncio.Event) -> None:
+def add_live(app: FastAPI, service: "Service", slots: UserSlots, closing: asyncio.Event) -> None:
     """Add the routes to an application.
 
     Args:
@@ -232,7 +234,7 @@ def add_live(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing:
         if not slots.take(user):
             return error_answer(429, "too many follow already", headers={"retry-after": "1"})
         events = service.follow(last_event_id or query.after, power=query.power)
-        return EventStream(events, closing, lambda: slots.leave(user), feed_text)
+        return EventStream(events, closing, lambda: slots.leave(user), bytes)  # they are text already
 
 
 VERSION = "1"
@@ -244,14 +246,14 @@ LastEventId = Annotated[After | None, Header(description="As browsers send it; c
 
 
 def interface(
-    service: ServiceInterface, limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
+    service: "Service", limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
 ) -> BestEndpoint:
     """The whole HTTP interface; arguments as of ``application``."""
     return BestEndpoint(service, application(service, limits, tuning, closing))
 
 
 def application(
-    service: ServiceInterface, limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
+    service: "Service", limits: LimitsTable, tuning: TuningTable, closing: asyncio.Event | None = None
 ) -> FastAPI:
     """The framework's part of the interface: all routes but ``GET /v1/best``, and the document of all.
 
@@ -290,7 +292,7 @@ def _document_best(app: FastAPI) -> None:
         raise AssertionError(f"{BEST_PATH} is served before the framework: {query}")
 
 
-def _answers(app: FastAPI, service: ServiceInterface) -> None:
+def _answers(app: FastAPI, service: "Service") -> None:
     """Uses of answers, status and metrics."""
 
     @app.post(
@@ -313,7 +315,7 @@ def _answers(app: FastAPI, service: ServiceInterface) -> None:
         return Response(service.metrics(), headers={"content-type": _PROMETHEUS})
 
 
-def _queue(app: FastAPI, service: ServiceInterface, tuning: TuningTable) -> None:
+def _queue(app: FastAPI, service: "Service", tuning: TuningTable) -> None:
     """Submitting and listing jobs."""
 
     @app.post(
@@ -324,24 +326,25 @@ def _queue(app: FastAPI, service: ServiceInterface, tuning: TuningTable) -> None
         order = submission.order(objective=tuning.objective, policy=tuning.policy, clocks=tuning.clocks)
         job = await service.submit(order, caller.peer, submission.priority)
         _LOG.info("job %d submitted by %s: %s", job.id, caller, " ".join(order.workloads))
-        return json_response(job_document(job), 201)
+        return json_response(vars(job), 201)
 
     @app.get("/v1/jobs", response_model=JobsAnswer, summary="Jobs, newest first")
     async def jobs(query: Annotated[JobsQuery, Query()]) -> Response:
         states = [JobState(state) for state in query.state]
-        return json_response(jobs_document(await service.jobs(states, query.limit, query.before)))
+        found = await service.jobs(states, query.limit, query.before)
+        return json_response({"jobs": [vars(job) for job in found]})
 
     @app.get("/v1/jobs/{number}", response_model=JobAnswer, responses=errors(404), summary="One job")
     async def job(number: Number) -> Response:
-        return json_response(job_document(await service.job(number)))
+        return json_response(vars(await service.job(number)))
 
 
-def _changes(app: FastAPI, service: ServiceInterface) -> None:
+def _changes(app: FastAPI, service: "Service") -> None:
     """Cancelling, pausing and resuming jobs."""
 
-    def done(request: Request, word: str, job: JobRecord) -> Response:
-        _LOG.info("job %d %s by %s: now %s", job.id, word, caller_of_request(request), job.state.value)
-        return json_response(job_document(job))
+    def done(request: Request, word: str, job: Job) -> Response:
+        _LOG.info("job %d %s by %s: now %s", job.id, word, caller_of_request(request), job.state)
+        return json_response(vars(job))
 
     @app.post(
         "/v1/jobs/{number}/cancel",
@@ -371,7 +374,7 @@ def _changes(app: FastAPI, service: ServiceInterface) -> None:
         return done(request, "resumed", await service.resume(number, caller_of_request(request).peer))
 
 
-def _streams(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing: asyncio.Event) -> None:
+def _streams(app: FastAPI, service: "Service", slots: UserSlots, closing: asyncio.Event) -> None:
     """Events of jobs."""
 
     @app.get(
@@ -397,7 +400,7 @@ def _streams(app: FastAPI, service: ServiceInterface, slots: UserSlots, closing:
 
 def published() -> str:
     """The OpenAPI document as it is committed."""
-    app = application(cast("ServiceInterface", None), LimitsTable(), TuningTable())
+    app = application(cast("Service", None), LimitsTable(), TuningTable())
     return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,11 +21,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tuner.daemon.http.access import Gate, group_of
 from tuner.daemon.http.connection import HEAD_BYTES, Connection, DescriptorReserve, ServerLimits
 from tuner.daemon.http.routes import interface
-from tuner.daemon.interface import ServiceInterface
 from tuner.daemon.settings import LimitsTable, TuningTable
 from tuner.model.errors import InputError
 from tuner.system.logs import LogRateLimiter
 from tuner.system.processes import is_shortage
+
+if TYPE_CHECKING:
+    from tuner.daemon.service import Service
+
 
 Observe = Callable[[str, int, float], None]
 """Called for every answer: route, HTTP status, seconds from the head of the request to that of the answer."""
@@ -201,7 +204,7 @@ class Server(uvicorn.Server):
 
     def __init__(
         self,
-        service: ServiceInterface,
+        service: "Service",
         limits: LimitsTable,
         tuning: TuningTable | None = None,
         observe: Observe = nobody,

@@ -17,11 +17,10 @@ from tuner.daemon.jobs.specs import answer_key, spec_key, topic
 from tuner.database import decoding
 from tuner.database.ledger import Repositories, Storage
 from tuner.model.errors import JobError, QueueFullError, TunerError
-from tuner.model.jobs import NEXT, JobEvent, JobKind, JobRecord, JobSpec, JobState, Origin
+from tuner.model.jobs import ACTIVE, NEXT, Event, Job, JobKind, JobSpec, JobState, Origin
 
 T = TypeVar("T")
 
-ACTIVE = (JobState.QUEUED, JobState.RUNNING, JobState.PAUSED)
 _MOST_RESTORED = 500  # of the newest jobs, whose device seconds are read at the start
 
 
@@ -45,10 +44,10 @@ class Board:
         self,
         storage: Storage,
         subscriptions: Subscriptions,
-        changed: Callable[[Sequence[JobRecord]], None],
+        changed: Callable[[Sequence[Job]], None],
         shares: Shares | None = None,
         *,
-        hear: Callable[[JobRecord], None] = lambda _: None,
+        hear: Callable[[Job], None] = lambda _: None,
         placement: Placement | None = None,
     ) -> None:
         self.placement = placement or Placement()
@@ -59,15 +58,15 @@ class Board:
         self._shares = shares or Shares()
         self._restored = False
         self.not_understood: list[str] = []
-        self._jobs: dict[int, JobRecord] = {}
+        self._jobs: dict[int, Job] = {}
         self._by_spec: dict[str, set[int]] = {}
         self._by_topic: dict[str, set[int]] = {}
         self._topics: dict[int, str] = {}
         self._by_question: dict[str, set[int]] = {}
         self._lock = asyncio.Lock()
-        self._changes: set[asyncio.Task[JobRecord]] = set()
+        self._changes: set[asyncio.Task[Job]] = set()
 
-    async def load(self) -> list[JobRecord]:
+    async def load(self) -> list[Job]:
         """Load the jobs that have not ended; returns those that ran when the last daemon was killed.
 
         Raises:
@@ -86,7 +85,7 @@ class Board:
         """Count the device seconds of jobs that ran lately."""
         since = (datetime.now(timezone.utc) - REMEMBERED).isoformat(timespec="milliseconds")
 
-        def read(db: Repositories) -> list[tuple[JobRecord, list[JobEvent]]]:
+        def read(db: Repositories) -> list[tuple[Job, list[Event]]]:
             ran = [job for job in db.jobs.jobs(limit=_MOST_RESTORED) if job.started_at is not None]
             lately = [job for job in ran if job.ended_at is None or job.ended_at >= since]
             return [(job, db.jobs.events(job.id)) for job in lately]
@@ -97,11 +96,11 @@ class Board:
             self._restored = True
 
     @property
-    def jobs(self) -> Collection[JobRecord]:
+    def jobs(self) -> Collection[Job]:
         """All jobs, in no order."""
         return self._jobs.values()
 
-    def waiting(self, device: str) -> Iterable[JobRecord]:
+    def waiting(self, device: str) -> Iterable[Job]:
         """Jobs that wait for a device, the next one first: see ``Shares.ordered``."""
         return self._shares.ordered(
             job
@@ -109,33 +108,33 @@ class Board:
             if job.state is JobState.QUEUED and self.placement.may_run(job, device)
         )
 
-    def devices_of(self, job: JobRecord) -> list[str]:
+    def devices_of(self, job: Job) -> list[str]:
         """The devices on which a job that has not ended runs, or may run."""
         return [job.device] if job.state is JobState.RUNNING else self.placement.devices(job)
 
-    def located(self, job: JobRecord) -> JobRecord:
+    def located(self, job: Job) -> Job:
         """A job as the database has it, with the device that it runs on before it has a run."""
         known = self._jobs.get(job.id)
-        return job if known is None or job.placed else replace(job, placed=known.placed)
+        return job if known is None or job.device != job.wanted_device else replace(job, device=known.device)
 
-    def goes_before(self, one: JobRecord, other: JobRecord) -> bool:
+    def goes_before(self, one: Job, other: Job) -> bool:
         """True where a job would be taken before another whatever their users have used."""
         return self._shares.level(one) < self._shares.level(other)
 
-    def get(self, number: int) -> JobRecord | None:
+    def get(self, number: int) -> Job | None:
         """A job that has not ended; its number of trials may be out of date."""
         return self._jobs.get(number)
 
-    def find(self, spec: JobSpec) -> JobRecord | None:
+    def find(self, spec: JobSpec) -> Job | None:
         """The job with this spec that has not ended; the oldest of several."""
         numbers = self._by_spec.get(spec_key(spec))
         return self._jobs[min(numbers)] if numbers else None
 
-    def searches(self, topic_key: str) -> list[JobRecord]:
+    def searches(self, topic_key: str) -> list[Job]:
         """Searches of a ``topic`` that have not ended, the oldest first."""
         return [self._jobs[number] for number in sorted(self._by_topic.get(topic_key, ()))]
 
-    def alike(self, spec: JobSpec) -> list[JobRecord]:
+    def alike(self, spec: JobSpec) -> list[Job]:
         """Jobs that have not ended and answer the same question, on whatever device, the oldest first."""
         return [self._jobs[number] for number in sorted(self._by_question.get(_question(spec), ()))]
 
@@ -152,7 +151,7 @@ class Board:
         priority: float = 0.0,
         submitter: int | None = None,
         most_waiting: int | None = None,
-    ) -> JobRecord:
+    ) -> Job:
         """Queue a job; one of a client only where its user has a place.
 
         Raises:
@@ -160,12 +159,12 @@ class Board:
             StoreError: the database cannot be used just now.
         """
 
-        def new(db: Repositories) -> JobRecord:
+        def new(db: Repositories) -> Job:
             return db.jobs.add(
                 spec, origin=origin, priority=priority, submitter=submitter, most_waiting=most_waiting
             )
 
-        async def add() -> JobRecord:
+        async def add() -> Job:
             async with self._lock:
                 user = TOKEN_HOLDER if submitter is None else submitter
                 if origin is Origin.CLIENT and (refusal := self._shares.refusal(user, self._jobs.values())):
@@ -188,7 +187,7 @@ class Board:
         *,
         of: Collection[JobState] = (),
         started_on: str = "",
-    ) -> JobRecord:
+    ) -> Job:
         """Change the state of a job.
 
         Args:
@@ -207,7 +206,7 @@ class Board:
 
     async def _change(
         self, number: int, state: JobState, reason: str, *, of: Collection[JobState], started_on: str
-    ) -> JobRecord:
+    ) -> Job:
         started = bool(started_on)
         async with self._lock:
             before = self._jobs.get(number) or await known_job(number, self._storage.run)
@@ -253,14 +252,14 @@ class Board:
         if self._changes:
             await asyncio.wait(self._changes)
 
-    async def _shielded(self, change: Coroutine[Any, Any, JobRecord]) -> JobRecord:
+    async def _shielded(self, change: Coroutine[Any, Any, Job]) -> Job:
         """Complete a change even where its caller is cancelled: the database does not stop halfway."""
         task = asyncio.get_running_loop().create_task(change)
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
         return await asyncio.shield(task)
 
-    async def _reload(self, known: JobRecord) -> None:
+    async def _reload(self, known: Job) -> None:
         """Replace a job by what the database has, which differs."""
         job = await self._storage.run(lambda db: db.jobs.job(known.id))
         kept = self._keep(job or replace(known, state=JobState.CANCELLED))
@@ -276,17 +275,17 @@ class Board:
                 with contextlib.suppress(TunerError):  # cancelled just now, or marked the next time
                     await self.change(job.id, JobState.QUEUED, absence, of=(JobState.QUEUED,))
 
-    def _keep(self, job: JobRecord, started_on: str = "") -> JobRecord:
+    def _keep(self, job: Job, started_on: str = "") -> Job:
         """Remember a job as it is now; returns it with the device on which it runs."""
         before = self._jobs.get(job.id)
         if job.state is JobState.RUNNING and before is not None:
-            job = replace(job, placed=started_on or before.placed)
+            job = replace(job, device=started_on or before.device)
         elif job.gpu:
-            job = replace(job, placed=self.placement.device_of(job) or job.placed)
+            job = replace(job, device=self.placement.device_of(job) or job.device)
         self._shares.note(job)
         self._hear(job)
         _discard(self._by_topic, self._topics.pop(job.id, ""), job.id)
-        if job.state.ended:
+        if job.ended:
             self._jobs.pop(job.id, None)
             _discard(self._by_spec, spec_key(job.spec), job.id)
             _discard(self._by_question, _question(job.spec), job.id)
@@ -294,12 +293,12 @@ class Board:
         self._jobs[job.id] = job
         self._by_spec.setdefault(spec_key(job.spec), set()).add(job.id)
         self._by_question.setdefault(_question(job.spec), set()).add(job.id)
-        if job.spec.kind is JobKind.TUNE:
+        if job.kind is JobKind.TUNE:
             self._topics[job.id] = topic(self._as_placed(job))
             self._by_topic.setdefault(self._topics[job.id], set()).add(job.id)
         return job
 
-    def _as_placed(self, job: JobRecord) -> JobSpec:
+    def _as_placed(self, job: Job) -> JobSpec:
         """The spec of a job with its device, where but one is left."""
         devices = self.devices_of(job)
         return replace(job.spec, device=devices[0]) if len(devices) == 1 else job.placed_spec

@@ -8,13 +8,12 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tuner.daemon.interface import NoSuchJobError
 from tuner.database.ledger import Repositories, Storage
 from tuner.model.errors import JobError, StoreError, UnknownJobError
-from tuner.model.jobs import JobEvent, JobRecord, JobState
+from tuner.model.jobs import ENDED, Event, Job
 
 _MOST_PROGRESS = 256  # events in the buffer of a subscriber that does not read; later ones are dropped
 _MOST_STORED = 256  # likewise; later ones are read from the database
@@ -27,15 +26,7 @@ _RETRY_S = 1.0  # until the database is asked again
 _LOG = logging.getLogger(__name__)
 
 
-class NumberedEvent(Protocol):
-    """An event; one without a number is progress, which a subscriber may miss."""
-
-    @property
-    def id(self) -> int | None:
-        """Counts up; None for progress."""
-
-
-E = TypeVar("E", bound=NumberedEvent)
+E = TypeVar("E")
 
 
 @dataclass(frozen=True)
@@ -64,9 +55,9 @@ class Subscription(Generic[E]):
         self._closed = False
         self._ready = asyncio.Event()
 
-    def put(self, event: E) -> None:
-        """Add an event, as far as there is room."""
-        if event.id is None:
+    def put(self, event: E, *, stored: bool) -> None:
+        """Add an event, as far as there is room; of those that are not stored, some may be missed."""
+        if not stored:
             if self._progress >= _MOST_PROGRESS:
                 return
             self._progress += 1
@@ -107,8 +98,8 @@ class Subscriptions:
         hear: called with every event, whether somebody follows its job or not.
     """
 
-    def __init__(self, hear: Callable[[JobEvent], None] = lambda _: None) -> None:
-        self._by_job: dict[int, set[Subscription[JobEvent]]] = {}
+    def __init__(self, hear: Callable[[Event], None] = lambda _: None) -> None:
+        self._by_job: dict[int | None, set[Subscription[Event]]] = {}
         self._closed = False
         self._hear = hear
 
@@ -117,26 +108,26 @@ class Subscriptions:
         """Number of subscriptions."""
         return sum(map(len, self._by_job.values()))
 
-    def subscribe(self, job: int) -> Subscription[JobEvent]:
+    def subscribe(self, job: int) -> Subscription[Event]:
         """Begin to buffer events, until ``unsubscribe``."""
-        subscription = Subscription[JobEvent]()
+        subscription = Subscription[Event]()
         if self._closed:
             subscription.close()
         self._by_job.setdefault(job, set()).add(subscription)
         return subscription
 
-    def unsubscribe(self, job: int, subscription: Subscription[JobEvent]) -> None:
+    def unsubscribe(self, job: int, subscription: Subscription[Event]) -> None:
         """Drop a subscription."""
         remaining = self._by_job.get(job, set())
         remaining.discard(subscription)
         if not remaining:
             self._by_job.pop(job, None)
 
-    def publish(self, event: JobEvent) -> None:
+    def publish(self, event: Event) -> None:
         """Send an event to the subscribers of its job."""
         self._hear(event)
         for subscription in self._by_job.get(event.job, ()):
-            subscription.put(event)
+            subscription.put(event, stored=event.id is not None)
 
     def missed(self, job: int) -> None:
         """Have the subscribers of a job read it again from the database."""
@@ -153,7 +144,7 @@ class Subscriptions:
 
 async def job_events(
     number: int, after: int, *, subscriptions: Subscriptions, storage: Storage
-) -> AsyncIterator[JobEvent]:
+) -> AsyncIterator[Event]:
     """Stored events of a job after a number, then new ones as they happen; ends with the job.
 
     Raises:
@@ -188,7 +179,7 @@ async def job_events(
         subscriptions.unsubscribe(number, subscription)
 
 
-async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[JobEvent]:
+async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[Event]:
     """Stored events after a number, in pages."""
     while True:
         page = await storage.read(lambda db, after=after: db.jobs.events(number, after, _PAGE))  # type: ignore[misc]  # bound at once
@@ -201,12 +192,12 @@ async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[Jo
 
 async def _ended(number: int, storage: Storage) -> bool:
     """True where no more will happen."""
-    return (await known_job(number, storage.read)).state.ended
+    return (await known_job(number, storage.read)).ended
 
 
 async def known_job(
-    number: int, read: Callable[[Callable[[Repositories], JobRecord | None]], Awaitable[JobRecord | None]]
-) -> JobRecord:
+    number: int, read: Callable[[Callable[[Repositories], Job | None]], Awaitable[Job | None]]
+) -> Job:
     """A job that the database has.
 
     Args:
@@ -226,8 +217,8 @@ async def known_job(
     return job
 
 
-def _is_end(event: JobEvent) -> bool:
-    return event.kind == "state" and JobState(event.data["state"]).ended
+def _is_end(event: Event) -> bool:
+    return event.kind == "state" and event.data["state"] in ENDED
 
 
 class EventPump:
@@ -247,7 +238,7 @@ class EventPump:
     def put(self, job: int, kind: str, data: Mapping[str, Any]) -> None:
         """Take an event; returns at once."""
         if kind not in STORED and not self._waiting:
-            self._subscriptions.publish(_progress(job, kind, data))
+            self._subscriptions.publish(Event.now(kind, data, job))
             return
         if kind not in STORED and len(self._waiting) >= _MOST_WAITING:
             return
@@ -270,13 +261,13 @@ class EventPump:
         try:
             while self._waiting:
                 job, kind, data = self._waiting[0]
-                event = await self._stored(job, kind, data) if kind in STORED else _progress(job, kind, data)
+                event = await self._stored(job, kind, data) if kind in STORED else Event.now(kind, data, job)
                 self._subscriptions.publish(event)
                 self._waiting.popleft()
         finally:
             self._task = None
 
-    async def _stored(self, job: int, kind: str, data: Mapping[str, Any]) -> JobEvent:
+    async def _stored(self, job: int, kind: str, data: Mapping[str, Any]) -> Event:
         while True:
             try:
                 return await self._storage.run(lambda db: db.jobs.event(job, kind, data))
@@ -284,9 +275,4 @@ class EventPump:
                 await asyncio.sleep(_RETRY_S)
             except JobError as error:  # subscribers get it all the same
                 _LOG.warning("job %d: %s is not stored: %s", job, kind, error)
-                return _progress(job, kind, data)
-
-
-def _progress(job: int, kind: str, data: Mapping[str, Any]) -> JobEvent:
-    at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    return JobEvent(None, job, kind, at, data)
+                return Event.now(kind, data, job)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tuner.daemon.interface import NotYoursError, Peer
 from tuner.daemon.settings import LimitsTable
-from tuner.model.jobs import DeviceChoice, DeviceIdentity, JobEvent, JobRecord, JobState, Origin, same_kind
+from tuner.model.jobs import DeviceChoice, DeviceIdentity, Event, Job, JobState, Origin, same_kind
 
 # --- Users of the daemon: whose a job is, who stands above, and who may change a job.
 
@@ -30,7 +30,7 @@ EVERYBODY = "*"
 """In ``[limits] manage``: whoever may ask at all."""
 
 
-def user_of(job: JobRecord) -> User:
+def user_of(job: Job) -> User:
     """Whose a job is."""
     if job.origin is not Origin.CLIENT:
         return DAEMON
@@ -59,7 +59,7 @@ def label(user: User) -> str:
     return (_account(user) or str(user)) if isinstance(user, int) else named(user)
 
 
-def check_may_change(job: JobRecord, peer: Peer, verb: str, managers: Collection[str]) -> None:
+def check_may_change(job: Job, peer: Peer, verb: str, managers: Collection[str]) -> None:
     """Check that a client may change a job: its own, or any where it stands above or is a manager.
 
     Args:
@@ -167,7 +167,7 @@ class Shares:
 
     # --- device seconds ------------------------------------------------------------------------------
 
-    def note(self, job: JobRecord) -> None:
+    def note(self, job: Job) -> None:
         """Note the state of a job: from ``running`` to another state, its user uses a device."""
         if job.state is JobState.RUNNING:
             self._running.setdefault(job.id, (user_of(job), self._now()))
@@ -175,7 +175,7 @@ class Shares:
             user, begin_s = begun
             self._count(user, HeldSpan(begin_s, self._now()))
 
-    def restore(self, job: JobRecord, events: Iterable[JobEvent]) -> None:
+    def restore(self, job: Job, events: Iterable[Event]) -> None:
         """Count the device seconds that the stored events of a job show.
 
         Args:
@@ -184,7 +184,7 @@ class Shares:
         """
         wall, now_s = datetime.now(timezone.utc), self._now()
 
-        def at_s(event: JobEvent) -> float:
+        def at_s(event: Event) -> float:
             age_s = (wall - datetime.fromisoformat(event.at)).total_seconds()
             return now_s - max(0.0, age_s)
 
@@ -215,21 +215,21 @@ class Shares:
 
     # --- order ---------------------------------------------------------------------------------------
 
-    def level(self, job: JobRecord) -> tuple[float, int]:
+    def level(self, job: Job) -> tuple[float, int]:
         """Sort key of what goes before everything of a later one: priority between users, then origin.
 
         Of an ordinary user, a priority counts between users up to ``[limits] highest_priority``.
         """
         return _level(job, user_of(job), self._limits().highest_priority)
 
-    def ordered(self, jobs: Iterable[JobRecord]) -> list[JobRecord]:
+    def ordered(self, jobs: Iterable[Job]) -> list[Job]:
         """Waiting jobs, the next one first.
 
         Within a level, users take turns: who has used the fewest device seconds lately goes first. Jobs of
         one user go by priority, then by age.
         """
         highest = self._limits().highest_priority
-        by_user: dict[User, list[JobRecord]] = {}
+        by_user: dict[User, list[Job]] = {}
         for job in jobs:
             by_user.setdefault(user_of(job), []).append(job)
         keyed = []
@@ -241,7 +241,7 @@ class Shares:
 
     # --- places --------------------------------------------------------------------------------------
 
-    def refusal(self, user: User, jobs: Collection[JobRecord]) -> str:
+    def refusal(self, user: User, jobs: Collection[Job]) -> str:
         """Return the reason that a user may queue no further job; empty if the user may.
 
         Nobody takes the last places: beside ``[limits] queue_per_user``, three quarters of what others have
@@ -268,7 +268,7 @@ class Shares:
 
     # --- for people ----------------------------------------------------------------------------------
 
-    def table(self, jobs: Collection[JobRecord]) -> list[UserShare]:
+    def table(self, jobs: Collection[Job]) -> list[UserShare]:
         """Return the share of each user, most device seconds first; beyond twenty, all others are one row."""
         waiting = Counter(user_of(job) for job in jobs if job.state in _WAITING)
         running = Counter(owner for owner, _ in self._running.values())
@@ -289,7 +289,7 @@ class Shares:
         return rows
 
 
-def _level(job: JobRecord, user: User, highest: float) -> tuple[float, int]:
+def _level(job: Job, user: User, highest: float) -> tuple[float, int]:
     """See ``Shares.level``; ``highest`` is what counts of an ordinary user's priority."""
     priority = job.priority
     if job.origin is Origin.CLIENT and not stands_above(user):
@@ -331,9 +331,9 @@ class Placement:
         self._now = now
         self._since_s = now()
 
-    def may_run(self, job: JobRecord, device: str) -> bool:
+    def may_run(self, job: Job, device: str) -> bool:
         """True where a job may run on a device."""
-        choice = DeviceChoice.parse(job.spec.device)
+        choice = DeviceChoice.parse(job.wanted_device)
         identity = self._identities().get(device)
         if identity is None:
             return choice.device in ("", device)
@@ -342,11 +342,11 @@ class Placement:
             return device == own
         return choice.allows(identity) and not self._waits_for_its_gpu(job, choice)
 
-    def devices(self, job: JobRecord) -> list[str]:
+    def devices(self, job: Job) -> list[str]:
         """The devices here that may run a job."""
         return [device for device in self._identities() if self.may_run(job, device)]
 
-    def device_of(self, job: JobRecord) -> str:
+    def device_of(self, job: Job) -> str:
         """The device here on whose GPU a job has begun; empty where it has not begun, or that is not here."""
         if not job.gpu:
             return ""
@@ -359,20 +359,20 @@ class Placement:
             return [device]
         return [name for name, one in identities.items() if same_kind(one, identities[device])]
 
-    def absence(self, job: JobRecord) -> str:
+    def absence(self, job: Job) -> str:
         """Return the reason that a job has no device here; empty if it has a device."""
         if self.devices(job):
             return ""
         return self.missing(job)
 
-    def missing(self, job: JobRecord) -> str:
+    def missing(self, job: Job) -> str:
         """Return the message for a job that no device here may run, with the missing device."""
-        choice = DeviceChoice.parse(job.spec.device)
+        choice = DeviceChoice.parse(job.wanted_device)
         if choice.one or not job.gpu or not self._waits_for_its_gpu(job, choice):
             return f"{'' if choice.one else 'a '}{choice.words}{ABSENT}"
         return f"the GPU {job.gpu}, on which it has begun,{ABSENT}"
 
-    def _waits_for_its_gpu(self, job: JobRecord, choice: DeviceChoice) -> bool:
+    def _waits_for_its_gpu(self, job: Job, choice: DeviceChoice) -> bool:
         """True while the GPU of a job that could begin anew elsewhere may come back."""
         gone = self._now() - self._since_s >= GONE_AFTER_S
         return bool(job.gpu) and not choice.one and not self.device_of(job) and not gone

@@ -8,7 +8,7 @@ from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS
 from tuner.daemon.settings import SetTable, Settings, TuningTable
 from tuner.kernel_files.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.model.errors import DeviceUnavailableError, InputError, UnknownNameError, suggestion
-from tuner.model.jobs import DeviceChoice, DeviceIdentity, JobRecord, JobSpec, JobState, Origin, wrong_choice
+from tuner.model.jobs import DeviceChoice, DeviceIdentity, Job, JobSpec, JobState, Origin, wrong_choice
 from tuner.model.options import METHODS
 from tuner.model.plan import Workload
 from tuner.model.records import WorkloadName, canonical
@@ -232,7 +232,7 @@ def specs_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Dev
 
 
 def missing(
-    settings: Settings, catalog: Catalog, devices: Devices, known: Iterable[JobRecord]
+    settings: Settings, catalog: Catalog, devices: Devices, known: Iterable[Job]
 ) -> tuple[list[tuple[JobSpec, float]], list[str]]:
     """Job specs of sets that were never queued, with their priority; and what is wrong with sets.
 
@@ -263,9 +263,7 @@ def missing(
     return specs, list(dict.fromkeys(wrong))
 
 
-def unwanted(
-    settings: Settings, catalog: Catalog, devices: Devices, active: Iterable[JobRecord]
-) -> list[int]:
+def unwanted(settings: Settings, catalog: Catalog, devices: Devices, active: Iterable[Job]) -> list[int]:
     """Numbers of jobs of sets that daemon.toml names no more; what cannot be read just now is still named.
 
     Args:
@@ -277,7 +275,7 @@ def unwanted(
     named = settings.service.devices
     numbers = []
     for job, sets in _with_sets(settings, catalog, active):
-        device = job.spec.device
+        device = job.wanted_device
         one = DeviceChoice.parse(device).one
         taken_out = one and bool(named) and device not in named and device not in devices
         if taken_out or not sets.may_name(job.spec):
@@ -285,7 +283,7 @@ def unwanted(
     return numbers
 
 
-def reprioritised(settings: Settings, catalog: Catalog, active: Iterable[JobRecord]) -> dict[int, float]:
+def reprioritised(settings: Settings, catalog: Catalog, active: Iterable[Job]) -> dict[int, float]:
     """Jobs of sets whose priority in daemon.toml is another now, with it."""
     found = {}
     for job, sets in _with_sets(settings, catalog, active):
@@ -309,12 +307,10 @@ def _is_there(device: str, devices: Devices) -> bool:
     return any(map(choice.allows, devices.values()))
 
 
-def _with_sets(
-    settings: Settings, catalog: Catalog, active: Iterable[JobRecord]
-) -> list[tuple[JobRecord, SetSpecs]]:
+def _with_sets(settings: Settings, catalog: Catalog, active: Iterable[Job]) -> list[tuple[Job, SetSpecs]]:
     jobs = [job for job in active if job.origin is Origin.SET]
-    sets = {device: sets_on(device, settings, catalog) for device in {job.spec.device for job in jobs}}
-    return [(job, sets[job.spec.device]) for job in jobs]
+    sets = {device: sets_on(device, settings, catalog) for device in {job.wanted_device for job in jobs}}
+    return [(job, sets[job.wanted_device]) for job in jobs]
 
 
 def _spec(group: SetTable, settings: Settings) -> JobSpec:
