@@ -454,11 +454,6 @@ def along(memory: Memory, trial: Trial, i: int, line: Sequence[Sequence[Configur
                 break
 
 
-def at_clocks(memory: Memory, trial: Trial, clocks: Iterable[int | None]) -> Iterator[Trial]:
-    """A trial at one clock after another, lower ones only while it is not too slow to be allowed."""
-    return while_allowed(memory, (replace(trial, clock_mhz=clock_mhz) for clock_mhz in clocks))
-
-
 def while_allowed(memory: Memory, trials: Iterable[Trial]) -> Iterator[Trial]:
     """Trials, to the first that is too slow to be allowed, as those after it are slower still."""
     for trial in trials:
@@ -497,7 +492,8 @@ def first_valid(memory: Memory, orders: Sequence[Order], search: Search) -> Atte
         if cheapest is not None:
             return cheapest
     for start in chain(starts, [potential], _next_starts(memory, orders, search)):
-        found = yield from first_minimum(memory, at_clocks(memory, start, search.clocks))
+        at_clocks = (replace(start, clock_mhz=clock_mhz) for clock_mhz in search.clocks)
+        found = yield from first_minimum(memory, while_allowed(memory, at_clocks))
         if found is not None:
             return found
     return None

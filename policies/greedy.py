@@ -231,9 +231,8 @@ def _descended(search: Search, orders: Sequence[Order]) -> Attempt:
     lost: dict[tuple[int, int | None], frozenset[Configuration]] = {}  # of kernel i at a clock, in any turn
     cost_after = dict.fromkeys(range(len(orders)), math.inf)  # of kernel i's latest turn
     while True:
-        delta = yield from lowered(
-            memory, delta, _at_clocks(delta, search.clocks)
-        )  # steps 4-11 of Algorithm 4
+        at_clocks = [replace(delta, clock_mhz=clock_mhz) for clock_mhz in search.clocks]
+        delta = yield from lowered(memory, delta, at_clocks)  # steps 4-11 of Algorithm 4
         if search.clocks_mhz or not kernels:
             kernels = by_own_time(memory, delta)  # step 9 of Algorithm 3, 12 of Algorithm 4
         found = delta
@@ -252,10 +251,6 @@ def _descended(search: Search, orders: Sequence[Order]) -> Attempt:
 
 def _blocks(orders: Sequence[Order], trial: Trial) -> list[int]:
     return [order.block(c) for order, c in zip(orders, trial.configurations, strict=True)]
-
-
-def _at_clocks(trial: Trial, clocks: Sequence[int | None]) -> list[Trial]:
-    return [replace(trial, clock_mhz=clock_mhz) for clock_mhz in clocks]
 
 
 def _clearly_worse(memory: Memory, i: int, delta: Trial) -> frozenset[Configuration]:

@@ -176,7 +176,7 @@ def test_macros_that_others_define() -> None:
         "#ifndef HEADER_H\n#define HEADER_H\n#define A 1\n#if A && B\n#endif\n#endif\nint x = TILE * INT_MAX;"
     )
     assert macros_to_set(text) == {"B": "", "TILE": ""}
-    assert [(one.name, one.axes) for one in constant_symbols("__constant__ int n;")] == [("n", ("1",))]
+    assert [(name, axes) for name, _, axes in constant_symbols("__constant__ int n;")] == [("n", ("1",))]
 
 
 @pytest.mark.parametrize(

@@ -309,7 +309,7 @@ def test_what_a_shell_reads_otherwise_is_no_flag(value: str) -> None:
 )
 def test_an_option_that_no_kernel_may_have_is_no_flag(option: str) -> None:
     """A record of a build may come from anybody: nvcc starts, reads and writes nothing that it names."""
-    record = {"macros": {"V": "2"}, "options": ["--maxrregcount=32", option]}
+    record: Any = {"macros": {"V": "2"}, "options": ["--maxrregcount=32", option]}
     named = replace(run_on("G", trial(1.0, V=2)), expanded=(record,))
     with pytest.raises(InputError, match=rf"{re.escape(repr(option))}.* --format header"):
         flags([named])
@@ -468,7 +468,7 @@ def test_two_names_that_become_one_are_refused() -> None:
 def test_what_is_no_macro_is_named_apart() -> None:
     """Block sizes and template arguments are of the launch: no flag, and in a header under another name."""
     run = run_on("G", trial(1.0, vec=False, block=64, W=2, stream_priority=1), name="triad")
-    record = {"source": None, "macros": {"W": "2"}, "entries": ["triad<false>"], "parameters": ["block"]}
+    record: Any = {"source": None, "macros": {"W": "2"}, "entries": ["triad<false>"], "parameters": ["block"]}
     told = replace(run, expanded=(record,))
     assert flags([told]) == "-DW=2\n"
     assert notes([told]) == ["triad: launch triad<false> with block=64"]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tuner.cli.main import main
 from tuner.kernel_tuner import tune_kernel
-from tuner.kernel_tuner.results import CacheFile, Wanted, aim_of, read_cache
+from tuner.kernel_tuner.results import CacheFile, Row, Wanted, aim_of, read_cache
 from tuner.model.errors import InputError
 
 N = 4096
@@ -217,7 +217,7 @@ def test_two_processes_may_write_one_new_file(tmp_path: Path, made: str, closes:
     def write(first: int, *, close: bool) -> None:
         file = cache_file(path, header)
         file.begin()
-        rows = [{"block_size_x": value, "time": 0.5 + value} for value in range(first, 28, 2)]
+        rows: list[Row] = [{"block_size_x": value, "time": 0.5 + value} for value in range(first, 28, 2)]
         for row in rows:
             file.add(row)
         if close:

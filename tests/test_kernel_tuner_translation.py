@@ -315,7 +315,7 @@ def test_every_strategy_has_a_policy() -> None:
 
 def test_objectives_and_metrics() -> None:
     """A metric is searched for by time, or by energy where it needs joules; more may be better."""
-    metrics = {"GFLOP/s": lambda p: 1 / p["time"], "twice": "time * 2", "again": "twice + 1"}
+    metrics: dict[str, Any] = {"GFLOP/s": lambda p: 1 / p["time"], "twice": "time * 2", "again": "twice + 1"}
     row = with_metrics({"time": 0.5}, metrics)
     assert row == {"time": 0.5, "GFLOP/s": 2.0, "twice": 1.0, "again": 2.0}
     aim = aim_of("GFLOP/s", None, None, metrics)

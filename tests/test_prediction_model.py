@@ -80,7 +80,7 @@ CONDITIONED = trained_model(CONDITIONS[: len(MODEL.portfolio.versions)])
 def picked(model: SelectionModel, sizes: dict[str, int | str]) -> int:
     """The place of the version for an input; -1 where none is allowed."""
     selection = model.select(sizes)
-    return -1 if selection is None else model.portfolio.versions.index(selection.configuration)
+    return -1 if selection is None else model.portfolio.versions.index(selection[0])
 
 
 def test_it_picks_what_was_best() -> None:
@@ -89,7 +89,7 @@ def test_it_picks_what_was_best() -> None:
         best_here = one.configurations[int(one.costs.argmin())]
         selection = MODEL.select(one.sizes)
         assert selection is not None
-        assert selection.configuration == best_here
+        assert selection[0] == best_here
     assert MODEL.claim == "within 5 % of the best measured for 94 % of 32 left-out inputs"
 
 
@@ -132,9 +132,9 @@ def test_inputs_outside_the_trained_range_are_told(sizes: dict[str, int | str], 
     """A version is picked all the same, with what to know."""
     selection = MODEL.select(sizes)
     assert selection is not None
-    assert selection.configuration in MODEL.portfolio.versions
-    assert words in selection.outside
-    assert bool(selection.outside) is bool(words)
+    assert selection[0] in MODEL.portfolio.versions
+    assert words in selection[1]
+    assert bool(selection[1]) is bool(words)
 
 
 def test_a_missing_size_is_told() -> None:

@@ -92,5 +92,11 @@ def test_short_transforms_are_granted_the_rounding_of_the_test(name: str, shape:
     rng = np.random.default_rng(2)
     x = rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
     y = np.fft.fft(x, axis=1)
-    sizes = {"N": 2, "W": shape[2], "M": 2, "direction": "forward", "dtype": "complex128"}
+    sizes: dict[str, int | str] = {
+        "N": 2,
+        "W": shape[2],
+        "M": 2,
+        "direction": "forward",
+        "dtype": "complex128",
+    }
     assert problem_for(ProblemSpec(name)).residual(np, {"x": x}, {"y": y}, sizes).ok

@@ -139,7 +139,7 @@ def test_answers_pass_the_checks_of_their_problem(N: int, direction: str) -> Non
     problem = problem_for(plan.problem)
     inputs, outputs = {"x": arrays["x"]}, {"y": arrays["y"]}
     for asked in DIRECTIONS:
-        sizes = {"N": N, "direction": asked}
+        sizes: dict[str, int | str] = {"N": N, "direction": asked}
         assert problem.compare(inputs, outputs, sizes).ok is (asked == direction)
         assert problem.residual(np, inputs, outputs, sizes).ok is (asked == direction)
 

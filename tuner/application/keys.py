@@ -5,7 +5,7 @@ Kernels take arrays as they are, or not at all.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -320,7 +320,7 @@ def _by_formulas(
     return found
 
 
-def _unknown_types(kernel: KernelFile, known: Mapping[str, object]) -> list[str]:
+def _unknown_types(kernel: KernelFile, known: Collection[str]) -> list[str]:
     """Sizes that types of arrays depend on and that are not known yet."""
     names = frozenset[str]().union(*(recipe.dtype.names for recipe in taken(kernel)))
     return [name for name in kernel.sizes if name in names and name not in known]

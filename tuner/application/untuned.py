@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from tuner.application.choice import Chosen
 from tuner.database.answers import ANALYSIS_VERSION
@@ -123,7 +123,7 @@ class UntunedAnswers:
     def _worked_out(
         self,
         key: str,
-        conditions: Mapping[str, Any],
+        conditions: Mapping[str, str | int],
         kernel: KernelFile,
         workload: Workload,
         gpu: DirectGpu,
@@ -152,7 +152,7 @@ class UntunedAnswers:
             self._folder = user_folder("cache") / "analytical"
         return self._folder / f"{key}.json"
 
-    def _read(self, key: str, conditions: Mapping[str, Any]) -> AnalyticalAnswer | None:
+    def _read(self, key: str, conditions: Mapping[str, str | int]) -> AnalyticalAnswer | None:
         """Return the stored answer; None if it is missing, damaged or without a checksum."""
         try:
             stored = unsealed(load_json(read_bytes(self._path(key), _MOST_BYTES)), (*conditions, "answer"))
@@ -161,7 +161,7 @@ class UntunedAnswers:
             return None
         return found if {**stored, "answer": None} == {**conditions, "answer": None} else None
 
-    def _write(self, key: str, document: Mapping[str, Any]) -> None:
+    def _write(self, key: str, document: Mapping[str, object]) -> None:
         """Write a file whole or not at all; without one the next process works the answer out again."""
         path, temporary = self._path(key), None
         try:
@@ -189,7 +189,7 @@ def _bytes(kernel: KernelFile, workload: Workload) -> int:
     return plan_bytes(kernel.plan(workload, kernel.default(workload)))
 
 
-def _conditions(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> dict[str, Any]:
+def _conditions(kernel: KernelFile, workload: Workload, gpu: DirectGpu) -> dict[str, str | int]:
     device = gpu.identity
     return {
         "workload": str(workload),

@@ -3,7 +3,6 @@
 import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from tuner.cuda_source.signatures import dtype_of, global_functions
 from tuner.cuda_source.tokens import Token, defined_macros, group_end, tokens_of, without_comments
@@ -33,35 +32,21 @@ def used_names(*texts: str, among: Collection[str] | None = None) -> frozenset[s
         among: the names that are asked for; None for all.
     """
     parts = [_names_in(text) for text in texts]
-    words = frozenset().union(*(part.words for part in parts))
+    words = frozenset().union(*(words for words, _, _ in parts))
     if among is not None:
         words &= frozenset(among)
-    found = words.difference(*(part.declared for part in parts))
-    if all(found.isdisjoint(part.before_bracket) for part in parts):
+    found = words.difference(*(declared for _, declared, _ in parts))
+    if all(found.isdisjoint(functions) for _, _, functions in parts):
         return found  # no kernel: those take ten times as long to find as all else
     return found.difference(function.name for function in global_functions("\n".join(texts)))
 
 
-@dataclass(frozen=True)
-class _TextNames:
-    """The names in a text.
-
-    Attributes:
-        words: all.
-        declared: behind a type, or as template parameters.
-        before_bracket: that may be functions.
-    """
-
-    words: frozenset[str]
-    declared: frozenset[str]
-    before_bracket: frozenset[str]
-
-
 @functools.lru_cache(maxsize=256)  # headers are shared by many kernels
-def _names_in(text: str) -> _TextNames:
+def _names_in(text: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """All names in a text, those behind a type or of template parameters, and those that may be functions."""
     text = without_comments(text, keep_strings=False)
     templates = {name for parameters in set(_TEMPLATES.findall(text)) for name in _names(parameters)}
-    return _TextNames(
+    return (
         frozenset(_WORD.findall(text)),
         frozenset(_DECLARED.findall(text)) | templates,
         frozenset(_BEFORE_BRACKET.findall(text)),
@@ -101,21 +86,6 @@ _KNOWN = re.compile(
     r"|U?(?:INT|CHAR|SHRT|LONG|LLONG)\w*_(?:MAX|MIN)|SIZE_MAX|RAND_MAX|T|N?DEBUG|WARP_SIZE"
 )
 _CHANGED = frozenset({"+", "-", "*", "/", "%", "&", "|", "^"})
-
-
-@dataclass(frozen=True)
-class ConstantSymbol:
-    """A ``__constant__`` array.
-
-    Attributes:
-        name: in the source.
-        dtype: element type as NumPy names it; None for a struct.
-        axes: its extents, as written.
-    """
-
-    name: str
-    dtype: str | None
-    axes: tuple[str, ...]
 
 
 def macros_to_set(text: str) -> dict[str, str]:
@@ -211,8 +181,8 @@ def axes_of(text: str) -> int:
     )
 
 
-def constant_symbols(text: str) -> list[ConstantSymbol]:
-    """The ``__constant__`` arrays and values of a source."""
+def constant_symbols(text: str) -> list[tuple[str, str | None, tuple[str, ...]]]:
+    """The ``__constant__`` arrays and values of a source: name, dtype (None of a struct), extents."""
     tokens = tokens_of(text)
     macros = dict(_CONSTANT.findall(without_comments(text, keep_strings=False))) | defined_macros(text)
     found = []
@@ -224,7 +194,7 @@ def constant_symbols(text: str) -> list[ConstantSymbol]:
         first = words.index("[") if "[" in words else len(words)
         if first > 1:
             kind = " ".join(word for word in words[: first - 1] if word not in ("const", "static"))
-            found.append(ConstantSymbol(words[first - 1], dtype_of(kind), _axes(words[first:], macros)))
+            found.append((words[first - 1], dtype_of(kind), _axes(words[first:], macros)))
     return found
 
 

@@ -82,8 +82,9 @@ def predicted(
     for model in sorted(fitting, key=lambda one: len(_differences(one, query))):
         selection = model.select(sizes, partial(is_allowed, kernel, workload))
         if selection is not None:
-            configuration = kernel.configuration(workload, selection.configuration)
-            doubts = [*_differences(model, query), *([selection.outside] if selection.outside else [])]
+            version, outside = selection
+            configuration = kernel.configuration(workload, version)
+            doubts = [*_differences(model, query), *([outside] if outside else [])]
             told = f"{model.claim}, trained {model.date[:10]} on {len(model.inputs)} inputs"
             return configuration, "; ".join([told, *doubts])
     return None

@@ -10,6 +10,7 @@ from tuner.kernel_files.kernel_file import KernelFile, stored_configuration
 from tuner.model.errors import InputError, suggestion
 from tuner.model.plan import STREAM_PRIORITY, Configuration, TunableValue
 from tuner.model.records import WorkloadName
+from tuner.model.run_document import Expanded
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.recordings import checks
 from tuner.recordings.values import RecordedSpace
@@ -61,7 +62,7 @@ class Build:
         return [f"{entries[0]} with {told}"] if len(entries) == 1 else [*entries, f"each with {told}"]
 
 
-def build_of(configuration: Mapping[str, TunableValue], record: Mapping[str, Any] | None) -> Build:
+def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None) -> Build:
     """Return the build inputs of a configuration.
 
     Args:
@@ -150,7 +151,7 @@ class ExportedRun:
     trials: tuple[ExportedTrial, ...]
     best: ExportedTrial | None
     problem_size: tuple[int, ...] = ()
-    expanded: tuple[Mapping[str, Any] | None, ...] = ()
+    expanded: tuple[Expanded | None, ...] = ()
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -379,7 +380,7 @@ def results_document(runs: Sequence[ExportedRun]) -> dict[str, Any]:
     }
 
 
-def _rows(run: ExportedRun) -> list[dict[str, Any]]:
+def _rows(run: ExportedRun) -> list[dict[str, float | str | dict[str, TunableValue]]]:
     trials = [*run.trials, *([] if run.best is None or run.trials else [run.best])]
     costs = [(cost, one) for one in trials if (cost := one.cost(run.objective)) is not None]
     if not costs:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from tuner.cuda_source.signatures import dtype_of, parameters_of
 from tuner.exchange.build_files import values_of
 from tuner.expressions.callables import Expression, is_free_name
+from tuner.kernel_files.drafting import quoted
 from tuner.model.errors import ExpressionError, InputError
 from tuner.model.plan import TunableValue
 from tuner.recordings import checks
@@ -194,7 +195,8 @@ class _Importer:
         general = self.document.get("General") or {}
         given = general.get("BenchmarkName") if isinstance(general, Mapping) else None
         name = re.sub(r"[^a-z0-9]+", "-", str(given or entry).lower()).strip("-") or "imported"
-        lines = ["[kernel]", f"name = {_text(name)}", f"source = {_text(source)}", f"entry = {_text(entry)}"]
+        named = {"name": name, "source": source, "entry": entry}
+        lines = ["[kernel]", *(f"{key} = {quoted(text)}" for key, text in named.items())]
         options = self._options()
         lines += [f"options = {json.dumps(options)}"] if options else []
         lines += ["", "[problem]", *(f"sizes.{axis} = [{size}]" for axis, size in self.sizes.items())]
@@ -360,7 +362,3 @@ class _Importer:
 def _listed(mapping: Mapping[str, Any], key: str, where: str) -> list[Any]:
     """The list of a key that may be left out."""
     return [] if mapping.get(key) is None else checks.objects(mapping, key, where)
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)

@@ -91,7 +91,7 @@ def _result(run: ExportedRun, trial: ExportedTrial) -> dict[str, Any]:
     }
 
 
-def _measured(name: str, value: float, unit: str) -> dict[str, Any]:
+def _measured(name: str, value: float, unit: str) -> dict[str, str | float]:
     return {"name": name, "value": value, "unit": unit}
 
 

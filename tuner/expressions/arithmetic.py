@@ -72,9 +72,6 @@ class Function:
     kinds: str = "if"
 
 
-# --- values --------------------------------------------------------------------------------------
-
-
 def normal(value: Value, name: str) -> Value:
     """A value of the environment as a scalar of Python, or as an array of one of the working types."""
     if isinstance(value, np.generic):
@@ -165,9 +162,6 @@ def _numbers(value: Value) -> Value:
     if isinstance(value, np.ndarray):
         return value.astype(np.int64) if value.dtype.kind == "b" else value
     return int(value) if isinstance(value, bool) else value
-
-
-# --- applying ------------------------------------------------------------------------------------
 
 
 def apply(op: Operation, left: Value, right: Value) -> Value:

@@ -131,7 +131,7 @@ class ArrayExpression:
         self.names = frozenset(parser.names)
         self.files = tuple(parser.files)
 
-    def evaluate(self, values: Mapping[str, Any], files: Mapping[FileName, Array] | None = None) -> Array:
+    def evaluate(self, values: Mapping[str, Value], files: Mapping[FileName, Array] | None = None) -> Array:
         """The value with names and files bound; of whatever shape NumPy makes it.
 
         Args:

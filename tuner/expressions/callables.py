@@ -242,7 +242,7 @@ class PythonExpression(Expression):
         ]
         return np.asarray(results)
 
-    def _one(self, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - bool, int, float or text
+    def _one(self, values: Mapping[str, Value]) -> bool | float | str:
         plain = {k: v.item() if isinstance(v, np.generic) else v for k, v in values.items()}
         try:
             result = self._function(plain) if self._takes_all else self._function(**plain)

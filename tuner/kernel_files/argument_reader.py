@@ -76,7 +76,8 @@ class ArgumentReader:
             else:
                 check_in_place(self.at(f"{key} in_place"), argument, by_name)
                 arguments[name] = name
-        arguments = {name: one for name, one in arguments.items() if name not in self._constants(given)}
+        constants = {buffer for _, buffer in self.symbols(given).values()}
+        arguments = {name: one for name, one in arguments.items() if name not in constants}
         if not any(buffer.role in ("out", "inout") for buffer in buffers.values()):
             raise self.at("[[argument]]").error('no buffer has role "out" or "inout"; nothing can be checked')
         return tuple(buffers.values()), arguments
@@ -88,9 +89,6 @@ class ArgumentReader:
             for number, a in enumerate(given, 1)
             if isinstance(a, BufferArgument) and a.role == "constant"
         }
-
-    def _constants(self, given: Sequence[Argument]) -> set[str]:
-        return {buffer for _, buffer in self.symbols(given).values()}
 
     def _struct(self, key: str, argument: StructArgument) -> StructRecipe:
         fields = []

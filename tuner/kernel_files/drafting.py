@@ -246,13 +246,11 @@ def _add_arguments(draft: Draft, parameters: Sequence[Parameter]) -> None:
             draft.notes.append(f"arguments.{name}: points to {one.type}; float32 is a guess")
         shape = ", ".join([*_shape(draft), *([str(lanes)] if lanes > 1 else [])])
         draft.arguments[name] = f"{roles[one.name]} {dtype}[{shape}]  # is this its shape?"
-    for symbol in constant_symbols(draft.text):
-        if symbol.dtype is None:
-            _leave_open(
-                draft, symbol.name, "a __constant__ struct: as an array of bytes, 'constant uint8[...]'"
-            )
+    for name, dtype, axes in constant_symbols(draft.text):
+        if dtype is None:
+            _leave_open(draft, name, "a __constant__ struct: as an array of bytes, 'constant uint8[...]'")
         else:
-            draft.arguments[symbol.name] = f"constant {symbol.dtype}[{', '.join(symbol.axes)}]"
+            draft.arguments[name] = f"constant {dtype}[{', '.join(axes)}]"
 
 
 def _element(parameter: Parameter) -> tuple[str | None, int]:

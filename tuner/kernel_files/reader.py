@@ -58,7 +58,7 @@ def read_problem(
     fixed: Collection[str],
     folder: Path,
     *,
-    values: Mapping[str, Any],
+    values: Mapping[str, int | float | str | None],
 ) -> tuple[ProblemSpec, ReferenceFiles]:
     """The problem, and the files of data that its expressions name.
 
@@ -101,7 +101,7 @@ def read_problem(
 _NAME_OR_TEXT = re.compile(r"""("[^"]*"|'[^']*')|(?<![\w.])[A-Za-z_]\w*\b(?!\s*\()""")
 
 
-def _written_out(text: str, values: Mapping[str, Any]) -> str:
+def _written_out(text: str, values: Mapping[str, int | float | str | None]) -> str:
     """An expression with the values of arguments in place of their names, but not in quotes."""
     return _NAME_OR_TEXT.sub(lambda match: f"({values[match[0]]})" if match[0] in values else match[0], text)
 
@@ -258,13 +258,31 @@ class _Reader:
         document = self.document
         derived = self._derived()
         tunables = TunableReader(self.at, self.declared, self.fixed, derived)
-        reader = self._argument_reader()
+        reader = ArgumentReader(
+            self.at,
+            list(self.sizes),
+            self.names,
+            self.sources.folder,
+            self.chains.step_names,
+            restores=bool(self.chains.tables),
+        )
         buffers, arguments = reader.read(document.argument)
         values = {one.scalar: one.value for one in document.argument if isinstance(one, ScalarArgument)}
         problem, files = read_problem(
             self.at, document.problem, buffers, self.fixed, self.sources.folder, values=values
         )
-        stages, reference = self._stage_reader(reader.symbols(document.argument)).launches(arguments)
+        stages, reference = StageReader(
+            at=self.at,
+            document=document,
+            name=self.name,
+            tunables=self.declared,
+            sizes=self.sizes,
+            names=self.names,
+            chains=self.chains,
+            sources=self.sources,
+            symbols=reader.symbols(document.argument),
+            options=self.options,
+        ).launches(arguments)
         return Recipe(
             place=self.at("[kernel]"),
             name=self.name,
@@ -320,30 +338,6 @@ class _Reader:
             tunables={name: one.values for name, one in self.declared.items()},
             fixed=self.fixed,
             derived=derived,
-        )
-
-    def _argument_reader(self) -> ArgumentReader:
-        return ArgumentReader(
-            self.at,
-            list(self.sizes),
-            self.names,
-            self.sources.folder,
-            self.chains.step_names,
-            restores=bool(self.chains.tables),
-        )
-
-    def _stage_reader(self, symbols: Mapping[str, tuple[str, str]]) -> StageReader:
-        return StageReader(
-            at=self.at,
-            document=self.document,
-            name=self.name,
-            tunables=self.declared,
-            sizes=self.sizes,
-            names=self.names,
-            chains=self.chains,
-            sources=self.sources,
-            symbols=symbols,
-            options=self.options,
         )
 
     def _check_names(self) -> None:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, TypeAlias, cast
 
 from tuner.expressions.arithmetic import NoValue
 from tuner.expressions.callables import Expression
@@ -240,40 +240,7 @@ BETWEEN = " (between steps)"
 
 _OUTPUTS = ("out", "inout")
 
-
-class StageSource(Protocol):
-    """A stage that is not evaluated yet."""
-
-    @property
-    def place(self) -> Place:
-        """Place in the kernel file."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-
-    @property
-    def loop(self) -> str:
-        """The loop it is part of; empty for none."""
-
-    @property
-    def when(self) -> Formula | None:
-        """Condition; None for always."""
-
-    @property
-    def after(self) -> tuple["Predecessor", ...]:
-        """The stages that must have ended."""
-
-    def varying(self, names: Collection[str]) -> frozenset[str | int]:
-        """The fields and arguments that depend on names whose values differ from step to step."""
-
-    def evaluated(self, env: Environment, buffers: Mapping[str, Buffer]) -> Stage | None:
-        """The stage; None where a library would do nothing."""
-
-    def stepped(
-        self, stage: Stage, fields: Collection[str | int], env: Environment, buffers: Mapping[str, Buffer]
-    ) -> Stage | None:
-        """The stage in another step than the one it was evaluated for: some fields and arguments anew."""
+AnyStageRecipe: TypeAlias = "StageRecipe | LibraryStageRecipe"
 
 
 @dataclass(frozen=True)
@@ -413,7 +380,7 @@ class Names:
 
 
 def written_out(
-    stages: Sequence[StageSource],
+    stages: Sequence[AnyStageRecipe],
     loops: Mapping[str, LoopRecipe],
     env: Environment,
     buffers: Mapping[str, Buffer],
@@ -445,7 +412,7 @@ class _Steps:
     def __init__(
         self,
         loop: LoopRecipe,
-        body: tuple[StageSource, ...],
+        body: tuple[AnyStageRecipe, ...],
         env: Environment,
         buffers: Mapping[str, Buffer],
     ) -> None:
@@ -454,7 +421,8 @@ class _Steps:
         self._env = loop.with_constants(env)
         self._buffers = buffers
         self._varying = [recipe.varying(loop.varying) for recipe in body]
-        self._known: dict[tuple[int, tuple[tuple[str, str], ...]], _StepStage] = {}
+        # a stage by the names of the file, and on the arrays of a step; None where there is nothing to do
+        self._known: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[Stage | None, Stage | None]] = {}
 
     def put(self, found: list[Stage], ended: dict[str, int]) -> None:
         """Add the stages of all steps to those found, and note where those of each name ended last."""
@@ -484,14 +452,14 @@ class _Steps:
             f"repeat: {self._loop.repeat} is {count}; a run has at most {MAX_LAUNCHES} launches"
         )
 
-    def _step_told(self, step: int, names: Names) -> Iterator[tuple[StageSource, Stage]]:
+    def _step_told(self, step: int, names: Names) -> Iterator[tuple[AnyStageRecipe, Stage]]:
         """The stages of a step; errors name it."""
         try:
             yield from self._step(step, names)
         except KernelFileError as error:
             raise KernelFileError(f"{error} (in step {step} of {self._loop.place.key})") from error
 
-    def _step(self, step: int, names: Names) -> Iterator[tuple[StageSource, Stage]]:
+    def _step(self, step: int, names: Names) -> Iterator[tuple[AnyStageRecipe, Stage]]:
         env = self._env
         self._loop.put_step(step, env)
         arrays = names.at(step)
@@ -499,24 +467,16 @@ class _Steps:
             if recipe.when is not None and not recipe.when.value(env):
                 continue
             key = number, arrays
-            known = self._known.get(key)
-            if known is None or self._varying[number]:
-                if known is None or known.stage is None:
+            stage, renamed = self._known.get(key, (None, None))
+            if key not in self._known or self._varying[number]:
+                if stage is None:
                     stage = recipe.evaluated(env, self._buffers)
                 else:
-                    stage = recipe.stepped(known.stage, self._varying[number], env, self._buffers)
-                known = _StepStage(stage, _renamed(stage, dict(arrays)) if stage and arrays else stage)
-                self._known[key] = known
-            if known.renamed is not None:
-                yield recipe, known.renamed
-
-
-@dataclass(frozen=True)
-class _StepStage:
-    """A stage by the names of the file, and on the arrays of a step; None where there is nothing to do."""
-
-    stage: Stage | None
-    renamed: Stage | None
+                    stage = recipe.stepped(stage, self._varying[number], env, self._buffers)
+                renamed = _renamed(stage, dict(arrays)) if stage and arrays else stage
+                self._known[key] = stage, renamed
+            if renamed is not None:
+                yield recipe, renamed
 
 
 def _put(stage: Stage, after: Sequence[int | None], found: list[Stage]) -> None:
@@ -596,7 +556,7 @@ class OperandRecipe:
 
 @dataclass(frozen=True)
 class LibraryStageRecipe:
-    """A stage that a library runs; implements ``tuner.kernel_files.recipe.StageSource``.
+    """A stage that a library runs.
 
     Attributes:
         table: the keys that hold no expressions.
@@ -629,7 +589,7 @@ class LibraryStageRecipe:
         return NO_SOURCE
 
     def varying(self, names: Collection[str]) -> frozenset[str | int]:
-        """See ``StageSource.varying``."""
+        """See ``StageRecipe.varying``."""
         used = [*self.numbers.values(), *(matrix.offset for matrix in self.matrices.values())]
         used += [matrix.leading for matrix in self.matrices.values() if matrix.leading is not None]
         varies = any(not one.expression.names.isdisjoint(names) for one in used)
@@ -638,7 +598,7 @@ class LibraryStageRecipe:
     def stepped(
         self, stage: Stage, fields: Collection[str | int], env: Environment, buffers: Mapping[str, Buffer]
     ) -> Stage | None:
-        """See ``StageSource.stepped``.
+        """See ``StageRecipe.stepped``.
 
         Raises:
             KernelFileError: as ``evaluated``.
@@ -776,7 +736,7 @@ class StageRecipe:
     moved_bytes: Formula | None = None
 
     def varying(self, names: Collection[str]) -> frozenset[str | int]:
-        """See ``StageSource.varying``."""
+        """The fields and arguments that depend on names whose values differ from step to step."""
         used: dict[str | int, Sequence[Formula]] = {
             "grid": self.grid,
             "block": self.block,
@@ -826,7 +786,7 @@ class StageRecipe:
     def stepped(
         self, stage: Stage, fields: Collection[str | int], env: Environment, buffers: Mapping[str, Buffer]
     ) -> Stage:
-        """See ``StageSource.stepped``.
+        """The stage in another step than the one it was evaluated for: some fields and arguments anew.
 
         Raises:
             KernelFileError: as ``evaluated``.
@@ -1008,7 +968,7 @@ class Recipe:
     spills: bool
     default: Mapping[str, Formula | str | None]
     buffers: tuple[BufferRecipe, ...]
-    stages: tuple[StageRecipe | LibraryStageRecipe, ...]
+    stages: tuple[AnyStageRecipe, ...]
     loops: Mapping[str, LoopRecipe]
     problem: ProblemSpec
     work: WorkRecipe | None

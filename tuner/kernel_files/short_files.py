@@ -11,7 +11,7 @@ from tuner.cuda_source.guesses import used_names
 from tuner.cuda_source.signatures import GlobalFunction, global_functions
 from tuner.kernel_files.document import parsed_document
 from tuner.kernel_files.formulas import Place
-from tuner.kernel_files.recipe import LibraryStageRecipe, StageRecipe
+from tuner.kernel_files.recipe import AnyStageRecipe, StageRecipe
 from tuner.kernel_files.schema import KernelDocument
 from tuner.kernel_files.source_folder import read_text
 from tuner.model.elements import element_dtype
@@ -148,9 +148,7 @@ def default_block(tunables: Collection[str], place: Place) -> list[int | str]:
     return found
 
 
-def with_macros(
-    stages: Sequence[StageRecipe | LibraryStageRecipe], names: Iterable[str]
-) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
+def with_macros(stages: Sequence[AnyStageRecipe], names: Iterable[str]) -> tuple[AnyStageRecipe, ...]:
     """The stages with a macro for every name that no entry and no option mentions, where the source uses it.
 
     Args:

@@ -7,6 +7,7 @@ from typing import Any
 from tuner.cuda_source.tokens import declared_symbols, names_word, texture_line
 from tuner.kernel_files.formulas import Formula, Place, Template, named
 from tuner.kernel_files.recipe import (
+    AnyStageRecipe,
     ArgumentRecipe,
     LibraryStageRecipe,
     LoopRecipe,
@@ -185,9 +186,7 @@ class ChainReader:
             after=self.predecessors(table),
         )
 
-    def checked(
-        self, stages: tuple[StageRecipe | LibraryStageRecipe, ...]
-    ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
+    def checked(self, stages: tuple[AnyStageRecipe, ...]) -> tuple[AnyStageRecipe, ...]:
         """The stages, when loops are made of stages that follow each other and all predecessors are known.
 
         Raises:
@@ -211,9 +210,9 @@ class ChainReader:
 
     def _check_after(
         self,
-        stage: StageRecipe | LibraryStageRecipe,
-        above: Sequence[StageRecipe | LibraryStageRecipe],
-        stages: Sequence[StageRecipe | LibraryStageRecipe],
+        stage: AnyStageRecipe,
+        above: Sequence[AnyStageRecipe],
+        stages: Sequence[AnyStageRecipe],
     ) -> None:
         place = self._at(f"{stage.place.key} after")
         for one in stage.after:
@@ -268,7 +267,7 @@ class StageReader:
 
     def launches(
         self, arguments: Mapping[str, ArgumentRecipe]
-    ) -> tuple[tuple[StageRecipe | LibraryStageRecipe, ...], StageRecipe | None]:
+    ) -> tuple[tuple[AnyStageRecipe, ...], StageRecipe | None]:
         """The launches of a run, and that of the naive kernel; macros are for names that no run mentions.
 
         Args:
@@ -296,9 +295,7 @@ class StageReader:
         *launches, reference = with_macros([*stages, naive], names)
         return tuple(launches), reference if isinstance(reference, StageRecipe) else None
 
-    def _stages(
-        self, arguments: Mapping[str, ArgumentRecipe]
-    ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
+    def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[AnyStageRecipe, ...]:
         document = self.document
         if document.launch is not None:
             entry = document.kernel.entry or self._only_entry()
@@ -307,7 +304,7 @@ class StageReader:
             f"variant.{name}.stage": (variant.stage, variant.when)
             for name, variant in document.variant.items()
         }
-        stages: list[StageRecipe | LibraryStageRecipe] = []
+        stages: list[AnyStageRecipe] = []
         for table, (launches, condition) in tables.items():
             for number, stage in enumerate(launches, 1):
                 key = f"[[{table}]] {number} ({stage.name})"
@@ -319,9 +316,7 @@ class StageReader:
                     stages.append(replace(recipe, when=self._when(condition, recipe)))
         return self._with_symbols(stages)
 
-    def _with_symbols(
-        self, stages: Sequence[StageRecipe | LibraryStageRecipe]
-    ) -> tuple[StageRecipe | LibraryStageRecipe, ...]:
+    def _with_symbols(self, stages: Sequence[AnyStageRecipe]) -> tuple[AnyStageRecipe, ...]:
         """The stages with the variables of their sources that buffers are copied to."""
         for key, (symbol, buffer) in self.symbols.items():
             stages = _with_symbol(stages, symbol, buffer, self.at(key))
@@ -333,7 +328,7 @@ class StageReader:
         source = self._source(None, "[kernel]")
         return default_entry(source, self.names, apart, self.at("[kernel] entry"))
 
-    def _when(self, condition: str | None, stage: StageRecipe | LibraryStageRecipe) -> Formula | None:
+    def _when(self, condition: str | None, stage: AnyStageRecipe) -> Formula | None:
         """The condition of a stage that is launched where that of its variant is true, too."""
         if condition is None:
             return stage.when
@@ -455,8 +450,8 @@ class StageReader:
 
 
 def _with_symbol(
-    stages: Sequence[StageRecipe | LibraryStageRecipe], symbol: str, buffer: str, place: Place
-) -> list[StageRecipe | LibraryStageRecipe]:
+    stages: Sequence[AnyStageRecipe], symbol: str, buffer: str, place: Place
+) -> list[AnyStageRecipe]:
     """The stages, those whose source declares a variable with the buffer that it is filled from.
 
     Where no declaration is found, as behind a macro, the sources that name the variable count.

@@ -122,8 +122,6 @@ class TunableReader:
             if one.conditions:
                 self._check_possible(name)
 
-    # --- conditions ------------------------------------------------------------------------------
-
     def _condition(self, one: Declaration) -> ConditionRecipe:
         known = [*self.fixed, *self.order, *self.derived]
         for key, text in one.conditions:
@@ -194,8 +192,6 @@ class TunableReader:
             ) from None
         except InputError:
             return  # it has no result; the enumeration of a workload says for which sizes
-
-    # --- roles and default -----------------------------------------------------------------------
 
     def roles(self, given: Mapping[str, str]) -> dict[str, str]:
         """Role -> tunable.

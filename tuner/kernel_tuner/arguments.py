@@ -17,6 +17,7 @@ from tuner.kernel_files.schema import DTYPES
 from tuner.model.errors import ExpressionError, InputError, UnsupportedError
 from tuner.model.plan import TunableValue
 from tuner.python.arguments import HostArray, copied_to_host, is_array
+from tuner.untrusted.build_texts import macro_value
 
 # --- ``tune_params`` and the texts over them: values of this tuner's kinds, and expressions without ``eval``.
 
@@ -151,11 +152,6 @@ def called(
 def replaced(text: str, params: Parameters) -> str:
     """A text in which every word that is the name of a parameter is replaced by its value."""
     return "".join(macro_value(params[part]) if part in params else part for part in _TOKEN.split(text))
-
-
-def macro_value(value: object) -> str:
-    """A value as source code has it: truth values as 1 and 0."""
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def shown(params: Mapping[str, object]) -> str:

@@ -263,19 +263,20 @@ def _takes_values(function: Callable[..., Any]) -> bool:
     return any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters)
 
 
-def _in_order(function: Callable[..., Any], tunables: Sequence[str]) -> Callable[[Mapping[str, Any]], bool]:
+def _in_order(function: Callable[..., Any], tunables: Sequence[str]) -> Callable[[Parameters], bool]:
     return lambda params: bool(function(*(params[name] for name in tunables)))
 
 
 def _by_name(
     argument: str, function: Callable[..., Any], names: UserValue, tunables: Sequence[str]
-) -> Callable[[Mapping[str, Any]], bool]:
+) -> Callable[[Parameters], bool]:
     unknown = [name for name in names if name not in tunables]
     if unknown:
         raise InputError(f"{argument}: unknown name {unknown[0]!r}; known: {', '.join(tunables)}")
     return lambda params: bool(function(**{name: params[name] for name in names}))
 
 
+ArgumentTable = dict[str, str | int | float | list[int]]  # an entry of [[argument]]
 _SOURCE = "kernel.cu"
 _SIZE_NAMES = ("problem", "problem_size", "size_of_problem")
 
@@ -444,13 +445,14 @@ def document_of(call: KernelCall, paths: Mapping[str, Path], written: Sequence[s
         paths: files of its arrays by name.
         written: names of the arrays that the kernel may write.
     """
-    sizes = {} if callable(call.geometry.problem_size) else {_size_name(call): [_shown_size(call)]}
+    size_name = next(name for name in _SIZE_NAMES if name not in call.tunables)
+    sizes = {} if callable(call.geometry.problem_size) else {size_name: [_shown_size(call)]}
     return {
         "kernel": {"name": slug(call.name), "source": _SOURCE, "entry": "kernel"},
         "problem": {"name": "unchecked", "sizes": sizes},
         "argument": [
             *(_argument(one, paths, written) for one in call.arguments),
-            *(_constant(one, paths) for one in call.constants),
+            *(_buffer(one, paths, "constant") for one in call.constants),
         ],
         "tunables": {name: list(values) for name, values in call.tunables.items()},
         "constraints": {"rules": call.geometry.rules(call.tunables), "spills": True},
@@ -502,33 +504,20 @@ def _digested(one: Given) -> object:
     return one.name, one.value.dtype.str, one.value.item()
 
 
-def _argument(one: Given, paths: Mapping[str, Path], written: Sequence[str]) -> dict[str, Any]:
+def _argument(one: Given, paths: Mapping[str, Path], written: Sequence[str]) -> ArgumentTable:
     if not isinstance(one, GivenArray):
-        value = one.value.item()
-        return {"scalar": one.name, "dtype": one.value.dtype.name, "value": value}
-    stored = one.stored
+        return {"scalar": one.name, "dtype": one.value.dtype.name, "value": one.value.item()}
+    return _buffer(one, paths, "inout" if one.name in written else "in")
+
+
+def _buffer(one: GivenArray, paths: Mapping[str, Path], role: str) -> ArgumentTable:
     return {
         "buffer": one.name,
-        "dtype": stored.dtype.name,
-        "shape": list(stored.shape),
-        "role": "inout" if one.name in written else "in",
+        "dtype": one.stored.dtype.name,
+        "shape": list(one.stored.shape),
+        "role": role,
         "input": f'file("{paths[one.name]}")',
     }
-
-
-def _constant(one: GivenArray, paths: Mapping[str, Path]) -> dict[str, Any]:
-    stored = one.stored
-    return {
-        "buffer": one.name,
-        "dtype": stored.dtype.name,
-        "shape": list(stored.shape),
-        "role": "constant",
-        "input": f'file("{paths[one.name]}")',
-    }
-
-
-def _size_name(call: KernelCall) -> str:
-    return next(name for name in _SIZE_NAMES if name not in call.tunables)
 
 
 def _shown_size(call: KernelCall) -> str:

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tuner.devices.base import Check
+from tuner.devices.worker import WorkerDevice
 from tuner.expressions.callables import function_digest
 from tuner.kernel_tuner.arguments import (
     PLACEHOLDER,
@@ -42,13 +43,6 @@ from tuner.system.ownership import open_result
 # --- ``answer``, ``atol`` and ``verify``: outputs judged as Kernel Tuner does, in the caller's process.
 
 RELATIVE = 1e-5  # of numpy.allclose, which Kernel Tuner leaves as it is
-
-
-class OutputSource(Protocol):
-    """A device that tells what a run leaves in its arrays (``WorkerDevice``)."""
-
-    def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> tuple[Check, dict[str, HostArray]]:
-        """Run a plan once on its inputs."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ class Judge:
         answer = [None if one is None else on_host(one) for one in self.answer or ()]
         return function_digest((answer, self.atol, self.verify))
 
-    def check(self, device: OutputSource, plan: Plan, seed: int) -> Check:
+    def check(self, device: WorkerDevice, plan: Plan, seed: int) -> Check:
         """Run a plan once and judge what it leaves."""
         check, arrays = device.outputs(plan, seed, self.wanted)
         if check.status is not Status.OK:
@@ -185,7 +179,10 @@ HIGHER_IS_BETTER: Mapping[str, bool] = {
 _NATIVE = ("time", "energy", "edp", "ed2p")  # what this tuner minimises by itself
 _JOULES = ("energy", "power", "edp", "ed2p")  # of a result, beside the time
 
-Metrics = Mapping[str, Any]
+Metrics = Mapping[str, str | Callable[..., Any]]
+RowValue = bool | int | float | str | list[float] | None
+Row = dict[str, RowValue]
+"""A result by Kernel Tuner's keys: parameters, quantities, metrics, and what failed."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +206,7 @@ class Aim:
         """True where the search cannot minimise the key itself: every trial is then measured to its end."""
         return self.key != self.objective
 
-    def cost(self, row: Mapping[str, Any]) -> float:
+    def cost(self, row: Mapping[str, RowValue]) -> float:
         """Return the cost of a result; infinity if it failed."""
         value = row.get(self.key)
         if "__error__" in row or not isinstance(value, int | float) or not math.isfinite(value):
@@ -252,7 +249,7 @@ def aim_of(
     return Aim(key, better, "energy" if joules else "time", joules)
 
 
-def check_metrics(metrics: Metrics | None) -> None:
+def check_metrics(metrics: UserValue) -> None:
     """See that metrics are texts or functions by name.
 
     Raises:
@@ -274,7 +271,7 @@ def check_metrics(metrics: Metrics | None) -> None:
                 ) from error
 
 
-def with_metrics(row: dict[str, Any], metrics: Metrics | None) -> dict[str, Any]:
+def with_metrics(row: Row, metrics: Metrics | None) -> Row:
     """A result with its metrics, each of which may use those before it.
 
     Raises:
@@ -310,7 +307,6 @@ def _needs_joules(metric: UserValue) -> bool:
 # Several processes may write one file. Each change is made under a lock of the file, by a new one in its
 # place or by a line at its end, and results of others stay.
 
-Row = dict[str, Any]
 _MARK = "tuner"  # key of the object, and of results that this tuner has measured
 _SHARED = ("device_name", "kernel_name", "problem_size", "tune_params_keys")  # what Kernel Tuner compares
 _END = "}\n}"
@@ -332,7 +328,7 @@ class Wanted:
     made_with: Mapping[str, str]
     aim: Aim
     metrics: Metrics | None
-    is_allowed: Callable[[Mapping[str, Any]], bool]
+    is_allowed: Callable[[Row], bool]
 
     @property
     def digest(self) -> str:
@@ -357,7 +353,7 @@ class CacheFile:
     rows: dict[str, Row] = field(default_factory=dict)
     _taken: dict[str, Row] = field(default_factory=dict)  # what the file had of them
 
-    def key(self, values: Mapping[str, Any]) -> str:
+    def key(self, values: Mapping[str, RowValue]) -> str:
         """The key of a configuration: its values joined by commas."""
         return ",".join(str(values[name]) for name in self.header["tune_params_keys"])
 
@@ -388,7 +384,7 @@ class CacheFile:
             file.seek(max(0, size - len(_END)))
             end = file.read()
             if end.endswith((b",", b"{")):
-                file.write(self._line(row).encode())
+                file.write(_line_of(self.key(row), self._marked(row)).encode())
             else:  # another process has closed it, or was killed within a line
                 self._replace(self._entries() | {self.key(row): self._marked(row)}, end="")
 
@@ -536,9 +532,6 @@ class CacheFile:
     def _marked(self, row: Row) -> Row:
         return {**row, _MARK: self.wanted.digest}
 
-    def _line(self, row: Row) -> str:
-        return _line_of(self.key(row), self._marked(row))
-
 
 def _line_of(key: str, row: Row) -> str:
     return f"\n{json.dumps({key: row}, default=plain)[1:-1]},"
@@ -665,13 +658,13 @@ def failed_row(configuration: Mapping[str, TunableValue], error: str, detail: st
     return row | _spent(None)
 
 
-def params_of(configuration: Mapping[str, TunableValue]) -> Row:
+def params_of(configuration: Mapping[str, RowValue]) -> Row:
     """The parameters of a configuration, without what stands for none."""
     return {name: value for name, value in configuration.items() if name != PLACEHOLDER}
 
 
 def dropped_rows(
-    space: Iterable[Configuration], known: Iterable[Mapping[str, Any]], errors: Sequence[str]
+    space: Iterable[Configuration], known: Iterable[Mapping[str, RowValue]], errors: Sequence[str]
 ) -> list[Row]:
     """Results of the configurations that were ruled out before they ran.
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.kernel_files.source_folder import folders_sha256
-from tuner.kernel_tuner.arguments import Parameters, UserValue, called, macro_value, replaced
+from tuner.kernel_tuner.arguments import Parameters, UserValue, called, replaced
 from tuner.model.errors import InputError, UnsupportedError
 from tuner.model.plan import Source
+from tuner.untrusted.build_texts import macro_value
 from tuner.untrusted.reading import TEXT_BYTES, read_text
 
 LANGUAGES = ("CUDA", "CUPY", "NVCUDA", "PYCUDA")

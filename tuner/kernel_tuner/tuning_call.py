@@ -1,8 +1,8 @@
 """A call of ``tune_kernel``: in the words of a run, the lines it prints, and what it returns."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from tuner.devices.base import Device
 from tuner.expressions.callables import PythonExpression
@@ -68,7 +68,7 @@ class Listener:
             say(line(params_of(configuration), row, self._metrics))
 
 
-def line(params: dict[str, object], row: dict[str, object], metrics: Metrics | None) -> str:
+def line(params: Row, row: Row, metrics: Metrics | None) -> str:
     """One result as Kernel Tuner prints it: parameters, time in ms, metrics."""
     if "__error__" in row:
         return f"{shown(params)}, {row['__error__']}: {row.get('error_detail', '')}".rstrip(": ")
@@ -153,9 +153,6 @@ def _dropped(
     return found
 
 
-# --- the cache file ------------------------------------------------------------------------------
-
-
 def cache_of(call: TuningCall, device: Device, kernel: KernelFile) -> CacheFile | None:
     """The cache file of a call; None where it asks for none.
 
@@ -171,10 +168,10 @@ def cache_of(call: TuningCall, device: Device, kernel: KernelFile) -> CacheFile 
         return None
     (workload,) = kernel.workloads()
 
-    def is_allowed(row: Mapping[str, Any]) -> bool:
+    def is_allowed(row: Row) -> bool:
         """Hold a result against the parameters and the restrictions of this call."""
         values = {name: row.get(name, listed[0]) for name, listed in call.kernel.tunables.items()}
-        return kernel.allowed(workload, values) is not None
+        return kernel.allowed(workload, cast("Parameters", values)) is not None
 
     made_with = {
         **conditions_of(call.kernel),
@@ -204,9 +201,6 @@ def without_known(kernel: KernelCall, cache: CacheFile | None) -> KernelCall:
 
     rule = PythonExpression(is_new, list(kernel.tunables), "not in the cache file")
     return replace(kernel, rules=(*kernel.rules, rule))
-
-
-# --- what is returned ----------------------------------------------------------------------------
 
 
 def returned(
@@ -241,7 +235,7 @@ def returned(
     return rows, environment_
 
 
-def _values(call: TuningCall, row: Row) -> dict[str, Any]:
+def _values(call: TuningCall, row: Row) -> Row:
     return {name: row[name] for name in call.kernel.tunables if name in row}
 
 

@@ -762,7 +762,8 @@ def unrolled_loop(tree: SyntaxTree, directive: Directive) -> PragmaTunable:
     stated = read_list(source, directive, keyword, text)
     nodes = tree.behind(directive)
     if not any(node.type == "for_statement" for node in nodes):
-        below = "#pragma unroll" if _has_unroll(tree, directive) else "something else"
+        unroll = re.match(rb"\s*#\s*pragma\s+unroll", tree.source.blank[directive.end :])
+        below = "something else" if unroll is None else "#pragma unroll"
         raise source.error(directive, f"a for loop must stand below it; there is {below}")
     factors = stated.values
     if any(type(factor) is not int or not _LEAST <= factor <= _MOST for factor in factors):
@@ -773,7 +774,3 @@ def unrolled_loop(tree: SyntaxTree, directive: Directive) -> PragmaTunable:
     last = source.text.count(b"\n", 0, directive.end)  # of the pragma; nothing may stand before the loop
     edit = instead_of(source, directive, *guarded(name, default), f"#line {last}", f"#pragma unroll {name}")
     return PragmaTunable(directive, name, factors, default, stated.when, stated.otherwise, edits=(edit,))
-
-
-def _has_unroll(tree: SyntaxTree, directive: Directive) -> bool:
-    return re.match(rb"\s*#\s*pragma\s+unroll", tree.source.blank[directive.end :]) is not None

@@ -56,7 +56,7 @@ class PragmaTunable:
         when = f"({self.when}) and ({condition})" if self.when else condition
         return replace(self, when=when)
 
-    def table(self) -> list[Value | str] | dict[str, object]:
+    def table(self) -> list[Value | str] | dict[str, list[Value | str] | Value | str]:
         """Return the entry of the tunable in ``[tunables]``."""
         if not self.when:
             return list(self.values)

@@ -1,7 +1,7 @@
 """A trained model as a document: what was learned, of what, on which GPU, and how well it predicts."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -54,19 +54,6 @@ class TrainedDevice:
 
 
 @dataclass(frozen=True)
-class ModelAnswer:
-    """Answer of a model for an input.
-
-    Attributes:
-        configuration: the version that it picks.
-        outside: what of the input lies outside the trained range, in words; empty within it.
-    """
-
-    configuration: Configuration
-    outside: str = ""
-
-
-@dataclass(frozen=True)
 class SelectionModel:
     """Versions of a kernel with the tree that picks one, and what they were learned from.
 
@@ -102,7 +89,7 @@ class SelectionModel:
 
     def select(
         self, sizes: Mapping[str, int | str], allowed: Callable[[Configuration], bool] | None = None
-    ) -> ModelAnswer | None:
+    ) -> tuple[Configuration, str] | None:
         """The version for an input; one outside the trained range is told with the nearest trained one.
 
         Args:
@@ -110,7 +97,8 @@ class SelectionModel:
             allowed: whether a version is allowed there; without it, its condition tells.
 
         Returns:
-            None where no version is allowed.
+            The version, and what of the input lies outside the trained range, in words, empty within it; None
+            where no version is allowed.
 
         Raises:
             InputError: a size is missing.
@@ -121,7 +109,7 @@ class SelectionModel:
         for place in self.portfolio.order(sizes):
             version = self.portfolio.versions[place]
             if self._is_allowed(place, sizes) and (allowed is None or allowed(version)):
-                return ModelAnswer(version, self._outside(sizes))
+                return version, self._outside(sizes)
         return None
 
     def _is_allowed(self, place: int, sizes: Mapping[str, int | str]) -> bool:
@@ -335,7 +323,7 @@ def _portfolio(found: Mapping[str, Any], ranges: Mapping[str, Sequence[object]])
     return Portfolio(versions, features, tree, orders)
 
 
-def _condition(value: object, ranges: Mapping[str, object]) -> str | None:
+def _condition(value: object, ranges: Collection[str]) -> str | None:
     if value is None:
         return None
     names = Expression(_text(value)).names - set(ranges)

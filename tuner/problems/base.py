@@ -29,6 +29,9 @@ Generator: TypeAlias = Any
 Arrays: TypeAlias = Mapping[str, Array]
 """Arrays by buffer name, in the order of the kernel file."""
 
+Sizes: TypeAlias = Mapping[str, int | str]
+"""Sizes of a workload by name."""
+
 CHUNK_ELEMENTS = 2**20
 """Elements handled at a time, so that float64 temporaries stay at some 8 MiB each."""
 
@@ -337,7 +340,7 @@ class Problem(ABC):
     judged: ClassVar[bool] = True
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
-    def word(self, name: str, sizes: Mapping[str, Any]) -> str:
+    def word(self, name: str, sizes: Sizes) -> str:
         """The value of one of ``words`` in a workload.
 
         Raises:
@@ -352,7 +355,7 @@ class Problem(ABC):
             )
         return str(value)
 
-    def at(self, sizes: Mapping[str, Any]) -> "Problem":
+    def at(self, sizes: Sizes) -> "Problem":
         """The problem of a workload, where its sizes decide how inputs are drawn and answers compared.
 
         Raises:
@@ -382,7 +385,7 @@ class Problem(ABC):
         """Largest error of an output that rounding explains, or the tolerance of the kernel file."""
 
     def inputs(
-        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Mapping[str, Any]
+        self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Sizes
     ) -> dict[str, Array]:
         """Values for every ``in`` and ``inout`` buffer, as arrays of namespace ``xp``: stated, or random.
 
@@ -413,11 +416,11 @@ class Problem(ABC):
         del xp, inputs
 
     @abstractmethod
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """Compare host rows with a reference computed in float64."""
 
     @abstractmethod
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Test complete arrays of namespace ``xp`` by a law that right answers obey, chunk by chunk."""
 
 

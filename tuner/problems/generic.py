@@ -1,6 +1,6 @@
 """Problems of user kernels: an expression per output, agreement with another configuration, or no check."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from tuner.problems.base import (
     Namespace,
     Norm,
     Problem,
+    Sizes,
     agreement,
     allowed_difference,
     chunks,
@@ -79,7 +80,7 @@ class Elementwise(Generic):
                         f"element by element with {name!r} of shape {list(shapes[name])}"
                     )
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """Largest relative error of an element over all outputs."""
         return worst_of(
             [
@@ -88,16 +89,14 @@ class Elementwise(Generic):
             ]
         )
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """The same on the complete arrays, brought to the host chunk by chunk."""
         del xp
         return worst_of(
             [self._judge(name, text, inputs, outputs[name], sizes) for name, text in self.spec.reference]
         )
 
-    def _judge(
-        self, name: str, text: str, inputs: Arrays, output: Array, sizes: Mapping[str, Any]
-    ) -> Deviation:
+    def _judge(self, name: str, text: str, inputs: Arrays, output: Array, sizes: Sizes) -> Deviation:
         expression = Expression(text)
         found = []
         for part in chunks(len(output), output[0].size):
@@ -141,11 +140,11 @@ class Consistent(Generic):
                 "[[argument]]: no buffer has role 'out' or 'inout', so nothing can be checked"
             )
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """See ``residual``."""
         return self.residual(np, inputs_rows, outputs_rows, sizes)
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Zero when every output is finite, infinity where one is not."""
         del inputs, sizes
 
@@ -171,12 +170,12 @@ class UncheckedProblem(Generic):
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """See ``Problem.validate``: all buffers are taken."""
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """See ``Problem.compare``."""
         del inputs_rows, outputs_rows, sizes
         return Deviation(0.0, 0.0, "not compared", 0)
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """See ``Problem.residual``."""
         del xp
         return self.compare(inputs, outputs, sizes)

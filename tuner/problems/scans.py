@@ -17,6 +17,7 @@ from tuner.problems.base import (
     Namespace,
     Norm,
     Problem,
+    Sizes,
     chunks,
     expect_buffers,
     relative,
@@ -121,7 +122,7 @@ class Scan(Problem):
     }
     operator: PrefixOperator = _SUM
 
-    def at(self, sizes: Mapping[str, Any]) -> "Scan":
+    def at(self, sizes: Sizes) -> "Scan":
         """See ``Problem.at``."""
         return replace(self, operator=PrefixOperator(self.word("operator", sizes)))
 
@@ -149,7 +150,7 @@ class Scan(Problem):
         """See ``Problem.norm``."""
         return Norm.COUNT if self.operator.exact(output.dtype) else Norm.MAXIMUM
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """Largest error of a row by the row's largest sum, against sums in float64.
 
         Of what must be exact, how many differ from scans in the type of the output.
@@ -163,7 +164,7 @@ class Scan(Problem):
         (x,), (y,) = inputs_rows.values(), outputs_rows.values()
         return sweep(np, (x, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "error"))
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Half of the largest ``|y[i] - y[i-1] op x[i]|``, by the largest sum; also ``|y[N-1] - sum of x|``.
 
         Sums that are right within e differ from their neighbours by the element between them within 2 e; the
@@ -193,7 +194,7 @@ class Scan(Problem):
         roundoff = unit_roundoff(np.empty(0, np.float32) if narrow else output)
         return roundoff * (4 + 2 * math.sqrt(length)) + (2 * unit_roundoff(output) if narrow else 0)
 
-    def scanned(self, x: Array, y: Array, sizes: Mapping[str, Any]) -> tuple[Array, Array]:
+    def scanned(self, x: Array, y: Array, sizes: Sizes) -> tuple[Array, Array]:
         """Rows in the direction they are scanned in; whole numbers in the type of the output."""
         given = x if y.dtype.kind in "fc" else x.astype(y.dtype, copy=False)
         back = self.word("direction", sizes) == "reverse"
@@ -314,7 +315,7 @@ class SegmentedScan(Scan):
             segments.name: Draw(low=0.0, width=1 + 1 / rare),  # whole numbers are rounded down
         }
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """See ``Scan.compare``."""
         scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
 
@@ -328,7 +329,7 @@ class SegmentedScan(Scan):
         (x, segments), (y,) = inputs_rows.values(), outputs_rows.values()
         return sweep(np, (x, segments, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "error"))
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Half of the largest ``|y[i] - y[i-1] op x[i]|`` within segments, by the row's largest sum."""
         scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
 
@@ -340,7 +341,7 @@ class SegmentedScan(Scan):
         (x, segments), (y,) = inputs.values(), outputs.values()
         return sweep(xp, (x, segments, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "residual"))
 
-    def beginnings(self, xp: Namespace, x: Array, segments: Array, sizes: Mapping[str, Any]) -> Array:
+    def beginnings(self, xp: Namespace, x: Array, segments: Array, sizes: Sizes) -> Array:
         """Return the starts of segments in rows in the direction of the scan, bool of the shape of ``x``."""
         rows, length = x.shape
         begins = xp.zeros((rows, length + 1), bool)

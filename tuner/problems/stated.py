@@ -24,6 +24,7 @@ from tuner.problems.base import (
     Arrays,
     Deviation,
     Namespace,
+    Sizes,
     agreement,
     allowed_difference,
     chunks,
@@ -165,9 +166,7 @@ class StatedReference(Generic):
         """See ``Problem.validate``."""
         _expect_output(buffers)
 
-    def reference(
-        self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Mapping[str, Any]
-    ) -> dict[str, NDArray[Any]]:
+    def reference(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> dict[str, NDArray[Any]]:
         """The right outputs on the host, in the types and shapes of the buffers.
 
         Args:
@@ -190,18 +189,18 @@ class StatedReference(Generic):
         return "numpy"
 
     @abstractmethod
-    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> dict[str, Any]:
         """The right outputs by name, of whatever type and shape they come."""
 
     @abstractmethod
     def source(self, output: str) -> str:
         """Return the name of the reference of an output, for messages."""
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """See ``residual``; the rows must be all there are."""
         return self.residual(np, inputs_rows, outputs_rows, sizes)
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Largest relative error of an element, on the host."""
         del xp
         buffers = [Buffer(name, str(array.dtype), array.shape, "out") for name, array in outputs.items()]
@@ -239,7 +238,7 @@ class Expressions(StatedReference):
                     f"{output.dtype} {list(output.shape)}"
                 )
 
-    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> dict[str, Any]:
         """See ``StatedReference.made``."""
         del outputs
         try:
@@ -264,7 +263,7 @@ class FunctionReference(StatedReference):
         """See ``StatedReference.arrays``."""
         return "numpy" if self.spec.function is None else self.spec.function.arrays
 
-    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> dict[str, Any]:
         """See ``StatedReference.made``: one array, several in the order of the outputs, or a table."""
         names = [buffer.name for buffer in outputs]
         if self.spec.function is None:
@@ -314,11 +313,11 @@ class Law(Generic):
         """Largest difference between two right answers that are taken as equal, without asking the law."""
         return allowed_difference(output, None)
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """See ``residual``; the rows must be all there are."""
         return self.residual(np, inputs_rows, outputs_rows, sizes)
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """The number of the law that is largest; infinity where an output is not finite.
 
         An ``inout`` array is given as it is after the run; its values before are ``NAME_before``.
@@ -329,7 +328,7 @@ class Law(Generic):
         finite = Consistent(self.spec).residual(xp, inputs, outputs, sizes)
         return self.verdict(inputs, outputs, sizes) if finite.ok else finite
 
-    def verdict(self, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def verdict(self, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """The same of outputs that are finite.
 
         Raises:

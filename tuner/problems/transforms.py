@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tuner.problems.base import (
     Namespace,
     Norm,
     Problem,
+    Sizes,
     expect_buffers,
     relative,
     sweep,
@@ -32,7 +33,23 @@ FUNCTIONAL_SPREAD = 8
 """Standard deviations of the random functional granted to right answers: exceeded with probability e^-32."""
 
 
-class Fft(Problem):
+class _Transform(Problem):
+    """Inputs are standard normal, and rows are compared by their L2 norm."""
+
+    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
+        """See ``Problem.draws``."""
+        return {buffer.name: Draw("normal", 0.0, 1.0) for buffer in buffers if buffer.role in ("in", "inout")}
+
+    def norm(self, output: Array) -> Norm:
+        """See ``Problem.norm``."""
+        del output
+        return Norm.EUCLIDEAN
+
+    def _is_inverse(self, sizes: Sizes) -> bool:
+        return self.word("direction", sizes) == "inverse"
+
+
+class Fft(_Transform):
     """Rows of x of shape (batch, N) to y with ``y[k] = sum of x[n] exp(-2 pi i n k / N)``, not normalised.
 
     Where the size ``direction`` is ``inverse`` (it may also be ``forward``, or no size of the kernel), y is
@@ -48,16 +65,7 @@ class Fft(Problem):
         """See ``Problem.validate``."""
         expect_buffers(self.spec, buffers, 1, "c", "one complex input and one output of shape [batch, N]")
 
-    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
-        """See ``Problem.draws``."""
-        return {buffer.name: Draw("normal", 0.0, 1.0) for buffer in buffers if buffer.role in ("in", "inout")}
-
-    def norm(self, output: Array) -> Norm:
-        """See ``Problem.norm``."""
-        del output
-        return Norm.EUCLIDEAN
-
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """Relative L2 error of a row against the transform in complex128."""
         transform = np.fft.ifft if self._is_inverse(sizes) else np.fft.fft
 
@@ -69,7 +77,7 @@ class Fft(Problem):
         what = "relative L2 error of the transform"
         return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Parseval's law and one random linear functional of every row, in complex128.
 
         With F the transform and v random phases, ``v . y = (F v) . x`` because F is symmetric: O(N) per row
@@ -91,7 +99,7 @@ class Fft(Problem):
         what = "deviation of the transform from Parseval's law and a random functional"
         return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
 
-    def functional(self, length: int, sizes: Mapping[str, Any], *others: int) -> tuple[Array, Array, float]:
+    def functional(self, length: int, sizes: Sizes, *others: int) -> tuple[Array, Array, float]:
         """Random phases and their transform (complex128), and by what a transform lengthens a row.
 
         ``others`` tell functionals of the same length apart.
@@ -100,9 +108,6 @@ class Fft(Problem):
         if self._is_inverse(sizes):
             return phases, np.fft.ifft(phases), math.sqrt(1 / length)
         return phases, np.fft.fft(phases), math.sqrt(length)
-
-    def _is_inverse(self, sizes: Mapping[str, Any]) -> bool:
-        return self.word("direction", sizes) == "inverse"
 
     def allowed(self, output: Array) -> float:
         """Two units of roundoff per radix-2 level (1.2e-7 log2 N in single precision), of three at least.
@@ -119,7 +124,7 @@ def norm(xp: Namespace, rows: Array) -> Array:
     return xp.sqrt((rows.real**2 + rows.imag**2).sum(axis=1))
 
 
-class FftConvolution(Problem):
+class FftConvolution(_Transform):
     """Rows of x of shape (batch, N) to the inverse transform of ``s[k]`` times the transform of x.
 
     s of shape (N,) is the spectrum of the filter, the same for all rows. Transforms are NumPy's, so that y is
@@ -142,16 +147,7 @@ class FftConvolution(Problem):
             f" and an output [batch, N]; [[argument]] gives {found}"
         )
 
-    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
-        """See ``Problem.draws``."""
-        return {buffer.name: Draw("normal", 0.0, 1.0) for buffer in buffers if buffer.role == "in"}
-
-    def norm(self, output: Array) -> Norm:
-        """See ``Problem.norm``."""
-        del output
-        return Norm.EUCLIDEAN
-
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """Relative L2 error of a row against the convolution in complex128."""
         del sizes
         (x, spectrum), (y,) = inputs_rows.values(), outputs_rows.values()
@@ -164,7 +160,7 @@ class FftConvolution(Problem):
         what = "relative L2 error of the convolution"
         return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """One random linear functional of every row, in complex128.
 
         With F the transform, S the diagonal of the spectrum and v random phases,
@@ -215,7 +211,7 @@ class PlaneFft(Fft):
         needs = "one complex input and one output of shape [batch, rows, columns]"
         expect_buffers(self.spec, buffers, 1, "c", needs, axes=1 + len(PLANE))
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """Relative L2 error of a plane against the transform in complex128."""
         transform = np.fft.ifftn if self._is_inverse(sizes) else np.fft.fftn
 
@@ -227,7 +223,7 @@ class PlaneFft(Fft):
         what = "relative L2 error of the transform"
         return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Parseval's law and one random linear functional of every plane, in complex128.
 
         The functional is a product of phases along both axes, see ``Fft.residual``; along an axis that is not
@@ -274,7 +270,7 @@ def flat(planes: Array) -> Array:
     return planes.reshape(len(planes), -1)
 
 
-class RealFft(Problem):
+class RealFft(_Transform):
     """Real rows of shape (batch, N) to their first ``N // 2 + 1`` frequencies, not normalised.
 
     Where the size ``direction`` is ``inverse``, such frequencies become real rows, and the sum is divided by
@@ -300,16 +296,7 @@ class RealFft(Problem):
             f" [batch, N], the other complex of shape [batch, N // 2 + 1]; [[argument]] gives {found}"
         )
 
-    def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
-        """See ``Problem.draws``."""
-        return {buffer.name: Draw("normal", 0.0, 1.0) for buffer in buffers if buffer.role == "in"}
-
-    def norm(self, output: Array) -> Norm:
-        """See ``Problem.norm``."""
-        del output
-        return Norm.EUCLIDEAN
-
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """Relative L2 error of a row against the transform in float64."""
         inverse = self._is_inverse(sizes)
 
@@ -325,7 +312,7 @@ class RealFft(Problem):
         what = "relative L2 error of the transform"
         return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Parseval's law and one random linear functional of every row, in float64.
 
         With F the transform of a row, S its first frequencies, each weighted by how often it stands in F, and
@@ -356,9 +343,6 @@ class RealFft(Problem):
 
         what = "deviation of the transform from Parseval's law and a random functional"
         return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
-
-    def _is_inverse(self, sizes: Mapping[str, Any]) -> bool:
-        return self.word("direction", sizes) == "inverse"
 
     def allowed(self, output: Array) -> float:
         """Two units of roundoff per radix-2 level, of three at least, in the precision of the output."""

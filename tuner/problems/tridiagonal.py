@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tuner.problems.base import (
     Namespace,
     Norm,
     Problem,
+    Sizes,
     chunks,
     expect_buffers,
     relative,
@@ -56,7 +57,7 @@ class Tridiagonal(Problem):
     periodic: bool = False
     words: ClassVar[Mapping[str, tuple[str, ...]]] = {"boundary": ("open", "periodic")}
 
-    def at(self, sizes: Mapping[str, Any]) -> "Tridiagonal":
+    def at(self, sizes: Sizes) -> "Tridiagonal":
         """See ``Problem.at``."""
         return replace(self, periodic=self.word("boundary", sizes) == "periodic")
 
@@ -97,7 +98,7 @@ class Tridiagonal(Problem):
             else:
                 b[part] = xp.where(drawn < 0, -size, size)
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
         """Largest error of a row by the row's largest unknown, against LAPACK in float64."""
         answer = solve_periodic if self.at(sizes).periodic else solve
 
@@ -111,7 +112,7 @@ class Tridiagonal(Problem):
         what = "error of the solution by the row's largest unknown"
         return sweep(np, (*inputs_rows.values(), x), errors, allowed=self.allowed(x), what=what)
 
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Mapping[str, Any]) -> Deviation:
+    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Normwise backward error ``max |A x - d| / (max |A| max |x|)`` of a row, in float64.
 
         It never exceeds the error that ``compare`` measures, and multiplied by the condition number bounds

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Protocol
 
 from tuner.model.errors import InputError
 from tuner.model.records import WorkloadName
@@ -156,27 +155,7 @@ _LOG = logging.getLogger(__name__)
 SHIPPED = ("h200", "h200-applications", "h100")
 _NPZ_MEMBER = "meta.npy"  # every NumPy archive of a recorded space has it
 
-
-class RecordedSpaces(Protocol):
-    """Recorded spaces of one file."""
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-
-    @property
-    def names(self) -> tuple[tuple[str, ...], ...]:
-        """The names of the workloads of every space."""
-
-    def space(self, names: Sequence[str]) -> RecordedSpace:
-        """The space of these workloads.
-
-        Raises:
-            InputError: there is none, or it cannot be read.
-        """
-
-    def sensor(self, names: Sequence[str]) -> str:
-        """The reading that the joules of a space came from; empty where there are none."""
+RecordedSpaces = RecordingFile | OneSpace
 
 
 def open_recording(spec: str | Path) -> RecordedSpaces:

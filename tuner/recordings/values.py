@@ -8,7 +8,7 @@ from typing import Any
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, TunableValue, Workload
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
-from tuner.space.search_view import Candidate, Payback, Search
+from tuner.space.search_view import Candidate, Payback, Search, noiseless
 
 NOT_RECORDED = "not recorded"
 
@@ -111,11 +111,6 @@ class RecordedSpace:
         return Measurement(tuple(result for _ in self.workloads))
 
 
-def _noiseless(_: Measurement) -> float:
-    """No uncertainty is known."""
-    return 0.0
-
-
 def _silent(_: str) -> None:
     """Tells nobody."""
 
@@ -125,7 +120,7 @@ def search_of(
     cost: Callable[[Measurement], float],
     *,
     seed: int = 0,
-    noise: Callable[[Measurement], float] = _noiseless,
+    noise: Callable[[Measurement], float] = noiseless,
     payback: Payback | None = None,
     tell: Callable[[str], None] = _silent,
 ) -> Search:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.expressions.arithmetic import NoValue
+from tuner.expressions.arithmetic import NoValue, Value
 from tuner.expressions.callables import Expression, is_free_name
 from tuner.model.errors import (
     ConditionError,
@@ -154,7 +154,7 @@ class Enumeration:
         for name in self.lists:
             if name in deciding:
                 columns = self._grown(columns, name, [])
-        rows = _rows(columns)
+        rows = row_count(columns)
         counts = np.ones(rows, dtype=np.int64)
         for name, values in self.lists.items():
             if name not in deciding:
@@ -163,7 +163,7 @@ class Enumeration:
         return int(counts.sum())
 
     def _grown(self, columns: dict[str, Column], name: str, rules: list[Expression]) -> dict[str, Column]:
-        count, rows = len(self.lists[name]), _rows(columns)
+        count, rows = len(self.lists[name]), row_count(columns)
         step = max(1, CHUNK_ROWS // count)
         kept: list[dict[str, Column]] = []
         total = 0
@@ -171,7 +171,7 @@ class Enumeration:
         for start in range(0, rows, step):
             part = {other: column[start : start + step] for other, column in columns.items()}
             chunk = self.filtered(self.extended(part, min(step, rows - start), name), rules)
-            total += _rows(chunk)
+            total += row_count(chunk)
             if max(total, certain) > self.max_rows:
                 raise SpaceSizeError(
                     f"the rules leave more than {self.max_rows:,} combinations{self._where()}; "
@@ -209,10 +209,10 @@ class Enumeration:
     def filtered(self, columns: dict[str, Column], rules: Sequence[Expression]) -> dict[str, Column]:
         """The rows that satisfy some rules, whose names all have columns."""
         for rule in rules:
-            if rows := _rows(columns):
+            if rows := row_count(columns):
                 held = self.holds(rule, columns, rows)
                 columns = columns if held.all() else {name: c[held] for name, c in columns.items()}
-            self.left[rule] += _rows(columns)
+            self.left[rule] += row_count(columns)
         return columns
 
     def holds(self, rule: Expression, columns: Mapping[str, Column], rows: int) -> Mask:
@@ -252,9 +252,9 @@ class Enumeration:
             )
         return np.broadcast_to(held.astype(np.bool_), rows)
 
-    def _environment(self, rule: Expression, columns: Mapping[str, Column]) -> dict[str, Any]:
+    def _environment(self, rule: Expression, columns: Mapping[str, Column]) -> dict[str, Value]:
         needed = self._needed(rule)
-        env: dict[str, Any] = dict(self.constants)
+        env: dict[str, Value] = dict(self.constants)
         for name in self.lists:
             if name in needed and name in columns:
                 column = columns[name]
@@ -268,7 +268,7 @@ class Enumeration:
                     env[name] = NoValue(str(error))
         return env
 
-    def _instead(self, name: str, env: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a scalar or an array
+    def _instead(self, name: str, env: Mapping[str, Value]) -> Value:
         condition = self.conditions[name]
         return condition.no_value if condition.otherwise is None else condition.otherwise.evaluate(env)
 
@@ -322,12 +322,13 @@ class Enumeration:
         return f" (with {shown})" if shown else ""
 
 
-def _evaluated(expression: Expression, env: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a scalar or an array
+def _evaluated(expression: Expression, env: Mapping[str, Value]) -> Value:
     """The value of an expression; it gets its own names only, as conditions copy what they get."""
     return expression.evaluate({name: env[name] for name in expression.names if name in env})
 
 
-def _rows(columns: Mapping[str, Column]) -> int:
+def row_count(columns: Mapping[str, Column]) -> int:
+    """Rows of columns of one length; one where there is no column."""
     return next((len(column) for column in columns.values()), 1)
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, InputError, SpaceSizeError, UnknownNameError
 from tuner.model.plan import Configuration, TunableValue
-from tuner.space.enumeration import Column, Condition, Enumeration, Mask
+from tuner.space.enumeration import Column, Condition, Enumeration, Mask, row_count
 from tuner.space.space import Space, checked_lists
 
 # --- Propagates rules: what a rule allows of its first tunables, before the others have values.
@@ -72,7 +72,7 @@ def _prefixes(
     names: tuple[str, ...],
     lengths: Sequence[int],
     allowed: Sequence[Column],
-    conditions: Mapping[str, object],
+    conditions: Mapping[str, Condition],
 ) -> list[Support]:
     """Return the values a rule allows of its first tunables, its first two, ...; not where all are."""
     found = []
@@ -107,19 +107,6 @@ Choice = Callable[[int, int], npt.NDArray[np.int64]]
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class SpaceSample:
-    """Configurations drawn from a space.
-
-    Attributes:
-        positions: different configurations in the order of the space; maybe none.
-        size: estimated number of configurations of the whole space.
-    """
-
-    positions: Positions
-    size: float
-
-
 class SpaceSampler:
     """Draws from a space, and looks around in it.
 
@@ -138,11 +125,11 @@ class SpaceSampler:
         self._supports = supports(enumeration)
         self._tied = self._ties()
 
-    def sample(self, count: int, draw: np.random.Generator) -> SpaceSample:
-        """So many different configurations, or as many as some growths find.
+    def sample(self, count: int, draw: np.random.Generator) -> tuple[Positions, float]:
+        """So many different configurations in the order of the space, or as many as some growths find.
 
-        The size is estimated by how many rows were left for each that was kept: Knuth, "Estimating the
-        efficiency of backtrack programs" (1975), with many rows at a time.
+        The number of configurations in the space is estimated, too, by how many rows were left for each that
+        was kept: Knuth, "Estimating the efficiency of backtrack programs" (1975), with many rows at a time.
         """
 
         def some(rows: int, kept: int) -> npt.NDArray[np.int64]:
@@ -158,7 +145,7 @@ class SpaceSampler:
             found = np.unique(np.vstack([found, rows]), axis=0)
         if len(found) > count:
             found = found[some(len(found), count)]
-        return SpaceSample(found, float(np.mean(sizes)))
+        return found, float(np.mean(sizes))
 
     def first(self) -> Positions:
         """The first configuration in the order of the space; none where the first rows lead nowhere."""
@@ -170,7 +157,7 @@ class SpaceSampler:
         columns: dict[str, Column] = {}
         weight = 1.0
         for axis, name in enumerate(self._names):
-            rows = _rows(columns)
+            rows = row_count(columns)
             most = max(1, min(self._width, GROWTH * self._width // len(self._enumeration.lists[name])))
             if rows > most:
                 columns = _taken(columns, choice(rows, most))
@@ -179,9 +166,9 @@ class SpaceSampler:
             for support in self._supports[name]:
                 columns = _taken(columns, np.flatnonzero(support.holds(columns)))
             columns = self._enumeration.filtered(columns, self._enumeration.rules_at.get(axis, []))
-            if not _rows(columns):
+            if not row_count(columns):
                 return dict.fromkeys(self._names, np.zeros(0, dtype=np.int16)), 0.0
-        return columns, weight * _rows(columns)
+        return columns, weight * row_count(columns)
 
     # --- neighbours ------------------------------------------------------------------------------
 
@@ -293,10 +280,6 @@ class SpaceSampler:
                 for axis in scope:
                     tied[axis] |= scope - {axis}
         return [sorted(one) for one in tied]
-
-
-def _rows(columns: Mapping[str, Column]) -> int:
-    return next((len(column) for column in columns.values()), 1)
 
 
 def _taken(columns: Mapping[str, Column], rows: npt.NDArray[np.int64] | Mask) -> dict[str, Column]:
@@ -418,15 +401,15 @@ def space_of(
         return Space(lists, enumeration.columns(), enumeration.product())
     except SpaceSizeError:
         sampler = SpaceSampler(Enumeration(*given))
-    found = sampler.sample(drawn, np.random.default_rng(0))
-    if found.size <= listed:  # rules that need many tunables left more on the way than in the end
+    positions, size = sampler.sample(drawn, np.random.default_rng(0))
+    if size <= listed:  # rules that need many tunables left more on the way than in the end
         enumeration = Enumeration(*given, max_rows=ON_THE_WAY)
         with suppress(SpaceSizeError):
             return Space(lists, enumeration.columns(), enumeration.product())
-    positions = np.unique(np.vstack([found.positions, sampler.first()]), axis=0)
+    positions = np.unique(np.vstack([positions, sampler.first()]), axis=0)
     if not len(positions):
         raise InputError(
             "none of the combinations drawn satisfies all rules; state each rule over as few tunables as it"
             " needs, and those joined by `and` one by one, or shorten value lists"
         )
-    return SampledSpace(lists, positions, enumeration.product(), found.size, sampler)
+    return SampledSpace(lists, positions, enumeration.product(), size, sampler)

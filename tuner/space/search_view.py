@@ -163,7 +163,7 @@ def _unheard(_: Sequence[Trial]) -> None:
     """Nobody prepares for what is expected."""
 
 
-def _noiseless(_: Measurement) -> float:
+def noiseless(_: Measurement) -> float:
     """No uncertainty is known."""
     return 0.0
 
@@ -221,7 +221,7 @@ class Search:
     device: str = ""
     power_limits_w: tuple[int, ...] = ()
     label: str = ""
-    noise: Callable[[Measurement], float] = _noiseless
+    noise: Callable[[Measurement], float] = noiseless
     prior_runs: tuple[PriorRun, ...] = ()
     payback: Payback | None = None
     tell: Callable[[str], None] = _silent

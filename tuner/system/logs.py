@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Literal, TextIO
 
 from tuner.untrusted.reading import continued, escaped, plain
 
@@ -93,7 +93,7 @@ _LENGTH = struct.Struct("<Q")
 _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 _DEBUG_PRIORITY = 7
 
-_about: ContextVar[Mapping[str, object]] = ContextVar("about", default={})  # noqa: B039 - never changed in place
+_about: ContextVar[Mapping[str, int | str]] = ContextVar("about", default={})  # noqa: B039 - never changed in place
 
 
 @contextlib.contextmanager
@@ -221,7 +221,7 @@ class JournalHandler(logging.Handler):
         self._lost = 0
 
 
-def entry(fields: Mapping[str, object]) -> bytes:
+def entry(fields: Mapping[str, int | str | None]) -> bytes:
     """A datagram of the native protocol: values of several lines in binary form, long ones cut."""
     parts = []
     for name, value in fields.items():
@@ -235,7 +235,7 @@ def entry(fields: Mapping[str, object]) -> bytes:
     return b"".join(parts)
 
 
-def _journal_fields(record: logging.LogRecord, message: str) -> dict[str, Any]:
+def _journal_fields(record: logging.LogRecord, message: str) -> dict[str, int | str | None]:
     priority = next((number for least, number in _PRIORITIES if record.levelno >= least), _DEBUG_PRIORITY)
     return {
         "MESSAGE": message,
@@ -257,7 +257,7 @@ def _note(record: logging.LogRecord) -> bool:
     return True
 
 
-def _subjects(record: logging.LogRecord) -> dict[str, object]:
+def _subjects(record: logging.LogRecord) -> dict[str, int | str]:
     return {name: value for name in _FIELDS if (value := getattr(record, name, None)) is not None}
 
 

@@ -283,7 +283,8 @@ class BootRecord:
     @classmethod
     def present(cls) -> "BootRecord":
         """Of this process, now."""
-        return cls(boot_id(), _is_on_host(), time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
+        on_host = all(_namespace(name) in (inode, None) for name, inode in _INITIAL.items())
+        return cls(boot_id(), on_host, time.clock_gettime(time.CLOCK_BOOTTIME), time.time())
 
 
 def was_rebooted(since: BootRecord, now: BootRecord | None = None) -> bool | None:
@@ -305,10 +306,6 @@ def was_rebooted(since: BootRecord, now: BootRecord | None = None) -> bool | Non
     runs_for_less = now.since_boot_s < since.since_boot_s
     booted_later = now.at_s - now.since_boot_s > since.at_s
     return True if runs_for_less or booted_later else None
-
-
-def _is_on_host() -> bool:
-    return all(_namespace(name) in (inode, None) for name, inode in _INITIAL.items())
 
 
 def _namespace(name: str) -> int | None:
