@@ -102,11 +102,7 @@ def resolve(
     replay = replayed(device)
     if replay is not None:
         return replaying.pairs(replay.space), replaying.changed(replay.space, catalog)
-    workloads = catalog.workloads(specs)
-    names = [str(workload) for workload in workloads]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
+    workloads = catalog.workload_set(specs)
     kernels = [catalog.kernel(workload.kernel) for workload in workloads]
     fitted, notices = fit_batches(list(zip(kernels, workloads, strict=True)), device.free_memory_bytes())
     named = {kernel.name: kernel for kernel in kernels}
