@@ -19,11 +19,11 @@ from tuner.recordings.files import RecordingFile
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import prepare_compiled
 from tuner.search.replaying import covered, recorded_space, stored_space
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 
 GPU = "sim:k40c"
 SPEC = "scan-lf:N=4"
-WHOLE = Request(workloads=(SPEC,), policy="exhaustive", objective="time", seed=3)
+WHOLE = SearchRequest(workloads=(SPEC,), policy="exhaustive", objective="time", seed=3)
 
 
 @pytest.fixture

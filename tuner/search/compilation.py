@@ -45,7 +45,7 @@ class Compilation:
     """Background compilation of the candidates of a search, on demand.
 
     Everything is compiled in threads of its own, so that a search measures meanwhile. Three queues feed them:
-    what somebody waits for, what the driver will measure next, and what the policy expects. Threads end when
+    what somebody waits for, what the session will measure next, and what the policy expects. Threads end when
     all are empty. What is known of a candidate never depends on what happens to be compiled: a policy sees
     bounds until it has a candidate resolved, and only what was resolved, or was part of a trial that was
     asked for, counts as looked at.
