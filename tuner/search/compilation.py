@@ -107,7 +107,11 @@ class Compilation:
         return [
             replace(
                 item,
-                candidates=tuple(c for c in item.candidates if not self._ruled_out((place, c.configuration))),
+                candidates=tuple(
+                    one
+                    for one in item.candidates
+                    if (key := (place, one.configuration)) not in self._looked or self._candidate(key)
+                ),
             )
             for place, item in enumerate(self._prepared)
         ]
@@ -252,9 +256,6 @@ class Compilation:
     def _candidate(self, key: _Key) -> Candidate | None:
         verdict = self._verdict(key)
         return None if verdict.dropped else verdict.candidate
-
-    def _ruled_out(self, key: _Key) -> bool:
-        return key in self._looked and self._candidate(key) is None
 
     def _verdict(self, key: _Key) -> Verdict:
         verdict = self._verdicts[key]

@@ -24,7 +24,6 @@ from tuner.model.run_document import (
     FrontPoint,
     PoolGpuDocument,
     PowerLimitPoint,
-    PowerSeriesDocument,
     RepeatabilityDocument,
     RunDocument,
     RunSettings,
@@ -653,7 +652,10 @@ def series_record(
         "spent_j": searched.energy_total_j,
         "repeats_spent_j": known.energy_total_j if is_confirmed(known) else 0.0,
         "time_spreads_s": {name: result.spread_s for name, result in zip(names, known.results, strict=True)},
-        "power_series": [_power(packed) for packed in known.power],
+        "power_series": [
+            {"times_s": list(series.times_s), "watts": list(series.watts)}
+            for series in map(unpacked, known.power)
+        ],
     }
 
 
@@ -666,8 +668,3 @@ def with_series(outcome: Outcome) -> RunDocument:
         **document,
         "trials": [{**trial, **series_record(seen, known, names)} for trial, seen, (_, known) in pairs],
     }
-
-
-def _power(packed: str) -> PowerSeriesDocument:
-    series = unpacked(packed)
-    return {"times_s": list(series.times_s), "watts": list(series.watts)}

@@ -226,7 +226,9 @@ class Session:
         if plan.conditions.policy in _ANALYTICAL_FIRST and plan.strategy is None:
             search.expect(registry.load("explain", "first")(search))
         try:
-            self._prepare_pool()
+            if self._pool is not None and self._default not in self._memory:
+                anchor = PlannedTrial(self._default, tuple(self._plans(self._default)))
+                self._pool.prepare(anchor)  # all GPUs measure the default, while home does
             self._measure(self._default)
             with self._compilation.within(self._limits):
                 if solo_bests is not None:
@@ -477,11 +479,6 @@ class Session:
         return measurement
 
     # --- Several GPUs --------------------------------------------------------------------------------
-
-    def _prepare_pool(self) -> None:
-        """Have the GPUs of a pool measure the default trial, while home does."""
-        if self._pool is not None and self._default not in self._memory:
-            self._pool.prepare(PlannedTrial(self._default, tuple(self._plans(self._default))))
 
     def _spread(self, batch: Sequence[Trial]) -> None:
         """Measure the new trials of a list on all GPUs of a pool; what a limit leaves is not measured."""

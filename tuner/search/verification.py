@@ -247,7 +247,8 @@ def fleet(answers: Iterable[StoredAnswer], names: Sequence[str] = (), *, least: 
     """
     groups: dict[tuple[object, ...], list[StoredAnswer]] = {}
     for answer in answers:
-        if not answer.conditions["device"].get("recorded") and _wanted(answer, names):
+        asked = not names or not set(names).isdisjoint(answer.names)
+        if asked and not answer.conditions["device"].get("recorded"):
             groups.setdefault(_kind(answer), []).append(answer)
     made = [_group(sorted(found, key=lambda one: -one.run)) for found in groups.values()]
     kept = [group for group in made if len(group.gpus) >= least]
@@ -267,10 +268,6 @@ def check_names(answers: Sequence[StoredAnswer], names: Sequence[str]) -> None:
         if name not in stored:
             near = suggestion(name, stored)
             raise InputError(f"{name}: no answer of it is stored{near} (`tuner history` lists runs)")
-
-
-def _wanted(answer: StoredAnswer, names: Sequence[str]) -> bool:
-    return not names or not set(names).isdisjoint(answer.names)
 
 
 def _kind(answer: StoredAnswer) -> tuple[object, ...]:
@@ -534,10 +531,7 @@ def _judged(
     known = (1.0, 0.0) if lowest == verified.answer or ratio is None else (ratio.value, ratio.interval)
     if verified.answer in outcome.paired.tied(outcome.objective, precision):
         return True, known, "holds on this GPU, turn by turn with the default and its rivals"
-    winner = "the default" if outcome.default == _place(outcome, lowest) else "a rival"
+    default = None if outcome.default is None else outcome.trials[outcome.default][0]
+    winner = "the default" if lowest == default else "a rival"
     more = f"{100 * (known[0] - 1):.2g} ± {100 * known[1]:.2g} %"
     return False, known, f"is not the best here: it costs {more} more than {winner}; a search is needed"
-
-
-def _place(outcome: Outcome, trial: Trial) -> int | None:
-    return next((place for place, (one, _) in enumerate(outcome.trials) if one == trial), None)
