@@ -23,9 +23,10 @@ from tuner.model.trial import Trial
 from tuner.recordings.files import RecordedSpaces, open_recording, write
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.report.progress import RunProgress
+from tuner.search.plan import plan_search
 from tuner.search.replaying import covered, stored_space
-from tuner.search.request import Request
-from tuner.search.session import tune
+from tuner.search.request import SearchRequest
+from tuner.search.session import Session
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.together import record_of
 from tuner.studies.comparison import play
@@ -89,8 +90,8 @@ def record(
     print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
 
 
-def _request(specs: Sequence[str], window_s: float, priorities: int) -> Request:
-    return Request(
+def _request(specs: Sequence[str], window_s: float, priorities: int) -> SearchRequest:
+    return SearchRequest(
         workloads=tuple(specs),
         objective="energy",
         joules=True,
@@ -112,7 +113,7 @@ class _Recorder:
         self._window_s = window_s
         self._setup: MeasurementSetup | None = None
 
-    def measured(self, request: Request, until: float) -> int | None:
+    def measured(self, request: SearchRequest, until: float) -> int | None:
         """The number of the run that has the trials of a set; None where there is not one."""
         names = [str(one) for one in self.catalog.workloads(request.workloads)]
         runs = [run for run in self._store.history() if _names(run) == names]
@@ -125,11 +126,11 @@ class _Recorder:
                 opened = open_setup(self._device, request, progress.warming)
                 self._setup = self._stack.enter_context(opened)
             limited = replace(request, time_limit_s=left_s)
-            tuned = tune(
-                self._setup, limited, self.catalog, self._store, progress, resume=True, confirm=False
-            )
-        self.interrupted = tuned.outcome.status is RunStatus.INTERRUPTED
-        return tuned.outcome.run if tuned.outcome.trials else None
+            plan = plan_search(limited, self.catalog, self._setup)
+            session = Session(plan, self._setup, self._store, progress)
+            outcome = session.run(resume=True, confirm=False)
+        self.interrupted = outcome.status is RunStatus.INTERRUPTED
+        return outcome.run if outcome.trials else None
 
 
 def _names(run: StoredRun) -> list[str]:

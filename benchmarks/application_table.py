@@ -24,10 +24,12 @@ from tuner.model.records import RunStatus
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.recordings.files import open_recording
 from tuner.report.progress import RunProgress
-from tuner.search.request import Request
-from tuner.search.session import Strategy, no_answer, tune
+from tuner.search.plan import plan_search
+from tuner.search.request import SearchRequest
+from tuner.search.session import Session
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.together import MOST_APART
+from tuner.search.tuning import tune_alone
 from tuner.space.search_view import Policy, Search
 
 OBJECTIVES = ("time", "energy")
@@ -107,11 +109,11 @@ class Bench:
             return recorded_order(open_recording(self.device.removeprefix(PREFIX)), names)[1]
         return tuple(spec_of(name, self.sizes) for name in names)
 
-    def request(self, names: Sequence[str], objective: str) -> Request:
+    def request(self, names: Sequence[str], objective: str) -> SearchRequest:
         """What one search is asked for."""
         options = self.options
         searched = self.device in SEARCHED_CLOCKS and objective == "energy"
-        return Request(
+        return SearchRequest(
             workloads=self.specs(names),
             objective=objective,
             policy=options.policy,
@@ -188,18 +190,20 @@ def _row(
     request = bench.request(names, objective)
     resume = bench.options.database is not None
     watched = Watched(registry.load("policy", request.policy))
-    strategy = Strategy(request.policy, {}, watched)
-    tuned = tune(setup, request, bench.catalog, bench.store, progress, resume=resume, strategy=strategy)
+    plan = plan_search(request, bench.catalog, setup).following(request.policy, {}, watched)
+    if request.solo_bests is not None:
+        tune_alone(plan, bench.catalog, setup, bench.store, progress)
+    outcome = Session(plan, setup, bench.store, progress).run(resume=resume)
     row: Row = {
         "set": list(names),
         "objective": objective,
         "device": bench.device,
         "space": bench.options.space,
     }
-    document = tuned.document
-    if tuned.outcome.answer is None:
-        status = tuned.document["status"]
-        return row | {"error": no_answer(tuned), "trials": len(watched.asked), "status": status}
+    document = outcome.document
+    if outcome.answer is None:
+        status = document["status"]
+        return row | {"error": outcome.no_answer, "trials": len(watched.asked), "status": status}
     best, workloads = document["best"], [one["name"] for one in document["workloads"]]
     answer = trial_of(best, workloads)
     tried = [trial_of(one, workloads) for one in document["trials"]]

@@ -22,7 +22,7 @@ from tuner.devices.choice import open_device
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.plan import Plan
 from tuner.model.trial import Status
-from tuner.search.request import resolve
+from tuner.search.plan import resolve
 
 SHORT_S = (0.003, 0.012)
 SHORT_WINDOWS = 12

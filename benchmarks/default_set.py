@@ -21,7 +21,8 @@ from provenance import provenance
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.plan import Configuration
 from tuner.model.trial import Trial
-from tuner.search.request import Request, resolve
+from tuner.search.plan import resolve
+from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
 
 OBJECTIVES = ("energy", "time")
@@ -72,7 +73,7 @@ def tune(objective: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def compare(answers: dict[str, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """Measure the answers again, interleaved, and state the differences with 95 % intervals."""
-    request = Request(workloads=options.workloads, window_s=float(options.window))
+    request = SearchRequest(workloads=options.workloads, window_s=float(options.window))
     catalog = Catalog.load()
     repeats: dict[str, list[tuple[float, float]]] = {name: [] for name in answers}
     with open_setup(options.device, request) as setup:

@@ -45,7 +45,7 @@ from tuner.prediction.methods import forest_of
 from tuner.prediction.model import rounded
 from tuner.prediction.training_set import FeatureTable, InputTrials, Sizes, TrainingSet
 from tuner.search.candidates import plan_bytes
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.studies.learning import accuracies, feature_table
 from tuner.studies.progress import TrainingProgress
@@ -131,7 +131,9 @@ def _measure(name: str, options: argparse.Namespace, store: Store) -> None:
     with ExitStack() as stack:
         progress = stack.enter_context(TrainingProgress("time"))
         setup = stack.enter_context(
-            open_setup(options.device, Request(objective="time", window_s=options.window), progress.warming)
+            open_setup(
+                options.device, SearchRequest(objective="time", window_s=options.window), progress.warming
+            )
         )
         inputs = _inputs(catalog.kernel(name), options, setup)
         search = {} if options.window is None else {"window_s": options.window}
@@ -144,7 +146,7 @@ def _measure(name: str, options: argparse.Namespace, store: Store) -> None:
 def _kernel(name: str, options: argparse.Namespace, store: Store) -> dict[str, Any]:
     """Analyse the sweeps of a kernel."""
     kernel = Catalog.load().kernel(name)
-    with open_setup(options.device, Request(objective="time"), lambda *_: None) as setup:
+    with open_setup(options.device, SearchRequest(objective="time"), lambda *_: None) as setup:
         table = feature_table(kernel, setup.device.limits)
     run = _newest_run(store, name)
     measured_on = DeviceIdentity(**run.conditions["device"])

@@ -31,7 +31,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import COVERAGE
 from tuner.model.plan import Plan
 from tuner.model.trial import Measurement, Trial, student_factor
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 
 _LOAD_S = 0.25  # of one call: the load ends as soon as the call that runs
@@ -161,7 +161,7 @@ def opened(options: argparse.Namespace, catalog: Catalog) -> Iterator[tuple[Meas
     Raises:
         SystemExit: they are one GPU.
     """
-    request = Request(workloads=(options.workload,), objective="energy", window_s=options.window)
+    request = SearchRequest(workloads=(options.workload,), objective="energy", window_s=options.window)
     with open_setup(options.device, request) as setup:
         neighbour = open_device(options.neighbour).device
         with contextlib.closing(neighbour):

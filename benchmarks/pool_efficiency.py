@@ -28,9 +28,10 @@ from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.pool.opening import open_pool, pool_opener
 from tuner.search.compilation import Compilation
-from tuner.search.driver import TrialEvent
-from tuner.search.request import Request, prepared_workloads, resolve
-from tuner.search.session import run_request
+from tuner.search.plan import plan_search
+from tuner.search.request import SearchRequest
+from tuner.search.session import TrialEvent
+from tuner.search.tuning import run_request
 
 REAL_TIME = Path(__file__).parent / "pool_real_time.py"
 POLICIES = ("exhaustive", "auto")
@@ -126,17 +127,17 @@ def write(options: argparse.Namespace, device: str | None, rows: list[dict[str, 
 
 def compile_all(options: argparse.Namespace, device: str | None) -> None:
     """Fill the cache of compiled code."""
-    request = Request((options.workload,), objective=options.objective, window_s=options.window)
+    request = SearchRequest((options.workload,), objective=options.objective, window_s=options.window)
     catalog = Catalog.load(())
     with open_pool("local:1", device, request, print) as setup:
-        pairs, _ = resolve(catalog, request.workloads, setup.device)
-        Compilation(prepared_workloads(request, pairs, setup.device), setup.device).resolve_all()
+        spaces = plan_search(request, catalog, setup).spaces(setup.device)
+        Compilation(spaces, setup.device).resolve_all()
 
 
 def measured(options: argparse.Namespace, device: str | None, policy: str, workers: int) -> dict[str, Any]:
     """One run on so many workers."""
     watch = Watch()
-    request = Request(
+    request = SearchRequest(
         (options.workload,),
         objective=options.objective,
         policy=policy,
@@ -145,7 +146,7 @@ def measured(options: argparse.Namespace, device: str | None, policy: str, worke
     )
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder, "pool.db")
-        tuned = run_request(
+        outcome = run_request(
             request,
             Catalog.load(()),
             watch,
@@ -155,7 +156,7 @@ def measured(options: argparse.Namespace, device: str | None, policy: str, worke
         )
         with Store(database) as store:
             stored = store.history(1)[0].trials
-    best = tuned.document["best"]
+    best = outcome.document["best"]
     energy = options.objective == "energy"
     return {
         "policy": policy,
@@ -166,14 +167,14 @@ def measured(options: argparse.Namespace, device: str | None, policy: str, worke
         "open_and_default_s": watch.ended_s[0] - watch.begun_s,
         "search_s": watch.ended_s[-1] - watch.ended_s[0],
         "confirm_s": watch.confirmed_s[-1] - watch.ended_s[-1],
-        "wall_s": tuned.outcome.wall_s,
+        "wall_s": outcome.wall_s,
         "repeats": len(watch.confirmed_s),
         "best": best["configurations"],
         "best_cost": best["energy_j"] if energy else best["time_s"],
         "best_uncertainty": best["energy_j_uncertainty"] if energy else best["time_s_uncertainty"],
         "unit": "J" if energy else "s",
-        "gpus": sorted({trial["gpu"]["uuid"] for trial in tuned.document["trials"]}),
-        "ratios": ratios(tuned.document["trials"]),
+        "gpus": sorted({trial["gpu"]["uuid"] for trial in outcome.document["trials"]}),
+        "ratios": ratios(outcome.document["trials"]),
         "told": watch.told_,
     }
 

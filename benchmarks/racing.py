@@ -36,7 +36,10 @@ from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.files import RecordingFile
 from tuner.search.answer import contenders
-from tuner.search.request import Request, make_task, resolve
+from tuner.search.compilation import Compilation
+from tuner.search.option_checks import SearchLimits
+from tuner.search.plan import plan_search
+from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
 
 RECORDINGS = Path(tuner.__file__).parent / "recordings" / "h200.zip"
@@ -77,10 +80,10 @@ def main() -> None:
 
 def record(options: argparse.Namespace) -> dict[str, Any]:
     """Windows of every configuration of a workload, by pass and rung."""
-    request = Request(workloads=(options.workload,), objective="time")
+    request = SearchRequest(workloads=(options.workload,), objective="time")
     with open_setup(options.device, request) as setup:
-        pairs, _ = resolve(Catalog.load(), request.workloads, setup.device)
-        (item,) = make_task(request, pairs, setup.device, ()).prepared
+        spaces = plan_search(request, Catalog.load(), setup).spaces(setup.device)
+        (item,) = Compilation(spaces, setup.device).begin(SearchLimits())
         candidates = [candidate.configuration for candidate in item.candidates]
         windows: dict[str, list[list[list[float]]]] = {str(one): [] for one in candidates}
         took: dict[float, list[float]] = {rung_s: [] for rung_s in RUNGS_S}

@@ -27,8 +27,9 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration
 from tuner.model.trial import Trial
-from tuner.search.request import Request
-from tuner.search.session import Strategy, tune
+from tuner.search.plan import plan_search
+from tuner.search.request import SearchRequest
+from tuner.search.session import Session
 from tuner.search.setup import open_setup
 from tuner.search.verification import VerifiableAnswer
 
@@ -40,13 +41,13 @@ class Silent:
     """Hears nothing."""
 
     def compiled(self, done: int, total: int) -> None:
-        """See ``ProgressListener``."""
+        """See ``SearchListener``."""
 
     def measured(self, event: object) -> None:
-        """See ``ProgressListener``."""
+        """See ``SearchListener``."""
 
     def told(self, sentence: str) -> None:
-        """See ``ProgressListener``."""
+        """See ``SearchListener``."""
 
 
 def tuned(folder: Path, database: Path, workload: str, device: str, *words: str) -> dict[str, Any]:
@@ -88,17 +89,16 @@ def trial_of(document: dict[str, Any]) -> Trial:
     return Trial(configurations, best["clock_mhz"], best.get("power_limit_w"))
 
 
-def contest(folder: Path, device: str, request: Request, answers: Sequence[Trial]) -> dict[str, Any]:
+def contest(folder: Path, device: str, request: SearchRequest, answers: Sequence[Trial]) -> dict[str, Any]:
     """Cost of the second of two answers by that of the first, turn by turn on a device."""
     first, second = answers
     if first == second:
         return {"same": True, "ratio": 1.0, "interval": 0.0}
     named = VerifiableAnswer(0, "", first, (second,))
-    strategy = Strategy("contest", {}, named.trials, named=(first, second))
     with Store(folder / "contest.db") as store, open_setup(device, request) as setup:
-        outcome = tune(
-            setup, request, Catalog.load(), store, Silent(), resume=False, strategy=strategy
-        ).outcome
+        plan = plan_search(request, Catalog.load(), setup)
+        plan = plan.following("contest", {}, named.trials, (first, second))
+        outcome = Session(plan, setup, store, Silent()).run()
     ratio = outcome.paired.ratio(second, first, Objective(request.objective))
     if ratio is None:
         raise SystemExit("one of the answers does not run on the second GPU")
@@ -122,7 +122,7 @@ def compared(
     verified = tuned(folder, known, workload, second, *words, "--verify")
     if verified["policy"] != "verify":
         raise SystemExit(f"{first} and {second} are not two GPUs of a kind: there is nothing to verify")
-    request = Request(
+    request = SearchRequest(
         workloads=(workload,),
         objective=options.objective,
         joules=options.objective == "time",

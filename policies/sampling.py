@@ -36,7 +36,7 @@ def random_sampling(search: Search) -> Generator[list[Trial], list[Measurement],
     """Draw trials of the pruned joint space uniformly and without repetition, until it is used up.
 
     Of a space that is too large to be listed, trials of its sample are drawn. The draw depends on
-    ``Search.seed`` alone. How many are drawn is the driver's business (a budget or a
+    ``Search.seed`` alone. How many are drawn is the session's business (a budget or a
     time limit). Memory grows with the trials drawn, not with the space.
     """
     return (

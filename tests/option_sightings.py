@@ -18,7 +18,7 @@ from tuner.daemon.settings_file import load, schema
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError
 from tuner.model.jobs import JobSpec
-from tuner.search import session
+from tuner.search import tuning
 from tuner.search.option_checks import check_options, job_options
 
 
@@ -30,7 +30,7 @@ def command_line(folder: Path) -> dict[str, Any]:
         requests.append(request)
         raise InputError("seen")
 
-    session.tune = stop  # type: ignore[assignment]  # in this process only
+    tuning.tune = stop  # type: ignore[assignment]  # in this process only
     database = folder / "tuner.db"
     for words in ((), ("--passes", "7")):
         tuner("run", *SMALL, "--database", database, *words)

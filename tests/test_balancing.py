@@ -16,7 +16,7 @@ from tuner.measurement.measurer import TrialMeasurer
 from tuner.model.errors import DeviceError
 from tuner.model.plan import Configuration, Plan
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.together import MOST_APART, Balance, Scale, SoloTime, apart, balance, proposal, scale_of
 
@@ -42,7 +42,7 @@ class _Timed(TrialMeasurer):
 
 @pytest.fixture
 def setup() -> Iterator[MeasurementSetup]:
-    with open_setup("sim:k40c", Request(objective="time")) as opened:
+    with open_setup("sim:k40c", SearchRequest(objective="time")) as opened:
         yield opened
 
 
@@ -53,7 +53,7 @@ def _balanced(
     measurer.problem_s = times
     for name, value in more.items():
         setattr(measurer, name, value)
-    return balance(replace(setup, measurer=measurer), Request(tuple(specs)), CATALOG, None)
+    return balance(replace(setup, measurer=measurer), SearchRequest(tuple(specs)), CATALOG, None)
 
 
 def _times(*seconds: float, batch: int = 64) -> list[SoloTime]:

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from clock_lines import CORES, FLAT, StatedLine
@@ -15,26 +15,23 @@ from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
 from tuner.model.trial import ASSUMED_SCATTER, Measurement, Trial, stated
 from tuner.report.clock_curve import clock_table, reference_of, sentences, setting_lines
-from tuner.search.answer import SearchOutcome, clock_neighbours, confirm_neighbours
+from tuner.search.answer import Outcome, clock_neighbours, confirm_neighbours
 from tuner.search.document import clock_curve
-from tuner.search.driver import Driver
 
 CLOCKS = (1980, 1485, 1095, 795)
 ONE, OTHER = Configuration({"L": 32}), Configuration({"L": 64})
 
 
-def outcome(
-    line: StatedLine, others: Sequence[tuple[Trial, Measurement]] = (), answer: int = 2
-) -> SearchOutcome:
+def outcome(line: StatedLine, others: Sequence[tuple[Trial, Measurement]] = (), answer: int = 2) -> Outcome:
     trials = [*((Trial((ONE,), mhz), line.measurement(mhz)) for mhz in CLOCKS), *others]
-    return SearchOutcome(RunStatus.FINISHED, trials, (), 0.0, 0.0, answer, 0, 0, Objective("energy"))
+    return Outcome(RunStatus.FINISHED, trials, answer, 0, 0, Objective("energy"))
 
 
-def curve_of(found: SearchOutcome) -> list[Any]:
+def curve_of(found: Outcome) -> list[Any]:
     return list(clock_curve(found, FLAT.clocks_mhz, ("w",))["clock_curve"])
 
 
-def said(found: SearchOutcome, width: int = 120) -> str:
+def said(found: Outcome, width: int = 120) -> str:
     record = clock_curve(found, FLAT.clocks_mhz, ("w",))
     answer = found.trials[found.answer or 0][0]
     best = {"clock_mhz": answer.clock_mhz, "configurations": {"w": dict(answer.configurations[0])}}
@@ -127,19 +124,15 @@ def test_neighbours_differ_in_the_clock_only() -> None:
     assert clock_neighbours(bound, trials, present) == (Trial((ONE,), 1485),)
 
 
-class TruthfulDriver:
+class TruthfulSession:
     """Repeats trials without noise; what a search measured was off."""
 
     def __init__(self, line: StatedLine) -> None:
-        self.out_of_time = False
         self.rounds: list[tuple[Trial, ...]] = []
         self._line = line
 
-    def confirm(
-        self, trials: Sequence[Trial], kept: Sequence[Trial], objective: Objective, precision: float
-    ) -> PairedRepeats:
-        assert (objective.name, precision) == ("energy", 0.01)
-        turn = tuple(dict.fromkeys((*kept, *trials)))
+    def confirm(self, trials: Sequence[Trial], beside: Sequence[Trial]) -> PairedRepeats:
+        turn = tuple(dict.fromkeys((*beside, *trials)))
         self.rounds.append(turn)
         return PairedRepeats(
             tuple({one: self._line.measurement(one.clock_mhz or 0) for one in turn} for _ in "123")
@@ -151,11 +144,12 @@ def test_where_a_neighbour_costs_less_its_own_neighbours_follow(out_of_time: boo
     """The search took 1,485 MHz for the best; repeats go down to 1,095 MHz, and on to the one below it."""
     trials = dict(outcome(FLAT).trials)
     wrong = Trial((ONE,), 1485)
-    driver = TruthfulDriver(FLAT)
-    driver.out_of_time = out_of_time
-    paired = confirm_neighbours(cast("Driver", driver), Objective("energy"), 0.01, trials, ((wrong,), ()))
+    session = TruthfulSession(FLAT)
+    paired = confirm_neighbours(
+        session.confirm, lambda: not out_of_time, Objective("energy"), trials, ((wrong,), ())
+    )
 
-    assert [sorted(one.clock_mhz or 0 for one in turn) for turn in driver.rounds] == [
+    assert [sorted(one.clock_mhz or 0 for one in turn) for turn in session.rounds] == [
         [1095, 1485, 1980],
         [795, 1095],
     ][: 1 if out_of_time else 2]

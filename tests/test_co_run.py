@@ -14,8 +14,8 @@ from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search import together
-from tuner.search.driver import Driver
 from tuner.search.option_checks import SearchLimits
+from tuner.search.session import Session
 
 TRIAL = Trial((Configuration({"P": 4}), Configuration({"P": 8})))
 
@@ -124,14 +124,14 @@ def test_a_lone_workload_is_not_compared(store: Store) -> None:
 def test_the_time_limit_ends_the_comparison(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no time left nothing more is measured: complete repeats are compared, without one nothing."""
     asked: list[int | None] = []
-    beside = Driver.measure_beside
+    beside = Session.measure_beside
 
-    def counted(driver: Driver, trial: Trial, place: int | None) -> Measurement:
+    def counted(session: Session, trial: Trial, place: int | None) -> Measurement:
         asked.append(place)
-        return beside(driver, trial, place)
+        return beside(session, trial, place)
 
-    monkeypatch.setattr(Driver, "measure_beside", counted)
-    monkeypatch.setattr(Driver, "out_of_time", property(lambda _: len(asked) >= 4))
+    monkeypatch.setattr(Session, "measure_beside", counted)
+    monkeypatch.setattr(Session, "out_of_time", property(lambda _: len(asked) >= 4))
     monkeypatch.setattr(SearchLimits, "check", lambda *_, **__: None)
     request = replace(TWO, budget=None, policy="analytical", time_limit_s=1000.0)
 
@@ -140,7 +140,7 @@ def test_the_time_limit_ends_the_comparison(store: Store, monkeypatch: pytest.Mo
     assert asked == [None, 0, 1, 1]
     assert outcome.co_run is not None
     assert outcome.co_run.together.repeats == 1
-    monkeypatch.setattr(Driver, "out_of_time", property(lambda _: True))
+    monkeypatch.setattr(Session, "out_of_time", property(lambda _: True))
     assert tune(request, store).co_run is None
 
 
@@ -150,7 +150,7 @@ def test_an_interrupted_comparison_leaves_the_answer(store: Store, monkeypatch: 
     def interrupted(*_: object) -> Measurement:
         raise RunInterrupted
 
-    monkeypatch.setattr(Driver, "measure_beside", interrupted)
+    monkeypatch.setattr(Session, "measure_beside", interrupted)
 
     outcome = tune(TWO, store)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from cli_process import PATIENCE_S, await_rows, begun
-from modelled import NoNvrtc, device
+from modelled import NoNvrtc
 
+from tuner.database.runs import Store
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.base import Contest
@@ -24,9 +25,12 @@ from tuner.model.plan import Configuration, Plan, Progress, Resources, TunableVa
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import Compilation
-from tuner.search.driver import Driver, TrialEvent
 from tuner.search.option_checks import LimitReachedError, SearchLimits
-from tuner.space.search_view import Search
+from tuner.search.plan import plan_search
+from tuner.search.request import SearchRequest
+from tuner.search.session import Session, TrialEvent
+from tuner.search.setup import MeasurementSetup
+from tuner.space.search_view import Policy, Search
 
 Answer = tuple[Resources, ...] | CompileError
 LEAN, FAT, SPILLING = Resources(16), Resources(80), Resources(16, spill_bytes=8)
@@ -426,70 +430,79 @@ def test_no_compiler_outlives_a_run_that_is_stopped_while_it_compiles_ahead(
 
 @dataclass
 class Bench:
-    """What a driver needs beside a device: a measurer and a store that note what they get."""
+    """A measurer and a listener that note what they get."""
 
     windows_s: float = 0.0
     notices: tuple[str, ...] = ()
-    measured: list[Trial] = field(default_factory=list)
-    stored: list[Trial] = field(default_factory=list)
-    told: list[TrialEvent] = field(default_factory=list)
+    measured_: list[Trial] = field(default_factory=list)
+    told_: list[Trial] = field(default_factory=list)
 
     def measure(self, trial: Trial, plans: Sequence[Plan], _contest: Contest) -> Measurement:
-        self.measured.append(trial)
+        self.measured_.append(trial)
         return Measurement(tuple(WorkloadResult(Status.OK, 1.0) for _ in plans), 1.0)
 
-    def add(self, _run: int, _number: int, trial: Trial, *_: object) -> None:
-        self.stored.append(trial)
+    def spent(self) -> None:
+        """Nobody tells."""
 
-    def driver(self, compilation: Compilation, items: Sequence[PreparedWorkload], budget: int) -> Driver:
-        return Driver(
-            prepared=items,
-            compilation=compilation,
-            default=Trial(tuple(item.default for item in items)),
-            device=device("k40c"),
-            measurer=self,  # type: ignore[arg-type]  # as much of one as a search without contenders needs
-            store=self,  # type: ignore[arg-type]  # same
-            run_id=1,
-            limits=SearchLimits(budget),
-            observer=self.told.append,
-        )
+    def compiled(self, done: int, total: int) -> None:
+        """Not of interest."""
+
+    def measured(self, event: TrialEvent) -> None:
+        self.told_.append(event.trial)
+
+    def told(self, sentence: str) -> None:
+        """Not of interest."""
+
+    def searched(
+        self, gpu: SimulatedDevice, policy: Policy, database: Path, *specs: str, budget: int
+    ) -> list[Trial]:
+        """The trials that a search by a policy has stored."""
+        request = SearchRequest(specs, objective="time", min_occupancy=0.5, budget=budget)
+        setup = MeasurementSetup(gpu, self, None, "", None, 1.0, ())  # type: ignore[arg-type]  # as much of a measurer as a search without contenders needs
+        plan = plan_search(request, Catalog.load(search_path=None), setup).following("test", {}, policy)
+        with Store(database) as store:
+            outcome = Session(plan, setup, store, self).run(confirm=False)
+            stored = [trial for trial, _ in store.trials(outcome.run or 0, plan.conditions.names)]
+        assert stored == [trial for trial, _ in outcome.trials]
+        return [trial for trial, _ in outcome.trials]
 
 
-def test_a_trial_that_is_ruled_out_is_answered_and_costs_nothing() -> None:
+def test_a_trial_that_is_ruled_out_is_answered_and_costs_nothing(tmp_path: Path) -> None:
     """It is measured by nobody, stored nowhere, told to nobody, and takes nothing of the budget."""
     gpu, bench = Workshop(fat_from(8)), Bench()
     items = prepared(gpu)
-    compilation = Compilation(items, gpu)
     answers: list[Measurement] = []
 
     def policy(_: Search) -> Generator[list[Trial], list[Measurement], None]:
         answers.extend((yield trials(items)))
 
+    default = Trial((items[0].default,))
     lean = [trial for trial in trials(items) if int(trial.configurations[0]["P"]) < 8]
-    driver = bench.driver(compilation, items, budget=len(lean) + 1)
-    driver.search(policy, None, Objective("time"), None)  # type: ignore[arg-type]  # it asks nothing
+    stored = bench.searched(gpu, policy, tmp_path / "db", "scan-lf:N=64", budget=len(lean) + 1)
     fat = [answer for answer in answers if answer.status is Status.PRUNED]
 
-    assert bench.measured == bench.stored == [event.trial for event in bench.told] == lean
+    assert stored == bench.measured_ == bench.told_ == [default, *(one for one in lean if one != default)]
     assert len(fat) == len(items[0].candidates) - len(lean) > 0
     assert {answer.results[0].detail for answer in fat} == {"occupancy, of compiled resources"}
     assert all(Objective("time").cost(answer) == float("inf") for answer in fat)
-    assert list(driver.asked) == [trial for trial, _ in driver.trials] == lean
     join_threads()
 
 
-def test_the_default_trial_is_measured_whatever_it_takes() -> None:
+def test_the_default_trial_is_measured_whatever_it_takes(tmp_path: Path) -> None:
     """Gains are stated against it; beside others its configuration is ruled out like any."""
     gpu, bench = Workshop(), Bench()
-    items = prepared(gpu, "scan-lf:N=64", "fft:N=64")
+    specs = ("scan-lf:N=64", "fft:N=64")
+    items = prepared(gpu, *specs)
     gpu.answer = lambda configuration: FAT if configuration == items[0].default else LEAN
-    compilation = Compilation(items, gpu)
     default = Trial(tuple(item.default for item in items))
     other = Trial((items[0].default, items[1].candidates[0].configuration))
-    driver = bench.driver(compilation, items, budget=9)
+    answers: list[Measurement] = []
 
-    assert driver.measure(default, Objective("time"), None).ok
-    refused = driver.measure(other, Objective("time"), None)
-    assert [result.status for result in refused.results] == [Status.PRUNED, Status.OK]
-    assert bench.measured == [default]
+    def policy(_: Search) -> Generator[list[Trial], list[Measurement], None]:
+        answers.extend((yield [default, other]))
+
+    assert bench.searched(gpu, policy, tmp_path / "db", *specs, budget=9) == [default]
+    assert answers[0].ok
+    assert [result.status for result in answers[1].results] == [Status.PRUNED, Status.OK]
+    assert bench.measured_ == [default]
     join_threads()

@@ -34,8 +34,8 @@ from tuner.model.trial import (
     stated,
 )
 from tuner.search.answer import contenders, to_confirm
-from tuner.search.driver import TrialEvent
-from tuner.search.request import resolve
+from tuner.search.plan import resolve
+from tuner.search.session import TrialEvent
 from tuner.search.setup import MeasurementSetup, open_setup
 
 

@@ -25,7 +25,7 @@ from tuner.daemon.interface import Peer
 from tuner.daemon.settings import LimitsTable, TuningTable
 from tuner.model.objective import NAMES
 from tuner.model.trial import Measurement, Trial
-from tuner.search.driver import TrialEvent
+from tuner.search.session import TrialEvent
 
 DOCS = Path(__file__).parent.parent / "docs"
 TRIAL = TrialEvent(Trial(()), Measurement(()), 1.0, 1.0, 1, None, 1.0)

@@ -42,7 +42,7 @@ from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.plan import Configuration
 from tuner.model.records import trial_record
 from tuner.model.trial import Trial
-from tuner.search.driver import TrialEvent
+from tuner.search.session import TrialEvent
 from tuner.system.ownership import gpu_lock_file, owned_gpu
 from tuner.system.signals import StopRequest
 

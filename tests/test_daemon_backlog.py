@@ -33,7 +33,7 @@ from tuner.database.runs import Store
 from tuner.model.jobs import JobKind, JobSpec, Origin
 from tuner.model.options import JOB_OPTIONS
 from tuner.search.option_checks import job_options
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 
 SCAN, FFT = "scan-lf:N=64", "fft:N=64"
 LATER = datetime.now(timezone.utc) + timedelta(days=2)
@@ -265,7 +265,7 @@ def test_an_order_says_what_a_request_takes() -> None:
     answers = answerer()
     answers.reply(Question((FFT,), max_slowdown=0.1))
     order: JobSpec = the_one(answers).spec
-    Request(order.workloads, **job_options(order)).check()
+    SearchRequest(order.workloads, **job_options(order)).check()
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1e12))

@@ -19,11 +19,11 @@ from tuner.recordings.files import RecordingFile
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import prepare_compiled
 from tuner.search.replaying import covered, recorded_space, stored_space
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 
 GPU = "sim:k40c"
 SPEC = "scan-lf:N=4"
-WHOLE = Request(workloads=(SPEC,), policy="exhaustive", objective="time", seed=3)
+WHOLE = SearchRequest(workloads=(SPEC,), policy="exhaustive", objective="time", seed=3)
 
 
 @pytest.fixture
@@ -93,7 +93,8 @@ def test_runs_of_the_same_conditions_are_joined(tmp_path: Path, catalog: Catalog
     assert other.space.names == ("scan-lf:N=8",)
     assert max(measurement.repeats for measurement in joined.space.trials.values()) > 1
     assert "100 % of 20" in covered(joined._replace(size=20))
-    assert "3 trials, of a space that no finished run tells" in covered(unfinished)
+    assert covered(unfinished) == "3 trials, 15 % of 20 after pruning"
+    assert "3 trials, of a space that no finished run tells" in covered(unfinished._replace(size=None))
 
 
 def test_trials_without_joules_hide_none_that_have_them(

@@ -13,7 +13,7 @@ from benchmark_scripts import ROOT, benchmark
 
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.trial import Trial
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 
 sys.path.append(str(ROOT / "benchmarks"))
 neighbour = benchmark("neighbour_influence")
@@ -125,7 +125,7 @@ def test_answers_take_turns(tmp_path: Path) -> None:
     """Two answers of a workload are compared on one GPU, by the ratio of their costs."""
     kernel = Catalog.load().kernel("scan-lf")
     found = list(islice(kernel.space(Catalog.load().workload("scan-lf:N=64")), 2))
-    request = Request(workloads=("scan-lf:N=64",))
+    request = SearchRequest(workloads=("scan-lf:N=64",))
     turns = verification.contest(tmp_path, "sim:k40c", request, [Trial((one,)) for one in found])
     assert turns["same"] is False
     assert turns["ratio"] > 0.0

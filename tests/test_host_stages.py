@@ -137,14 +137,14 @@ def test_what_models_no_cpu_refuses_host_stages(tmp_path: Path) -> None:
 def test_joules_that_are_not_counted_are_told(tmp_path: Path, scope: str, told: bool) -> None:
     """Where the sensor sees the GPU alone, a notice of the run names the workload and the remedy."""
     chosen = panel(tmp_path)
-    task: Any = SimpleNamespace(prepared=[SimpleNamespace(recorded=False, plans={0: chosen})])
+    spaces: Any = [SimpleNamespace(recorded=False, plans={0: chosen})]
     answer: Any = SimpleNamespace(energy=SimpleNamespace(scope=scope))
     expected = (
         "cpu: it computes a part of panel:N=8,M=5, and its joules are not counted; --scope gpu+cpu counts"
         " them where the host tells them"
     )
-    assert _uncounted_cpu(task, answer) == ([expected] if told else [])
-    gpu_only: Any = SimpleNamespace(prepared=[SimpleNamespace(recorded=False, plans={0: plan("scan")})])
+    assert _uncounted_cpu(spaces, answer) == ([expected] if told else [])
+    gpu_only: Any = [SimpleNamespace(recorded=False, plans={0: plan("scan")})]
     assert _uncounted_cpu(gpu_only, answer) == []
 
 

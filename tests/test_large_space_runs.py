@@ -15,7 +15,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.jobs import JobSpec
 from tuner.model.trial import Trial
 from tuner.report.run_report import dropped_lines
-from tuner.search.driver import TrialEvent
+from tuner.search.session import TrialEvent
 from tuner.space.sampling import LISTED, SampledSpace, space_of
 from tuner.space.space import Space
 

@@ -12,7 +12,7 @@ from tuner.cli.main import main
 from tuner.model.jobs import JobSpec
 from tuner.model.options import JOB_OPTIONS, LIMITS, METHODS, OPTIONS, Range, Switch, Text
 from tuner.search.option_checks import job_options
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 
 SCRIPT = Path(__file__).parent / "option_sightings.py"
 
@@ -79,7 +79,8 @@ def test_every_option_is_on_the_command_line_by_its_flag() -> None:
         flags = {parameter.name: parameter.opts for parameter in group.params}
         assert {name: flags.get(name) for name in options} == {n: [o.flag] for n, o in options.items()}
         assert all((name in flags) == (name in options) for name in ("power_limits", "solo_bests"))
-    assert {name: getattr(Request(), name) for name in OPTIONS} == {n: o.default for n, o in OPTIONS.items()}
+    defaults = {name: getattr(SearchRequest(), name) for name in OPTIONS}
+    assert defaults == {n: o.default for n, o in OPTIONS.items()}
 
 
 def test_defaults_have_the_declared_form() -> None:

@@ -12,14 +12,14 @@ from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.pool.pool import HOME_BACK_S, Pool
 from tuner.pool.worker import SetupOrder
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 
 DEFAULT = trial(100)
 TRIALS = [trial(number) for number in range(1, 9)]
 
 
 def opened(workers: FakeWorkers, preferred: Sequence[str] = (), *, home_back_s: float = HOME_BACK_S) -> Pool:
-    order = SetupOrder("run", Request())
+    order = SetupOrder("run", SearchRequest())
     pool = Pool(workers, order, lambda _: None, home_back_s=home_back_s)  # type: ignore[arg-type]  # a fake
     pool.open(preferred)
     return pool

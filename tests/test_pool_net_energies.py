@@ -11,7 +11,7 @@ from tuner.model.trial import SAME_GPU, AnchorRatio, Energy, GpuSetting, Measure
 from tuner.pool.pool import Pool
 from tuner.pool.scaling import NetEnergies
 from tuner.pool.worker import SetupOrder
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 
 FOUND = GpuSetting()
 
@@ -37,7 +37,7 @@ def test_a_gpu_hears_of_trials_that_others_measured(monkeypatch: pytest.MonkeyPa
     """What one GPU of a pool has shown of power bounds the trials of the next one too."""
     monkeypatch.setattr("fake_pool.taking", lambda seconds: spent(100.0 * seconds, 100.0))
     workers = [FakeWorker(facts(number)) for number in range(2)]
-    pool = Pool(FakeWorkers(*workers), SetupOrder("run", Request()), lambda _: None)  # type: ignore[arg-type]  # a fake
+    pool = Pool(FakeWorkers(*workers), SetupOrder("run", SearchRequest()), lambda _: None)  # type: ignore[arg-type]  # a fake
     pool.open()
     default = trial(100)
     anchor = Anchor(default, (), pool.at_home("measurer", "measure", default, (), None))

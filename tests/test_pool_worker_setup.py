@@ -16,10 +16,10 @@ from tuner.pool.worker import (
     describe_setup,
     stop_setup,
 )
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 
 FIRST, SECOND = (
-    SetupOrder(name, Request(objective="time"), "sim:jetson-tx1") for name in ("first", "second")
+    SetupOrder(name, SearchRequest(objective="time"), "sim:jetson-tx1") for name in ("first", "second")
 )
 
 

@@ -33,12 +33,13 @@ from tuner.pool.opening import pool_opener
 from tuner.pool.schedulers import start_uninterrupted
 from tuner.pool.worker import certificates_in_environment
 from tuner.pool.workers import Workers, open_workers
-from tuner.search.driver import TrialEvent
-from tuner.search.request import Request
-from tuner.search.session import TuningResult, run_request
+from tuner.search.answer import Outcome
+from tuner.search.request import SearchRequest
+from tuner.search.session import TrialEvent
+from tuner.search.tuning import run_request
 
 DEVICE = "sim:jetson-tx1"
-REQUEST = Request(("scan-lf:N=4",), policy="exhaustive", objective="energy")
+REQUEST = SearchRequest(("scan-lf:N=4",), policy="exhaustive", objective="energy")
 WAIT_S = 300.0  # for what must come on a busy machine; waited for in full only where something is broken
 
 
@@ -67,8 +68,8 @@ class Listener:
 
 
 def tuned(
-    on: str, database: Path, listener: Listener, *, resume: bool = False, request: Request = REQUEST
-) -> TuningResult:
+    on: str, database: Path, listener: Listener, *, resume: bool = False, request: SearchRequest = REQUEST
+) -> Outcome:
     opener = pool_opener(on, listener.told)
     return run_request(
         request, Catalog.load(()), listener, device=DEVICE, database=database, resume=resume, opener=opener
@@ -122,7 +123,7 @@ def test_killed_worker_loses_no_trial(tmp_path: Path) -> None:
     trials = stored(tmp_path / "pool.db")
     assert len(set(trials)) == len(trials)
     assert set(trials) == set(stored(tmp_path / "alone.db"))
-    assert pool.outcome.status is RunStatus.FINISHED, (listener.told_, pool.outcome.notices)
+    assert pool.status is RunStatus.FINISHED, (listener.told_, pool.notices)
     bests: list[Any] = [one.document["best"] for one in (pool, alone)]
     assert bests[0]["configurations"] == bests[1]["configurations"]
     assert any("is lost" in sentence for sentence in listener.told_)
@@ -183,12 +184,12 @@ def test_vanished_scheduler_interrupts_a_run_that_resumes(tmp_path: Path, *, con
     with scheduler(1) as (process, on):
         listener = Listener(1 if confirming else 4, process.kill, confirming=confirming)
         first = tuned(on, database, listener)
-    assert first.outcome.status is RunStatus.INTERRUPTED
-    assert any("scheduler of the pool" in notice for notice in first.outcome.notices)
+    assert first.status is RunStatus.INTERRUPTED
+    assert any("scheduler of the pool" in notice for notice in first.notices)
     before = stored(database)
     second = tuned("local:1", database, Listener(), resume=True)
-    assert second.outcome.status is RunStatus.FINISHED
-    assert second.outcome.resumed == len(before)
+    assert second.status is RunStatus.FINISHED
+    assert second.resumed == len(before)
     trials = stored(database)
     assert trials[: len(before)] == before
     assert len(set(trials)) == len(trials)

@@ -13,11 +13,11 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import Objective
 from tuner.model.records import PROTOCOL
 from tuner.recordings.files import write
-from tuner.search import task as knowledge_module
+from tuner.search import plan as knowledge_module
+from tuner.search.plan import knowledge, plan_search
 from tuner.search.replaying import stored_space
-from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
+from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
-from tuner.search.task import knowledge
 from tuner.space.search_view import PriorRun
 
 SHORT = replace(REQUEST, policy="analytical")  # two trials: the default and the analytical answer
@@ -33,19 +33,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
 class Begun:
     """A run that has begun, and may ask what it knows whenever it likes."""
 
-    def __init__(self, store: Store, request: Request = SHORT, spec: str = TX1) -> None:
+    def __init__(self, store: Store, request: SearchRequest = SHORT, spec: str = TX1) -> None:
         with ExitStack() as stack:
             setup = stack.enter_context(open_setup(spec, request))
-            pairs, _ = resolve(Catalog.load(), request.workloads, setup.device)
-            clocks_mhz = choose_run_clocks(request, setup.clocks)
-            self._run = store.begin(conditions_of(request, pairs, setup.device, clocks_mhz))
-            self._task = make_task(request, pairs, setup.device, clocks_mhz)
-            self._identity = setup.device.identity
+            self._plan = plan_search(request, Catalog.load(), setup)
+            self._run = store.begin(self._plan.conditions)
         self._store = store
 
     def known(self) -> tuple[PriorRun, ...]:
         """What it knows."""
-        return knowledge(self._store, self._run, self._task.prepared, self._identity, self._task.objective)
+        return knowledge(self._plan, self._store, self._run, self._plan.request.objective)
 
 
 def sizes(known: tuple[PriorRun, ...]) -> list[object]:
@@ -53,7 +50,7 @@ def sizes(known: tuple[PriorRun, ...]) -> list[object]:
     return [one.sizes["N"] for one in known]
 
 
-def of(size: int, **changed: object) -> Request:
+def of(size: int, **changed: object) -> SearchRequest:
     """A short run of one scan."""
     return replace(SHORT, workloads=(f"scan-lf:N={size}",), **changed)  # type: ignore[arg-type]
 
@@ -114,7 +111,7 @@ def test_a_gpu_of_another_compute_capability_tells_nothing(store: Store) -> None
     ],
     ids=["other objective", "other clocks", "other kernel", "a co-run", "unfinished"],
 )
-def test_what_is_not_comparable_is_not_known(store: Store, other: Request) -> None:
+def test_what_is_not_comparable_is_not_known(store: Store, other: SearchRequest) -> None:
     """Costs of other objectives, clocks, kernels, co-runs and unfinished runs are left alone."""
     tune(other, store, spec=TX1)
 

@@ -13,7 +13,7 @@ from tuner.model.plan import Configuration
 from tuner.model.trial import Trial
 from tuner.report import progress as shown
 from tuner.report.progress import CompareProgress, RunProgress
-from tuner.search.driver import TrialEvent
+from tuner.search.session import TrialEvent
 
 
 def event(number: int, expected: int | None = None) -> TrialEvent:

@@ -16,7 +16,7 @@ from tuner.model.trial import Status
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import prepare_compiled
 from tuner.search.explaining import analytical_choice
-from tuner.search.task import default_configuration
+from tuner.search.plan import default_configuration
 
 TEXT = """
 [kernel]

@@ -22,8 +22,9 @@ from tuner.model.errors import DeviceUnavailableError, EmptySpaceError, InputErr
 from tuner.pool import opening
 from tuner.python import tuning
 from tuner.python.tuning import option_words
-from tuner.search import driver, session
-from tuner.search.request import Request
+from tuner.search import tuning as searching
+from tuner.search.request import SearchRequest
+from tuner.search.session import Session
 from tuner.search.setup import MeasurementSetup, open_setup
 
 
@@ -98,17 +99,17 @@ def test_an_interrupted_run_returns_what_it_knows_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C ends the search orderly; the same kernels go on from there."""
-    real = driver.Driver._tell
+    real = Session._announce
 
-    def interrupt(self: driver.Driver, *args: Any, **options: Any) -> None:
+    def interrupt(self: Session, *args: Any, **options: Any) -> None:
         real(self, *args, **options)
-        if len(self.trials) == 2:
+        if len(self._trials) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(driver.Driver, "_tell", interrupt)
+    monkeypatch.setattr(Session, "_announce", interrupt)
     words: dict[str, Any] = {"device": SIM, "database": tmp_path / "db", "progress": False}
     first = tune(vadd(), **words)
-    monkeypatch.setattr(driver.Driver, "_tell", real)
+    monkeypatch.setattr(Session, "_announce", real)
     second = tune(vadd(), resume=True, **words)
 
     assert first.interrupted
@@ -179,7 +180,7 @@ def test_the_gpu_that_arrays_are_on_is_taken(monkeypatch: pytest.MonkeyPatch) ->
     def run(*_: Any, device: str | None, **__: Any) -> None:
         raise OpenedError(device)
 
-    monkeypatch.setattr(session, "run_request", run)
+    monkeypatch.setattr(searching, "run_request", run)
     first, second, host = vadd(), vadd(), vadd()
     first.gpu, second.gpu = 1, 0
     for kernel, named, taken in ((first, None, "cuda:1"), (first, SIM, SIM), (host, None, None)):
@@ -293,7 +294,9 @@ def test_trials_are_spread_over_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     @contextmanager
-    def open_pool(on: str, device: str | None, request: Request, *_: object) -> Iterator[MeasurementSetup]:
+    def open_pool(
+        on: str, device: str | None, request: SearchRequest, *_: object
+    ) -> Iterator[MeasurementSetup]:
         asked.append((on, device))
         with open_setup(SIM, request) as setup:
             yield setup

@@ -17,11 +17,12 @@ from tuner.model.errors import ClockError, CompileError, EmptySpaceError, InputE
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, Resources
 from tuner.model.trial import Status, Trial, WindowScatter, stated
+from tuner.search.plan import choose_run_clocks, plan_search, resolve
 from tuner.search.replaying import changed, measured_as, prepared, workload_of
-from tuner.search.request import Request, choose_run_clocks, conditions_of, resolve
+from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
 
-TIME = Request(workloads=("scan-lf:N=64",), objective="time", policy="exhaustive")
+TIME = SearchRequest(workloads=("scan-lf:N=64",), objective="time", policy="exhaustive")
 
 
 @pytest.fixture
@@ -245,9 +246,8 @@ def test_a_changed_kernel_is_said(tmp_path: Path) -> None:
 
 def test_conditions_are_those_of_the_recording(spec: str) -> None:
     """Answers are bound to the recorded sources and batches, not to the present ones."""
-    device = ReplayDevice(spec)
-    pairs, _ = resolve(Catalog.load(), (), device)
-    conditions = conditions_of(TIME, pairs, device)
+    with open_setup(spec, TIME) as setup:
+        conditions = plan_search(TIME, Catalog.load(), setup).conditions
 
     assert conditions.workloads == (("scan-lf:N=64", 1024),)
     assert conditions.sources == {"scan-lf": ""}

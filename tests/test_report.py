@@ -30,12 +30,12 @@ from tuner.model.trial import (
 )
 from tuner.model.units import half_percent, percent, si, significant, with_uncertainty
 from tuner.report.run_report import show_run
-from tuner.search.answer import SearchOutcome
+from tuner.search.answer import Outcome
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation, prepare_compiled
-from tuner.search.document import WallTime, document, energy_share
-from tuner.search.option_checks import SearchLimits
-from tuner.search.task import Task
+from tuner.search.document import document, energy_share
+from tuner.search.plan import SearchPlan
+from tuner.search.request import SearchRequest
 
 PREFIXES = {"": 1.0, "m": 1e-3, "µ": 1e-6, "n": 1e-9}
 
@@ -192,8 +192,6 @@ def make(
         if candidate.configuration != prepared[0].default
     ]
     trials = list(zip([first, *others], measurements, strict=False))
-    compilation = Compilation(prepared, device("k40c"))
-    task = Task(prepared, compilation, "energy", None, "greedy", (), 0, SearchLimits())
     identity = device("k40c").identity
     conditions = Conditions(
         tuple((str(item.workload), item.workload.batch) for item in prepared),
@@ -205,7 +203,7 @@ def make(
         "off",
         {},
     )
-    outcome = SearchOutcome(
+    outcome = Outcome(
         status=RunStatus.FINISHED,
         trials=trials,
         measurements=tuple(measurements[resumed:]),
@@ -217,6 +215,7 @@ def make(
         objective=Objective("energy"),
         resumed=resumed,
         wall_s=3.0,
+        prepare_s=1.0,
         paired=PairedRepeats(
             tuple(dict(zip((trial for trial, _ in trials), repeat, strict=True)) for repeat in paired)
         ),
@@ -224,7 +223,14 @@ def make(
         co_run=compared(trials[0][0], alone),
         notices=["a notice [with] brackets"],
     )
-    return document(task, conditions, outcome, WallTime(1.0, outcome.wall_s))
+    plan = SearchPlan(
+        SearchRequest(policy="greedy"),
+        tuple((item.kernel, item.workload) for item in prepared),
+        (),
+        (),
+        conditions,
+    )
+    return document(plan, outcome, Compilation(prepared, device("k40c")).known())
 
 
 def shown(record: RunDocument) -> str:

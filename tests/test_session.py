@@ -14,8 +14,8 @@ from tuner.measurement.paired import ASSUMED_REPEATABILITY
 from tuner.model.errors import RunInterrupted
 from tuner.model.objective import Objective
 from tuner.model.trial import Status
-from tuner.search.answer import SearchOutcome
-from tuner.search.driver import TrialEvent
+from tuner.search.answer import Outcome
+from tuner.search.session import TrialEvent
 
 
 @pytest.fixture
@@ -184,14 +184,14 @@ SLOWED = replace(
 
 
 @pytest.fixture(scope="module")
-def slowed(tmp_path_factory: pytest.TempPathFactory) -> SearchOutcome:
+def slowed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """A run with --max-slowdown that nothing stopped."""
     with Store(tmp_path_factory.mktemp("slowed") / "whole.db") as store:
         return tune(SLOWED, store)
 
 
 @pytest.mark.parametrize("stop", [4, 12, 18, 22])  # the second search begins at 15
-def test_resumed_run_keeps_its_slowdown_reference(stop: int, slowed: SearchOutcome, tmp_path: Path) -> None:
+def test_resumed_run_keeps_its_slowdown_reference(stop: int, slowed: Outcome, tmp_path: Path) -> None:
     """Cut off in either search of --max-slowdown, the reference stays that of the first search."""
 
     def kill(event: TrialEvent) -> None:
@@ -264,7 +264,7 @@ def test_slowdown_limit_holds(store: Store) -> None:
     free = tune(request, store, spec="sim:jetson-tx1")
     bound = tune(replace(request, max_slowdown=0.01), store, spec="sim:jetson-tx1")
 
-    def makespan(outcome: SearchOutcome, index: int | None) -> float:
+    def makespan(outcome: Outcome, index: int | None) -> float:
         assert index is not None
         return outcome.trials[index][1].makespan_s or 0.0
 

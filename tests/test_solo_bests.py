@@ -22,14 +22,15 @@ from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.report.details import detail_lines
 from tuner.report.run_report import comparisons
 from tuner.report.trials_table import ranked_trials
-from tuner.search.driver import TrialEvent
-from tuner.search.request import Request, conditions_of, resolve
-from tuner.search.session import tune
+from tuner.search.plan import plan_search
+from tuner.search.request import SearchRequest
+from tuner.search.session import TrialEvent
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.together import solo_best
+from tuner.search.tuning import tune
 
 NAMES = ("scan-lf:N=4", "fft:N=4")
-TWO = Request(workloads=NAMES, policy="random", objective="time", budget=8, seed=3)
+TWO = SearchRequest(workloads=NAMES, policy="random", objective="time", budget=8, seed=3)
 _WIDE = 256  # threads of a block
 _ALL = 100  # more than the candidates of either workload
 _UNSURE = 1e-4
@@ -115,7 +116,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @contextmanager
 def _setup(
-    request: Request, penalty: float = 0.0, fastest: int = _WIDE
+    request: SearchRequest, penalty: float = 0.0, fastest: int = _WIDE
 ) -> Iterator[tuple[MeasurementSetup, _Contending]]:
     with open_setup("sim:k40c", request) as setup:
         measurer = _Contending(penalty, fastest)
@@ -123,7 +124,7 @@ def _setup(
 
 
 def _tuned(
-    request: Request,
+    request: SearchRequest,
     store: Store,
     penalty: float = 0.0,
     *,
@@ -144,7 +145,7 @@ def test_workloads_that_contend_are_better_tuned_together(store: Store, objectiv
 
     tuned = _tuned(request, store, 0.5)
 
-    found, outcome = tuned.document, tuned.outcome
+    found, outcome = tuned.document, tuned
     alone = [found["solo_bests"]["configurations"][name]["L"] for name in NAMES]
     together = [found["best"]["configurations"][name]["L"] for name in NAMES]
     assert alone == [_WIDE, _WIDE]
@@ -168,7 +169,7 @@ def test_solo_bests_that_win_are_the_answer(store: Store, objective: str) -> Non
     """Where a brief search finds nothing better than the solo bests together, they are the answer."""
     tuned = _tuned(replace(TWO, objective=objective, budget=3, solo_bests=_ALL), store)
 
-    found, outcome = tuned.document, tuned.outcome
+    found, outcome = tuned.document, tuned
     assert outcome.answer == outcome.solo_bests == 1
     assert [found["best"]["configurations"][name]["L"] for name in NAMES] == [_WIDE, _WIDE]
     assert found["against_default"]["slowdown"] < -found["against_default"]["slowdown_interval"]
@@ -255,9 +256,8 @@ def test_only_answers_under_the_same_conditions_count(store: Store) -> None:
     """Another objective, batch, driver, source or choice of clocks makes another solo best."""
     _tuned(replace(TWO, workloads=NAMES[:1]), store)
     with open_setup("sim:k40c", TWO) as setup:
-        pairs, _ = resolve(Catalog.load(), NAMES, setup.device)
-        here = conditions_of(TWO, pairs, setup.device)
-    workload = pairs[0][1]
+        plan = plan_search(TWO, Catalog.load(), setup)
+    here, ((_, workload), (_, other_workload)) = plan.conditions, plan.workloads
 
     found = solo_best(store, workload, here)
     assert found is not None
@@ -273,7 +273,7 @@ def test_only_answers_under_the_same_conditions_count(store: Store) -> None:
         assert solo_best(store, workload, other) is None
     assert solo_best(store, replace(workload, batch=workload.batch // 2), here) is None
     assert solo_best(store, workload, here, least_trials=9) is None
-    assert solo_best(store, pairs[1][1], here) is None
+    assert solo_best(store, other_workload, here) is None
 
 
 def test_a_solo_best_outside_the_space_is_named(store: Store) -> None:
@@ -326,8 +326,8 @@ def test_an_interrupted_solo_search_goes_on(store: Store) -> None:
 
     assert [run.status for run in store.history() if run.id == 1] == [RunStatus.LIMITED]
     assert seen[0].trial not in measurer.measured[:2]
-    assert tuned.outcome.solo_bests == 1
-    assert any("this is a new one" in notice for notice in tuned.outcome.notices)
+    assert tuned.solo_bests == 1
+    assert any("this is a new one" in notice for notice in tuned.notices)
 
 
 def test_a_resumed_run_measures_them_once(store: Store) -> None:
@@ -339,16 +339,16 @@ def test_a_resumed_run_measures_them_once(store: Store) -> None:
 
     request = replace(TWO, solo_bests=4)
     cut = _tuned(request, store, measured=interrupt)
-    assert cut.outcome.status is RunStatus.INTERRUPTED
-    assert cut.outcome.solo_bests == 1
+    assert cut.status is RunStatus.INTERRUPTED
+    assert cut.solo_bests == 1
 
     with _setup(request) as (setup, measurer):
         whole = tune(setup, request, Catalog.load(), store, _Listener(), resume=True, insisted=True)
 
     assert len(store.history()) == 3
-    assert whole.outcome.resumed == 4
-    assert whole.outcome.solo_bests == 1
-    assert measurer.measured[0] not in [trial for trial, _ in whole.outcome.trials[:4]]
+    assert whole.resumed == 4
+    assert whole.solo_bests == 1
+    assert measurer.measured[0] not in [trial for trial, _ in whole.trials[:4]]
 
 
 def test_bad_input_is_refused(tmp_path: Path, store: Store) -> None:

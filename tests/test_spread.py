@@ -4,19 +4,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from run_documents import answered
+from tuning_runs import Heard
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.base import Anchor, Measurer, PlannedTrial
 from tuner.model.records import RunStatus
 from tuner.model.trial import Measurement, Trial
-from tuner.search import session
-from tuner.search.answer import SearchOutcome
-from tuner.search.request import Request, conditions_of, make_task, resolve
+from tuner.search.answer import Outcome
+from tuner.search.plan import plan_search
+from tuner.search.request import SearchRequest
+from tuner.search.session import Session
 from tuner.search.setup import open_setup
 
-REQUEST = Request(workloads=("scan-lf:N=4",), policy="exhaustive", objective="time", seed=3)
+REQUEST = SearchRequest(workloads=("scan-lf:N=4",), policy="exhaustive", objective="time", seed=3)
 
 
 class BackwardPool:
@@ -44,24 +45,14 @@ class BackwardPool:
             yield one.trial, self._measurer.measure(one.trial, one.plans, one.contest)
 
 
-def searched(request: Request, database: Path, *, spread: bool) -> tuple[SearchOutcome, list[Trial]]:
+def searched(request: SearchRequest, database: Path, *, spread: bool) -> tuple[Outcome, list[Trial]]:
     with Store(database) as store, open_setup("sim:k40c", request) as setup:
-        pairs, _ = resolve(Catalog.load(), request.workloads, setup.device)
         pool = BackwardPool(setup.measurer)
-        outcome = session.run_task(
-            replace(make_task(request, pairs, setup.device, ()), parallel=2),
-            conditions_of(request, pairs, setup.device),
-            device=setup.device,
-            measurer=setup.measurer,
-            store=store,
-            observer=lambda _: None,
-            pool=pool if spread else None,
-            document=lambda _: answered(None, request.workloads),
-        )
+        plan = plan_search(request, Catalog.load(), setup)
+        outcome = Session(plan, replace(setup, pool=pool if spread else None), store, Heard()).run()
         assert (pool.lists > 0) == spread
         assert outcome.run is not None
-        names = [str(workload) for _, workload in pairs]
-        return outcome, [trial for trial, _ in store.trials(outcome.run, names)]
+        return outcome, [trial for trial, _ in store.trials(outcome.run, plan.conditions.names)]
 
 
 def test_each_trial_is_stored_once_in_the_order_of_its_end(tmp_path: Path) -> None:

@@ -21,10 +21,11 @@ from tuner.measurement.measurer import AnswerChecks
 from tuner.model.errors import InputError, KernelFileError
 from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, Source, without_priority
 from tuner.model.trial import Status
+from tuner.search.plan import prioritised, resolve
 from tuner.search.replaying import stored_space
-from tuner.search.request import Request, prioritised, resolve
-from tuner.search.session import tune
+from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
+from tuner.search.tuning import tune
 
 SPEC = "scan-lf:N=4"
 
@@ -89,10 +90,10 @@ def test_where_priorities_mean_nothing_they_are_refused(
 def test_a_recording_has_what_was_recorded(catalog: Catalog) -> None:
     """Priorities are no choice where nothing runs."""
     specs = ("scan-lf:N=256",)
-    with open_setup("replay:h200", Request(workloads=specs, objective="time")) as setup:
+    with open_setup("replay:h200", SearchRequest(workloads=specs, objective="time")) as setup:
         pairs, _ = resolve(catalog, specs, setup.device)
         with pytest.raises(InputError, match="replay:h200 has what was recorded"):
-            prioritised(Request(stream_priorities=2), [*pairs, *pairs], setup.device)
+            prioritised(SearchRequest(stream_priorities=2), [*pairs, *pairs], setup.device)
 
 
 def test_a_kernel_has_no_tunable_of_that_name() -> None:
@@ -221,7 +222,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def _tuned(request: Request, store: Store) -> Any:
+def _tuned(request: SearchRequest, store: Store) -> Any:
     with open_setup("sim:k40c", request) as setup:
         own = replace(setup, measurer=_Urgent(0.0, 256), device=_Unmodelled(setup.device))
         return tune(own, request, Catalog.load(), store, _Listener(), resume=False)

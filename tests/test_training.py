@@ -19,7 +19,7 @@ from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError
 from tuner.model.records import sealed
 from tuner.prediction.model import SelectionModel
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
 from tuner.studies.progress import TrainingProgress
 from tuner.studies.training import Trainer, TrainingRequest, draw, drawn_sizes, listed_inputs, model_key
@@ -85,7 +85,7 @@ def test_contenders_of_an_input_are_confirmed_unless_it_is_not_asked_for(
     )
     with (
         Store(tmp_path / "tuner.db") as store,
-        open_setup("sim:h200", Request(objective="time", window_s=0.03)) as setup,
+        open_setup("sim:h200", SearchRequest(objective="time", window_s=0.03)) as setup,
     ):
         Trainer(request, setup, Catalog.load([source]), store, TrainingProgress("time")).measure()
     (stored,) = (

@@ -21,13 +21,14 @@ from tuner.model.jobs import DeviceIdentity, JobSpec, Origin
 from tuner.model.plan import Plan, Workload
 from tuner.model.records import RunStatus
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
-from tuner.search.request import Request
-from tuner.search.session import TuningResult, tune
+from tuner.search.answer import Outcome
+from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
+from tuner.search.tuning import tune
 from tuner.search.verification import NOTHING_TO_VERIFY, POLICY
 
 FIRST, SECOND = "sim:k40c", "sim:k40c.2"
-SEARCH = Request(workloads=("scan-lf:N=4",), policy="random")
+SEARCH = SearchRequest(workloads=("scan-lf:N=4",), policy="random")
 VERIFY = replace(SEARCH, verify=True)
 WIDE, AS_DEFAULT = 256, 64  # threads of a block
 _WATTS, _UNSURE = 200.0, 1e-4
@@ -105,15 +106,15 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def tuned(
-    request: Request, store: Store, device: str, best: int, *, resume: bool = False
-) -> tuple[TuningResult, PlayedGpu]:
+    request: SearchRequest, store: Store, device: str, best: int, *, resume: bool = False
+) -> tuple[Outcome, PlayedGpu]:
     gpu = PlayedGpu(best)
     with open_setup(device, request) as setup:
         found = tune(replace(setup, measurer=gpu), request, Catalog.load(), store, Listener(), resume=resume)
     return found, gpu
 
 
-def as_json(found: TuningResult) -> Any:
+def as_json(found: Outcome) -> Any:
     """The document, of which every key is there."""
     return found.document
 
@@ -128,13 +129,13 @@ def test_an_answer_that_holds_is_an_answer_of_this_gpu(store: Store) -> None:
     for name, values in before["best"]["configurations"].items():
         assert list(document["best"]["configurations"][name]) == list(values)
     told = document["verification"]
-    assert (told["held"], told["run"], told["gpu"]) == (True, searched.outcome.run, FIRST)
+    assert (told["held"], told["run"], told["gpu"]) == (True, searched.run, FIRST)
     assert verified.told == [told["told"]]
     assert len(document["trials"]) == 3
     assert all(trial["bursts"] == 2 for trial in document["trials"])
     assert few.windows_s * 4 < whole.windows_s
 
-    run = store.run(verified.outcome.run or 0)
+    run = store.run(verified.run or 0)
     assert run is not None
     answer = stored_answer(run)
     assert answer is not None
@@ -154,7 +155,7 @@ def test_an_answer_that_does_not_hold_is_refuted(store: Store) -> None:
     assert "is not the best here: it costs" in told["told"]
     assert "more than the default; a search is needed" in told["told"]
     assert told["ratio"] - told["ratio_interval"] > 1.0
-    run = store.run(verified.outcome.run or 0)
+    run = store.run(verified.run or 0)
     assert run is not None
     answer = stored_answer(run)
     assert answer is not None

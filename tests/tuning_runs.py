@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
+from unittest import mock
 
 from modelled import NoNvrtc
-from run_documents import answered
 
 from tuner.database.runs import Store
 from tuner.devices.sensors import open_clocks, open_meter
@@ -15,17 +15,18 @@ from tuner.devices.simulated.time_model import Warming
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.settle import WarmUp
-from tuner.search import session
-from tuner.search.answer import SearchOutcome
-from tuner.search.driver import TrialEvent
-from tuner.search.request import Request, choose_run_clocks, conditions_of, make_task, resolve
+from tuner.search.answer import Outcome
+from tuner.search.option_checks import SearchLimits
+from tuner.search.plan import plan_search
+from tuner.search.request import SearchRequest
+from tuner.search.session import Session, TrialEvent
 from tuner.search.setup import MeasurementSetup, open_setup
 
-REQUEST = Request(workloads=("scan-lf:N=4",), policy="random", objective="energy", seed=3)
+REQUEST = SearchRequest(workloads=("scan-lf:N=4",), policy="random", objective="energy", seed=3)
 
 
 def tune(
-    request: Request,
+    request: SearchRequest,
     store: Store,
     *,
     spec: str = "sim:k40c",
@@ -33,7 +34,7 @@ def tune(
     tell: Callable[[str], None] = lambda _: None,
     resume: bool = False,
     insisted: bool = False,
-) -> SearchOutcome:
+) -> Outcome:
     """Everything `tuner run` does between its words and its tables."""
     with open_setup(spec, request) as setup:
         return tune_on(setup, request, store, observer=observer, tell=tell, resume=resume, insisted=insisted)
@@ -41,36 +42,34 @@ def tune(
 
 def tune_on(
     setup: MeasurementSetup,
-    request: Request,
+    request: SearchRequest,
     store: Store,
     *,
     observer: Callable[[TrialEvent], None] = lambda _: None,
     tell: Callable[[str], None] = lambda _: None,
     resume: bool = False,
     insisted: bool = False,
-) -> SearchOutcome:
+) -> Outcome:
     """The same on a device that is open already."""
-    pairs, _ = resolve(Catalog.load(), request.workloads, setup.device)
-    clocks_mhz = choose_run_clocks(request, setup.clocks)
-    task = make_task(request, pairs, setup.device, clocks_mhz)
-    limits = replace(task.limits, begun_s=math.inf)  # a busy machine shortens no modelled run
-    conditions = conditions_of(request, pairs, setup.device, clocks_mhz)
-    return session.run_task(
-        replace(task, limits=limits),
-        conditions,
-        device=setup.device,
-        measurer=setup.measurer,
-        store=store,
-        observer=observer,
-        tell=tell,
-        resume=resume,
-        insisted=insisted,
-        document=lambda _: answered(None, conditions.names),
-    )
+    plan = plan_search(request, Catalog.load(), setup)
+    session = Session(plan, setup, store, Heard(observer, tell))
+    with mock.patch.object(SearchLimits, "ends_s", math.inf):  # a busy machine shortens no modelled run
+        return session.run(resume=resume, insisted=insisted)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A listener of two functions."""
+
+    measured: Callable[[TrialEvent], None] = lambda _: None
+    told: Callable[[str], None] = lambda _: None
+
+    def compiled(self, done: int, total: int) -> None:
+        """Configurations are compiled."""
 
 
 @contextmanager
-def warming_setup(request: Request, seed: int, warming: Warming) -> Iterator[MeasurementSetup]:
+def warming_setup(request: SearchRequest, seed: int, warming: Warming) -> Iterator[MeasurementSetup]:
     """A setup on a modelled H200 that is idle at first and draws more as it warms."""
     device = SimulatedDevice("h200", seed, NoNvrtc(), warming=warming)
     clocks, _ = open_clocks(device)

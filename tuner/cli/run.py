@@ -29,15 +29,15 @@ from tuner.model.errors import InputError, RunInterrupted
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tuner.search.request import Request
-    from tuner.search.session import TuningResult
+    from tuner.search.answer import Outcome
+    from tuner.search.request import SearchRequest
 
 
 _ITS_OWN = ("balance", "json_path", "kernel_files")  # options that the proposed command has not, or anew
 
 
 def show_balance(
-    request: "Request",
+    request: "SearchRequest",
     device_spec: str | None,
     database: Path | None,
     *,
@@ -311,12 +311,12 @@ def run(
     """
     from tuner.model.records import RunStatus
     from tuner.report.run_report import show_run
-    from tuner.search.request import Request
-    from tuner.search.session import no_answer, with_trial_series
+    from tuner.search.document import with_series as documented_series
+    from tuner.search.request import SearchRequest
 
     if with_series and json_path is None:
         raise InputError("--with-series: adds to what --json writes; name a file after --json")
-    request = Request(*with_files(workloads, kernel_files), **options)
+    request = SearchRequest(*with_files(workloads, kernel_files), **options)
     if balance:
         if on is not None:
             raise InputError(f"--on {on}: --balance measures on one GPU; leave one of them out")
@@ -326,7 +326,7 @@ def run(
             )
         show_balance(request, device, database, json_path=json_path, allow_simulated=allow_simulated)
         return
-    tuned = _tune(
+    outcome = _tune(
         request,
         device,
         database,
@@ -337,21 +337,20 @@ def run(
     )
     try:
         if json_path is not None:
-            write_json(json_path, with_trial_series(tuned) if with_series else tuned.document)
+            write_json(json_path, documented_series(outcome) if with_series else outcome.document)
     finally:  # a full disk costs no tables, and `| head` no file
-        seen = tuned.told if _both_go_to_the_same_place(json_path) else ()
+        seen = outcome.told if _both_go_to_the_same_place(json_path) else ()
         out = console(json_path)
-        show_run(tuned.document, out, verbose=verbose, seen=seen, database=named_database())
-    if tuned.outcome.status is RunStatus.INTERRUPTED:
+        show_run(outcome.document, out, verbose=verbose, seen=seen, database=named_database())
+    if outcome.status is RunStatus.INTERRUPTED:
         sys.exit(RunInterrupted.exit_code)
-    why = no_answer(tuned)
-    if why:
-        echo(f"Error: {why}", err=True)
+    if outcome.no_answer:
+        echo(f"Error: {outcome.no_answer}", err=True)
         sys.exit(1)
 
 
 def _tune(
-    request: "Request",
+    request: "SearchRequest",
     device_spec: str | None,
     database: Path | None,
     *,
@@ -359,17 +358,17 @@ def _tune(
     allow_simulated: bool,
     exclusive_board: bool,
     on: str | None,
-) -> "TuningResult":
+) -> "Outcome":
     from tuner.kernel_files.catalog import Catalog
     from tuner.pool.opening import opener_on
     from tuner.report.progress import RunProgress
-    from tuner.search.session import run_request as run_search
+    from tuner.search.tuning import run_request
 
     with orderly_stop():
         request.check()
         catalog = Catalog.load(request.kernel_files)
         with RunProgress(request.objective) as progress:
-            return run_search(
+            return run_request(
                 request,
                 catalog,
                 progress,

@@ -29,14 +29,10 @@ if TYPE_CHECKING:
     from tuner.devices.base import Device
     from tuner.kernel_files.kernel_file import KernelFile
     from tuner.model.objective import Objective
-    from tuner.model.records import Conditions
-    from tuner.model.run_document import RunDocument
     from tuner.pool.places import PoolPlace
     from tuner.prediction.training_set import Sizes
     from tuner.report.progress import CompareProgress
-    from tuner.search.answer import SearchOutcome
-    from tuner.search.request import Request
-    from tuner.search.task import Task
+    from tuner.search.request import SearchRequest
     from tuner.studies.comparison import Group, Play, Rules
     from tuner.studies.measured_spaces import Truth
     from tuner.studies.sweep import Backend
@@ -167,10 +163,10 @@ def _progress(objective: str) -> "CompareProgress":
     return CompareProgress(objective)
 
 
-def _request(objective: str, sensor: str | None, kernel_files: Sequence[Path]) -> "Request":
-    from tuner.search.request import Request
+def _request(objective: str, sensor: str | None, kernel_files: Sequence[Path]) -> "SearchRequest":
+    from tuner.search.request import SearchRequest
 
-    return Request(objective=objective, sensor=sensor, kernel_files=kernel_files)
+    return SearchRequest(objective=objective, sensor=sensor, kernel_files=kernel_files)
 
 
 def _announce(
@@ -197,7 +193,7 @@ def _recorded(found: _ComparisonSetup, words: Sequence[str], device: str) -> Non
 def _measured(
     found: _ComparisonSetup,
     words: Sequence[str],
-    request: "Request",
+    request: "SearchRequest",
     progress: "CompareProgress",
     *,
     rules: "Rules",
@@ -207,27 +203,16 @@ def _measured(
     """Take the ground truths of exhaustive runs, and make those that the database lacks."""
     from tuner.database.runs import Store
     from tuner.kernel_files.catalog import Catalog
-    from tuner.search.document import WallTime, document
     from tuner.studies.comparison import TOGETHER, catalog_groups
-    from tuner.studies.ground_truth import TruthProgress, measured
+    from tuner.studies.ground_truth import measured
 
     catalog = Catalog.load(request.kernel_files)
-    watch = TruthProgress(progress.compiled, progress.measured, progress.warming)
-
-    def describe(
-        task: "Task", conditions: "Conditions", outcome: "SearchOutcome", prepare_s: float
-    ) -> "RunDocument":
-        return document(task, conditions, outcome, WallTime(prepare_s, outcome.wall_s), with_trials=False)
-
     with Store(database) as store:
         groups = catalog_groups(words, catalog)
         _announce(groups, rules, progress, "; before, every trial is measured that no stored run has")
         for number, group in enumerate(groups, start=1):
             progress.space(TOGETHER.join(group), number, len(groups))
-            truth = measured(
-                group, request, device, catalog=catalog, store=store, watch=watch, describe=describe
-            )
-            found.take(truth)
+            found.take(measured(group, request, device, catalog=catalog, store=store, listener=progress))
 
 
 def _play(found: _ComparisonSetup, rules: "Rules", jobs: int, progress: "CompareProgress") -> None:
@@ -509,7 +494,7 @@ def train(
     from tuner.database.runs import Store
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.objective import of_one_cost
-    from tuner.search.request import Request
+    from tuner.search.request import SearchRequest
     from tuner.search.setup import open_setup
     from tuner.studies.progress import TrainingProgress, show_training
     from tuner.studies.training import Trainer, TrainingRequest
@@ -521,7 +506,7 @@ def train(
         raise InputError(f"{spec}: a training takes a kernel without sizes; write --input {sizes}")
     found = catalog.kernel(name)
     of_one_cost(objective, "tuner train")
-    asked = Request(objective=objective, seed=seed, kernel_files=files)
+    asked = SearchRequest(objective=objective, seed=seed, kernel_files=files)
     asked.check()
     with (
         orderly_stop(),

@@ -508,6 +508,20 @@ class Catalog:
         own = [_first(self.kernels[name]) for name in self.own]
         return [self.workload(spec) for spec in specs or own or DEFAULT_WORKLOADS]
 
+    def workload_set(self, specs: Sequence[str]) -> list[Workload]:
+        """The workloads of some specs, to run together; see ``workloads``.
+
+        Raises:
+            UnknownNameError: as of ``workload``.
+            InputError: as of ``workload``; or a workload is named twice, whatever its batch.
+        """
+        found = self.workloads(specs)
+        names = [str(workload) for workload in found]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
+        return found
+
     def kernel(self, name: str) -> KernelFile:
         """The kernel of this name.
 

@@ -31,8 +31,9 @@ from tuner.model.plan import Plan, Workload
 from tuner.model.records import RunStatus
 from tuner.model.trial import Status
 from tuner.python.arguments import HostArray, data_folder
-from tuner.search.session import TuningResult, tune
+from tuner.search.answer import Outcome
 from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.search.tuning import tune
 
 _SEED = 0  # inputs are the caller's: no seed changes them
 
@@ -71,10 +72,10 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
         kernel = _with_roles(call, kernel, workload, paths, setup.device)
         _verify(call, setup.device)
         listener = Listener(call.metrics, cache, quiet=call.quiet)
-        result = _searched(call, kernel, workload, setup, listener, stack)
-        rows = rows_of(call, space, result)
-        wall_s = result.outcome.wall_s
-        if result.outcome.status is RunStatus.INTERRUPTED:
+        outcome = _searched(call, kernel, workload, setup, listener, stack)
+        rows = rows_of(call, space, outcome)
+        wall_s = outcome.wall_s
+        if outcome.status is RunStatus.INTERRUPTED:
             returned(call, setup.device, rows, cache, wall_s)
             raise KeyboardInterrupt
         return returned(call, setup.device, rows, cache, wall_s)
@@ -171,7 +172,7 @@ def _searched(  # noqa: PLR0917 - the parts of one run
     setup: MeasurementSetup,
     listener: Listener,
     stack: ExitStack,
-) -> TuningResult:
+) -> Outcome:
     request = call.request(str(workload), call.search.budget_of(kernel.space(workload).size))
     request.check()
     store = stack.enter_context(Store())

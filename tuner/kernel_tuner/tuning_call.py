@@ -28,16 +28,16 @@ from tuner.kernel_tuner.util import get_config_string
 from tuner.model.errors import VerificationError
 from tuner.model.plan import Configuration
 from tuner.model.records import PROTOCOL
-from tuner.search.driver import TrialEvent
-from tuner.search.request import Request
-from tuner.search.session import TuningResult
+from tuner.search.answer import Outcome
+from tuner.search.request import SearchRequest
+from tuner.search.session import TrialEvent
 from tuner.untrusted.reading import plain
 
 # --- What a call prints while it runs, and writes to its cache file.
 
 
 class Listener:
-    """Hears how a run comes on; see ``tuner.search.session.ProgressListener``.
+    """Hears how a run comes on; see ``tuner.search.session.SearchListener``.
 
     Args:
         metrics: computed from every result.
@@ -110,14 +110,14 @@ class TuningCall:
     quiet: bool = False
     verbose: bool = False
 
-    def request(self, workload: str, budget: int | None) -> Request:
+    def request(self, workload: str, budget: int | None) -> SearchRequest:
         """The same in the words of a run.
 
         A search for energy spares trials their joules that cannot be the best; metrics and cache files need
         those, and so does a window that is as long as the sensor needs.
         """
         all_joules = self.aim.objective == "time" or self.metrics or self.cache
-        return Request(
+        return SearchRequest(
             workloads=(workload,),
             objective=self.aim.objective,
             policy=self.search.policy,
@@ -132,17 +132,17 @@ class TuningCall:
 # --- What ``tune_kernel`` returns: results in order, the environment, and the cache file beside them.
 
 
-def rows_of(call: TuningCall, space: Sequence[Configuration], result: TuningResult) -> list[Row]:
+def rows_of(call: TuningCall, space: Sequence[Configuration], outcome: Outcome) -> list[Row]:
     """Results of all trials of a run, then of what was ruled out before it ran."""
-    rows = [row_of(trial.configurations[0], m, call.metrics) for trial, m in result.outcome.trials]
-    return rows + _dropped(call, space, rows, result)
+    rows = [row_of(trial.configurations[0], m, call.metrics) for trial, m in outcome.trials]
+    return rows + _dropped(call, space, rows, outcome)
 
 
 def _dropped(
-    call: TuningCall, space: Sequence[Configuration], rows: Sequence[Row], result: TuningResult
+    call: TuningCall, space: Sequence[Configuration], rows: Sequence[Row], outcome: Outcome
 ) -> list[Row]:
     """Results of what was ruled out; configurations that a limit has left are none."""
-    (workload,) = result.document["workloads"]
+    (workload,) = outcome.document["workloads"]
     known = [{n: row[n] for n in call.kernel.tunables if n in row} for row in rows]
     known += [candidate["configuration"] for candidate in workload["candidates"]]
     found = dropped_rows(space, known, workload["compile_errors"])

@@ -243,7 +243,7 @@ NEXT: Mapping[JobState, frozenset[JobState]] = {
 
 @dataclass(frozen=True)
 class JobSpec:
-    """Specification of a job; the fields are those of ``tuner.search.request.Request``, and mean the same.
+    """Specification of a job; the fields mean the same as those of ``tuner.search.request.SearchRequest``.
 
     Attributes:
         workloads: that run together, e.g. ``("scan-lf:N=1024",)``.

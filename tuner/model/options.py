@@ -1,8 +1,8 @@
 """The options of a search. Each is declared once, in ``SearchOptions``.
 
-The command line, ``tuner.search.request.Request``, the HTTP interface, ``daemon.toml`` and all their messages
-take names, types, defaults, ranges and help from here. Pydantic is imported where models are made and
-not before, so that the command line stays quick.
+The command line, ``tuner.search.request.SearchRequest``, the HTTP interface, ``daemon.toml`` and all their
+messages take names, types, defaults, ranges and help from here. Pydantic is imported where models are made
+and not before, so that the command line stays quick.
 """
 
 import re

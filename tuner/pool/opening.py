@@ -13,9 +13,9 @@ from tuner.pool.home import HomeDevice, HomeMeasurer
 from tuner.pool.pool import Pool
 from tuner.pool.worker import SetupOrder
 from tuner.pool.workers import open_workers
-from tuner.search.request import Request
-from tuner.search.session import SetupOpener
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.search.tuning import SetupOpener
 from tuner.system.ownership import BoardTurns
 
 _SIMULATED = "sim:"
@@ -78,7 +78,7 @@ def pool_opener(on: str, tell: Callable[[str], None], preferred: Sequence[str] =
 
     def opener(
         device_spec: str | None,
-        request: Request,
+        request: SearchRequest,
         warming: Callable[[float, float], None] | None = None,
         *,
         allow_simulated: bool = False,
@@ -100,7 +100,7 @@ def pool_opener(on: str, tell: Callable[[str], None], preferred: Sequence[str] =
 def open_pool(
     on: str,
     device_spec: str | None,
-    request: Request,
+    request: SearchRequest,
     tell: Callable[[str], None],
     preferred: Sequence[str] = (),
 ) -> Iterator[MeasurementSetup]:

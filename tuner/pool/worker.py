@@ -20,7 +20,7 @@ from tuner.model.errors import ChildCrashedError, ChildTimeoutError, PoolError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.pool.places import require_certificates
 from tuner.power.base import SpentEnergy
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.system.ownership import owned_folder
 from tuner.system.processes import Child
@@ -196,7 +196,7 @@ class SetupOrder:
     """
 
     run: str
-    request: Request
+    request: SearchRequest
     device: str = ""
     clock_s: float = 0.0
     build: PackageBuild = field(default_factory=own_build)

@@ -18,7 +18,7 @@ from tuner.python.kernel import Kernel, Restrictions
 from tuner.python.result import Result
 
 if TYPE_CHECKING:
-    from tuner.search.driver import TrialEvent
+    from tuner.search.session import TrialEvent
 
 
 # --- Errors of kernels and options that are given in Python, in the words of Python.
@@ -170,8 +170,8 @@ def tune(
         ClockError: clocks were asked for that cannot be set.
     """
     from tuner.pool.opening import opener_on  # noqa: PLC0415 - importing this package costs little
-    from tuner.search.request import Request  # noqa: PLC0415 - same
-    from tuner.search.session import run_request  # noqa: PLC0415 - same
+    from tuner.search.request import SearchRequest  # noqa: PLC0415 - same
+    from tuner.search.tuning import run_request  # noqa: PLC0415 - same
 
     given = _several(kernels)
     _check(given, tunables, restrictions, options)
@@ -184,7 +184,7 @@ def tune(
         stack.enter_context(python_words([one.label for one in own], [s for one in own for s in one.symbols]))
         folder = stack.enter_context(data_folder(sum(one.data_bytes for one in own)))
         catalog, names = _described(given, folder, tunables, restrictions, kernel_files)
-        request = Request(
+        request = SearchRequest(
             names,
             objective=objective,
             policy=policy,
@@ -197,7 +197,7 @@ def tune(
         )
         listener = stack.enter_context(_listener(objective, shown=progress))
         stored = _database(database, folder, store=store)
-        tuned = run_request(
+        outcome = run_request(
             request,
             catalog,
             listener,
@@ -207,10 +207,10 @@ def tune(
             allow_simulated=allow_simulated,
             opener=opener_on(on, listener.told, stored, resume=resume),
         )
-    result = Result(tuned.document if store else tuned.document | {"run": None})
+    result = Result(outcome.document if store else outcome.document | {"run": None})
     if result.modelled and device is None:
         warnings.warn(
-            f"no GPU answers: {tuned.document['device']['spec']} stood in, and every number is modelled",
+            f"no GPU answers: {outcome.document['device']['spec']} stood in, and every number is modelled",
             stacklevel=2,
         )
     return result

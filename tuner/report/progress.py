@@ -20,7 +20,7 @@ from tuner.report.layout import PlainConsole
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tuner.search.driver import TrialEvent
+    from tuner.search.session import TrialEvent
 
 
 # --- What a job of the daemon is, in words.
@@ -133,7 +133,7 @@ class RunProgress:
         self._show("warming up", round(seconds), None, f"s, {si(watts, 'W')}")
 
     def measured(self, event: "TrialEvent") -> None:
-        """Called by the driver after every trial."""
+        """Called by the session after every trial."""
         self._label = f" ({event.label})" if event.label else ""
         self.trial(
             number=event.number,

@@ -1,13 +1,12 @@
 """The answer of a search: contenders measured again, fronts, ties, and neighbours in clock."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from tuner.measurement.paired import (
     ASSUMED_REPEATABILITY,
-    LEAST_TURNS,
     CoRunComparison,
     PairedRepeats,
     Ratio,
@@ -21,7 +20,7 @@ from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
 from tuner.model.objective import COVERAGE, Objective, choose, tied
 from tuner.model.records import RunStatus
-from tuner.model.run_document import Changes
+from tuner.model.run_document import Changes, RunDocument
 from tuner.model.trial import (
     ASSUMED,
     FlagKind,
@@ -34,8 +33,8 @@ from tuner.model.trial import (
     stated,
 )
 from tuner.power.base import SpentEnergy
-from tuner.search.driver import Driver
-from tuner.search.task import Task, default_configuration
+from tuner.search.candidates import PreparedWorkload
+from tuner.search.plan import SearchPlan
 
 # --- The end of a search of clocks: the best is held against its neighbours in clock, turn by turn.
 
@@ -45,37 +44,36 @@ Trials = tuple[Trial, ...]
 
 
 def confirm_neighbours(
-    driver: Driver,
+    confirm: Callable[[Trials, Trials], PairedRepeats],
+    may_go_on: Callable[[], bool],
     objective: Objective,
-    precision: float,
     valid: Mapping[Trial, Measurement],
     contenders: tuple[Trials, Trials],
 ) -> PairedRepeats:
     """Confirm contenders, and the neighbours of the best, until the neighbours of the best are among them.
 
     Args:
-        driver: measures them.
+        confirm: measures contenders, and trials that are held beside them, in paired repeats.
+        may_go_on: tells whether there is time left.
         objective: whose cost is compared.
-        precision: wanted of a cost.
         valid: what the search measured.
-        contenders: the trials that may cost least, the lowest first, and those that are kept beside them.
+        contenders: the trials that may cost least, the lowest first, and those that are held beside them.
 
     Returns:
         The paired repeats.
     """
-    chosen, kept = contenders
+    chosen, beside = contenders
     paired = PairedRepeats()
     best, missing = chosen[0], clock_neighbours(objective, valid, chosen[0])
     for _ in range(_ROUNDS):
-        beside = tuple(dict.fromkeys((*kept, *missing)))
-        again = driver.confirm(chosen, beside, objective, precision)
+        again = confirm(chosen, tuple(dict.fromkeys((*beside, *missing))))
         paired = PairedRepeats((*paired.repeats, *again.repeats))
         best = next(iter(paired.rivals(objective)), best)
         neighbours = clock_neighbours(objective, valid, best)
         missing = tuple(trial for trial in neighbours if trial not in paired.joined())
-        if not missing or driver.out_of_time:
+        if not missing or not may_go_on():
             break
-        chosen, kept = (best,), ()
+        chosen, beside = (best,), ()
     return paired
 
 
@@ -180,7 +178,7 @@ _NOTABLY = 1.05  # times what was asked for: less would be the same in two digit
 
 
 @dataclass
-class SearchOutcome:
+class Outcome:
     """Result of a run.
 
     Attributes:
@@ -211,17 +209,20 @@ class SearchOutcome:
         no_solo_bests: why it was not measured; empty where it was, and for a lone workload.
         notices: what the user should know.
         run: its number in the database; None where it is not stored.
+        told: what the search said of itself, sentence by sentence.
+        prepare_s: wall-clock time of enumerating, and of compiling what the search began with.
+        document: the run as ``--json`` has it, with its trials.
     """
 
     status: RunStatus
     trials: list[tuple[Trial, Measurement]]
-    measurements: tuple[Measurement, ...]
-    windows_s: float
-    joules: float
     answer: int | None
     default: int | None
     fastest: int | None
     objective: Objective
+    measurements: tuple[Measurement, ...] = ()
+    windows_s: float = 0.0
+    joules: float = 0.0
     spent: SpentEnergy | None = None
     resumed: int = 0
     wall_s: float = 0.0
@@ -238,71 +239,36 @@ class SearchOutcome:
     no_solo_bests: str = ""
     notices: list[str] = field(default_factory=list)
     run: int | None = None
+    told: list[str] = field(default_factory=list)
+    prepare_s: float = 0.0
+    document: RunDocument = field(default_factory=lambda: cast("RunDocument", {}))  # made last, of all else
+
+    @property
+    def no_answer(self) -> str:
+        """The reason that there is no best trial; empty if there is one."""
+        if self.answer is not None:
+            return ""
+        if all(not measurement.ok for _, measurement in self.trials):
+            return "no trial was valid; the lines above name what failed"
+        settings = self.document["settings"]
+        return (
+            f"no valid trial has an energy: the sensor {settings['sensor']} gave too little for a window"
+            f" of {settings['window_s']:g} s; choose a longer --window, or --objective time"
+        )
 
 
-def final_objective(task: Task, driver: Driver) -> Objective:
-    """The task's objective, limited to the allowed slowdown against the reference (or the fastest so far)."""
-    if task.max_slowdown is None:
-        return Objective(task.objective)
-    reference_s = driver.fastest_s() if driver.reference_s is None else driver.reference_s
-    return Objective(task.objective, limit_s=reference_s * (1 + task.max_slowdown))
+class Confirmation(NamedTuple):
+    """The end of a search.
 
-
-def default_trial(task: Task) -> Trial:
-    """The default configuration of every workload, at the highest clock and power limit to choose from."""
-    return Trial(
-        tuple(default_configuration(item) for item in task.prepared),
-        next(iter(task.clocks_mhz), None),
-        next(iter(task.power_limits_w), None),
-    )
-
-
-def confirm_contenders(
-    task: Task, driver: Driver, solo_bests: Trial | None = None
-) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
-    """Fresh repeats of the trials whose cost may be the lowest, and of those the answer is held against.
-
-    These are the default trial, the fastest, every workload at its solo best where that was measured, and
-    what the task keeps. Of a front, every point is measured three times: a point need not be the lowest.
-
-    Raises:
-        LimitReachedError: the time was over before two repeats were whole, which are the least that compare.
+    Attributes:
+        paired: the paired repeats of the contenders.
+        measurements: of the contenders, their repeats joined.
+        scatter: of joules, as these repeats show it.
     """
-    objective = final_objective(task, driver)
-    valid = {
-        trial: measurement
-        for trial, measurement in driver.trials
-        if math.isfinite(Objective("time").cost(measurement)) and measurement.estimated_j is None
-    }
-    if not valid:
-        return PairedRepeats(), {}
-    fastest = min(valid, key=lambda trial: Objective("time").cost(valid[trial]))
-    wanted = (default_trial(task), fastest, solo_bests, *task.kept)
-    kept = tuple(dict.fromkeys(trial for trial in wanted if trial in valid))
-    if objective.is_front:
-        kept = tuple(dict.fromkeys((*points_to_confirm(valid), *kept)))
-        paired = driver.confirm((), kept, objective, math.inf)
-        return _finished(task, driver, paired, Objective("energy"))
-    chosen = to_confirm(objective, valid)
-    if not task.steers_clocks or not chosen or task.kept:
-        paired = driver.confirm(chosen, kept, objective, task.precision, named=bool(task.kept))
-    else:
-        paired = confirm_neighbours(driver, objective, task.precision, valid, (chosen, kept))
-    return _finished(task, driver, paired, objective)
 
-
-def _finished(
-    task: Task, driver: Driver, paired: PairedRepeats, objective: Objective
-) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
-    if len(paired.repeats) < LEAST_TURNS:
-        driver.check_time()
-    return driver.finish(paired, paired.answer(objective, task.precision))
-
-
-def finish_early(task: Task, driver: Driver) -> tuple[PairedRepeats, dict[Trial, Measurement]]:
-    """Default and answer once more, in the time that a search which a time limit ended has left for them."""
-    found = outcome_of(RunStatus.LIMITED, task, driver, PairedRepeats(), {})
-    return driver.finish(PairedRepeats(), None if found.answer is None else found.trials[found.answer][0])
+    paired: PairedRepeats
+    measurements: Mapping[Trial, Measurement]
+    scatter: WindowScatter
 
 
 def to_confirm(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
@@ -349,63 +315,74 @@ def contenders(objective: Objective, trials: Mapping[Trial, Measurement]) -> tup
 
 
 def outcome_of(
+    plan: SearchPlan,
+    spaces: Sequence[PreparedWorkload],
+    trials: Sequence[tuple[Trial, Measurement]],
+    confirmation: Confirmation,
+    objective: Objective,
+    *,
+    assumed: WindowScatter,
     status: RunStatus,
-    task: Task,
-    driver: Driver,
-    paired: PairedRepeats,
-    confirmed: Mapping[Trial, Measurement],
-) -> SearchOutcome:
-    """The answer among the confirmed trials; among all where the run was stopped before."""
-    searched = dict(driver.trials)
-    scatter = driver.scatter(paired)
-    trials = [(trial, stated(confirmed.get(trial, found), scatter)) for trial, found in driver.trials]
-    places = {trial: place for place, (trial, _) in enumerate(trials)}
-    objective = final_objective(task, driver)
-    found = {name: repeatability(searched, paired, Objective(name)) for name in ("energy", "time")}
+) -> Outcome:
+    """Choose the answer among the confirmed trials; among all where the run was stopped before.
 
-    once = [] if paired.repeats else [(trial, of_window(found)) for trial, found in driver.trials]
-    ties = [] if objective.is_front else tied(objective, once, ASSUMED_REPEATABILITY, task.precision)
+    Args:
+        plan: of the search.
+        spaces: of its workloads.
+        trials: as the search measured them, in that order.
+        confirmation: of the contenders.
+        objective: with the slowdown limit in force.
+        assumed: scatter of joules that the search assumed.
+        status: how the run ended.
+    """
+    precision = plan.request.energy_precision
+    paired, confirmed, scatter = confirmation
+    searched = dict(trials)
+    known = [(trial, stated(confirmed.get(trial, found), scatter)) for trial, found in trials]
+    places = {trial: place for place, (trial, _) in enumerate(known)}
+    repeats = {name: repeatability(searched, paired, Objective(name)) for name in ("energy", "time")}
+
+    once = [] if paired.repeats else [(trial, of_window(found)) for trial, found in trials]
+    ties = [] if objective.is_front else tied(objective, once, ASSUMED_REPEATABILITY, precision)
 
     def chosen(objective: Objective) -> int | None:
         if not paired.repeats:
-            return choose(objective, once, ASSUMED_REPEATABILITY, task.precision)
-        found = paired.answer(objective, task.precision)
+            return choose(objective, once, ASSUMED_REPEATABILITY, precision)
+        found = paired.answer(objective, precision)
         return None if found is None else places[found]
 
     front: tuple[int, ...] = ()
     if objective.is_front:
         front = tuple(places[trial] for trial in front_of(paired.joined() or dict(once), paired))
-        answer = min(front, key=lambda i: objective.known(trials[i][1]), default=None)
+        answer = min(front, key=lambda i: objective.known(known[i][1]), default=None)
         alike: tuple[int, ...] = ()
     else:
         answer = chosen(objective)
-        alike = tuple(places[one] for one in paired.tied(objective, task.precision)) or tuple(ties)
-    return SearchOutcome(
+        alike = tuple(places[one] for one in paired.tied(objective, precision)) or tuple(ties)
+    best = None if answer is None else known[answer][1]
+    return Outcome(
         status=status,
-        trials=trials,
-        measurements=driver.measurements,
-        windows_s=driver.windows_s,
-        joules=driver.joules,
+        trials=known,
         answer=answer,
-        default=places.get(default_trial(task)),
+        default=places.get(plan.default_trial(spaces)),
         fastest=chosen(Objective("time")),
         objective=objective,
         tied=alike,
         front=front,
-        searched=tuple(stated(found, driver.assumed) for _, found in driver.trials),
+        searched=tuple(stated(found, assumed) for _, found in trials),
         paired=paired,
         scatter=scatter,
-        repeatability={name: one for name, one in found.items() if one is not None},
+        repeatability={name: one for name, one in repeats.items() if one is not None},
         notices=[
-            *_power_limited(trials),
-            *_spared(objective, trials),
-            *_without_joules(objective, trials),
+            *_power_limited(known),
+            *_spared(objective, known),
+            *_without_joules(objective, known),
             *_tie_once(len(ties)),
-            *([] if objective.is_front else _tie(objective, searched, paired, task.precision)),
-            *_imprecise(task, None if answer is None else trials[answer][1], scatter),
-            *_unreferenced(task),
-            *_restoring(task, None if answer is None else trials[answer][1]),
-            *_uncounted_cpu(task, None if answer is None else trials[answer][1]),
+            *([] if objective.is_front else _tie(objective, searched, paired, precision)),
+            *_imprecise(plan, spaces, best, scatter),
+            *_unreferenced(spaces),
+            *_restoring(spaces, best),
+            *_uncounted_cpu(spaces, best),
         ],
     )
 
@@ -464,9 +441,9 @@ def _without_joules(objective: Objective, trials: Sequence[tuple[Trial, Measurem
     return [f"no joules of {len(missing)} of {len(trials)} trials, which cannot be the answer: {why}"]
 
 
-def _unreferenced(task: Task) -> list[str]:
+def _unreferenced(spaces: Sequence[PreparedWorkload]) -> list[str]:
     """A notice for every workload whose answers nothing but other answers is compared with."""
-    plans = (next(iter(item.plans.values()), None) for item in task.prepared if not item.recorded)
+    plans = (next(iter(item.plans.values()), None) for item in spaces if not item.recorded)
     return [
         f"{plan.workload}: {plan.problem.caution}"
         for plan in plans
@@ -474,11 +451,11 @@ def _unreferenced(task: Task) -> list[str]:
     ]
 
 
-def _uncounted_cpu(task: Task, answer: Measurement | None) -> list[str]:
+def _uncounted_cpu(spaces: Sequence[PreparedWorkload], answer: Measurement | None) -> list[str]:
     """A notice of the workloads that the CPU computes a part of, where only joules of the GPU are counted."""
     if answer is None or answer.energy is None or answer.energy.scope != "gpu":
         return []
-    plans = (next(iter(item.plans.values()), None) for item in task.prepared if not item.recorded)
+    plans = (next(iter(item.plans.values()), None) for item in spaces if not item.recorded)
     names = [str(plan.workload) for plan in plans if plan is not None and plan.has_host_stage]
     if not names:
         return []
@@ -489,26 +466,28 @@ def _uncounted_cpu(task: Task, answer: Measurement | None) -> list[str]:
     return [notice]
 
 
-def _restoring(task: Task, answer: Measurement | None) -> list[str]:
+def _restoring(spaces: Sequence[PreparedWorkload], answer: Measurement | None) -> list[str]:
     """A notice for every workload whose arrays are restored behind each run."""
     results = () if answer is None else answer.results
     return [
         f"restored: of the {1e6 * result.time_s:.4g} us of {item.workload}, copies of its input take"
         f" {1e6 * result.restore_s:.3g} us; times and joules include them"
-        for item, result in zip(task.prepared, results, strict=False)
+        for item, result in zip(spaces, results, strict=False)
         if result.restore_s and result.time_s
     ]
 
 
-def _imprecise(task: Task, answer: Measurement | None, scatter: WindowScatter) -> list[str]:
+def _imprecise(
+    plan: SearchPlan, spaces: Sequence[PreparedWorkload], answer: Measurement | None, scatter: WindowScatter
+) -> list[str]:
     """A notice where the answer's joules are less sure than was asked for."""
     energy = None if answer is None else answer.energy
-    if energy is None or energy.joules <= 0 or not Objective(task.objective).needs_energy:
+    if energy is None or energy.joules <= 0 or not Objective(plan.request.objective).needs_energy:
         return []
-    if any(item.recorded for item in task.prepared):
+    if any(item.recorded for item in spaces):
         return []  # no longer window can be had
     reached = COVERAGE * energy.uncertainty_j / energy.joules
-    if reached <= _NOTABLY * task.precision:
+    if reached <= _NOTABLY * plan.request.energy_precision:
         return []
     why = f"windows are {MOST_S:g} s at most, longer ones only by --window"
     if scatter.interval > (energy.window_uncertainty_j or 0.0) * COVERAGE / energy.joules:
@@ -517,7 +496,7 @@ def _imprecise(task: Task, answer: Measurement | None, scatter: WindowScatter) -
         if scatter.drift >= scatter.deviation:
             why += ", as the GPU may still warm; a run of more than a minute knows better"
     notice = (
-        f"precision: asked for ± {100 * task.precision:.2g} % of the answer's joules, reached"
+        f"precision: asked for ± {100 * plan.request.energy_precision:.2g} % of the answer's joules, reached"
         f" ± {100 * reached:.2g} %; {why}"
     )
     return [notice]
@@ -536,7 +515,7 @@ def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
     return [notice]
 
 
-def against(outcome: SearchOutcome, one: int | None, other: int | None) -> Changes | None:
+def against(outcome: Outcome, one: int | None, other: int | None) -> Changes | None:
     """Return the slowdown and the energy saving of a trial against another one; None if one has failed.
 
     The answer against the trial with the shortest makespan is table IV of the multi-kernel paper. Savings
@@ -563,7 +542,7 @@ def against(outcome: SearchOutcome, one: int | None, other: int | None) -> Chang
     }
 
 
-def _time_interval(outcome: SearchOutcome, one: int, other: int) -> float:
+def _time_interval(outcome: Outcome, one: int, other: int) -> float:
     """Half of the 95 % interval of the slowdown of a valid trial against another one."""
     if one == other:
         return 0.0

@@ -45,7 +45,7 @@ class Compilation:
     """Background compilation of the candidates of a search, on demand.
 
     Everything is compiled in threads of its own, so that a search measures meanwhile. Three queues feed them:
-    what somebody waits for, what the driver will measure next, and what the policy expects. Threads end when
+    what somebody waits for, what the session will measure next, and what the policy expects. Threads end when
     all are empty. What is known of a candidate never depends on what happens to be compiled: a policy sees
     bounds until it has a candidate resolved, and only what was resolved, or was part of a trial that was
     asked for, counts as looked at.
@@ -107,7 +107,11 @@ class Compilation:
         return [
             replace(
                 item,
-                candidates=tuple(c for c in item.candidates if not self._ruled_out((place, c.configuration))),
+                candidates=tuple(
+                    one
+                    for one in item.candidates
+                    if (key := (place, one.configuration)) not in self._looked or self._candidate(key)
+                ),
             )
             for place, item in enumerate(self._prepared)
         ]
@@ -252,9 +256,6 @@ class Compilation:
     def _candidate(self, key: _Key) -> Candidate | None:
         verdict = self._verdict(key)
         return None if verdict.dropped else verdict.candidate
-
-    def _ruled_out(self, key: _Key) -> bool:
-        return key in self._looked and self._candidate(key) is None
 
     def _verdict(self, key: _Key) -> Verdict:
         verdict = self._verdicts[key]

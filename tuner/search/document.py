@@ -4,7 +4,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Literal, cast
 
 from tuner import registry
@@ -13,7 +13,7 @@ from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Configuration
-from tuner.model.records import Conditions, Record, trial_record
+from tuner.model.records import Record, trial_record
 from tuner.model.run_document import (
     BreakEven,
     ClockCurve,
@@ -24,7 +24,6 @@ from tuner.model.run_document import (
     FrontPoint,
     PoolGpuDocument,
     PowerLimitPoint,
-    PowerSeriesDocument,
     RepeatabilityDocument,
     RunDocument,
     RunSettings,
@@ -39,9 +38,9 @@ from tuner.model.run_document import (
     device_document,
 )
 from tuner.model.trial import Energy, Measurement, Trial, of_window, unpacked
-from tuner.search.answer import SearchOutcome, against
+from tuner.search.answer import Outcome, against
 from tuner.search.candidates import PreparedWorkload
-from tuner.search.task import Task
+from tuner.search.plan import SearchPlan
 from tuner.search.together import record_of
 from tuner.space.search_view import Candidate, ClockPoint
 
@@ -106,7 +105,7 @@ def _seconds(document: RunDocument) -> float | None:
 _ENOUGH = 3  # clocks of a curve, from which on the others are modelled
 
 
-def clock_curve(outcome: SearchOutcome, clocks_mhz: Sequence[int], names: Sequence[str]) -> ClockCurve:
+def clock_curve(outcome: Outcome, clocks_mhz: Sequence[int], names: Sequence[str]) -> ClockCurve:
     """Time and joules of the answer's configurations over the clock, highest clock first.
 
     Where they were measured at too few clocks, as when they tie with others whose clocks were searched, it
@@ -155,7 +154,7 @@ def _stated(point: ClockPoint, measurement: Measurement) -> ClockPoint:
     return point if energy is None else replace(point, joules_uncertainty=energy.uncertainty_j)
 
 
-def _shown(outcome: SearchOutcome, trials: Mapping[Trial, Measurement]) -> Trial:
+def _shown(outcome: Outcome, trials: Mapping[Trial, Measurement]) -> Trial:
     """The answer, or the cheapest trial whose configurations were measured at enough clocks."""
     answer = outcome.trials[outcome.answer or 0][0]
     cost = outcome.objective.known
@@ -182,9 +181,7 @@ def _but_clock(trial: Trial) -> tuple[tuple[Configuration, ...], int | None]:
     return trial.configurations, trial.power_limit_w
 
 
-def _record(
-    outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference: ClockPoint
-) -> ClockPointDocument:
+def _record(outcome: Outcome, answer: Trial, point: ClockPoint, reference: ClockPoint) -> ClockPointDocument:
     time_ratio, time_interval = _time_ratio(outcome, answer, point, reference)
     joules_ratio, joules_interval = _joules_ratio(outcome, answer, point, reference)
     slower = time_ratio - 1.0
@@ -208,7 +205,7 @@ def _record(
 
 
 def _time_ratio(
-    outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference: ClockPoint
+    outcome: Outcome, answer: Trial, point: ClockPoint, reference: ClockPoint
 ) -> tuple[float, float]:
     """A point's time by the reference's, and half of its 95 % interval."""
     if point == reference:
@@ -223,7 +220,7 @@ def _time_ratio(
 
 
 def _joules_ratio(
-    outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference: ClockPoint
+    outcome: Outcome, answer: Trial, point: ClockPoint, reference: ClockPoint
 ) -> tuple[float | None, float | None]:
     """The same of joules; None where they are not known."""
     if point.joules is None or not reference.joules:
@@ -239,7 +236,7 @@ def _joules_ratio(
 
 
 def _paired(
-    outcome: SearchOutcome, answer: Trial, point: ClockPoint, reference: ClockPoint, objective: str
+    outcome: Outcome, answer: Trial, point: ClockPoint, reference: ClockPoint, objective: str
 ) -> tuple[float, float] | None:
     """A ratio of paired repeats; None where the two were not repeated in turn."""
     if not (point.measured and reference.measured):
@@ -252,7 +249,7 @@ def _paired(
 _LEAST = 2  # points: one has no slope
 
 
-def power_limit_curve(outcome: SearchOutcome) -> list[PowerLimitPoint]:
+def power_limit_curve(outcome: Outcome) -> list[PowerLimitPoint]:
     """Trials that differ from the answer in the power limit alone, the highest limit first.
 
     Ratios are against the highest limit, with halves of their 95 % intervals.
@@ -277,7 +274,7 @@ def power_limit_curve(outcome: SearchOutcome) -> list[PowerLimitPoint]:
     return [point for point in points if point is not None]
 
 
-def _point(outcome: SearchOutcome, place: int, reference: int) -> PowerLimitPoint | None:
+def _point(outcome: Outcome, place: int, reference: int) -> PowerLimitPoint | None:
     """A point; None of a trial without a time or a limit."""
     trial, measurement = outcome.trials[place]
     ratios = against(outcome, place, reference)
@@ -302,29 +299,22 @@ def _point(outcome: SearchOutcome, place: int, reference: int) -> PowerLimitPoin
     }
 
 
-@dataclass(frozen=True)
-class WallTime:
-    """Wall-clock time of a run, by phase.
-
-    Attributes:
-        prepare_s: enumerating, and compiling what a search begins with.
-        search_s: from the first trial to the answer, with what is compiled meanwhile.
-    """
-
-    prepare_s: float
-    search_s: float
-
-
 def document(
-    task: Task, conditions: Conditions, outcome: SearchOutcome, timing: WallTime, *, with_trials: bool = True
+    plan: SearchPlan, outcome: Outcome, spaces: Sequence[PreparedWorkload], *, with_trials: bool = True
 ) -> RunDocument:
     """The run as a JSON object.
 
     Its keys are described in ``docs/run.md``. Times are seconds and energies joules of one round; +- 1.96
     uncertainties cover 95 %. Numbers that were not measured are null.
+
+    Args:
+        plan: of the search.
+        outcome: of it.
+        spaces: of the workloads, with what compiling told of their candidates.
+        with_trials: list all trials and candidates, too.
     """
+    request, conditions = plan.request, plan.conditions
     names = conditions.names
-    prepared = task.compilation.known()
     least = _least_energy(outcome)
 
     def named(number: int | None) -> TrialDocument | None:
@@ -337,26 +327,26 @@ def document(
         "modelled": conditions.device.modelled,
         "recorded": conditions.device.recorded or None,
         "objective": conditions.objective,
-        "max_slowdown": task.max_slowdown,
-        "energy_precision": task.precision,
+        "max_slowdown": request.max_slowdown,
+        "energy_precision": request.energy_precision,
         "policy": conditions.policy,
         "seed": conditions.seed,
         "clocks": conditions.clocks,
         "sources": dict(conditions.sources),
         "settings": cast("RunSettings", dict(conditions.settings)),
-        "workloads": [_workload(item, outcome, i, with_trials) for i, item in enumerate(prepared)],
-        "space": _space(task, prepared, outcome),
+        "workloads": [_workload(item, outcome, i, with_trials) for i, item in enumerate(spaces)],
+        "space": _space(plan, spaces, outcome),
         "best": named(outcome.answer),
         "default": named(outcome.default),
         "fastest": named(outcome.fastest),
         "least_energy": named(least),
         "solo_bests": named(outcome.solo_bests),
         **_comparisons(outcome, outcome.answer, least),
-        "front": [_front_point(prepared, outcome, place, names) for place in outcome.front],
+        "front": [_front_point(spaces, outcome, place, names) for place in outcome.front],
         "solo_best_runs": dict(zip(names, outcome.solo_best_runs, strict=False)),
         "limited_solo_bests": list(outcome.limited_solo_bests),
         "no_solo_bests": outcome.no_solo_bests or None,
-        **clock_curve(outcome, task.clocks_mhz, names),
+        **clock_curve(outcome, plan.clocks_mhz, names),
         "power_limit_curve": power_limit_curve(outcome),
         "one_after_another": record_of(outcome.co_run, names, outcome.scatter),
         "repeatability": _repeatability(outcome),
@@ -364,11 +354,11 @@ def document(
         "window_scatter": _scatter(outcome),
         **_tuning_energy(outcome),  # type: ignore[typeddict-item]  # to mypy it may have any further key
         "resumed": outcome.resumed,
-        "wall_s": timing.prepare_s + timing.search_s,
-        "wall": _wall(outcome, timing),
+        "wall_s": outcome.prepare_s + outcome.wall_s,
+        "wall": _wall(outcome),
         "notices": outcome.notices,
     }
-    record["break_even"] = break_even(record, task.objective, task.runs_per_day)
+    record["break_even"] = break_even(record, request.objective, request.runs_per_day)
     if with_trials:
         record["trials"] = [trial_document(pair, names) for pair in outcome.trials]
     return record
@@ -426,7 +416,7 @@ def _idle_uncertainty(energy: Energy | None) -> float | None:
 
 
 def _workload(
-    item: PreparedWorkload, outcome: SearchOutcome, position: int, with_candidates: bool
+    item: PreparedWorkload, outcome: Outcome, position: int, with_candidates: bool
 ) -> WorkloadDocument:
     work = item.plans[next(iter(item.plans))].work
     record: WorkloadDocument = {
@@ -453,7 +443,7 @@ def _workload(
     return record
 
 
-def _comparisons(outcome: SearchOutcome, one: int | None, least: int | None) -> Comparisons:
+def _comparisons(outcome: Outcome, one: int | None, least: int | None) -> Comparisons:
     """A trial, the answer or a point of the front, against the trials that it is held against."""
     return {
         "against_default": against(outcome, one, outcome.default),
@@ -464,7 +454,7 @@ def _comparisons(outcome: SearchOutcome, one: int | None, least: int | None) -> 
 
 
 def _front_point(
-    prepared: Sequence[PreparedWorkload], outcome: SearchOutcome, place: int, names: Sequence[str]
+    prepared: Sequence[PreparedWorkload], outcome: Outcome, place: int, names: Sequence[str]
 ) -> FrontPoint:
     """A point of the front, with all that a document says of its answer: either may take that place."""
     return {
@@ -476,9 +466,7 @@ def _front_point(
     }
 
 
-def _expanded(
-    item: PreparedWorkload, outcome: SearchOutcome, index: int | None, position: int
-) -> Expanded | None:
+def _expanded(item: PreparedWorkload, outcome: Outcome, index: int | None, position: int) -> Expanded | None:
     """See ``build_record``; None of kernels without a file."""
     if index is None or not isinstance(item.kernel, KernelFile):
         return None
@@ -495,9 +483,7 @@ def _candidate(candidate: Candidate) -> Record:
     }
 
 
-def _part(
-    item: PreparedWorkload, outcome: SearchOutcome, index: int | None, position: int
-) -> WorkloadPart | None:
+def _part(item: PreparedWorkload, outcome: Outcome, index: int | None, position: int) -> WorkloadPart | None:
     """One workload's part of a trial: its own time, its share of the joules (modelled), its rate."""
     if index is None:
         return None
@@ -541,7 +527,7 @@ def energy_share(measurement: Measurement, position: int) -> float | None:
     return measurement.energy.joules * own / math.fsum(time for time in times if time is not None)
 
 
-def _tuning_energy(outcome: SearchOutcome) -> TuningEnergy:
+def _tuning_energy(outcome: Outcome) -> TuningEnergy:
     """Return the energy of tuning: all that the sensor saw from begin to end.
 
     Where nobody tells that, the joules of the trials; their uncertainty is the relative one of the windows,
@@ -570,27 +556,27 @@ def _tuning_energy(outcome: SearchOutcome) -> TuningEnergy:
     return {**unseen, "tuning_energy_j": outcome.joules, "tuning_energy_j_uncertainty": uncertainty_j}
 
 
-def _space(task: Task, prepared: Sequence[PreparedWorkload], outcome: SearchOutcome) -> SpaceDocument:
-    settings = max(1, len(task.clocks_mhz)) * max(1, len(task.power_limits_w))
+def _space(plan: SearchPlan, spaces: Sequence[PreparedWorkload], outcome: Outcome) -> SpaceDocument:
+    settings = max(1, len(plan.clocks_mhz)) * max(1, len(plan.power_limits_w))
     return {
-        "size": math.prod(item.space.size for item in prepared) * settings,
-        "pruned": math.prod(item.size_after_pruning for item in prepared) * settings,
+        "size": math.prod(item.space.size for item in spaces) * settings,
+        "pruned": math.prod(item.size_after_pruning for item in spaces) * settings,
         "measured": len(outcome.trials),
         "failed": sum(not measurement.ok for _, measurement in outcome.trials),
         "spared": sum(measurement.estimated_j is not None for _, measurement in outcome.trials),
-        "clocks_mhz": list(task.clocks_mhz),
-        "power_limits_w": list(task.power_limits_w),
+        "clocks_mhz": list(plan.clocks_mhz),
+        "power_limits_w": list(plan.power_limits_w),
     }
 
 
-def _least_energy(outcome: SearchOutcome) -> int | None:
+def _least_energy(outcome: Outcome) -> int | None:
     """The trial with the least joules; None where none were measured."""
     measured = enumerate(measurement for _, measurement in outcome.trials)
     joules = {number: one.energy.joules for number, one in measured if one.ok and one.energy is not None}
     return min(joules, key=joules.__getitem__, default=None)
 
 
-def _scatter(outcome: SearchOutcome) -> ScatterDocument | None:
+def _scatter(outcome: Outcome) -> ScatterDocument | None:
     """Scatter and drift of joules over minutes, relative; None where no joules were measured."""
     if all(measurement.energy is None for _, measurement in outcome.trials):
         return None
@@ -604,7 +590,7 @@ def _scatter(outcome: SearchOutcome) -> ScatterDocument | None:
     }
 
 
-def _confirmation(outcome: SearchOutcome) -> Confirmation:
+def _confirmation(outcome: Outcome) -> Confirmation:
     """Numbers of the trials that were measured again, and of those that tie with the lowest of them."""
     numbers = {trial: number for number, (trial, _) in enumerate(outcome.trials, start=1)}
     return {
@@ -613,7 +599,7 @@ def _confirmation(outcome: SearchOutcome) -> Confirmation:
     }
 
 
-def _repeatability(outcome: SearchOutcome) -> RepeatabilityDocument | None:
+def _repeatability(outcome: Outcome) -> RepeatabilityDocument | None:
     """Return the repeatability of trials in energy and time; None if too few were measured again."""
     if not outcome.repeatability:
         return None
@@ -625,12 +611,12 @@ def _repeatability(outcome: SearchOutcome) -> RepeatabilityDocument | None:
     }
 
 
-def _wall(outcome: SearchOutcome, timing: WallTime) -> WallDocument:
+def _wall(outcome: Outcome) -> WallDocument:
     """Wall time split into what is wanted (windows and checks, on the device's clock) and the rest."""
     checks_s = math.fsum(one.check_s for one in outcome.measurements)
     return {
-        "prepare_s": timing.prepare_s,
-        "search_s": timing.search_s,
+        "prepare_s": outcome.prepare_s,
+        "search_s": outcome.wall_s,
         "windows_s": outcome.windows_s,
         "checks_s": checks_s,
     }
@@ -666,20 +652,19 @@ def series_record(
         "spent_j": searched.energy_total_j,
         "repeats_spent_j": known.energy_total_j if is_confirmed(known) else 0.0,
         "time_spreads_s": {name: result.spread_s for name, result in zip(names, known.results, strict=True)},
-        "power_series": [_power(packed) for packed in known.power],
+        "power_series": [
+            {"times_s": list(series.times_s), "watts": list(series.watts)}
+            for series in map(unpacked, known.power)
+        ],
     }
 
 
-def with_series(document: RunDocument, outcome: SearchOutcome) -> RunDocument:
+def with_series(outcome: Outcome) -> RunDocument:
     """The document of a run that has just ended, its trials with their series."""
+    document = outcome.document
     names = [workload["name"] for workload in document["workloads"]]
     pairs = zip(document["trials"], outcome.searched, outcome.trials, strict=True)
     return {
         **document,
         "trials": [{**trial, **series_record(seen, known, names)} for trial, seen, (_, known) in pairs],
     }
-
-
-def _power(packed: str) -> PowerSeriesDocument:
-    series = unpacked(packed)
-    return {"times_s": list(series.times_s), "watts": list(series.watts)}

@@ -19,7 +19,7 @@ from tuner.model.plan import Progress
 from tuner.model.records import WorkloadName
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation
-from tuner.search.request import Request, prepared_workloads, resolve
+from tuner.search.plan import prepared_workloads, resolve
 from tuner.space.occupancy import occupancy
 from tuner.space.search_view import StageLaunch
 
@@ -97,9 +97,8 @@ def _workload(
     progress: Progress | None,
 ) -> tuple[dict[str, Any], list[str]]:
     begun_s = time.perf_counter()
-    request = Request(workloads=(spec,))
-    pairs, notices = resolve(catalog, request.workloads, device)
-    (declared,) = prepared_workloads(request, pairs, device)
+    workloads, notices = resolve(catalog, (spec,), device)
+    (declared,) = prepared_workloads(workloads, device)
     prepared_s = time.perf_counter()
     choice, prepared = analytical_choice(
         declared, device, rule=rule, progress=progress, everything=shown is None

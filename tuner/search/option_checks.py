@@ -200,7 +200,7 @@ def _chosen(text: str, supported: Sequence[int], setting: _Setting) -> tuple[int
     wanted = {int(part) for part in text.split(",")}
     unknown = sorted(wanted - set(supported))
     if unknown:
-        nearest = sorted({_nearest(supported, want) for want in unknown})
+        nearest = sorted({min(supported, key=lambda one: abs(one - want)) for want in unknown})
         raise InputError(
             f"{option} {text}: this GPU does not have {', '.join(map(str, unknown))} {unit};"
             f" {_offer(supported, unit)}, the nearest are {', '.join(map(str, nearest))}"
@@ -215,10 +215,6 @@ def _thinned(values: Sequence[int], step: int) -> list[int]:
         if not kept or kept[-1] - value >= step:
             kept.append(value)
     return kept
-
-
-def _nearest(supported: Sequence[int], wanted: int) -> int:
-    return min(supported, key=lambda one: abs(one - wanted))
 
 
 def _offer(supported: Sequence[int], unit: str) -> str:
@@ -265,15 +261,12 @@ def _front_contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]
     """Yield the options that contradict the objective pareto, with messages."""
     policy, searching = chosen.get("policy"), registry.names("front")
     if policy in registry.names("policy") and policy not in searching:
-        yield "policy", f"{policy} looks for one lowest cost; with the objective pareto use {_or(searching)}"
+        use = f"{', '.join(searching[:-1])} or {searching[-1]}"
+        yield "policy", f"{policy} looks for one lowest cost; with the objective pareto use {use}"
     if chosen.get("max_slowdown") is not None:
         yield "max_slowdown", _CHOSEN_LATER
     if chosen.get("verify"):
         yield "verify", "holds one answer of another GPU against its rivals; with the objective pareto search"
-
-
-def _or(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def check_options(chosen: Mapping[str, Any], place: Callable[[str], str] = str) -> None:

@@ -239,7 +239,7 @@ def require_joules(space: RecordedSpace, recording: RecordedSpaces, objective: s
     Raises:
         InputError: the message names the spaces of the file that have joules.
     """
-    if has_joules(space):
+    if any(measurement.energy is not None for measurement in space.trials.values()):
         return
     others = [" ".join(names) for names in recording.names if recording.sensor(names)]
     have = f"; joules were recorded of: {'; '.join(others)}" if others else ", nor of any space of the file"
@@ -247,11 +247,6 @@ def require_joules(space: RecordedSpace, recording: RecordedSpaces, objective: s
         f"--objective {objective}: no joules were recorded of {' + '.join(space.names)}{have};"
         " use --objective time"
     )
-
-
-def has_joules(space: RecordedSpace) -> bool:
-    """True where some trial has an energy."""
-    return any(measurement.energy is not None for measurement in space.trials.values())
 
 
 # --- Runs as recorded spaces: from a session's trials, or from the database with what was not measured.

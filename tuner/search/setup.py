@@ -24,7 +24,7 @@ from tuner.search.replaying import (
     require_joules,
     require_power_limits,
 )
-from tuner.search.request import Request
+from tuner.search.request import SearchRequest
 from tuner.system.ownership import BoardTurns
 
 
@@ -68,7 +68,7 @@ class MeasurementSetup:
 @contextmanager
 def open_setup(
     device_spec: str | None,
-    request: Request,
+    request: SearchRequest,
     warming: Callable[[float, float], None] | None = None,
     *,
     allow_simulated: bool = False,
@@ -148,12 +148,12 @@ def open_setup(
         )
 
 
-def _power_limits(device: Device, request: Request) -> tuple[PowerLimitControl | None, str]:
+def _power_limits(device: Device, request: SearchRequest) -> tuple[PowerLimitControl | None, str]:
     """The control of a device's power limit where the request names some; or None and the reason."""
     return (None, "") if request.power_limits == "off" else open_power_limits(device)
 
 
-def _check_window(request: Request, meter: Meter) -> None:
+def _check_window(request: SearchRequest, meter: Meter) -> None:
     """Refuse a window in which only some trials would have joules: those of long rounds, not the best."""
     least_s = least_window_s(meter.info)
     if request.window_s is not None and request.window_s < least_s:
@@ -164,7 +164,9 @@ def _check_window(request: Request, meter: Meter) -> None:
         )
 
 
-def _replay_setup(device: ReplayDevice, request: Request, gates: Sequence[Gate]) -> MeasurementSetup:
+def _replay_setup(
+    device: ReplayDevice, request: SearchRequest, gates: Sequence[Gate]
+) -> MeasurementSetup:
     """A setup on which nothing runs: windows and sensor are those of the recording."""
     asked = (("--sensor", request.sensor), ("--window", request.window_s), ("--scope", request.scope))
     for option, value in asked:

@@ -1,7 +1,7 @@
 """Workloads alone against together: solo times, solo bests, and balanced batches."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,58 +11,53 @@ from tuner.database.runs import TrialStore
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import SizeValues
-from tuner.measurement.paired import CoRunComparison, PairedRepeats, compared
+from tuner.measurement.paired import CoRunComparison, compared
 from tuner.model.errors import DeviceError, InputError
 from tuner.model.objective import Objective
 from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, Workload, with_priority
 from tuner.model.records import Conditions, RunStatus, StoredRun, WorkloadName
 from tuner.model.run_document import CoRunDocument, CoRunTotals, device_document
 from tuner.model.trial import ASSUMED, Measurement, Trial, WindowScatter, stated
-from tuner.search.answer import SearchOutcome, default_trial, outcome_of
-from tuner.search.candidates import fit_batches
-from tuner.search.driver import Driver
-from tuner.search.request import Request, conditions_of, resolve
+from tuner.search.answer import Outcome
+from tuner.search.candidates import PreparedWorkload, fit_batches
+from tuner.search.plan import SearchPlan, resolve
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup
-from tuner.search.task import Task
 
 # --- The answer's workloads each alone, in turn with the co-run: what running them together brings.
 
 _REPEATS, _REPEATS_WITH_JOULES = 3, 2  # windows for joules are long
 
 
-def compare_answer(
-    task: Task, driver: Driver, paired: PairedRepeats, confirmed: Mapping[Trial, Measurement]
+def compare_in_turn(
+    trial: Trial, measure: Callable[[int | None], Measurement], may_go_on: Callable[[], bool]
 ) -> CoRunComparison | None:
-    """The answer's co-run against its configurations one after another, measured now.
+    """A co-run against its configurations one after another, measured now.
 
     Every other repeat goes in reverse order, so that a steady drift cancels. It ends early, with the repeats
-    that are complete, when the time limit of the run is reached.
+    that are complete, when there is no time left.
 
     Args:
-        task: what was searched.
-        driver: measures; its device runs things, it does not replay them.
-        paired: repeats of the contenders.
-        confirmed: the contenders, joined.
+        trial: the answer of a search.
+        measure: measures the trial, or one workload of it alone by its place.
+        may_go_on: tells whether there is time left.
 
     Returns:
-        The comparison; None for a lone workload, without an answer or where something failed.
+        The comparison; None where something failed.
     """
-    found = outcome_of(RunStatus.FINISHED, task, driver, paired, confirmed)
-    if found.answer is None or len(task.prepared) == 1:
-        return None
-    trial = found.trials[found.answer][0]
+    alone = range(len(trial.configurations))
     repeats: list[tuple[Measurement, Sequence[Measurement]]] = []
-    places: list[int | None] = [None, *range(len(task.prepared))]  # None is the co-run
+    places: list[int | None] = [None, *alone]  # None is the co-run
     most = _REPEATS
     while len(repeats) < most:
         measured: dict[int | None, Measurement] = {}
         for place in places:
-            if driver.out_of_time:
+            if not may_go_on():
                 return compared(trial, repeats)
-            measured[place] = driver.measure_beside(trial, place)
+            measured[place] = measure(place)
             if not measured[place].ok:
                 return None
-        repeats.append((measured[None], [measured[place] for place in range(len(task.prepared))]))
+        repeats.append((measured[None], [measured[place] for place in alone]))
         places.reverse()
         if measured[None].energy is not None:
             most = _REPEATS_WITH_JOULES
@@ -159,36 +154,37 @@ def _answers(
             yield answer
 
 
-def find_solo_bests(task: Task, conditions: Conditions, store: TrialStore) -> SoloBests:
+def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store: TrialStore) -> SoloBests:
     """The trial of the stored solo bests; together they run at the highest clock and power limit of them.
 
     The priorities of their streams are alike.
 
     Args:
-        task: what is searched.
-        conditions: of the run.
+        plan: of the search.
+        spaces: of its workloads.
         store: the database.
     """
-    if len(task.prepared) == 1 or conditions.device.recorded:
+    conditions = plan.conditions
+    if len(spaces) == 1 or conditions.device.recorded:
         return SoloBests()
-    found = {item.workload: solo_best(store, item.workload, conditions) for item in task.prepared}
+    found = {item.workload: solo_best(store, item.workload, conditions) for item in spaces}
     without = [workload for workload, answer in found.items() if answer is None]
     if without:
         return SoloBests(missing=_not_tuned_alone(without, len(found)))
     answers = [answer for answer in found.values() if answer is not None]
     configurations: list[Configuration] = []
-    for item, answer in zip(task.prepared, answers, strict=True):
+    for item, answer in zip(spaces, answers, strict=True):
         configuration = Configuration(answer.configurations[str(item.workload)])
         if STREAM_PRIORITY in item.space.tunables:
             configuration = with_priority(configuration, 0)
-        plan = item.plan(configuration)
-        if plan is None:
+        found_plan = item.plan(configuration)
+        if found_plan is None:
             missing = f"the solo best of {item.workload} (run {answer.run}) is not in the space of this run"
             return SoloBests(missing=missing)
-        configurations.append(plan.configuration)
-    default = default_trial(task)
-    clocks = [answer.clock_mhz for answer in answers if answer.clock_mhz in task.clocks_mhz]
-    limits = [answer.power_limit_w for answer in answers if answer.power_limit_w in task.power_limits_w]
+        configurations.append(found_plan.configuration)
+    default = plan.default_trial(spaces)
+    clocks = [answer.clock_mhz for answer in answers if answer.clock_mhz in plan.clocks_mhz]
+    limits = [answer.power_limit_w for answer in answers if answer.power_limit_w in plan.power_limits_w]
     trial = Trial(
         tuple(configurations),
         max(filter(None, clocks), default=default.clock_mhz),
@@ -205,7 +201,7 @@ def _not_tuned_alone(without: Sequence[Workload], count: int) -> str:
     )
 
 
-def note_solo_bests(outcome: SearchOutcome, solo: SoloBests) -> None:
+def note_solo_bests(outcome: Outcome, solo: SoloBests) -> None:
     """Put into an outcome which trial has the solo bests, or why none has.
 
     Args:
@@ -424,7 +420,7 @@ def _sizes_of(workload: Workload, scale: Scale | None, kind: str) -> str:
 
 def balance(
     setup: MeasurementSetup,
-    request: Request,
+    request: SearchRequest,
     catalog: Catalog,
     store: TrialStore | None,
     progress: Callable[[str], None] = lambda _: None,
@@ -495,7 +491,7 @@ def _fitting(
 
 def _known(
     setup: MeasurementSetup,
-    request: Request,
+    request: SearchRequest,
     store: TrialStore | None,
     kernel: KernelFile,
     workload: Workload,
@@ -504,7 +500,7 @@ def _known(
     if store is None:
         return None
     device = setup.device
-    objective = conditions_of(request, [(kernel, workload)], device).objective
+    objective = request.stored_objective
     sources = {kernel.name: kernel.fingerprint}
     query = AnswerQuery(
         (workload,), {kernel.name: kernel}, sources, objective, device.identity, device.limits

@@ -19,8 +19,9 @@ from tuner.model.plan import Configuration, Plan
 from tuner.model.records import Conditions, RunStatus, StoredRun, trial_from
 from tuner.model.run_document import RunDocument, TrialDocument, Verdict
 from tuner.model.trial import Measurement, Trial
-from tuner.search.answer import SearchOutcome
-from tuner.search.request import Request, choose_run_clocks, resolve
+from tuner.search.answer import Outcome
+from tuner.search.plan import plan_search
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup
 from tuner.space.search_view import Search
 
@@ -30,7 +31,7 @@ MOST_REPEATS = 5
 
 def measure_again(
     setup: MeasurementSetup,
-    request: Request,
+    request: SearchRequest,
     catalog: Catalog,
     record: Mapping[str, Any],
 ) -> Measurement:
@@ -47,10 +48,9 @@ def measure_again(
             be set.
         ClockError: clocks were asked for that cannot be set.
     """
-    pairs, _ = resolve(catalog, request.workloads, setup.device)
-    trial = trial_from(record, [str(workload) for _, workload in pairs])
-    clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
-    if trial.clock_mhz is not None and trial.clock_mhz not in clocks_mhz:
+    plan = plan_search(request, catalog, setup)
+    trial = trial_from(record, plan.conditions.names)
+    if trial.clock_mhz is not None and trial.clock_mhz not in plan.clocks_mhz:
         raise InputError(
             f"the sample is of {trial.clock_mhz} MHz, which may not be set under clocks {request.clocks!r}"
         )
@@ -58,15 +58,15 @@ def measure_again(
         raise InputError(f"the sample is at a power limit of {trial.power_limit_w} W, which no job sets")
     plans = [
         kernel.plan(workload, configuration)
-        for (kernel, workload), configuration in zip(pairs, trial.configurations, strict=True)
+        for (kernel, workload), configuration in zip(plan.workloads, trial.configurations, strict=True)
         if isinstance(kernel, KernelFile)
     ]
-    if len(plans) < len(pairs):
+    if len(plans) < len(plan.workloads):
         raise InputError(f"{setup.device.identity.spec}: a recording cannot be measured again")
     return _joined(setup, request, trial, plans)
 
 
-def _joined(setup: MeasurementSetup, request: Request, trial: Trial, plans: list[Plan]) -> Measurement:
+def _joined(setup: MeasurementSetup, request: SearchRequest, trial: Trial, plans: list[Plan]) -> Measurement:
     objective = Objective(request.objective)
     repeats: list[Measurement] = []
     while len(repeats) < LEAST_REPEATS or (
@@ -247,7 +247,8 @@ def fleet(answers: Iterable[StoredAnswer], names: Sequence[str] = (), *, least: 
     """
     groups: dict[tuple[object, ...], list[StoredAnswer]] = {}
     for answer in answers:
-        if not answer.conditions["device"].get("recorded") and _wanted(answer, names):
+        asked = not names or not set(names).isdisjoint(answer.names)
+        if asked and not answer.conditions["device"].get("recorded"):
             groups.setdefault(_kind(answer), []).append(answer)
     made = [_group(sorted(found, key=lambda one: -one.run)) for found in groups.values()]
     kept = [group for group in made if len(group.gpus) >= least]
@@ -267,10 +268,6 @@ def check_names(answers: Sequence[StoredAnswer], names: Sequence[str]) -> None:
         if name not in stored:
             near = suggestion(name, stored)
             raise InputError(f"{name}: no answer of it is stored{near} (`tuner history` lists runs)")
-
-
-def _wanted(answer: StoredAnswer, names: Sequence[str]) -> bool:
-    return not names or not set(names).isdisjoint(answer.names)
 
 
 def _kind(answer: StoredAnswer) -> tuple[object, ...]:
@@ -496,7 +493,7 @@ def _trial(record: TrialDocument, names: tuple[str, ...]) -> Trial:
     return Trial(configurations, record.get("clock_mhz"), record.get("power_limit_w"))
 
 
-def verdict(verified: VerifiableAnswer, outcome: SearchOutcome, precision: float) -> Verdict:
+def verdict(verified: VerifiableAnswer, outcome: Outcome, precision: float) -> Verdict:
     """Return the verdict on an answer on this GPU, as the document of the run has it.
 
     Args:
@@ -521,7 +518,7 @@ def verdict(verified: VerifiableAnswer, outcome: SearchOutcome, precision: float
 
 
 def _judged(
-    verified: VerifiableAnswer, outcome: SearchOutcome, precision: float
+    verified: VerifiableAnswer, outcome: Outcome, precision: float
 ) -> tuple[bool | None, tuple[float, float] | None, str]:
     if outcome.status is not RunStatus.FINISHED:
         return None, None, "is not judged: the run was ended before"
@@ -534,10 +531,7 @@ def _judged(
     known = (1.0, 0.0) if lowest == verified.answer or ratio is None else (ratio.value, ratio.interval)
     if verified.answer in outcome.paired.tied(outcome.objective, precision):
         return True, known, "holds on this GPU, turn by turn with the default and its rivals"
-    winner = "the default" if outcome.default == _place(outcome, lowest) else "a rival"
+    default = None if outcome.default is None else outcome.trials[outcome.default][0]
+    winner = "the default" if lowest == default else "a rival"
     more = f"{100 * (known[0] - 1):.2g} ± {100 * known[1]:.2g} %"
     return False, known, f"is not the best here: it costs {more} more than {winner}; a search is needed"
-
-
-def _place(outcome: SearchOutcome, trial: Trial) -> int | None:
-    return next((place for place, (one, _) in enumerate(outcome.trials) if one == trial), None)

@@ -280,6 +280,6 @@ Policy = Callable[[Search], Generator[list[Trial], list[Measurement], Trial | No
 
 It yields a list of trials whose order does not matter (often just one), is sent their measurements in the
 same order, and returns its best trial, or None when every trial failed. A trial asked for again is answered
-from memory by the driver and costs nothing. It draws randomness only from ``Search.seed``, so that feeding
+from memory by the session and costs nothing. It draws randomness only from ``Search.seed``, so that feeding
 stored measurements into a fresh generator resumes a run.
 """

@@ -4,9 +4,8 @@ import os
 import platform
 import shlex
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -16,19 +15,17 @@ from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import RunInterrupted
 from tuner.model.objective import Objective
-from tuner.model.plan import Progress
 from tuner.model.records import Conditions, RunStatus, fingerprint
-from tuner.model.run_document import RunDocument
 from tuner.model.trial import Measurement, Trial
 from tuner.model.version import VERSION
-from tuner.search import session
-from tuner.search.answer import SearchOutcome
 from tuner.search.candidates import PreparedWorkload
-from tuner.search.driver import Observer
+from tuner.search.compilation import Compilation
+from tuner.search.plan import plan_search
 from tuner.search.replaying import recorded_space
-from tuner.search.request import Request, conditions_of, make_task, resolve
+from tuner.search.request import SearchRequest
+from tuner.search.session import Session
 from tuner.search.setup import open_setup
-from tuner.search.task import Task
+from tuner.search.tuning import RunListener
 from tuner.studies.comparison import Group
 from tuner.studies.measured_spaces import Truth
 
@@ -51,34 +48,14 @@ def _relative(word: str) -> str:
     return f".../{Path(word).name}" if Path(word).is_absolute() else word
 
 
-@dataclass(frozen=True)
-class TruthProgress:
-    """Receives the progress of measuring a ground truth.
-
-    Attributes:
-        compiled: told how many configurations are compiled.
-        measured: told of every trial.
-        warming: told of the warm-up.
-    """
-
-    compiled: Progress
-    measured: Observer
-    warming: Callable[[float, float], None]
-
-
-Describe = Callable[[Task, Conditions, SearchOutcome, float], RunDocument]
-"""Makes the stored answer of a run; the number is the seconds that enumerating and compiling took."""
-
-
 def measured(
     group: Group,
-    request: Request,
+    request: SearchRequest,
     device_spec: str | None,
     *,
     catalog: Catalog,
     store: Store,
-    watch: TruthProgress,
-    describe: Describe,
+    listener: RunListener,
 ) -> Truth:
     """The exhaustive run of a group: the stored one if it is finished and was made under these conditions.
 
@@ -91,40 +68,28 @@ def measured(
         device_spec: where, as in ``--device``.
         catalog: the kernel files.
         store: the database.
-        watch: hears how it goes.
-        describe: makes the stored answer.
+        listener: is notified of the progress.
 
     Raises:
         RunInterrupted: by the user; the trials so far are stored.
     """
     joules = Objective(request.objective).needs_energy
     request = replace(request, workloads=group, policy="exhaustive", joules=joules)
-    with open_setup(device_spec, request, watch.warming) as setup:
-        pairs, _ = resolve(catalog, group, setup.device)
-        conditions = conditions_of(request, pairs, setup.device, measuring=setup.measuring)
-        begun_s = time.monotonic()
-        task = make_task(request, pairs, setup.device, (), watch.compiled)
-        prepare_s = time.monotonic() - begun_s
+    with open_setup(device_spec, request, listener.warming) as setup:
+        plan = plan_search(request, catalog, setup)
+        conditions = plan.conditions
         run_id = finished(store, conditions)
         origin = f"run {run_id} of the database, measured before"
         if run_id is None:
-            outcome = session.run_task(
-                task,
-                conditions,
-                device=setup.device,
-                measurer=setup.measurer,
-                store=store,
-                observer=watch.measured,
-                resume=True,
-                document=lambda outcome: describe(task, conditions, outcome, prepare_s),
-            )
+            outcome = Session(plan, setup, store, listener).run(resume=True)
             run_id = finished(store, conditions)
             if outcome.status is RunStatus.INTERRUPTED or run_id is None:
                 raise RunInterrupted("interrupted; the same command goes on with the ground truth from here")
             origin = f"run {run_id} of the database, measured now"
         identity, limits = setup.device.identity, setup.device.limits
         sensor = str(setup.measuring["sensor"] or "")
-        prepared = task.compilation.resolve_all()
+        compilation = Compilation(plan.spaces(setup.device), setup.device, progress=listener.compiled)
+        prepared = compilation.resolve_all()
     trials = _of_space(prepared, store.trials(run_id, conditions.names))
     space = recorded_space(prepared, identity, limits, trials, sensor, {"run": run_id, **conditions.record()})
     return Truth(group, space, origin)

@@ -26,7 +26,7 @@ from tuner.studies.sweep import JobResult, SweepReport, change_of, kinds_of, lab
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tuner.search.session import TuningResult
+    from tuner.search.answer import Outcome
     from tuner.studies.sweep_file import SweepJob
 
 
@@ -155,9 +155,9 @@ class TrainingProgress(RunProgress):
         self._input = f"{workload} ({number}/{total}): "
         self._compiled, self._measuring = 0, False
 
-    def ended(self, number: int, total: int, tuned: "TuningResult") -> None:
+    def ended(self, number: int, total: int, outcome: "Outcome") -> None:
         """An input was looked at."""
-        self.told(f"input {number} of {total}: {_line(tuned)}")
+        self.told(f"input {number} of {total}: {_line(outcome)}")
         self._input = ""
 
     def judged(self, number: int, total: int) -> None:
@@ -168,9 +168,9 @@ class TrainingProgress(RunProgress):
         super()._show(f"{self._input}{phase}", done, total, detail)
 
 
-def _line(tuned: "TuningResult") -> str:
+def _line(outcome: "Outcome") -> str:
     """Return a line on the result of one input."""
-    outcome, document = tuned.outcome, tuned.document
+    document = outcome.document
     name, measured = document["workloads"][0]["name"], len(outcome.trials)
     best = document["best"]
     if best is None:

@@ -18,15 +18,8 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, RunInterrupted, TunerError
 from tuner.model.options import LIMITS
 from tuner.model.records import Conditions, RunStatus, StoredRun, binding, canonical
-from tuner.search.request import (
-    Request,
-    asked_batches,
-    choose_run_clocks,
-    choose_run_limits,
-    conditions_of,
-    prioritised,
-    resolve,
-)
+from tuner.search.plan import plan_search
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.stored import stored_document
 from tuner.studies.sweep_file import SweepJob
@@ -237,9 +230,11 @@ def known_results(jobs: Iterable[SweepJob], store: Store | None, catalog: Catalo
     return {} if store is None else answers_under(told.conditions, store)
 
 
-def request_of(job: SweepJob, kernel_files: Sequence[Path] = ()) -> Request:
+def request_of(job: SweepJob, kernel_files: Sequence[Path] = ()) -> SearchRequest:
     """The request of a job."""
-    return Request(workloads=job.workloads, kernel_files=kernel_files, objective=job.objective, **job.options)
+    return SearchRequest(
+        workloads=job.workloads, kernel_files=kernel_files, objective=job.objective, **job.options
+    )
 
 
 def check_options(jobs: Iterable[SweepJob]) -> None:
@@ -373,21 +368,10 @@ def _add(
     job: SweepJob, setup: MeasurementSetup, catalog: Catalog, found: list[tuple[SweepJob, Conditions]]
 ) -> None:
     """Add the conditions of a job on a setup that was opened for its options."""
-    request = request_of(job)
-    pairs, _ = resolve(catalog, request.workloads, setup.device)
-    conditions = conditions_of(
-        request,
-        prioritised(request, pairs, setup.device),
-        setup.device,
-        choose_run_clocks(request, setup.clocks, setup.no_clocks),
-        asked=asked_batches(catalog, request.workloads, setup.device),
-        measuring=setup.measuring,
-        power_limits_w=choose_run_limits(request, setup.power_limits, setup.no_power_limits),
-    )
-    found.append((job, conditions))
+    found.append((job, plan_search(request_of(job), catalog, setup).conditions))
 
 
-def _is_whole(run: StoredRun, request: Request) -> bool:
+def _is_whole(run: StoredRun, request: SearchRequest) -> bool:
     """True for a run that ended by itself, or by limits that the request has too."""
     if run.status is RunStatus.FINISHED:
         return True

@@ -21,8 +21,8 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import ChildError, RunBusyError, RunInterrupted, TunerError
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, wrong_choice
 from tuner.model.records import Conditions, RunStatus
-from tuner.search.driver import TrialEvent
-from tuner.search.session import no_answer, run_request
+from tuner.search.session import TrialEvent
+from tuner.search.tuning import run_request
 from tuner.studies.sweep import (
     JobResult,
     JobStarted,
@@ -248,7 +248,7 @@ class Lane:
         """
         try:
             with raised_as_interrupts([signal.SIGTERM]):  # clocks are restored, ended trials stored
-                tuned = run_request(
+                outcome = run_request(
                     request_of(job, self._kernel_files),
                     self.catalog,
                     _Silent(),
@@ -263,10 +263,10 @@ class Lane:
             return {"end": BUSY, "reason": str(error)}
         except TunerError as error:
             return {"end": "failed", "reason": str(error)}
-        if tuned.outcome.status is RunStatus.INTERRUPTED:
+        if outcome.status is RunStatus.INTERRUPTED:
             return {"end": INTERRUPTED}
-        found = {"run": tuned.document["run"], "answer": answer_of(tuned.document)}
-        why = no_answer(tuned)
+        found = {"run": outcome.run, "answer": answer_of(outcome.document)}
+        why = outcome.no_answer
         return {"end": "failed", "reason": why, **found} if why else {"end": "finished", **found}
 
 

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -31,10 +32,12 @@ from tuner.prediction.accuracy import LeftOut
 from tuner.prediction.methods import Predictor
 from tuner.prediction.model import SelectionModel
 from tuner.prediction.training_set import Sizes, TrainingSet
-from tuner.search.request import Request
-from tuner.search.session import ProgressListener, Strategy, TuningResult, tune
+from tuner.search.answer import Outcome
+from tuner.search.plan import plan_search
+from tuner.search.request import SearchRequest
+from tuner.search.session import SearchListener, Session
 from tuner.search.setup import MeasurementSetup
-from tuner.space.search_view import Candidate
+from tuner.space.search_view import Candidate, Policy
 from tuner.studies.learning import METHODS, accuracies, feature_table, model_of, predictors, ranking
 
 _DONE = (RunStatus.FINISHED, RunStatus.LIMITED)
@@ -164,13 +167,13 @@ class TrainingRequest:
             raise InputError(f"--method {self.method}: choose from {', '.join(METHODS)}")
 
 
-class TrainingListener(ProgressListener, Protocol):
+class TrainingListener(SearchListener, Protocol):
     """Hears how a training comes on, beside its runs."""
 
     def begins(self, number: int, total: int, workload: str) -> None:
         """An input is looked at."""
 
-    def ended(self, number: int, total: int, tuned: TuningResult) -> None:
+    def ended(self, number: int, total: int, outcome: Outcome) -> None:
         """An input was looked at."""
 
     def judged(self, number: int, total: int) -> None:
@@ -231,7 +234,7 @@ class Trainer:
         self._kernel = catalog.kernel(request.kernel)
         self._table = feature_table(self._kernel, setup.device.limits)
         self._stored = StoredTrials(store, self._kernel, setup.device.identity, request.objective)
-        self._ended: list[TuningResult] = []
+        self._ended: list[Outcome] = []
 
     def train(self) -> Training:
         """Measure the inputs that were not measured yet, learn, judge, and keep the model.
@@ -265,8 +268,8 @@ class Trainer:
             left_out,
             looked_at=len(self._ended),
             known=known,
-            evaluations=sum(len(tuned.outcome.trials) for tuned in self._ended),
-            seconds=sum(tuned.outcome.wall_s for tuned in self._ended),
+            evaluations=sum(len(outcome.trials) for outcome in self._ended),
+            seconds=sum(outcome.wall_s for outcome in self._ended),
         )
 
     def measure(self) -> int:
@@ -291,7 +294,7 @@ class Trainer:
         workload = self._kernel.workload(sizes)
         self._listener.begins(number, total, str(workload))
         guided = request.policy == "predicted"
-        asked = Request(
+        asked = SearchRequest(
             (str(workload),),
             objective=request.objective,
             policy="random" if guided else request.policy,
@@ -299,25 +302,18 @@ class Trainer:
             budget=None if guided else request.evaluations,
             **request.search,
         )
-        strategy = None
+        plan = plan_search(asked, self._catalog, self._setup)
         if guided:
             predictor = self._predictor(data)
             size = len(self._kernel.space(workload))
             count = _evaluations(request, size, first=predictor is None)
             strategy = _strategy(self._kernel, sizes, predictor, count, seed=request.seed + number)
-        tuned = tune(
-            self._setup,
-            asked,
-            self._catalog,
-            self._store,
-            self._listener,
-            resume=True,
-            strategy=strategy,
-            confirm=request.confirm,
-        )
-        self._ended.append(tuned)
-        self._listener.ended(number, total, tuned)
-        if tuned.outcome.status is RunStatus.INTERRUPTED:
+            plan = plan.following("predicted", {"evaluations": count}, strategy)
+        session = Session(plan, self._setup, self._store, self._listener)
+        outcome = session.run(resume=True, confirm=request.confirm)
+        self._ended.append(outcome)
+        self._listener.ended(number, total, outcome)
+        if outcome.status is RunStatus.INTERRUPTED:
             raise RunInterrupted(
                 f"interrupted at input {number} of {total}; the same command goes on from here"
             )
@@ -351,7 +347,7 @@ def _evaluations(request: TrainingRequest, size: int, *, first: bool) -> int:
 
 def _strategy(
     kernel: KernelFile, sizes: Sizes, predictor: Predictor | None, count: int, *, seed: int
-) -> Strategy:
+) -> Policy:
     rank: Callable[[Sequence[Candidate]], Sequence[float]] | None = None
     if predictor is not None:
 
@@ -360,12 +356,7 @@ def _strategy(
             scores = predictor.scores(sizes, written)
             return [float(score) for score in np.asarray(scores)]
 
-    policy = registry.load("training", "predicted")
-
-    def search(search: Any) -> Any:  # noqa: ANN401 - a policy
-        return policy(search, rank, count, seed)
-
-    return Strategy("predicted", {"evaluations": count}, search)
+    return partial(registry.load("training", "predicted"), predictor=rank, evaluations=count, seed=seed)
 
 
 # --- The inputs that a kernel is trained on: problem sizes drawn from ranges, or listed.

@@ -272,15 +272,8 @@ def normalised(question: Question, snapshot: AnswerSnapshot) -> Question:
     """
     check(question)
     device = _device(question.device, snapshot.identities)
-    workloads = [snapshot.catalog.workload(spec) for spec in question.workloads]
-    names = [str(workload) for workload in workloads]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
-    specs = (
-        exact(spec, workload, snapshot.catalog)
-        for spec, workload in zip(question.workloads, workloads, strict=True)
-    )
-    return replace(question, workloads=tuple(specs), device=device.spec)
+    specs = exact(question.workloads, snapshot.catalog)
+    return replace(question, workloads=specs, device=device.spec)
 
 
 def check(question: Question) -> None:

@@ -23,9 +23,9 @@ from tuner.model.errors import CompilerUnavailableError, InputError, RunInterrup
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import RunStatus, measurement_record
 from tuner.search.option_checks import job_options
-from tuner.search.request import Request
-from tuner.search.session import no_answer, tune
+from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.search.tuning import tune
 from tuner.search.verification import measure_again
 from tuner.system import logs
 from tuner.system.ownership import BoardTurns, owned_gpu
@@ -115,19 +115,19 @@ class Attempt:
             self._events.spent(self._guard.windows_s, self._guard.joules)
 
     def _tune(
-        self, setup: MeasurementSetup, request: Request, catalog: Catalog, store: Store
+        self, setup: MeasurementSetup, request: SearchRequest, catalog: Catalog, store: Store
     ) -> AttemptResult:
         job = Jobs(store.database).job(self._spec.job)
         begun = job is not None and job.run is not None
         retrying = RetryingStore(store, stop=self._stop, begun=self._begun, ending=self._guard.leave)
-        tuned = tune(setup, request, catalog, retrying, self._events, resume=begun)
-        if tuned.outcome.status is RunStatus.INTERRUPTED:
+        outcome = tune(setup, request, catalog, retrying, self._events, resume=begun)
+        if outcome.status is RunStatus.INTERRUPTED:
             return self._interrupted()
-        self._events.answer(tuned.document)
-        ended: AttemptStatus = "limited" if tuned.outcome.status is RunStatus.LIMITED else "finished"
-        return AttemptResult(ended, no_answer(tuned))
+        self._events.answer(outcome.document)
+        ended: AttemptStatus = "limited" if outcome.status is RunStatus.LIMITED else "finished"
+        return AttemptResult(ended, outcome.no_answer)
 
-    def _sample(self, setup: MeasurementSetup, request: Request, catalog: Catalog) -> AttemptResult:
+    def _sample(self, setup: MeasurementSetup, request: SearchRequest, catalog: Catalog) -> AttemptResult:
         if self._spec.sample is None:
             raise InputError(f"job {self._spec.job}: nothing is named to be measured again")
         measured = measure_again(setup, request, catalog, self._spec.sample)
@@ -168,13 +168,13 @@ class Attempt:
         return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
 
 
-def request_of(job_spec: JobSpec) -> Request:
+def request_of(job_spec: JobSpec) -> SearchRequest:
     """The request of a job spec.
 
     Raises:
         InputError: an unknown option.
     """
-    return Request(workloads=job_spec.workloads, **job_options(job_spec))
+    return SearchRequest(workloads=job_spec.workloads, **job_options(job_spec))
 
 
 def main(pipe: int, lifeline: int, known: Sequence[ReadFolder] = ()) -> NoReturn:

@@ -19,7 +19,7 @@ from tuner.model.records import StoredTrial
 from tuner.model.trial import Measurement, Status, Trial
 
 if TYPE_CHECKING:
-    from tuner.search.driver import TrialEvent
+    from tuner.search.session import TrialEvent
 
 
 # --- The data of ``trial`` events: the same for a trial that has just ended and for one that is read again.

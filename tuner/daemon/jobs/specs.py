@@ -10,7 +10,6 @@ from tuner.kernel_files.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.model.errors import DeviceUnavailableError, InputError, UnknownNameError, suggestion
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, Job, JobSpec, JobState, Origin, wrong_choice
 from tuner.model.options import METHODS
-from tuner.model.plan import Workload
 from tuner.model.records import WorkloadName, canonical
 from tuner.search.option_checks import check_options, job_options
 
@@ -35,8 +34,13 @@ def checked(spec: JobSpec, catalog: Catalog, devices: Devices) -> JobSpec:
         DeviceUnavailableError: the daemon has no device now.
     """
     check_options(job_options(spec))
-    workloads = checked_workloads(spec.workloads or DEFAULT_WORKLOADS, catalog)
-    return replace(spec, workloads=workloads, device=checked_device(spec.device, devices))
+    specs = spec.workloads or DEFAULT_WORKLOADS
+    if len(specs) > MOST_WORKLOADS:
+        raise InputError(f"{len(specs)} workloads: at most {MOST_WORKLOADS} run together")
+    for one in specs:
+        if len(one) > MOST_LETTERS:
+            raise InputError(f"workload {one[:40]!r}...: {len(one)} letters, at most {MOST_LETTERS}")
+    return replace(spec, workloads=exact(specs, catalog), device=checked_device(spec.device, devices))
 
 
 def checked_device(device: str, devices: Devices) -> str:
@@ -63,39 +67,22 @@ def checked_device(device: str, devices: Devices) -> str:
     return str(choice)
 
 
-def checked_workloads(specs: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
-    """Workloads that run together, each written as it is in answers.
-
-    Raises:
-        InputError: one is unknown, or named twice, or there are too many.
-    """
-    if len(specs) > MOST_WORKLOADS:
-        raise InputError(f"{len(specs)} workloads: at most {MOST_WORKLOADS} run together")
-    named, specified = [], []
-    for spec in specs:
-        if len(spec) > MOST_LETTERS:
-            raise InputError(f"workload {spec[:40]!r}...: {len(spec)} letters, at most {MOST_LETTERS}")
-        workload = catalog.workload(spec)
-        named.append(str(workload))
-        specified.append(exact(spec, workload, catalog))
-    twice = sorted({name for name in named if named.count(name) > 1})
-    if twice:
-        raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
-    return tuple(specified)
-
-
-def exact(spec: str, workload: Workload, catalog: Catalog) -> str:
-    """A workload as text, with its batch where that is not the kernel file's.
+def exact(specs: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
+    """Workloads that run together, each with its batch only if that is not the kernel file's.
 
     Args:
-        spec: as the client wrote it.
-        workload: that it means.
-        catalog: with its kernel.
+        specs: as the client wrote them.
+        catalog: with their kernels.
+
+    Raises:
+        InputError: one is unknown, or named twice.
     """
-    name = str(workload)
-    if WorkloadName.parse(spec).batch is None or catalog.workload(name).batch == workload.batch:
-        return name
-    return with_batch(name, workload.batch)
+    found = []
+    for spec, workload in zip(specs, catalog.workload_set(specs), strict=True):
+        name = str(workload)
+        usual = WorkloadName.parse(spec).batch is None or catalog.workload(name).batch == workload.batch
+        found.append(name if usual else with_batch(name, workload.batch))
+    return tuple(found)
 
 
 def with_batch(name: str, batch: int) -> str:

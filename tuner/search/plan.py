@@ -1,0 +1,428 @@
+"""A search with every choice made, and what earlier runs tell its policy."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from tuner import registry
+from tuner.database.ranking import distance, size_point, sizes_named
+from tuner.database.runs import TrialStore
+from tuner.devices.base import Device
+from tuner.devices.gpus import limits_of
+from tuner.devices.replay import replayed
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
+from tuner.kernel_files.package_build import own_build
+from tuner.kernel_files.source_checks import overridden_macros
+from tuner.model.errors import ClockError, InputError
+from tuner.model.jobs import DeviceIdentity
+from tuner.model.objective import PARETO, Objective
+from tuner.model.plan import Configuration, Workload
+from tuner.model.records import PROTOCOL, Conditions, StoredRun
+from tuner.model.trial import Measurement, Trial
+from tuner.power.base import SettableClocks, SettableLimits
+from tuner.recordings.values import RecordedKernel
+from tuner.search import replaying
+from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
+from tuner.search.option_checks import AUTO_CLOCKS, choose_clocks, choose_power_limits
+from tuner.search.request import SearchRequest
+from tuner.search.setup import MeasurementSetup
+from tuner.space.sampling import LISTED
+from tuner.space.search_view import Payback, Policy, PriorRun
+
+_WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
+
+PlannedWorkload = tuple[KernelFile | RecordedKernel, Workload]
+
+
+@dataclass(frozen=True)
+class SearchPlan:
+    """One search, every choice made.
+
+    Attributes:
+        request: workloads and options that the user requested.
+        workloads: with their kernels, in batches that fit the device.
+        clocks_mhz: clocks to choose from, highest first; empty for "as found".
+        power_limits_w: power limits to choose from, highest first; empty for "as found".
+        conditions: of the answer; its policy is the request's, or the name of the strategy.
+        notices: of the workloads, for the user.
+        strategy: a search strategy that no policy's name stands for, as while a model is trained.
+        named: trials of a strategy that were named before anything was measured: they are measured again at
+            the end whatever they cost, and neither clocks nor power limits are searched beside them.
+    """
+
+    request: SearchRequest
+    workloads: tuple[PlannedWorkload, ...]
+    clocks_mhz: tuple[int, ...]
+    power_limits_w: tuple[int, ...]
+    conditions: Conditions
+    notices: tuple[str, ...] = ()
+    strategy: Policy | None = None
+    named: tuple[Trial, ...] = ()
+
+    @property
+    def steers_clocks(self) -> bool:
+        """True where a model of time and power says which clocks are measured."""
+        return self.request.clocks == AUTO_CLOCKS and self.request.objective != PARETO  # a search of its own
+
+    @property
+    def covers_space(self) -> bool:
+        """True where the policy ends only when every trial is measured."""
+        return self.conditions.policy in _WHOLE_SPACE and not self.steers_clocks
+
+    @property
+    def policy(self) -> Policy:
+        """The search strategy, within those that choose clocks and power limits by models."""
+        kind = "front" if Objective(self.request.objective).is_front else "policy"
+        policy = self.strategy or partial(
+            registry.load(kind, self.conditions.policy), **self.request.policy_options
+        )
+        if self.steers_clocks and not self.named:
+            policy = partial(registry.load("clocks", "steered"), inner=policy)
+        if self.power_limits_w and not self.covers_space and not self.named and kind == "policy":
+            policy = partial(registry.load("power-limits", "limited"), inner=policy)
+        return policy
+
+    def following(
+        self, name: str, settings: Mapping[str, Any], strategy: Policy, named: tuple[Trial, ...] = ()
+    ) -> "SearchPlan":
+        """The same search by a strategy of the caller's.
+
+        Args:
+            name: in the place of a policy's.
+            settings: what a run that is gone on with must have the same.
+            strategy: in the place of the policy.
+            named: see the class.
+        """
+        settings = {**self.conditions.settings, **settings}
+        conditions = replace(self.conditions, policy=name, settings=settings)
+        return replace(self, conditions=conditions, strategy=strategy, named=named)
+
+    def spaces(self, device: Device) -> list[PreparedWorkload]:
+        """Enumerate the spaces of the workloads, pruned by what is declared; nothing is compiled.
+
+        Raises:
+            EmptySpaceError: nothing is left of a workload's space.
+            InputError: all of a space that is too large is to be measured.
+        """
+        spaces = prepared_workloads(self.workloads, device, self.request.min_occupancy)
+        large = next((item for item in spaces if item.space.is_sample), None)
+        if large is not None and self.request.policy == "exhaustive":
+            path = large.kernel.path if isinstance(large.kernel, KernelFile) else large.kernel.name
+            raise InputError(
+                f"--policy exhaustive: {large.workload} has about {large.space.size:,} configurations, and at"
+                f" most {LISTED:,} are listed; choose auto, bayesian, greedy, local or random, or add rules"
+                f" to [constraints] in {path}"
+            )
+        return spaces
+
+    def default_trial(self, spaces: Sequence[PreparedWorkload]) -> Trial:
+        """The default configurations, at the highest clock and power limit to choose from."""
+        return Trial(
+            tuple(default_configuration(item) for item in spaces),
+            next(iter(self.clocks_mhz), None),
+            next(iter(self.power_limits_w), None),
+        )
+
+    def payback(self, objective: Objective) -> Payback | None:
+        """For the answer's own search: the one before it, under --max-slowdown, serves as its reference."""
+        runs_per_day = self.request.runs_per_day
+        if runs_per_day is None or objective.name != self.request.objective:
+            return None
+        spent = _spent_j if objective.needs_energy else _spent_s
+        return Payback(runs_per_day * self.request.pay_back_days, spent)
+
+
+def plan_search(request: SearchRequest, catalog: Catalog, setup: MeasurementSetup) -> SearchPlan:
+    """Resolve a request on an open device: workloads, clocks, power limits, and the conditions of its answer.
+
+    Args:
+        request: what is asked for.
+        catalog: where its kernels are.
+        setup: opened for the request.
+
+    Raises:
+        InputError: kernels, sizes or options that cannot be.
+        ClockError: clocks or power limits were asked for that cannot be set.
+    """
+    device = setup.device
+    workloads, notices = resolve(catalog, request.workloads, device)
+    workloads = prioritised(request, workloads, device)
+    clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
+    power_limits_w = choose_run_limits(request, setup.power_limits, setup.no_power_limits)
+    requested: dict[str, int] = {}  # batches before any was capped
+    if replayed(device) is None:
+        requested = {str(one): one.batch for one in catalog.workload_set(request.workloads)}
+    conditions = Conditions(
+        workloads=tuple((str(workload), workload.batch) for _, workload in workloads),
+        sources={kernel.name: kernel.fingerprint for kernel, _ in workloads},
+        device=device.identity,
+        objective=request.stored_objective,
+        policy=request.policy,
+        seed=request.seed,
+        clocks=AUTO_CLOCKS if request.clocks == AUTO_CLOCKS else ",".join(map(str, clocks_mhz)) or "off",
+        settings={
+            "min_occupancy": request.min_occupancy,
+            "window_s": request.window_s,
+            "energy_precision": request.energy_precision,
+            **({"joules": True} if request.joules else {}),  # absent in runs of before there was the option
+            **({"power_limits_w": list(power_limits_w)} if power_limits_w else {}),
+            **({"stream_priorities": request.stream_priorities} if request.stream_priorities > 1 else {}),
+            **request.search_settings,
+            **setup.measuring,
+        },
+        asked={
+            name: batch
+            for _, workload in workloads
+            if (batch := requested.get(name := str(workload), workload.batch)) != workload.batch
+        },
+        content=own_build().content,
+    )
+    return SearchPlan(request, tuple(workloads), clocks_mhz, power_limits_w, conditions, tuple(notices))
+
+
+def resolve(
+    catalog: Catalog, specs: Sequence[str], device: Device
+) -> tuple[Sequence[PlannedWorkload], list[str]]:
+    """Kernel files and workloads of the specs, with batches that fit the device, and notices.
+
+    Those of a recording are what was recorded.
+
+    Raises:
+        UnknownNameError: an unknown kernel or size.
+        InputError: a workload named twice, or one that does not fit.
+    """
+    replay = replayed(device)
+    if replay is not None:
+        return replaying.pairs(replay.space), replaying.changed(replay.space, catalog)
+    workloads = catalog.workload_set(specs)
+    kernels = [catalog.kernel(workload.kernel) for workload in workloads]
+    fitted, notices = fit_batches(list(zip(kernels, workloads, strict=True)), device.free_memory_bytes())
+    named = {kernel.name: kernel for kernel in kernels}
+    notices += [f"{name}: {text}" for name, one in named.items() for text in overridden_macros(one.recipe)]
+    notices += [
+        f'{name}: states no default: "default" is the first configuration of its space'
+        for name, kernel in named.items()
+        if not kernel.recipe.default
+    ]
+    if device.identity.modelled:
+        notices += [
+            f"{name}: has no [work]: its time is a lower bound, by the arithmetic of the compiled code"
+            " and every array moved once"
+            for name, kernel in named.items()
+            if kernel.recipe.work is None
+        ]
+    return list(zip(kernels, fitted, strict=True)), notices
+
+
+def prioritised(
+    request: SearchRequest, pairs: Sequence[PlannedWorkload], device: Device
+) -> Sequence[PlannedWorkload]:
+    """The same workloads, with the stream priorities that were asked for in their spaces.
+
+    Raises:
+        InputError: there is one workload, or the device runs nothing in streams.
+        KernelFileError: a kernel file has something else of the tunable's name.
+    """
+    levels = request.stream_priorities
+    if levels == 1:
+        return pairs
+    option = f"--stream-priorities {levels}"
+    if len(pairs) == 1:
+        raise InputError(f"{option}: {pairs[0][1]} is alone; name the workloads that run with it")
+    if device.identity.recorded:
+        raise InputError(f"{option}: {device.identity.spec} has what was recorded; leave the option out")
+    if device.identity.modelled:
+        raise InputError(f"{option}: simulated devices know no priorities; leave the option out")
+    return [
+        (with_stream_priorities(kernel, levels) if isinstance(kernel, KernelFile) else kernel, workload)
+        for kernel, workload in pairs
+    ]
+
+
+def choose_run_clocks(
+    request: SearchRequest, clocks: SettableClocks | None, no_clocks: str = ""
+) -> tuple[int, ...]:
+    """The clocks the run may set, highest first; empty for "as found".
+
+    Args:
+        request: whose choice of clocks.
+        clocks: those of the device; None where none can be set.
+        no_clocks: why there is none.
+
+    Raises:
+        ClockError: clocks were asked for and this GPU or this user has none to set.
+    """
+    if request.clocks == "off":
+        return ()
+    if clocks is None:
+        reason = no_clocks or "the clocks of this device cannot be set here"
+        raise ClockError(f"--clocks {request.clocks}: {reason}; use --clocks off")
+    return choose_clocks(request.clocks, clocks.supported_mhz())
+
+
+def choose_run_limits(
+    request: SearchRequest, limits: SettableLimits | None, no_limits: str = ""
+) -> tuple[int, ...]:
+    """The power limits the run may set, highest first; empty for "as found".
+
+    Without joules the highest alone: a lower one makes no trial faster, and as windows for time alone end
+    before a limit acts, it would seem to cost no time and might win a tie.
+
+    Args:
+        request: whose choice of power limits.
+        limits: those of the device; None where none can be set.
+        no_limits: why there is none.
+
+    Raises:
+        ClockError: power limits were asked for and this GPU or this user has none to set.
+    """
+    if request.power_limits == "off":
+        return ()
+    if limits is None:
+        reason = no_limits or "the power limit of this device cannot be set here"
+        raise ClockError(f"--power-limits {request.power_limits}: {reason}; use --power-limits off")
+    chosen = choose_power_limits(request.power_limits, limits.supported_w())
+    timed = request.objective == "time" and not request.joules
+    return chosen[:1] if timed else chosen
+
+
+def prepared_workloads(
+    workloads: Sequence[PlannedWorkload], device: Device, min_occupancy: float | None = None
+) -> list[PreparedWorkload]:
+    """The spaces of workloads, pruned by what is declared; nothing is compiled.
+
+    Raises:
+        EmptySpaceError: nothing is left of a workload's space.
+    """
+    replay = replayed(device)
+    if replay is not None:
+        return replaying.prepared(replay.space, min_occupancy)
+    files = [(kernel, workload) for kernel, workload in workloads if isinstance(kernel, KernelFile)]
+    return prepare(files, device, min_occupancy)
+
+
+def default_configuration(item: PreparedWorkload) -> Configuration:
+    """The kernel file's default, or the first candidate where the default cannot be launched here."""
+    return item.default if item.default in item.plans else item.candidates[0].configuration
+
+
+def _spent_j(measurement: Measurement) -> float:
+    """Joules of all that a trial made the GPU do."""
+    return measurement.energy_total_j
+
+
+def _spent_s(measurement: Measurement) -> float:
+    """Seconds of a trial: its window, and the check of its answers."""
+    return measurement.window_s + measurement.check_s
+
+
+# --- What earlier runs tell a policy.
+
+RUNS = 8  # nearest runs per workload: as many as a kernel has problem sizes in the papers
+POINTS = 64  # of a run; a surrogate's time grows with the cube of all
+
+Points = tuple[tuple[Configuration, float], ...]
+
+
+def knowledge(plan: SearchPlan, store: TrialStore, run_id: int, objective: str) -> tuple[PriorRun, ...]:
+    """Return the earlier finished runs of the same kernels, with their measurements, nearest first.
+
+    Taken are runs of one workload, for the same objective, with clocks as found, made by the same sources: at
+    other sizes on a GPU of this name, or of the same workload on another GPU of this name, or of a model with
+    the same compute capability. Where several workloads run together, those of the same workload alone on a
+    GPU of this name are taken, too. A modelled run tells nothing of a real GPU, nor the other way round; nor
+    does a replay: a recording that was made of runs of this database would be searched with its own answers
+    at hand. This GPU's runs come first, then those of near sizes at near batches
+    (``tuner.database.ranking``), then the nearest size, then the newest. Of a long run, points are taken
+    evenly from the cheapest to the last.
+
+    A finished run never changes, so that a resumed run knows what it knew when it began.
+
+    Args:
+        plan: of the run that wants to know.
+        store: the database.
+        run_id: of the run; only runs that ended before it began are read.
+        objective: name of the objective; costs are in its unit.
+    """
+    return tuple(
+        PriorRun(place, sizes, name, points)
+        for place in range(len(plan.workloads))
+        for sizes, name, points in islice(_told(plan, place, store, run_id, objective), RUNS)
+    )
+
+
+def _told(
+    plan: SearchPlan, place: int, store: TrialStore, run_id: int, objective: str
+) -> Iterator[tuple[dict[str, int | str], str, Points]]:
+    """Sizes, GPU and points of every run that tells something of a workload, nearest first."""
+    kernel, workload = plan.workloads[place]
+    device, together = plan.conditions.device, len(plan.workloads) > 1
+    here = kernel.workload(sizes_named(str(workload)))  # as runs are read: names leave some sizes out
+    own = size_point(here, here.batch)
+    found: list[tuple[tuple[object, ...], StoredRun, str, Workload]] = []
+    for run in store.finished_before(run_id, kernel.name, objective):
+        conditions = run.conditions
+        ((name, measured),) = conditions["workloads"]
+        alone = together and not device.recorded and _here(conditions["device"], device)
+        tells = _elsewhere if name == str(workload) else _here
+        if not (alone or tells(conditions["device"], device)) or not _comparable(conditions, kernel, device):
+            continue
+        try:
+            there = kernel.workload(sizes_named(name))
+        except InputError:  # of a merged file that says what no run of this kernel can have said
+            continue
+        asked = conditions.get("asked", {}).get(name, measured)
+        apart = distance(own, workload.batch, size_point(there, there.batch), measured, asked)
+        elsewhere = bool(conditions["device"]["name"] != device.name)
+        found.append(((elsewhere, apart, -run.id), run, name, there))
+    for _, run, name, there in sorted(found, key=lambda one: one[0]):
+        points = _points(store, run, name, Objective(objective))
+        if points:
+            yield dict(there.sizes), run.conditions["device"]["name"], points
+
+
+def _elsewhere(measured_on: Mapping[str, Any], device: DeviceIdentity) -> bool:
+    """Another GPU of this model, or one of another model of the same compute capability.
+
+    Recordings of one model may hold the same measurements. What a GPU of another compute capability has
+    measured can make a search twice as long (``benchmarks/knowledge_across_kinds.py``).
+    """
+    if _here(measured_on, device):
+        return not device.recorded and bool(measured_on["uuid"] != device.uuid)
+    own, other = limits_of(device), limits_of(replace(device, name=str(measured_on["name"])))
+    return own is not None and other is not None and own.compute_capability == other.compute_capability
+
+
+def _here(measured_on: Mapping[str, Any], device: DeviceIdentity) -> bool:
+    return bool(measured_on["name"] == device.name)
+
+
+def _comparable(
+    conditions: Mapping[str, Any], kernel: KernelFile | RecordedKernel, device: DeviceIdentity
+) -> bool:
+    """True where costs of a run were measured of this kernel, in the present way."""
+    return bool(
+        conditions["sources"].get(kernel.name) == kernel.fingerprint
+        and conditions["clocks"] == "off"
+        and conditions["protocol"] == PROTOCOL
+        and conditions["device"]["modelled"] == device.modelled
+        and bool(conditions["device"].get("recorded")) == bool(device.recorded)
+    )
+
+
+def _points(store: TrialStore, run: StoredRun, name: str, objective: Objective) -> Points:
+    """Configurations and costs of a run, cheapest first, failed ones last; none where none was valid."""
+    costs = [
+        (trial.configurations[0], objective.cost(measurement))
+        for trial, measurement in store.trials(run.id, [name])
+        if not (objective.needs_energy and measurement.estimated_j is not None)
+    ]
+    costs.sort(key=lambda point: point[1])
+    if not costs or math.isinf(costs[0][1]):
+        return ()
+    count = min(POINTS, len(costs))
+    return tuple(costs[i * len(costs) // count] for i in range(count))
