@@ -10,7 +10,7 @@ CUDA_EXTRA := $(shell nvidia-smi 2>/dev/null | grep -q 'CUDA Version: 13' && ech
 # Neighbours stay together, as they share fixtures; who has none left takes from the other. Tests wait for processes
 # of theirs: three for two cores keep both busy.
 SIDE_BY_SIDE := --numprocesses $(shell expr '(' $$(getconf _NPROCESSORS_ONLN) '*' 3 + 1 ')' / 2) --dist worksteal
-# Whether `make test` runs the pairwise tier: auto (where kernels or tests/host differ from main), always or never.
+# Whether `make test` runs the pairwise tier: auto (where kernels or their tests differ from main), always or never.
 PAIRWISE ?= auto
 
 SPHINX := --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees
@@ -31,7 +31,7 @@ test: $(VENV)/.test-ready
 types: $(VENV)/.test-ready
 	@rm -rf build/types && mkdir -p build/types/tuner
 	@cd build/types/tuner && ln -s ../../../tuner/* ../../../power ../../../policies .
-	$(BIN)/mypy $$(find -L build/types/tuner -name '*.py') tests/*.py
+	$(BIN)/mypy $$(find -L build/types/tuner -name '*.py') tests/*.py tests/kernels/*.py
 
 # The kernels' pairs of values, sanitizers and barriers, whatever changed.
 test-kernels: $(VENV)/.test-ready

@@ -30,8 +30,9 @@ import numpy as np
 import numpy.typing as npt
 from energy_pulses import PULSED_S, Sensors, pulsed_loads, show_pulsed
 from provenance import provenance
+from tuner.power.energy.meter import SamplingMeter
+from tuner.power.nvml.health import Thermometer
 
-from tuner.devices import power
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.sensors import open_clocks, open_meter, open_reading
@@ -83,7 +84,7 @@ def tools_of(spec: str) -> Iterator[Tools]:
         name = "simulated-ring" if device.identity.modelled else "nvml-power-ring"
         try:
             sampler = open_reading(device, name)
-            ring = stack.enter_context(closing(power.sampling_meter(sampler, None, device.now_s)))
+            ring = stack.enter_context(closing(SamplingMeter(sampler, None, device.now_s)))
         except InputError as error:
             print(f"without a second sensor: {error}")
 
@@ -91,7 +92,7 @@ def tools_of(spec: str) -> Iterator[Tools]:
             return None
 
         if not device.identity.modelled:
-            gauge = power.thermometer(device.identity.uuid)
+            gauge = Thermometer(device.identity.uuid)
             celsius = stack.enter_context(closing(gauge)).read
         window_s = suggested_window_s(meter.info, PRECISION)
         yield Tools(

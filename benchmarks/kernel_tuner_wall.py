@@ -44,8 +44,8 @@ from tuner.kernel_files.catalog import load_kernel_file
 ROOT = Path(__file__).resolve().parents[1]
 SPACES = {
     "scan": (ROOT / "kernels" / "scan-lf" / "kernel.toml", {"N": 1024}),
-    "convolution": (ROOT / "benchmarks" / "kernels" / "convolution" / "kernel.toml", {"N": 4096}),
-    "matmul": (ROOT / "benchmarks" / "kernels" / "matmul" / "kernel.toml", {"N": 2048}),
+    "convolution": (ROOT / "benchmarks" / "spaces" / "convolution" / "kernel.toml", {"N": 4096}),
+    "matmul": (ROOT / "benchmarks" / "spaces" / "matmul" / "kernel.toml", {"N": 2048}),
 }
 TUNERS = ("kernel-tuner", "tuner")
 BACKENDS = ("cupy", "nvcuda")

@@ -17,14 +17,18 @@ def provenance() -> dict[str, Any]:
     """GPU, driver and clocks as `nvidia-smi` reads them, versions, date and command line."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "command": " ".join(
-            ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_relative, sys.argv[1:])]
-        ),
+        "command": " ".join(["python", f"benchmarks/{_script()}", *map(_relative, sys.argv[1:])]),
         "gpus": _gpus(),
         "python": platform.python_version(),
         "packages": {"tuner": VERSION, **{n: version for n in PACKAGES if (version := _version(n))}},
         "cpus": _cpus(),
     }
+
+
+def _script() -> Path:
+    """The script that runs, from the folder of benchmarks on."""
+    script, folder = Path(sys.argv[0]).resolve(), Path(__file__).resolve().parent
+    return script.relative_to(folder) if script.is_relative_to(folder) else Path(script.name)
 
 
 def _relative(word: str) -> str:

@@ -7,7 +7,7 @@ in random order, so that windows of one configuration lie a whole pass apart:
 
 `simulate` plays races with the code that tuner runs. A space of `--windows` is played with its windows as
 they were: every configuration is drawn from one of the passes, in random order. In the shipped recordings
-each configuration has one window of 0.2 s: it is taken as the truth, and looks are drawn around it, with the
+each configuration has one window of 0.2 s: it is taken as the truth, and rungs are drawn around it, with the
 recorded uncertainty, wider for shorter windows, and a repeatability of so many percent. Joules are played
 with the bounds that spare windows; there the recorded values are the truth and the measurement.
 
@@ -31,7 +31,7 @@ from provenance import provenance
 import tuner
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.base import Contest
-from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, LOOKS_S, JouleBounds, Race
+from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, RUNGS_S, JouleBounds, Race
 from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.files import RecordingFile
@@ -48,7 +48,7 @@ REPEATABILITIES = (0.0005, 0.001, 0.002, 0.004)
 IDLE_W = (120.0, 1.0)  # of the recorded H200
 TIME, ENERGY = Objective("time"), Objective("energy")
 
-Looks = Callable[[Trial], list[Measurement]]
+Rungs = Callable[[Trial], list[Measurement]]
 
 
 def main() -> None:
@@ -76,33 +76,33 @@ def main() -> None:
 
 
 def record(options: argparse.Namespace) -> dict[str, Any]:
-    """Windows of every configuration of a workload, by pass and look."""
+    """Windows of every configuration of a workload, by pass and rung."""
     request = Request(workloads=(options.workload,), objective="time")
     with open_setup(options.device, request) as setup:
         pairs, _ = resolve(Catalog.load(), request.workloads, setup.device)
         (item,) = make_task(request, pairs, setup.device, ()).prepared
         candidates = [candidate.configuration for candidate in item.candidates]
         windows: dict[str, list[list[list[float]]]] = {str(one): [] for one in candidates}
-        took: dict[float, list[float]] = {look_s: [] for look_s in LOOKS_S}
+        took: dict[float, list[float]] = {rung_s: [] for rung_s in RUNGS_S}
         order = random.Random(0)  # noqa: S311 - orders and noise, no secrets
         for _ in range(options.passes):
             order.shuffle(candidates)
             for configuration in candidates:
-                looks = []
-                for look_s in LOOKS_S:
+                rungs = []
+                for rung_s in RUNGS_S:
                     begun_s = time.monotonic()
-                    record = setup.device.run([item.plans[configuration]], look_s)
-                    took[look_s].append(time.monotonic() - begun_s - (record.end_s - record.start_s))
+                    record = setup.device.run([item.plans[configuration]], rung_s)
+                    took[rung_s].append(time.monotonic() - begun_s - (record.end_s - record.start_s))
                     if record.makespan_s is not None:
-                        looks.append([record.makespan_s, record.makespan_uncertainty_s])
-                if len(looks) == len(LOOKS_S):
-                    windows[str(configuration)].append(looks)
-        beside = {f"{look_s:g}": statistics.median(times) for look_s, times in took.items()}
+                        rungs.append([record.makespan_s, record.makespan_uncertainty_s])
+                if len(rungs) == len(RUNGS_S):
+                    windows[str(configuration)].append(rungs)
+        beside = {f"{rung_s:g}": statistics.median(times) for rung_s, times in took.items()}
         print(f"{len(candidates)} configurations, {options.passes} passes; beside the window, in s: {beside}")
         return {
             "device": setup.device.identity.name,
             "workload": options.workload,
-            "looks_s": LOOKS_S,
+            "looks_s": RUNGS_S,
             "beside_the_window_s": beside,
             "windows": {name: passes for name, passes in windows.items() if passes},
         }
@@ -150,10 +150,10 @@ def of_windows(document: Mapping[str, Any], seeds: int) -> dict[str, Any]:
     for seed in range(10 * seeds):
         draw = random.Random(seed)  # noqa: S311 - as above
 
-        def looks(trial: Trial, draw: random.Random = draw) -> list[Measurement]:
-            return [measured(*look) for look in draw.choice(by_trial[trial])]
+        def rungs(trial: Trial, draw: random.Random = draw) -> list[Measurement]:
+            return [measured(*rung) for rung in draw.choice(by_trial[trial])]
 
-        played.append(race(truths, looks, draw))
+        played.append(race(truths, rungs, draw))
     return summed(f"windows of {document['device']}, {document['workload']}", played)
 
 
@@ -167,18 +167,18 @@ def of_spaces(
         for seed in range(seeds):
             draw = random.Random(f"{name} {seed}")  # noqa: S311 - as above
 
-            def looks(trial: Trial, draw: random.Random = draw) -> list[Measurement]:
+            def rungs(trial: Trial, draw: random.Random = draw) -> list[Measurement]:
                 one = space[trial]  # noqa: B023 - played before the next space
                 found = []
-                for look_s in LOOKS_S:
-                    length_s = max(look_s, LEAST_ROUNDS * truths[trial])  # noqa: B023 - as above
+                for rung_s in RUNGS_S:
+                    length_s = max(rung_s, LEAST_ROUNDS * truths[trial])  # noqa: B023 - as above
                     own = TIME.relative_uncertainty(one)
                     within = min(own * math.sqrt(one.window_s / length_s), max(own, MOST_WITHIN))
                     factor = math.exp(draw.gauss(0.0, deviation) + draw.gauss(0.0, within))
                     found.append(measured(truths[trial] * factor, within * truths[trial]))  # noqa: B023
                 return found
 
-            played.append(race(truths, looks, draw))
+            played.append(race(truths, rungs, draw))
     return summed(f"{len(spaces)} recorded spaces, repeatability {deviation:.2%}", played)
 
 
@@ -188,7 +188,7 @@ def measured(makespan_s: float, uncertainty_s: float) -> Measurement:
     return Measurement(results, makespan_s, makespan_uncertainty_s=uncertainty_s)
 
 
-def race(truths: Mapping[Trial, float], looks: Looks, draw: random.Random) -> dict[str, float]:
+def race(truths: Mapping[Trial, float], rungs: Rungs, draw: random.Random) -> dict[str, float]:
     """One race in random order: whether the best is among the contenders, and what was measured."""
     order = list(truths)
     draw.shuffle(order)
@@ -197,9 +197,9 @@ def race(truths: Mapping[Trial, float], looks: Looks, draw: random.Random) -> di
     spent_s = 0.0
     for trial in order:
         taken: list[Measurement] = []
-        for look_s, look in zip(LOOKS_S, looks(trial), strict=True):
-            taken.append(look)
-            spent_s += look_s
+        for rung_s, rung in zip(RUNGS_S, rungs(trial), strict=True):
+            taken.append(rung)
+            spent_s += rung_s
             if runner.lost(taken, contest) or not runner.tells_more(taken, contest):
                 break
         runner.add(trial, taken)
@@ -216,7 +216,7 @@ def race(truths: Mapping[Trial, float], looks: Looks, draw: random.Random) -> di
         "not_confirmed": float(truly not in chosen),
         "above_best": min(truths[trial] for trial in chosen) / truths[truly] - 1.0,
         "spent_s": spent_s,
-        "full_s": len(order) * math.fsum(LOOKS_S),
+        "full_s": len(order) * math.fsum(RUNGS_S),
         "contenders": len(possible),
     }
 

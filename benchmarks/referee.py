@@ -37,10 +37,10 @@ from typing import Any, NamedTuple
 
 from counter_log import POLL_S, counter_log, power_of
 from provenance import provenance
+from tuner.power.nvml.health import Thermometer
 
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
-from tuner.devices.power import thermometer
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.plan import Configuration, Plan
 from tuner.model.trial import Status
@@ -132,7 +132,7 @@ class Coolness:
         self.read: Callable[[], float | None] = lambda: None
         with closing(open_device(device).device) as opened:
             if not opened.identity.modelled:
-                self.read = thermometer(opened.identity.uuid).read
+                self.read = Thermometer(opened.identity.uuid).read
         self._coolest = self.read()
 
     def wait(self) -> float | None:

@@ -24,8 +24,9 @@ from provenance import provenance
 from troubled_load import TroubledLoad
 from tuner.power.base import ProgramTimeline, Response
 from tuner.power.energy.programs import program_energy
+from tuner.power.response.calibrate import calibrate
+from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.devices import power
 from tuner.devices.simulated.device import SimulatedDevice
 
 # (model, true C or window in seconds, options of the sampler)
@@ -80,7 +81,7 @@ def calibrated(task: tuple[str, int, float]) -> dict[str, Any]:
     base, trouble = TROUBLED.get(name, (name, {}))
     _, truth, given = SENSORS[base]
     device, sampler, delay_s = sensor(given, seed, trouble)
-    (found,) = power.calibrate(device, [sampler], seconds=seconds, seed=seed)
+    (found,) = calibrate(device, [sampler], seconds=seconds, seed=seed)
     response = found.response
     size = response.capacitance_s + response.window_s
     sigma = response.capacitance_sigma_s + response.window_sigma_s
@@ -110,7 +111,7 @@ def sensor(
     device.sleep(float(rng.uniform(1.0, 2.0)))
     delay_s = float(rng.uniform(0.0, given["period_s"]))
     options = {"kind": "stream", "noise": NOISE, "seed": seed, "delay_s": delay_s} | dict(given)
-    return device, power.simulated_sampler(device, options), delay_s
+    return device, SimulatedSampler(device, **options), delay_s
 
 
 def short_kernel(given: Mapping[str, Any], seed: int, response: Response) -> tuple[float, float]:

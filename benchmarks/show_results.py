@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-_SCRIPT = re.compile(r"benchmarks/(\w+)\.py")
+_SCRIPT = re.compile(r"benchmarks/(?:kernels/)?(\w+)\.py")
 _HEAD = ("what", "script", "results", "quoted in")
 _NO_SCRIPT = "Runs, calibrations and traces of `tuner` itself."
 
@@ -41,7 +41,7 @@ def _row(script: str, paths: list[Path]) -> tuple[str, ...]:
     quoted = sorted({page for path in paths for page in pages_that_quote(path.stem, script)})
     return (
         first_line(script) if script else _NO_SCRIPT,
-        f"[`{script}.py`](../benchmarks/{script}.py)" if script else "",
+        f"[`{script}.py`](../{_path(script)})" if script else "",
         "<br>".join(_linked(path) for path in paths),
         ", ".join(f"[{page}]({page}.md)" for page in quoted),
     )
@@ -97,19 +97,28 @@ def script_of(path: Path, command: str) -> str:
     named = _SCRIPT.search(command)
     if named and named[1] in _scripts():
         return named[1]
-    naming = (name for name, text in _scripts().items() if f"results/{path.name}" in text)
+    naming = (name for name in _scripts() if f"results/{path.name}" in _text(name))
     return next(naming, next((name for name in _scripts() if path.stem.startswith(f"{name}-")), ""))
 
 
 @cache
-def _scripts() -> dict[str, str]:
-    scripts = sorted((ROOT / "benchmarks").glob("*.py"))
-    return {one.stem: one.read_text("utf-8") for one in scripts if one != Path(__file__).resolve()}
+def _scripts() -> dict[str, Path]:
+    scripts = sorted((ROOT / "benchmarks").rglob("*.py"), key=lambda path: path.name)
+    return {one.stem: one for one in scripts if one != Path(__file__).resolve()}
+
+
+def _path(script: str) -> Path:
+    return _scripts()[script].relative_to(ROOT)
+
+
+@cache
+def _text(script: str) -> str:
+    return _scripts()[script].read_text("utf-8")
 
 
 def first_line(script: str) -> str:
     """The first line of a script's docstring."""
-    text = ast.get_docstring(ast.parse(_scripts()[script])) or ""
+    text = ast.get_docstring(ast.parse(_text(script))) or ""
     return text.partition("\n")[0].replace("``", "`").replace("|", "\\|")
 
 
@@ -118,16 +127,17 @@ def pages_that_quote(result: str, script: str) -> list[str]:
     by_result = [page for page, text in _pages().items() if f"/{result}.json" in text]
     if by_result or not script:
         return by_result
-    return [page for page, text in _pages().items() if f"benchmarks/{script}.py" in text]
+    return [page for page, text in _pages().items() if str(_path(script)) in text]
 
 
 @cache
 def _pages() -> dict[str, str]:
-    return {
-        one.stem: one.read_text("utf-8")
-        for one in sorted((ROOT / "docs").glob("*.md"))
-        if one.stem != "results"
+    docs = ROOT / "docs"
+    pages = {
+        str(one.relative_to(docs).with_suffix("")): one.read_text("utf-8")
+        for one in sorted(docs.rglob("*.md"))
     }
+    return {name: text for name, text in pages.items() if name != "results"}
 
 
 if __name__ == "__main__":

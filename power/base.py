@@ -1,15 +1,10 @@
 """The border to power: readings, clocks, power limits, meters and joules."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+from typing import Literal, Protocol
 
 # --- The borders to power sensors and clocks.
 
@@ -201,14 +196,15 @@ class SettableLimits(Protocol):
     """Tells which power limits can be set."""
 
     def supported_w(self) -> tuple[int, ...]:
-        """Whole watts that may be set, highest first; empty where none may."""
+        """Whole watts that may be set, highest first; empty where none may.
+
+        None is above the default or the limit as found, or outside the range of the driver or of the
+        administrator.
+        """
 
 
-class ClockControl(Protocol):
+class ClockControl(SettableClocks, Protocol):
     """Reads, and when the user asked for it sets, the GPU clock."""
-
-    def supported_mhz(self) -> tuple[int, ...]:
-        """Clocks that can be locked, highest first; empty where none can."""
 
     def read(self) -> ClockReading:
         """Present clock and throttle reasons; never changes anything."""
@@ -225,18 +221,11 @@ class ClockControl(Protocol):
         """Restore if needed and release."""
 
 
-class PowerLimitControl(Protocol):
+class PowerLimitControl(SettableLimits, Protocol):
     """Reads the power limit of one GPU, and sets it when the user asked for that.
 
     Opening and reading change nothing.
     """
-
-    def supported_w(self) -> tuple[int, ...]:
-        """Whole watts that may be set, highest first; empty where none may.
-
-        None is above the default or the limit as found, or outside the range of the driver or of the
-        administrator.
-        """
 
     def read_w(self) -> float | None:
         """The limit that is set now, in watts; None where it is not told."""
@@ -446,23 +435,6 @@ class ProgramEnergy:
 
 
 @dataclass(frozen=True)
-class CorrectedPower:
-    """Power over time as a reading shows it and as it was; all arrays have shape (n,).
-
-    Attributes:
-        times_s: times of the samples.
-        shown_w: power as the sensor shows it.
-        corrected_w: power corrected for the sensor's response.
-        age_s: how much older the corrected power is than its samples.
-    """
-
-    times_s: "npt.NDArray[np.float64]"
-    shown_w: "npt.NDArray[np.float64]"
-    corrected_w: "npt.NDArray[np.float64]"
-    age_s: float
-
-
-@dataclass(frozen=True)
 class Span:
     """A time whose joules are wanted, on the clock of the samples.
 
@@ -507,24 +479,6 @@ class SpanEnergy:
     notes: tuple[str, ...] = ()
 
 
-class EnergyTotal(Protocol):
-    """Joules of a reading while it goes on, in constant memory."""
-
-    @property
-    def last(self) -> Sample | None:
-        """The latest sample; None before the first."""
-
-    @property
-    def duration_s(self) -> float:
-        """Time from the first sample to the last."""
-
-    def add(self, samples: Iterable[Sample]) -> None:
-        """Take in samples, oldest first; one that is not later than the last is left out."""
-
-    def joules(self, info: SensorInfo) -> tuple[float, float] | None:
-        """Energy from the first sample to the last and its standard uncertainty; None of fewer than two."""
-
-
 # --- The settings of a GPU that are held for a run: its clocks, and its power limit.
 
 POWER_LIMIT = "powerlimit"  # how journal entries and requests name its control: letters alone
@@ -555,6 +509,10 @@ CLOCKS = GpuSettingKind("clocks", "are held", "clock", "MHz", "--clocks", "--res
 POWER_LIMITS = GpuSettingKind(
     "power limit", "is held", "power limit", "W", "--power-limits", "--reset-power-limit"
 )
+
+
+SettingState = Mapping[str, str | int | list[int] | None]
+"""A setting as it was found, in the words of its control: plain JSON values, as a journal holds them."""
 
 
 def kind_of(control: str) -> GpuSettingKind:

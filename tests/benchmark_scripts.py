@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def benchmark(name: str) -> Any:
-    """A script of benchmarks/ as a module."""
+    """A script of benchmarks/ as a module; the name has its folder below that, where it has one."""
     return module_of(ROOT / "benchmarks" / f"{name}.py")
 
 
@@ -34,7 +34,8 @@ def siblings_importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lets scripts of benchmarks/ be imported by bare names, as they import each other, and forgets them."""
     folder, before = ROOT / "benchmarks", set(sys.modules)
     monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.syspath_prepend(str(folder / "kernels"))
     yield
     for name in set(sys.modules) - before:
-        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == folder:
+        if folder in Path(getattr(sys.modules[name], "__file__", None) or "/").parents:
             del sys.modules[name]

@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pairwise",
         choices=("auto", "always", "never"),
         default="auto",
-        help="run the tests marked pairwise; auto: where kernels or tests/host differ from main",
+        help="run the tests marked pairwise; auto: where kernels or their tests differ from main",
     )
 
 

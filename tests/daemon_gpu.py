@@ -17,6 +17,7 @@ from tuner.devices.choice import OpenedDevice
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.worker import WorkerDevice
 from tuner.model.errors import CompileError
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.trial import Status
 
@@ -43,6 +44,9 @@ class FaultyGpu(NvmlGpu):
     def __init__(self) -> None:
         super().__init__(attached())
         self._folder = Path(os.environ["PLAYED_FOLDER"])
+
+    def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
+        return self.identity, self.limits
 
     def check(self, plan: Plan, seed: int) -> Check:
         if self._suffers() == "wrong-answer":

@@ -29,6 +29,9 @@ class HeldGpu:
         self.limits: DeviceLimits = self._model.limits
         (self._folder / f"worker-{os.getpid()}").touch()
 
+    def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
+        return self.identity, self.limits
+
     def check(self, plan: Plan, seed: int) -> Check:
         return self._model.check(plan, seed)
 

@@ -11,21 +11,11 @@ BRANCHES = (
 )  # the first that is known is what a change is held against
 WATCHED = (
     "kernels",
+    "tests/kernels",
     "tests/host",
     "tests/host_*.py",
-    "tests/kernel_*.py",
+    "tests/linalg_scales.py",
     "tests/pairwise.py",
-    "tests/test_kernels_*.py",
-    "tests/test_shipped_kernels.py",
-    "tests/test_fft_large_file.py",
-    "tests/fft_large_spaces.json",
-    "tests/linalg_*.py",
-    "tests/lu_qr.py",
-    "tests/test_linalg_*.py",
-    "tests/test_applications_*.py",
-    "tests/adaptive_kernels.py",
-    "tests/test_adaptive_kernels.py",
-    "tests/hand_written",
 )
 
 

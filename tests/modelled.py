@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from tuner.compiler.compiler import CompiledStage
+from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.devices.simulated.device import Faults, SimulatedDevice
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import (
@@ -24,10 +24,13 @@ ELEMENTS = 2**26
 REGISTERS = {2: 18, 4: 22, 8: 30, 16: 42, 32: 66, 64: 118}
 
 
-class NoNvrtc:
+class NoNvrtc(Compiler):
     """Stands where no compiler serves the architecture."""
 
     nvrtc_version = ""
+
+    def __init__(self) -> None:
+        pass
 
     def compile(
         self, stages: Sequence[Stage], progress: Progress | None = None

@@ -31,7 +31,7 @@ IMPORTS = (
     *("tuner.daemon.attempts.launcher", "tuner.policies.bayesian", "scipy.special"),  # of an attempt
     *("tuner.cli.run", "tuner.cli.stored", "tuner.pool.opening", "tuner.studies.sweep_local"),  # of a command
     *("tuner.report.run_report", "tuner.report.progress", "tuner.devices.simulated"),
-    *("tuner.power.clocks.simulated", "tuner.power.sensors.simulated", "tuner.power.energy.meter"),
+    *("tuner.power.sensors.simulated", "tuner.power.energy.meter", "pynvml"),
     *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.clocks.steering"),
 )
 """What has been imported: one process for all takes less than one for each kind."""

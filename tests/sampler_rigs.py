@@ -308,7 +308,7 @@ def replay_rig(folder: Path) -> Iterator[Rig]:
         clock.time_s += seconds
 
     yield Rig(
-        lambda responses: recorded.readings(0, responses=responses, now=clock, file=file),
+        lambda responses: [recorded.reading(file, responses, clock)],
         "replay",
         clock,
         advance,

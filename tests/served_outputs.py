@@ -7,12 +7,16 @@ import numpy as np
 
 from tuner.devices.base import Check
 from tuner.devices.simulated.device import SimulatedDevice
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Plan
 from tuner.model.trial import Status
 
 
 class OutputModel(SimulatedDevice):
     """Wrong by one where ``block_size_x`` is 64."""
+
+    def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
+        return self.identity, self.limits
 
     def outputs(self, plan: Plan, seed: int, names: Sequence[str], folder: str) -> Check:
         """See ``CudaDevice.outputs``."""

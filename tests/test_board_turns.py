@@ -2,17 +2,22 @@
 
 import multiprocessing
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cli_process import document
+from fake_setup import PLANS, FakeMeter, Watched, trial_of
 
 from tuner.daemon.attempts.attempt import Attempt
 from tuner.daemon.attempts.messages import AttemptSpec, EventWriter, parse_line, parse_spec, spec_json
-from tuner.measurement.gates import TurnTakingMeasurer
-from tuner.model.errors import StoreError
+from tuner.devices.base import RunRecord
+from tuner.devices.simulated.device import Faults
+from tuner.measurement.gates import TurnGate
+from tuner.measurement.measurer import TrialMeasurer
+from tuner.model.errors import ClockError, StoreError
 from tuner.model.jobs import JobSpec
+from tuner.model.plan import Plan
 from tuner.system.ownership import BoardTurns
 from tuner.system.signals import StopRequest
 
@@ -77,36 +82,45 @@ def test_a_dead_process_keeps_no_turn(tmp_path: Path) -> None:
     assert free(tmp_path, alone=True)
 
 
-class PlayedMeasurer:
-    """Notes whether it had the board to itself."""
+class PlayedDevice(Watched):
+    """Notes whether others could use the board while it ran or idled."""
 
-    windows_s = 2.0
-    notices = ("told",)
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, faults: Faults | None = None) -> None:
+        super().__init__(faults)
         self._folder = folder
         self.shared: list[bool] = []
 
-    def measure(self, *_: object) -> str:
+    def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         self.shared.append(free(self._folder, alone=False))
-        return "measured"
+        return super().run(plans, window_s)
 
-    def measure_idle(self, *_: object) -> float:
+    def sleep(self, seconds: float) -> None:
         self.shared.append(free(self._folder, alone=False))
-        return 3.0
+        super().sleep(seconds)
 
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_whatever_runs_on_the_gpu_runs_in_a_turn(tmp_path: Path, alone: bool) -> None:
     """Trials and idle readings have the board alone where joules are measured, and else share it."""
-    inner: Any = PlayedMeasurer(tmp_path)
+    device = PlayedDevice(tmp_path)
     with BoardTurns(tmp_path) as turns:
-        measurer = TurnTakingMeasurer(inner, turns, alone=alone)
-        assert measurer.measure(inner, ()) == "measured"  # type: ignore[comparison-overlap]  # played
-        assert measurer.measure_idle(None) == 3.0
-        assert (measurer.windows_s, measurer.notices) == (2.0, ("told",))
-    assert inner.shared == [not alone, not alone]
-    assert free(tmp_path, alone=True)
+        measurer = TrialMeasurer(device, FakeMeter(), gates=[TurnGate(turns, alone=alone)])
+        assert measurer.measure(trial_of(PLANS), PLANS).ok
+        trials = len(device.shared)
+        assert free(tmp_path, alone=True)
+        assert measurer.measure_idle(None) == 7.0
+        assert free(tmp_path, alone=True)
+    assert 0 < trials < len(device.shared)
+    assert set(device.shared) == {not alone}
+
+
+def test_a_turn_ends_with_what_fails_in_it(tmp_path: Path) -> None:
+    """A trial that raises gives its turn back."""
+    with BoardTurns(tmp_path) as turns:
+        measurer = TrialMeasurer(Watched(), gates=[TurnGate(turns, alone=True)])
+        with pytest.raises(ClockError, match="cannot be set here"):
+            measurer.measure(trial_of(PLANS, 810), PLANS)
+        assert free(tmp_path, alone=True)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -134,6 +134,9 @@ class Hosted:
         with open(pid_file, "a") as file:
             print(os.getpid(), file=file)
 
+    def describe(self):
+        return self.identity, self.limits
+
     def prepare(self, plan, seed):
         pass
 

@@ -1,5 +1,6 @@
 """``tuner power sensors``: what is found, and which reading is taken."""
 
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -75,7 +76,7 @@ def test_the_table_says_the_same(nvml: State) -> None:
 
 def test_a_machine_without_sensors_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing answers the command ends well and says what is missing of each."""
-    monkeypatch.setattr("tuner.power.nvml.library.NVML", None)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     shown = tuner("power", "sensors")
 
     assert shown.exit_code == 0
@@ -105,7 +106,7 @@ def test_a_jetson_shows_its_rails(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     listed = partial(registry.load("readings", "ina3221").func, sysfs=tree)
     monkeypatch.setattr("tuner.power.sensors.jetson.monitor_readings", listed)
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: True)
-    monkeypatch.setattr("tuner.power.nvml.library.NVML", None)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
     found = rows()
 
     assert [name for name, row in found.items() if row["chosen"]] == ["ina3221:VDD_IN"]

@@ -12,8 +12,7 @@ import pytest
 from cli_process import PATIENCE_S, tuner
 from fake_nvml_state import State, fake_nvml, follow_real_time, library, lose, script, sensors_of_h200
 from tuner.power.base import Sample, SensorInfo
-
-from tuner.devices import power
+from tuner.power.sensors.recorded import TraceFile
 
 FAST = ("--interval", "0.2")
 
@@ -113,7 +112,7 @@ def test_a_recorded_trace_can_be_watched(tmp_path: Path, monkeypatch: pytest.Mon
     """replay:FILE needs no GPU."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     info = SensorInfo("old-sensor", "stream", "module", 0.02)
-    recorded = power.trace_file(info=info, samples=tuple(Sample(0.02 * i, 7.5) for i in range(200)))
+    recorded = TraceFile(info=info, samples=tuple(Sample(0.02 * i, 7.5) for i in range(200)))
     recorded.write(tmp_path / "old.json")
     result = tuner("power", "watch", *FAST, "--count", "2", "--sensor", f"replay:{tmp_path / 'old.json'}")
 
@@ -125,7 +124,7 @@ def test_a_watch_ends_with_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A recorded trace that ended is no fault: a summary, and exit code 0, whatever was asked for."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     info = SensorInfo("old-sensor", "stream", "module", 0.02)
-    recorded = power.trace_file(info=info, samples=tuple(Sample(0.02 * i, 7.5) for i in range(10)))
+    recorded = TraceFile(info=info, samples=tuple(Sample(0.02 * i, 7.5) for i in range(10)))
     recorded.write(tmp_path / "old.json")
     result = tuner("power", "watch", "--count", "99", "--sensor", f"replay:{tmp_path / 'old.json'}")
 

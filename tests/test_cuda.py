@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from fake_cuda import LIMITS, ROWS, fake_device, plan
 from fake_cupy import DeviceArray, FakeCupy
+from tuner.power.base import LoadSource
 
-from tuner.devices.base import HostedDevice
 from tuner.devices.cuda.arrays import is_cold, rotation_sets
 from tuner.devices.cuda.device import CudaDevice, median_and_spread, uncertainty
 from tuner.devices.cuda.rounds import WARM_S
@@ -32,11 +32,13 @@ def device(fake: tuple[FakeCupy, CudaDevice]) -> CudaDevice:
 
 def test_identity(device: CudaDevice) -> None:
     """A CUDA device names its GPU, driver and compiler, and is not modelled."""
-    as_device: HostedDevice = device
-    identity = as_device.identity
+    identity = device.identity
     assert (identity.spec, identity.name, identity.uuid) == ("cuda:0", "Fake GPU", "GPU-1")
     assert (identity.driver, identity.runtime, identity.modelled) == ("580.1", "12.9", False)
-    assert as_device.limits == LIMITS
+    assert device.limits == LIMITS
+    assert device.describe() == (identity, LIMITS)
+    as_source: LoadSource = device
+    assert as_source.now_s() > 0.0
     device.close()
 
 

@@ -111,7 +111,7 @@ def test_every_stored_result_is_listed() -> None:
     listed = re.findall(r"\]\(\.\./benchmarks/results/([\w.-]+)\)", table)
 
     assert sorted(listed) == sorted(path.name for path in (ROOT / "benchmarks" / "results").glob("*.json"))
-    for script in re.findall(r"\]\(\.\./(benchmarks/\w+\.py)\)", table):
+    for script in re.findall(r"\]\(\.\./(benchmarks/[\w/]+\.py)\)", table):
         assert (ROOT / script).exists()
 
 

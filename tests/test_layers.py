@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import importlib.util
 import re
 import subprocess
 import sys
@@ -57,7 +58,6 @@ CORE_OF_POWER = CORE_OF_PLUGINS | {
     *("tuner.system.ownership", "tuner.system.service_manager", "tuner.untrusted.reading"),
 }
 CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space.occupancy", "tuner.space.search_view"}
-BORDER_OF_POWER = "tuner.power.base"
 
 # Modules that start processes or answer --help: what they import costs every start of one. Beside the
 # standard library and what stands here they import nothing.
@@ -67,7 +67,7 @@ LIGHT = {
     "tuner.cli.manual": {"click"},
     "tuner.compiler.nvrtc": set[str](),
     "tuner.power.clocks.guardian": set[str](),
-    "tuner.power.clocks.clockd": {"pynvml"},
+    "tuner.power.clocks.clockd": set[str](),
     "tuner.power.sensors.jtop_child": set[str](),
     "tuner.system.processes": set[str](),
     "tuner.untrusted.compiler_options": set[str](),
@@ -78,8 +78,8 @@ BORDERS = {
     "cupy": ("tuner.devices.cuda",),
     "dask": ("tuner.pool",),
     "distributed": ("tuner.pool",),
-    "pynvml": ("power.nvml",),
-    "jtop": ("power.sensors.jtop",),
+    "pynvml": ("tuner.power.nvml",),
+    "jtop": ("tuner.power.sensors.jtop",),
     "sqlite3": ("tuner.database",),
     "click": ("tuner.cli",),
     "sklearn": ("tuner.prediction",),
@@ -89,39 +89,45 @@ BORDERS = {
 }
 
 
+FOLDERS = ("tuner", "power", "policies")
+
+
 @functools.cache
-def modules(folder: str) -> list[Path]:
-    found = sorted((ROOT / folder).rglob("*.py"))
-    assert found, f"no module in {folder}"
+def modules(*folders: str) -> list[Path]:
+    found = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    assert found, f"no module in {folders}"
     return found
 
 
 def name_of(path: Path) -> str:
+    """The name a module is imported by: ``power/`` and ``policies/`` are installed below ``tuner``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] == "tuner" else ("tuner", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 @functools.cache
-def imports(path: Path) -> tuple[str, ...]:
-    """Absolute names of the modules a file imports; relative imports stay within their folder."""
-    return tuple(_imports(ast.parse(path.read_text())))
+def imports(path: Path, *, relative: bool = True) -> tuple[str, ...]:
+    """Names of the modules a file imports, siblings it names relatively among them unless told otherwise."""
+    package = name_of(path) if path.name == "__init__.py" else name_of(path).rpartition(".")[0]
+    return tuple(_imports(ast.parse(path.read_text()), package if relative else ""))
 
 
-def _imports(tree: ast.AST) -> Iterator[str]:
+def _imports(tree: ast.AST, package: str) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and (package or node.level == 0):
+            module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            inner = [f"{module}.{alias.name}" for alias in node.names]
             yield from (name for name in inner if is_module(name))
             if not all(map(is_module, inner)):
-                yield node.module
+                yield module
 
 
 @functools.cache
 def is_module(name: str) -> bool:
-    path = ROOT / name.replace(".", "/")
-    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+    return name in {name_of(path) for path in modules(*FOLDERS)}
 
 
 def layer(name: str) -> int | None:
@@ -132,8 +138,8 @@ def layer(name: str) -> int | None:
 
 
 def test_imports_point_down() -> None:
-    """A module of tuner/ imports only from its own layer or deeper ones."""
-    for path in modules("tuner"):
+    """A module imports only from its own layer or deeper ones."""
+    for path in modules(*FOLDERS):
         check_layer(path)
 
 
@@ -163,11 +169,10 @@ def test_imports_of_the_daemon_point_down() -> None:
                 assert depths[other] > depths[room], f"{name_of(path)} imports {name}"
 
 
-def test_power_and_policies_are_reached_by_name_only() -> None:
-    """A file of tuner/ imports the border of power, and nothing else of tuner.power and tuner.policies."""
-    for path in modules("tuner"):
-        plugins = [name for name in imports(path) if name.startswith(("tuner.power", "tuner.policies"))]
-        named = [name for name in plugins if name != BORDER_OF_POWER]
+def test_policies_are_reached_by_name_only() -> None:
+    """A file of tuner/ or power/ imports nothing of tuner.policies: what was chosen is found by its name."""
+    for path in modules("tuner", "power"):
+        named = [name for name in imports(path) if name.startswith("tuner.policies")]
         assert not named, f"{name_of(path)} imports {', '.join(named)}"
 
 
@@ -179,7 +184,7 @@ def test_power_and_policies_are_reached_by_name_only() -> None:
 def test_plugins_lean_on_the_core_only(folder: str, allowed: set[str]) -> None:
     """power/ and policies/ import the core absolutely and their siblings relatively."""
     for path in modules(folder):
-        for name in imports(path):
+        for name in imports(path, relative=False):
             fine = name in allowed if name.startswith("tuner") else not name.startswith(("power", "policies"))
             assert fine, f"{name_of(path)} imports {name}"
 
@@ -187,10 +192,9 @@ def test_plugins_lean_on_the_core_only(folder: str, allowed: set[str]) -> None:
 @pytest.mark.parametrize("package", sorted(BORDERS))
 def test_vendor_packages_stay_at_their_border(package: str) -> None:
     """Each vendor package is imported by the modules that translate its errors, and by no others."""
-    for folder in ("tuner", "power", "policies"):
-        for path in modules(folder):
-            if any(n.split(".")[0] == package for n in imports(path)):
-                assert name_of(path).startswith(BORDERS[package]), f"{name_of(path)} imports {package}"
+    for path in modules(*FOLDERS):
+        if any(n.split(".")[0] == package for n in imports(path)):
+            assert name_of(path).startswith(BORDERS[package]), f"{name_of(path)} imports {package}"
 
 
 @pytest.mark.parametrize("module", sorted(LIGHT))
@@ -207,8 +211,8 @@ def test_light_modules_stay_light(module: str) -> None:
 
 
 def test_modules_have_no_cycle() -> None:
-    """The module graph of tuner/ has no circular imports, lazy ones included."""
-    names = {name_of(path): path for path in modules("tuner")}
+    """The module graph has no circular imports, lazy ones included."""
+    names = {name_of(path): path for path in modules(*FOLDERS)}
     graph = {
         name: {target for target in imports(path) if target in names and target != name}
         for name, path in names.items()
@@ -226,6 +230,14 @@ def test_modules_have_no_cycle() -> None:
 
     for name in graph:
         visit(name, ())
+
+
+@pytest.mark.parametrize("folder", ["tests", "benchmarks"])
+def test_nothing_needs_the_district_of_the_kernels(folder: str) -> None:
+    """The folder kernels uses what lies beside it, never the other way round."""
+    inside = {path.stem for path in modules(f"{folder}/kernels")}
+    for path in (ROOT / folder).glob("*.py"):
+        assert not inside & set(imports(path)), path.name
 
 
 @pytest.mark.parametrize("folder", ["kernels", "systemd"])

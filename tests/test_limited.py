@@ -12,7 +12,7 @@ from tuner.devices.sensors import open_clocks, open_meter
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.paired import join
-from tuner.measurement.trial_windows import LimitedWindows
+from tuner.measurement.settle import LimitedWindows
 from tuner.model.trial import Energy, Flag, FlagKind, Measurement, Status, WorkloadResult
 
 LIMIT = ClockReading(1980.0, (), 100.0)

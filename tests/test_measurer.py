@@ -160,9 +160,9 @@ def test_a_window_measured_again_is_told_to_who_looks_for_it(caplog: pytest.LogC
             record = replace(super().run(plans, window_s), flags=())
             return replace(record, end_s=record.end_s + 0.05 * (record.end_s - record.start_s))
 
-    with caplog.at_level("DEBUG", logger="tuner.measurement.trial_windows"):
+    with caplog.at_level("DEBUG", logger="tuner.measurement.measurer"):
         TrialMeasurer(Stalled()).measure(trial_of(PLANS), PLANS)
-    (line,) = [record for record in caplog.records if record.name == "tuner.measurement.trial_windows"]
+    (line,) = [record for record in caplog.records if record.name == "tuner.measurement.measurer"]
     assert line.levelname == "DEBUG"
     together = " | ".join(str(plan.configuration) for plan in PLANS)
     assert line.getMessage() == f"measured again: {together}: unsteady: mean round +5.0% from the median"

@@ -13,7 +13,7 @@ from tuner.model.plan import Progress, Resources, Stage
 from tuner.model.trial import Status
 
 
-class FakeCompiler:
+class FakeCompiler(Compiler):
     """Answers with given registers; fails stages whose text says so; counts what it is asked."""
 
     nvrtc_version = "12.9"

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loads import sensed
 from tuner.power.base import ClockReading, Sample, SensorInfo
-from tuner.power.clocks.simulated import SimulatedClocks
 from tuner.power.response.calibrate import PulseTrain, calibrate, grouped, rhythm, schedule
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.devices.simulated.device import SimulatedDevice
+from tuner.devices.simulated.device import SimulatedClocks, SimulatedDevice
 from tuner.model.errors import DeviceError, PowerError
 
 

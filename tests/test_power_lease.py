@@ -14,7 +14,7 @@ from fake_actuator import FakeActuator, FakeGpu, FakeGpus
 from tuner.power.clocks import clockd_client
 from tuner.power.clocks import lease as leasing
 from tuner.power.clocks.clockd import ClockServer, Leases
-from tuner.power.clocks.clockd_client import ClockRequest, helper_answers, reach
+from tuner.power.clocks.clockd_client import Answer, ClockRequest, helper_answers, reach
 from tuner.power.clocks.journal import JournalEntry
 from tuner.power.clocks.lease import LeasedClocks
 
@@ -139,8 +139,8 @@ def test_a_thread_renews(
         renewed = threading.Event()
         ask = clocks._lease._connection.ask
 
-        def counted(request: ClockRequest) -> dict[str, object]:
-            answer: dict[str, object] = ask(request)
+        def counted(request: ClockRequest) -> Answer:
+            answer: Answer = ask(request)
             if request.verb == "renew":
                 renewed.set()
             return answer

@@ -14,9 +14,8 @@ from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
 from modelled import NoNvrtc, scan
 from tuner.power.base import ClockReading
 
-from tuner.devices.power import simulated_power_limits
 from tuner.devices.replay import RecordedPowerLimits, ReplayDevice
-from tuner.devices.simulated.device import SimulatedDevice
+from tuner.devices.simulated.device import SimulatedDevice, SimulatedPowerLimits
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.model.errors import ClockError, ClockLostError, InputError
 from tuner.model.trial import FlagKind, GpuSetting, Trial
@@ -142,7 +141,7 @@ def test_what_a_limit_holds_back_is_not_measured_again() -> None:
 def test_a_modelled_gpu_lowers_its_clock_under_a_limit() -> None:
     """Under a lower limit a load runs slower at fewer watts; afterwards it is as before."""
     device = SimulatedDevice("v100", 0, NoNvrtc(), noise=0.0)
-    limits = simulated_power_limits(device)
+    limits = SimulatedPowerLimits(device)
     plans = [scan(8, 256)]
 
     def run() -> tuple[float, int]:
@@ -160,12 +159,12 @@ def test_a_modelled_gpu_lowers_its_clock_under_a_limit() -> None:
 
 def test_a_modelled_gpu_refuses_other_limits() -> None:
     """None above the default, none below the range, and none at all on a board without."""
-    limits = simulated_power_limits(SimulatedDevice("v100", 0, NoNvrtc()))
+    limits = SimulatedPowerLimits(SimulatedDevice("v100", 0, NoNvrtc()))
     for watts in (301, 99):
         with pytest.raises(ClockError, match=f"no power limit of {watts} W"), limits.locked(watts):
             pass
     with pytest.raises(ClockError, match="cannot be set"):
-        simulated_power_limits(SimulatedDevice("jetson-tx1", 0, NoNvrtc()))
+        SimulatedPowerLimits(SimulatedDevice("jetson-tx1", 0, NoNvrtc()))
 
 
 def limited_space() -> RecordedSpace:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.base import Reading, Response, Sample, SensorInfo
-from tuner.power.sensors.recorded import ReplaySampler, TraceFile, readings
+from tuner.power.sensors.recorded import ReplaySampler, TraceFile, reading
 
 from tuner.model.errors import InputError, PowerError, SensorUnavailableError
 
@@ -35,9 +35,9 @@ def trace(*times_s: float) -> TraceFile:
     )
 
 
-def found(file: Path | None, clock: HandClock, **options: Any) -> Reading:
-    offered: list[Reading] = readings(0, **{"responses": lambda _: None} | options, now=clock, file=file)
-    return offered[0]
+def found(file: Path, clock: HandClock, **options: Any) -> Reading:
+    offered: Reading = reading(file, now=clock, **options)
+    return offered
 
 
 def test_samples_come_when_their_time_has_come(tmp_path: Path) -> None:
@@ -115,13 +115,11 @@ def test_every_sample_comes_once_and_in_order(times_s: list[float], polls_s: lis
 
 
 def test_reasons_for_no_replay(tmp_path: Path) -> None:
-    """No file, an empty trace, and a file that is none are told apart, each with what it is about."""
+    """An empty trace and a file that is none are told apart, each with what it is about."""
     clock, empty, broken = HandClock(0.0), tmp_path / "empty.json", tmp_path / "broken.json"
     trace().write(empty)
     broken.write_text("{")
 
-    with pytest.raises(SensorUnavailableError, match="--sensor replay:FILE"):
-        found(None, clock).open()
     with pytest.raises(
         SensorUnavailableError, match=r"empty\.json: the trace of nvml-power-ring holds no samples"
     ):

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from power_source import Source
-from tuner.power.base import ClockReading
-from tuner.power.clocks.simulated import SimulatedClocks
 from tuner.power.sensors.simulated import SimulatedSampler, standard_normals
 
-from tuner.model.errors import ClockError, InputError
+from tuner.model.errors import InputError
 
 CURVES = st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.0, 700.0)), min_size=1, max_size=12)
 
@@ -134,35 +132,3 @@ def test_impossible_sensors_are_refused(options: dict[str, Any]) -> None:
     """A sensor needs a period, and has a lag or a mean."""
     with pytest.raises(InputError):
         SimulatedSampler(Source(), "stream", **options)
-
-
-class Device:
-    """A device with a clock that a test can look at."""
-
-    supported_mhz = (745, 666)
-    power_limit_w, limit_scope = 235.0, "gpu"
-
-    def __init__(self) -> None:
-        self.clock_mhz = 745
-        self.throttle_reasons: tuple[str, ...] = ()
-        self.temperature_c: float | None = None
-
-    def set_clock_mhz(self, mhz: int | None) -> None:
-        self.clock_mhz = mhz or 745
-
-
-def test_a_simulated_clock_is_held_and_restored() -> None:
-    """The clock is set inside the block and the default outside, also after an exception."""
-    device = Device()
-    clocks = SimulatedClocks(device)
-
-    assert clocks.supported_mhz() == (745, 666)
-    with clocks.locked(666):
-        assert clocks.read() == ClockReading(666.0, (), 235.0)
-    assert device.clock_mhz == 745
-    with pytest.raises(KeyboardInterrupt), clocks.locked(666):
-        raise KeyboardInterrupt
-    assert device.clock_mhz == 745
-    with pytest.raises(ClockError, match="choose from 745, 666"), clocks.locked(700):
-        pass
-    clocks.close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import NO_PERMISSION, UUID, State, fake_nvml, lose
 from jetson_trees import write
-from tuner.power.nvml.health import GpuProcess, Thermometer, health
+from tuner.power.nvml.health import Thermometer, health
 
 from tuner.model.errors import SensorUnavailableError
 
@@ -24,7 +24,7 @@ def test_facts_of_a_gpu(nvml: State) -> None:
 
     assert (facts.uuid, facts.name, facts.index, facts.driver) == (UUID, "NVIDIA H200", 0, "580.159")
     assert (facts.persistence, facts.mig, facts.temperature_c) == (True, False, 40.0)
-    assert facts.processes == (GpuProcess(77, 2**20),)
+    assert facts.processes == (77,)
     assert health(0) == facts
     assert (nvml.sets, nvml.resets) == (0, 0)
 

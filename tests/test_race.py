@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement.base import Contest
-from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, LOOKS_S, Race, clearly_higher
+from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, RUNGS_S, Race, clearly_higher
 from tuner.model.objective import Objective
 from tuner.model.trial import Flag, FlagKind, Measurement, Part, Status, Trial, WorkloadResult
 
@@ -29,9 +29,9 @@ def contest(best: Measurement, measured: int = 1) -> Contest:
     return Contest(TIME, (BEST, best), measured)
 
 
-def race_of(*looks: Measurement) -> Race:
+def race_of(*rungs: Measurement) -> Race:
     race = Race()
-    race.add(BEST, looks)
+    race.add(BEST, rungs)
     return race
 
 
@@ -69,7 +69,7 @@ def test_the_error_of_one_test(degrees: float | None, rivals: int) -> None:
 
     races = 4000
     errors = sum(errs() for _ in range(races))
-    allowed = races * ERROR / (len(LOOKS_S) + 1)
+    allowed = races * ERROR / (len(RUNGS_S) + 1)
     assert errors <= allowed + 3 * math.sqrt(allowed)
 
 
@@ -84,7 +84,7 @@ def test_a_trial_that_is_clearly_worse_has_lost() -> None:
 
 
 def test_the_first_trial_cannot_lose() -> None:
-    """Without a best trial there is nothing to lose against, and every look is taken."""
+    """Without a best trial there is nothing to lose against, and every rung is taken."""
     race, alone = Race(), Contest(TIME, None, 0)
 
     assert not race.lost([window(1e-4)], alone)
@@ -112,12 +112,12 @@ def test_windows_of_one_look_are_held_against_each_other() -> None:
 
 
 def test_a_best_trial_of_an_earlier_process_has_one_window() -> None:
-    """A resumed run knows no looks of it: what is stored is taken for all, and may be a longer window."""
-    stored = replace(window(1e-4), window_s=LOOKS_S[-1])
+    """A resumed run knows no rungs of it: what is stored is taken for all, and may be a longer window."""
+    stored = replace(window(1e-4), window_s=RUNGS_S[-1])
 
-    assert Race().lost([replace(window(1.05e-4), window_s=LOOKS_S[0])], contest(stored))
-    assert not Race().lost([replace(window(1.02e-4), window_s=LOOKS_S[0])], contest(stored))
-    assert Race().lost([replace(window(1.02e-4), window_s=LOOKS_S[-1])], contest(stored))
+    assert Race().lost([replace(window(1.05e-4), window_s=RUNGS_S[0])], contest(stored))
+    assert not Race().lost([replace(window(1.02e-4), window_s=RUNGS_S[0])], contest(stored))
+    assert Race().lost([replace(window(1.02e-4), window_s=RUNGS_S[-1])], contest(stored))
 
 
 def test_an_uncertainty_that_is_not_known_proves_nothing() -> None:
@@ -137,7 +137,7 @@ def test_longer_windows_are_taken_where_they_tell_more() -> None:
 
 
 def test_short_windows_are_held_against_short_ones_only() -> None:
-    """A new best takes all looks, which others are held against; so does a co-run, which reads longest."""
+    """A new best takes all rungs, which others are held against; so does a co-run, which reads longest."""
     race, held = race_of(window(1e-4)), contest(window(1e-4))
     lower, alike = window(0.999e-4, unsure=1e-5), window(1.001e-4, unsure=1e-5)
 
@@ -147,14 +147,14 @@ def test_short_windows_are_held_against_short_ones_only() -> None:
 
 
 def scattered(race: Race, deviation: float, trials: int = 40) -> Race:
-    """A race that has seen looks which scatter so, beside a step that is common to all."""
+    """A race that has seen rungs which scatter so, beside a step that is common to all."""
     draw = random.Random(1)  # noqa: S311 - as above
 
-    def looks() -> Sequence[Measurement]:
+    def rungs() -> Sequence[Measurement]:
         return [window(step * math.exp(draw.gauss(0.0, deviation))) for step in (1.05, 1.0, 1.0)]
 
     for number in range(trials):
-        race.add(Trial((), 100 + number), looks())
+        race.add(Trial((), 100 + number), rungs())
     return race
 
 

@@ -21,8 +21,8 @@ from tuner.power.energy.meter import SamplingMeter, SummedMeter
 from tuner.power.sensors import powercap
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.devices.sensors import parts_of
 from tuner.model.errors import InputError
+from tuner.model.objective import scope_parts
 
 WATTS = {"package-0": 80.0, "dram": 12.0}
 
@@ -47,14 +47,14 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_scopes_are_parts_in_their_order(scope: str, parts: tuple[str, ...]) -> None:
     """Parts may come in any order."""
-    assert parts_of(scope) == parts
+    assert scope_parts(scope) == parts
 
 
 @pytest.mark.parametrize("scope", ["", "gpu+", "npu", "gpu+gpu", "cpu+dram", "gpu+cpu+package"])
 def test_scopes_that_cannot_be_are_refused(scope: str) -> None:
     """What is unknown, and what would be counted twice, is named."""
     with pytest.raises(InputError, match=r"--scope .*(none of|counted twice)"):
-        parts_of(scope)
+        scope_parts(scope)
 
 
 @given(watts=st.lists(st.floats(5.0, 500.0), min_size=2, max_size=4))

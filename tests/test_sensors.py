@@ -1,20 +1,27 @@
 """The choice of a power sensor for a device."""
 
+import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from cli_process import COMMAND, PATIENCE_S, SMALL
 from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, script, sensors_of_h200
 from fake_setup import Watched
 from jetson_trees import build
 from modelled import NoNvrtc
 from tuner.power.base import Response
+from tuner.power.response import calibrations
 
 from tuner import registry
-from tuner.devices import power
+from tuner.devices.base import Device
 from tuner.devices.sensors import device_readings, is_jetson, open_meter, open_reading, user_file
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.model.errors import InputError, UnknownNameError
@@ -22,10 +29,10 @@ from tuner.model.errors import InputError, UnknownNameError
 ALIASING = Response("boxcar", window_s=0.02, origin="calibrated", averages=False)
 
 
-class Real(Watched):
+def real(driver: str = "580.159") -> Device:
     """What a real GPU is to the choice: its identity and its clock."""
-
-    identity = replace(Watched().identity, spec="cuda:0", uuid=UUID, driver="580.159", modelled=False)
+    identity = replace(Watched().identity, spec="cuda:0", uuid=UUID, driver=driver, modelled=False)
+    return cast("Device", SimpleNamespace(identity=identity, now_s=lambda: 0.0))
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +72,7 @@ def jetson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def chosen(sensor: str | None = None) -> str:
     """Name of the reading that is taken, or why there is none."""
-    meter, why = open_meter(Real(), sensor=sensor)
+    meter, why = open_meter(real(), sensor=sensor)
     if meter is None:
         return why
     name = meter.info.name
@@ -75,7 +82,7 @@ def chosen(sensor: str | None = None) -> str:
 
 def calibrate(**responses: Response) -> None:
     found = {name.replace("_", "-"): (response, 0.1) for name, response in responses.items()}
-    power.store_calibrations(user_file(), UUID, "580.159", found)
+    calibrations.store(user_file(), UUID, "580.159", found)
 
 
 def test_the_first_reading_that_answers_is_taken(nvml: State) -> None:
@@ -104,9 +111,26 @@ def test_no_reading_is_a_reason(nvml: State) -> None:
 
 def test_no_binding_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without NVML's binding the reason says how to get it."""
-    monkeypatch.setattr("tuner.power.nvml.library.NVML", None)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
 
     assert "pip install nvidia-ml-py" in chosen()
+
+
+def test_a_machine_without_vendor_packages_tunes(tmp_path: Path) -> None:
+    """Neither joules of a simulated GPU nor the list of clocks need a package of a vendor."""
+    hidden = "import sys; sys.modules.update(dict.fromkeys(('pynvml', 'cupy', 'jtop')))\n"
+    database = ("--database", str(tmp_path / "runs.db"))
+    tune = (*SMALL, "--objective", "energy", "--budget", "2", "--json", "-", *database)
+
+    def called(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = (COMMAND[0], "-c", hidden + COMMAND[2], *words)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    tuned, shown = called("run", *tune), called("clocks", "show")
+
+    assert tuned.returncode == 0, tuned.stderr
+    assert json.loads(tuned.stdout)["best"]["energy_j"] > 0.0
+    assert (shown.returncode, "pip install nvidia-ml-py" in shown.stderr) == (1, True), shown.stderr
 
 
 def test_a_jetson_is_measured_by_its_rails(nvml: State, jetson: Path) -> None:
@@ -131,7 +155,7 @@ def test_a_card_is_measured_by_nvml_first(nvml: State, jetson: Path, monkeypatch
 def test_a_reading_is_taken_by_name(nvml: State) -> None:
     """A reading that is named is taken, not the best."""
     assert nvml.uuid
-    for reading in device_readings(Real()):
+    for reading in device_readings(real()):
         if reading.name.startswith("nvml-"):
             assert chosen(reading.name) == reading.name
 
@@ -140,21 +164,21 @@ def test_an_unknown_name_lists_the_readings(nvml: State) -> None:
     """A name that is none of the device's is refused with those it has."""
     assert nvml.uuid
     with pytest.raises(UnknownNameError, match=r"--sensor ring: .*nvml-energy-counter, nvml-power-ring, "):
-        open_meter(Real(), sensor="ring")
+        open_meter(real(), sensor="ring")
 
 
 def test_a_named_reading_that_fails_is_bad_input(nvml: State) -> None:
     """A reading that is named and does not answer is refused with the reason, and no other is taken."""
     nvml.usage = NOT_SUPPORTED
     with pytest.raises(InputError, match="--sensor nvml-power-usage: nvml-power-usage: Not Supported"):
-        open_reading(Real(), "nvml-power-usage")
+        open_reading(real(), "nvml-power-usage")
 
 
 def test_a_recorded_trace_sees_no_run(nvml: State) -> None:
     """A trace is no sensor of what runs now, and the message says what it is good for."""
     assert nvml.uuid
     with pytest.raises(InputError, match=r"--sensor replay:a.json: a recorded trace does not see what runs"):
-        open_meter(Real(), sensor="replay:a.json")
+        open_meter(real(), sensor="replay:a.json")
 
 
 def test_a_calibrated_response_is_found(nvml: State) -> None:
@@ -163,14 +187,11 @@ def test_a_calibrated_response_is_found(nvml: State) -> None:
     lag = Response("lag", capacitance_s=0.02, capacitance_sigma_s=0.001, origin="calibrated")
     calibrate(nvml_power_ring=lag)
 
-    sampler = open_reading(Real(), "nvml-power-ring")
+    sampler = open_reading(real(), "nvml-power-ring")
     assert sampler.info.response == lag
     sampler.close()
 
-    class Updated(Real):
-        identity = replace(Real.identity, driver="590.1")
-
-    sampler = open_reading(Updated(), "nvml-power-ring")
+    sampler = open_reading(real("590.1"), "nvml-power-ring")
     assert sampler.info.response.origin == "assumed"
     sampler.close()
 
@@ -222,7 +243,7 @@ def test_a_simulated_reading_can_be_calibrated() -> None:
     lag = Response("lag", capacitance_s=0.8, capacitance_sigma_s=0.01, origin="calibrated")
     identity = device.identity
     found = {"simulated-stream": (lag, 0.015)}
-    power.store_calibrations(user_file(), identity.uuid, identity.driver, found)
+    calibrations.store(user_file(), identity.uuid, identity.driver, found)
 
     assert open_reading(device, "simulated-stream").info.response == lag
 

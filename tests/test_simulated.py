@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from modelled import NoNvrtc, device, makespan, scan
-from tuner.power.base import PowerSource
+from tuner.power.base import ClockReading, PowerSource
+from tuner.power.energy.meter import SamplingMeter
+from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.devices import power
 from tuner.devices.base import Device
 from tuner.devices.gpus import gpu_model, gpu_names
-from tuner.devices.simulated.device import Faults, SimulatedDevice
+from tuner.devices.simulated.device import Faults, SimulatedClocks, SimulatedDevice
 from tuner.devices.simulated.time_model import Warming
 from tuner.model.errors import ClockError, CompileError, UnknownNameError
 from tuner.model.plan import Plan, Resources
@@ -128,8 +129,8 @@ def test_power_pieces_have_no_gaps() -> None:
 def test_every_sensor_of_the_table_finds_the_power(name: str) -> None:
     """Sampled through the GPU's own lag, mean and noise, the meter finds the true power to 1 %."""
     sim = device(name, noise=0.003)
-    sampler = power.simulated_sampler(sim, sim.sensors[0])
-    meter = power.sampling_meter(sampler, None, sim.now_s)
+    sampler = SimulatedSampler(sim, **sim.sensors[0])
+    meter = SamplingMeter(sampler, None, sim.now_s)
     sim.sleep(1.0)
     with meter.recording() as recording:
         record = sim.run([scan(8, 128)], 4.0)
@@ -258,3 +259,20 @@ def test_a_gpu_that_warms_draws_more() -> None:
     assert warm.temperature_c == pytest.approx(30.0 + warmer, rel=0.01)
     assert warm_w == pytest.approx(watts * (1.0 + 0.001 * warmer), rel=1e-4)
     assert steady.temperature_c is None
+
+
+def test_a_simulated_clock_is_held_and_restored() -> None:
+    """The clock is set inside the block and the default outside, also after an exception."""
+    sim = SimulatedDevice("k40c", 0, NoNvrtc())
+    clocks = SimulatedClocks(sim)
+
+    assert clocks.supported_mhz() == (875, 810, 745, 666)
+    with clocks.locked(666):
+        assert clocks.read() == ClockReading(666.0, (), 235.0)
+    assert sim.clock_mhz == 875
+    with pytest.raises(KeyboardInterrupt), clocks.locked(666):
+        raise KeyboardInterrupt
+    assert sim.clock_mhz == 875
+    with pytest.raises(ClockError, match="choose from 875, 810, 745, 666"), clocks.locked(700):
+        pass
+    clocks.close()

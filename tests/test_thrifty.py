@@ -12,7 +12,7 @@ from tuner.power.base import ClockReading, PowerReading
 from tuner.devices.base import RunRecord
 from tuner.measurement.base import Contest
 from tuner.measurement.measurer import TrialMeasurer
-from tuner.measurement.race import LOOKS_S
+from tuner.measurement.race import RUNGS_S
 from tuner.model.errors import PowerError
 from tuner.model.objective import Objective
 from tuner.model.plan import Plan
@@ -68,7 +68,7 @@ def test_the_first_trial_takes_every_look_behind_a_ramp() -> None:
     device = Fast()
     measurement = TrialMeasurer(device, thrifty=True).measure(trial_of(PLANS), PLANS, Contest(TIME, None, 0))
 
-    assert tuple(device.asked_s[1:]) == LOOKS_S
+    assert tuple(device.asked_s[1:]) == RUNGS_S
     assert measurement.energy is None
     assert measurement.makespan_uncertainty_s > 0, "from one window to another"
 
@@ -80,7 +80,7 @@ def test_a_trial_that_is_clearly_worse_takes_one_look() -> None:
     device.slower = 2.0
     lost = measurer.measure(trial_of(WORSE), WORSE, contest)
 
-    assert device.asked_s == [LOOKS_S[0]]
+    assert device.asked_s == [RUNGS_S[0]]
     assert lost.ok
     assert contest.best is not None
     assert TIME.cost(lost) > TIME.cost(contest.best[1])
@@ -95,12 +95,12 @@ def test_a_throttled_window_throws_nobody_away() -> None:
     clocks._seen = [THROTTLED, THROTTLED, ClockReading(875.0)]
     lost = measurer.measure(trial_of(WORSE), WORSE, contest)
 
-    assert device.asked_s == [LOOKS_S[0], LOOKS_S[0], LOOKS_S[1]]
+    assert device.asked_s == [RUNGS_S[0], RUNGS_S[0], RUNGS_S[1]]
     assert FlagKind.THROTTLED not in lost.flag_kinds
     clocks._seen = [THROTTLED] * 99
     device.asked_s.clear()
     held_back = measurer.measure(trial_of(WORSE), WORSE, contest)
-    assert set(device.asked_s) == set(LOOKS_S)
+    assert set(device.asked_s) == set(RUNGS_S)
     assert FlagKind.THROTTLED in held_back.flag_kinds
 
 
@@ -121,7 +121,7 @@ def test_a_gpu_that_idled_is_brought_up_again() -> None:
     measurer.measure(trial_of(PLANS), PLANS, contest)
 
     assert len(device.asked_s) > 1
-    assert device.asked_s[1] == LOOKS_S[0]
+    assert device.asked_s[1] == RUNGS_S[0]
 
 
 def test_a_window_that_was_asked_for_is_not_raced() -> None:
@@ -156,7 +156,7 @@ def test_a_trial_that_time_rules_out_has_no_joules() -> None:
     recordings = meter.recordings
     spared = measurer.measure(trial_of(PLANS), PLANS, contest)
 
-    assert device.asked_s == [LOOKS_S[0]]
+    assert device.asked_s == [RUNGS_S[0]]
     assert meter.recordings == recordings
     assert spared.energy is None
     assert FlagKind.ESTIMATED in spared.flag_kinds
@@ -171,7 +171,7 @@ def test_no_bound_is_drawn_from_a_gpu_that_idled() -> None:
     device.sleep(5.0)
     measured = measurer.measure(trial_of(PLANS), PLANS, contest)
 
-    assert device.asked_s[0] > LOOKS_S[0] == device.asked_s[1]
+    assert device.asked_s[0] > RUNGS_S[0] == device.asked_s[1]
     assert measured.energy is not None
 
 
@@ -245,5 +245,5 @@ def test_rounds_as_long_as_a_window_are_not_measured_thrice(rounds: int) -> None
     device = Timed()
     TrialMeasurer(device, thrifty=True).measure(trial_of(PLANS), PLANS, Contest(TIME, None, 0))
 
-    assert len(device.asked_s) <= len(LOOKS_S) + rounds
+    assert len(device.asked_s) <= len(RUNGS_S) + rounds
     assert device.asked_s[1:] == sorted(set(device.asked_s[1:]))

@@ -37,6 +37,9 @@ class Moody:
         if len(open(pid_file).readlines()) > built_most:
             raise DeviceUnavailableError("the GPU fell off the bus")
 
+    def describe(self):
+        return self.identity, self.limits
+
     def check(self, plan, seed):
         return Check(self.act(plan.workload.kernel), f"seed {seed}")
 

@@ -1,8 +1,4 @@
-"""Finds implementations by name, importing only what was chosen.
-
-No file of ``tuner/`` imports ``tuner.power`` or ``tuner.policies``. What is chosen of them by name is here.
-The rest of ``tuner.power`` has typed functions in ``tuner.devices.power``.
-"""
+"""Finds policies and power readings by name, importing only what was chosen."""
 
 import importlib
 from typing import Any

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from tuner.model.errors import ClockError, InputError
 from tuner.untrusted.reading import TEXT_BYTES, load_toml, read_text
 
-from ..base import ClockReading, kind_of
+from ..base import ClockReading, SettingState, kind_of
 
 _NEAR = 3  # clocks named to somebody who asked for one that is not there
 EVERY = "*"
@@ -74,7 +74,7 @@ class Actuator(Protocol):
             InputError: the administrator's file is wrong.
         """
 
-    def before(self) -> dict[str, Any]:
+    def before(self) -> SettingState:
         """Return the present state that a later ``restore`` needs, as plain JSON values.
 
         Raises:
@@ -90,7 +90,7 @@ class Actuator(Protocol):
             ClockError: something went wrong on the way; ``restore`` has to be called.
         """
 
-    def restore(self, old: Mapping[str, Any], new: int) -> list[str]:
+    def restore(self, old: SettingState, new: int) -> list[str]:
         """Undo what ``set`` did, or had begun to do, and see that it is undone where that can be read.
 
         Args:

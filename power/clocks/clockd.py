@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tuner.model.errors import (
     ClockError,
@@ -35,7 +34,7 @@ from tuner.model.errors import (
 from tuner.system.service_manager import ServiceManager, passed_socket
 from tuner.untrusted.reading import PlainFormatter
 
-from ..base import kind_of
+from ..base import SettingState, kind_of
 from ..sensors.attributes import zones
 from .actuator import Actuator, ClockPaths, demand, load_config
 from .clockd_client import (
@@ -172,7 +171,7 @@ class _ClientLease:
     def __init__(self, actuator: Actuator, ownership: Ownership) -> None:
         self.actuator = actuator
         self._ownership = ownership
-        self._old: dict[str, Any] | None = None
+        self._old: SettingState | None = None
         self._new = 0
 
     def set(self, value: int) -> None:

@@ -6,10 +6,10 @@ import logging
 import re
 import select
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError
 
@@ -76,6 +76,28 @@ def setting_request(control: str, gpu: str, value: int) -> ClockRequest:
     return ClockRequest("set", control, gpu, mhz=value)
 
 
+class Answer(TypedDict, total=False):
+    """The helper's answer to a request.
+
+    Attributes:
+        ok: whether it was granted; what follows but ``code`` and ``message`` is of one that was.
+        protocol: to a greeting, the version of this protocol.
+        ttl_s: likewise, how long it lets a client be silent.
+        left: to ``reset``, what was left as others had set it.
+        uj: to ``energy``, what the counter shows.
+        code: see ``ClockRefusal``.
+        message: for people.
+    """
+
+    ok: bool
+    protocol: int
+    ttl_s: float
+    left: list[str]
+    uj: int
+    code: str
+    message: str
+
+
 class ClockRefusal(Exception):  # noqa: N818 - an answer, not a fault of the helper
     """A request that is not granted.
 
@@ -119,15 +141,11 @@ def parse_request(line: bytes) -> ClockRequest:
 
 
 def _check(request: ClockRequest) -> None:
-    if not request.control.isascii() or not request.control.isalpha() or _is_disguised(request):
+    disguised = request.verb == "set" and request.control == POWER_LIMIT  # a power limit given as a clock
+    if not request.control.isascii() or not request.control.isalpha() or disguised:
         raise ClockRefusal("malformed", '"control" must be the name of a clock control, e.g. nvml')
     if not _GPU.fullmatch(request.gpu):
         raise ClockRefusal("malformed", '"gpu" must be the name of a GPU, e.g. its UUID')
-
-
-def _is_disguised(request: ClockRequest) -> bool:
-    """True for a power limit that is given as a clock."""
-    return request.verb == "set" and request.control == POWER_LIMIT
 
 
 def _object(line: bytes) -> dict[str, Any]:
@@ -146,7 +164,7 @@ def request_line(request: ClockRequest) -> bytes:
     return _line(record)
 
 
-def granted(**fields: Any) -> bytes:  # noqa: ANN401 - whatever JSON holds
+def granted(**fields: float | list[str]) -> bytes:
     """The line that says yes, with what else there is to say."""
     return _line({"ok": True, **fields})
 
@@ -157,23 +175,23 @@ def refused(reason: ClockRefusal) -> bytes:
     return _line({"ok": False, "code": reason.code, "message": message[: MAX_ANSWER_BYTES // 8]})
 
 
-def parse_answer(line: bytes) -> dict[str, Any]:
+def parse_answer(line: bytes) -> Answer:
     """Return the reply of the helper to a granted request.
 
     Raises:
         Refused: it did not grant it, or (``malformed``) what came is no answer.
     """
     try:
-        answer = json.loads(line.decode("utf-8"))
+        answer: Answer = json.loads(line.decode("utf-8"))
         if answer["ok"] is True:
-            return dict(answer)
+            return answer
         refusal = ClockRefusal(str(answer["code"]), str(answer["message"]))
     except (ValueError, TypeError, KeyError, RecursionError):
         refusal = ClockRefusal("malformed", "what answers there is not tuner-clockd")
     raise refusal
 
 
-def _line(record: dict[str, Any]) -> bytes:
+def _line(record: Mapping[str, str | float | list[str]]) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
@@ -253,7 +271,7 @@ class SetterConnection:
         self._socket = link.socket
         self._socket.settimeout(patience_s)
 
-    def ask(self, request: ClockRequest) -> dict[str, Any]:
+    def ask(self, request: ClockRequest) -> Answer:
         """Send a request and return what was granted.
 
         Raises:

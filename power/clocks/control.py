@@ -3,16 +3,16 @@
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tuner.model.errors import ClockError
 
-from ..base import POWER_LIMIT, ClockControl, ClockReading, PowerLimitControl, kind_of
+from ..base import POWER_LIMIT, ClockControl, ClockReading, PowerLimitControl, SettingState, kind_of
 from ..nvml import clocks as nvml_clocks
 from ..nvml.clocks import NvmlPowerLimitActuator
 from ..nvml.library import NvmlGpu
@@ -337,7 +337,7 @@ class ClockState:
     name: str = ""
     reading: ClockReading = _UNREAD
     supported_mhz: tuple[int, ...] = ()
-    setting: Mapping[str, Any] = field(default_factory=dict)
+    setting: SettingState = field(default_factory=dict)
     owner: str = ""
     announced_mhz: int | None = None
     stale: bool = False

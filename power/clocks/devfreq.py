@@ -3,14 +3,13 @@
 import errno
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tuner.model.errors import ClockError, ClockPermissionError
 
-from ..base import ClockReading
+from ..base import ClockReading, SettingState
 from ..nvml.health import gpu_zone, zone_c
 from ..sensors.rails import choices, is_connected, parts
 from .actuator import Ruling, no_ruling
@@ -149,7 +148,7 @@ def _count(path: Path) -> int:
 
 
 CONTROL = "devfreq"  # how journal entries name this control
-CLASS = Path("/sys/class/devfreq")
+DEVFREQ = Path("/sys/class/devfreq")
 _THOR = "gpu-gpc-0"  # its graphics clock; gpu-nvd-0 beside it is the video decoder's
 _KINDS = ("gv11b", "gp10b", "ga10b", "gb10b", "gpu")  # Xavier, TX2, Orin, Thor; and what several call it
 _QOS_HZ = 1000  # kernels since 5.5 keep limits in kHz: a limit read may be this much off the one written
@@ -180,7 +179,7 @@ class DevfreqActuator:
 
     control = CONTROL
 
-    def __init__(self, gpu: str | int, *, root: Path = CLASS, rules: Ruling = no_ruling) -> None:
+    def __init__(self, gpu: str | int, *, root: Path = DEVFREQ, rules: Ruling = no_ruling) -> None:
         node = find(root)
         if node is None:
             raise ClockError(f"{root} has no node of a Jetson's GPU")
@@ -224,7 +223,7 @@ class DevfreqActuator:
         celsius = None if self._zone is None else zone_c(self._zone)
         return ClockReading(mhz or None, self._throttle.reasons(), *self._limit.read(), temperature_c=celsius)
 
-    def before(self) -> dict[str, Any]:
+    def before(self) -> SettingState:
         """See ``Actuator.before``: limits in hertz; governor and power gating to see whether they change."""
         limits = self._unheated(self._limits())
         self._cool = limits
@@ -242,7 +241,7 @@ class DevfreqActuator:
             why = "; ".join(failures) or f"limits are {_shown(present)} instead"
             raise ClockError(f"{self.name} cannot be set to {value} MHz: {why}")
 
-    def restore(self, old: Mapping[str, Any], new: int) -> list[str]:
+    def restore(self, old: SettingState, new: int) -> list[str]:
         """See ``Actuator.restore``."""
         match old:
             case {"min_hz": int(low), "max_hz": int(high)}:
@@ -315,7 +314,7 @@ class DevfreqActuator:
                 continue
         return found
 
-    def _left(self, target: FrequencyLimits, before: FrequencyLimits, old: Mapping[str, Any]) -> list[str]:
+    def _left(self, target: FrequencyLimits, before: FrequencyLimits, old: SettingState) -> list[str]:
         """Return messages for the values that others have changed meanwhile, which are left so."""
         now = self._surroundings()
         pairs = (
@@ -341,7 +340,7 @@ class DevfreqActuator:
         return failures
 
 
-def find(root: Path = CLASS) -> Path | None:
+def find(root: Path = DEVFREQ) -> Path | None:
     """The node of this board's GPU, whatever it is called here; None where there is none."""
     try:
         nodes = sorted(root.iterdir())
@@ -352,7 +351,7 @@ def find(root: Path = CLASS) -> Path | None:
     return next((node for node in nodes if _is_gpu(node)), None)
 
 
-def load_percent(root: Path = CLASS) -> float | None:
+def load_percent(root: Path = DEVFREQ) -> float | None:
     """Return the load of this board's GPU in percent, as its driver reports it; None without a report.
 
     Args:

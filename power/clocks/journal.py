@@ -6,12 +6,11 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tuner.model.errors import ClockError
 from tuner.system.ownership import BootRecord, boot_id, pid_of, was_rebooted
 
-from ..base import GpuSettingKind, kind_of
+from ..base import GpuSettingKind, SettingState, kind_of
 
 OF_ROOT = Path("/run/tuner")  # journals of root's programs and of tuner-clockd
 _MODE = 0o644  # that a clock is set is no secret: whoever may not act on it is told all the same
@@ -34,7 +33,7 @@ class JournalEntry:
     control: str
     gpu: str
     owner: str
-    old: Mapping[str, Any]
+    old: SettingState
     new: int
     written: BootRecord | None = field(default=None, compare=False)
 
@@ -68,7 +67,7 @@ class JournalPlace:
         """The file whose lock is the ownership of the setting; it stays."""
         return self.journal.with_suffix(".lock")
 
-    def write(self, owner: str, old: Mapping[str, Any], new: int) -> None:
+    def write(self, owner: str, old: SettingState, new: int) -> None:
         """Put an entry on disk, all of it or none.
 
         Raises:

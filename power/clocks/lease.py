@@ -4,14 +4,13 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from tuner.model.errors import ClockError, ClockLostError
 
 from ..base import ClockReading, kind_of
 from ..nvml.clocks import NvmlPowerLimitActuator, is_rounded
 from .actuator import Actuator, ClockActuator, demand
-from .clockd_client import PATIENCE_S, ClockRequest, SetterConnection, SetterLink, setting_request
+from .clockd_client import PATIENCE_S, Answer, ClockRequest, SetterConnection, SetterLink, setting_request
 
 _RENEWALS_PER_TTL = 4.0  # three may be late
 _LOG = logging.getLogger(__name__)
@@ -216,7 +215,7 @@ class _LeaseThread:
         self._thread = threading.Thread(target=self._renew, name="clock-lease", daemon=True)
         self._thread.start()
 
-    def ask(self, request: ClockRequest) -> dict[str, Any]:
+    def ask(self, request: ClockRequest) -> Answer:
         """See ``SetterConnection.ask``; a broken connection ends the lease, which restores what was set."""
         with self._turn:
             self._demand_not_lost()

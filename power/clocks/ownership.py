@@ -9,14 +9,15 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from tuner.model.errors import ClockError, ClockPermissionError, TunerError
 from tuner.system.ownership import is_alive, pid_of, this_process
 
+from ..base import SettingState
 from .journal import JournalEntry, JournalPlace, doubt, is_undone, places
 
 _LOG = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ class Ownership:
             raise
         return left
 
-    def announce(self, old: Mapping[str, Any], new: int) -> None:
+    def announce(self, old: SettingState, new: int) -> None:
         """Put the entry on disk; to be called before each change, with what is there now.
 
         Raises:

@@ -38,7 +38,7 @@ _RAMP_GUESS = 1.0 / math.sqrt(3.0)  # power within a running mean's window may b
 
 
 class RunningEnergy:
-    """Implements ``tuner.power.base.EnergyTotal``: adds up the samples of one reading.
+    """Adds up the samples of one reading while it goes on, in constant memory.
 
     Power is integrated by the trapezoid rule. Equation (6) of the multi-kernel paper telescopes to C times
     the difference of last and first sample, and a mean over a window W stands for power W/2 earlier.
@@ -434,11 +434,6 @@ class SampledRecording:
 # --- A sum of meters: the power of what several sensors see apart, such as a GPU and its host's processors.
 
 
-def scope_of(infos: Sequence[SensorInfo]) -> str:
-    """The scopes of readings, joined: ``gpu+package+dram``."""
-    return "+".join(info.scope for info in infos)
-
-
 class SummedMeter:
     """Implements ``tuner.power.base.Meter`` over several meters that record at the same time.
 
@@ -458,7 +453,7 @@ class SummedMeter:
         return replace(
             first,
             name="+".join(info.name for info in infos),
-            scope=scope_of(infos),
+            scope="+".join(info.scope for info in infos),
             period_s=max(info.period_s for info in infos),
             response=replace(first.response, delay_s=delay_s),
         )

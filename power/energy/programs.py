@@ -23,14 +23,14 @@ stayed at the program's mean, that is so uncertain.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tuner.model.trial import expanded
 
-from ..base import CorrectedPower, PowerLevel, ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
-from ..response.models import age_s, corrected, cumulative_energy_j
+from ..base import PowerLevel, ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
+from ..response.models import Array, age_s, corrected, cumulative_energy_j
 from .counters import EnergyCurve, SensorHistory
 from .samples import SampleSeries, gaps, plausible
 from .streams import power_of_samples
@@ -63,11 +63,6 @@ def idle_level(series: SampleSeries, info: SensorInfo, line: ProgramTimeline) ->
         return before
     after = level(series, info, line.finished_s - line.idle_after_s, line.finished_s)
     return before if after is None else PowerLevel.between((before, after))
-
-
-def after_level(series: SampleSeries, info: SensorInfo, line: ProgramTimeline) -> PowerLevel | None:
-    """Power from when the sensor has forgotten the program to the end; None of too few samples."""
-    return level(series, info, line.ended_s + info.response.settling_s, math.inf)
 
 
 def level(series: SampleSeries, info: SensorInfo, start_s: float, end_s: float) -> PowerLevel | None:
@@ -173,7 +168,8 @@ def program_energy(
             the program's ends.
     """
     series, _ = plausible(samples, info)
-    idle, after = idle_level(series, info, line), after_level(series, info, line)
+    idle = idle_level(series, info, line)
+    after = level(series, info, line.ended_s + info.response.settling_s, math.inf)  # the program is forgotten
     if idle is None:
         return None
     if info.kind == "counter":
@@ -198,6 +194,23 @@ def program_energy(
         after=after,
         notes=tuple(_notes(series, info, line, idle)),
     )
+
+
+@dataclass(frozen=True)
+class CorrectedPower:
+    """Power over time as a reading shows it and as it was; all arrays have shape (n,).
+
+    Attributes:
+        times_s: times of the samples.
+        shown_w: power as the sensor shows it.
+        corrected_w: power corrected for the sensor's response.
+        age_s: how much older the corrected power is than its samples.
+    """
+
+    times_s: Array
+    shown_w: Array
+    corrected_w: Array
+    age_s: float
 
 
 def corrected_power(samples: Sequence[Sample], info: SensorInfo) -> CorrectedPower:

@@ -80,7 +80,11 @@ def mean_power(
         raise PowerError("the window is empty")
     lag_s = info.response.capacitance_s if info.kind == "counter" else 0.0  # it integrates what a lag shows
     shown = series.earlier(info.response.delay_s + lag_s)
-    notes = [_aliasing(info)] if not info.response.averages else []
+    notes = []
+    if not info.response.averages:
+        notes.append(
+            f"aliasing: {info.name} does not see all of the time, and a periodic load may read wrong"
+        )
     pauses = list(gaps(shown, start_s, end_s, info))
     unseen_s = sum(end - begin for begin, end in pauses)
     if pauses and unseen_s > (1.0 - _UNSEEN) * (end_s - start_s):
@@ -189,10 +193,6 @@ def _around_ticks(
     guess_w = known.watts * apart / (end_s - start_s)
     parts = (*known.parts, Part(guess_w**2 / 3.0))
     return PowerEstimate(known.watts, parts, start_s, end_s, method="interpolated")
-
-
-def _aliasing(info: SensorInfo) -> str:
-    return f"aliasing: {info.name} does not see all of the time, and a periodic load may read wrong"
 
 
 def _too_little(info: SensorInfo, start_s: float, end_s: float, why: str) -> str:

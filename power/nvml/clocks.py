@@ -1,14 +1,13 @@
 """GPU clocks and power limits through NVML, and what setting them takes."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError
 
-from ..base import POWER_LIMIT, ClockReading, kind_of
+from ..base import POWER_LIMIT, ClockReading, SettingState, kind_of
 from ..clocks.actuator import Ruling, no_ruling
 from .health import temperature_c, told
 from .library import MILLI, NvmlGpu, translated
@@ -156,7 +155,7 @@ class NvmlActuator:
         celsius = temperature_c(self._gpu)
         return ClockReading(None if mhz is None else float(mhz), reasons, limit_w, temperature_c=celsius)
 
-    def before(self) -> dict[str, Any]:
+    def before(self) -> SettingState:
         """See ``Actuator.before``: which setting is used, and all that can be known of it."""
         if self._locks:
             baseline = self._rules(self.gpu).baseline_mhz
@@ -176,7 +175,7 @@ class NvmlActuator:
                 memory_mhz = nvml.nvmlDeviceGetApplicationsClock(handle, nvml.NVML_CLOCK_MEM)
                 nvml.nvmlDeviceSetApplicationsClocks(handle, memory_mhz, value)
 
-    def restore(self, old: Mapping[str, Any], new: int) -> list[str]:
+    def restore(self, old: SettingState, new: int) -> list[str]:
         """See ``Actuator.restore``."""
         match old:
             case {"setting": "locked", "baseline_mhz": None}:
@@ -341,7 +340,7 @@ class NvmlPowerLimitActuator:
         with translated(ClockError, f"the default power limit of {self.gpu} cannot be read"):
             return self._default_mw() * MILLI
 
-    def before(self) -> dict[str, Any]:
+    def before(self) -> SettingState:
         """See ``Actuator.before``: the limit in milliwatts."""
         with translated(ClockError, f"the power limit of {self.gpu} cannot be read"):
             self._found_mw = self._present_mw()
@@ -364,7 +363,7 @@ class NvmlPowerLimitActuator:
             self._apply(present_mw)  # ``restore`` would take it for another's
             raise ClockError(f"{what}: the driver made it {shown_w:g} W")
 
-    def restore(self, old: Mapping[str, Any], new: int) -> list[str]:
+    def restore(self, old: SettingState, new: int) -> list[str]:
         """See ``Actuator.restore``."""
         match old:
             case {"limit_mw": int(before_mw)}:

@@ -4,10 +4,11 @@ Nothing here sets anything.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tuner.model.errors import SensorUnavailableError
 
@@ -16,14 +17,6 @@ from .library import NvmlGpu
 T = TypeVar("T")
 _MILLI = 1e-3  # the kernel counts millidegrees
 _COLDEST_C = -40.0  # a zone of a GPU whose power is gated shows less, as -256
-
-
-@dataclass(frozen=True)
-class GpuProcess:
-    """A process that computes on a GPU: its number, as the driver sees it, and its memory there."""
-
-    pid: int
-    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +33,7 @@ class GpuHealth:
         persistence: True when the driver stays loaded between programs.
         mig: True when the GPU is, or at the next reset will be, cut into instances.
         virtual: True when it is a virtual GPU's guest side.
-        processes: what computes on it now.
+        processes: numbers of those that compute on it now, as the driver sees them.
         temperature_c: of the chip.
     """
 
@@ -53,7 +46,7 @@ class GpuHealth:
     persistence: bool | None = None
     mig: bool | None = None
     virtual: bool | None = None
-    processes: tuple[GpuProcess, ...] | None = None
+    processes: tuple[int, ...] | None = None
     temperature_c: float | None = None
 
 
@@ -67,31 +60,26 @@ def health(gpu: str | int, library: str | None = None) -> GpuHealth:
     Raises:
         SensorUnavailableError: it cannot be opened.
     """
-    opened = NvmlGpu.open(gpu, library, error=SensorUnavailableError)
-    try:
-        return _health(opened)
-    finally:
-        opened.close()
-
-
-def _health(gpu: NvmlGpu) -> GpuHealth:
-    nvml, handle = gpu.nvml, gpu.handle
-    capability = told(gpu, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
-    mig = told(gpu, lambda: nvml.nvmlDeviceGetMigMode(handle))
-    mode = told(gpu, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle))
-    return GpuHealth(
-        index=told(gpu, lambda: int(nvml.nvmlDeviceGetIndex(handle))) or 0,
-        uuid=gpu.uuid,
-        name=gpu.name,
-        driver=told(gpu, nvml.nvmlSystemGetDriverVersion),
-        cuda=_cuda(told(gpu, nvml.nvmlSystemGetCudaDriverVersion)),
-        capability=None if capability is None else (int(capability[0]), int(capability[1])),
-        persistence=told(gpu, lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle))),
-        mig=None if mig is None else any(mig),
-        virtual=None if mode is None else mode == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
-        processes=_processes(told(gpu, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))),
-        temperature_c=temperature_c(gpu),
-    )
+    with closing(NvmlGpu.open(gpu, library, error=SensorUnavailableError)) as opened:
+        nvml, handle = opened.nvml, opened.handle
+        cuda = told(opened, nvml.nvmlSystemGetCudaDriverVersion)
+        capability = told(opened, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
+        mig = told(opened, lambda: nvml.nvmlDeviceGetMigMode(handle))
+        mode = told(opened, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle))
+        processes = told(opened, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        return GpuHealth(
+            index=told(opened, lambda: int(nvml.nvmlDeviceGetIndex(handle))) or 0,
+            uuid=opened.uuid,
+            name=opened.name,
+            driver=told(opened, nvml.nvmlSystemGetDriverVersion),
+            cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+            capability=None if capability is None else (int(capability[0]), int(capability[1])),
+            persistence=told(opened, lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle))),
+            mig=None if mig is None else any(mig),
+            virtual=None if mode is None else mode == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
+            processes=None if processes is None else tuple(int(process.pid) for process in processes),
+            temperature_c=temperature_c(opened),
+        )
 
 
 def told(gpu: NvmlGpu, read: Callable[[], T]) -> T | None:
@@ -100,16 +88,6 @@ def told(gpu: NvmlGpu, read: Callable[[], T]) -> T | None:
         return read()
     except gpu.nvml.NVMLError:
         return None
-
-
-def _cuda(version: int | None) -> str | None:
-    return None if version is None else f"{version // 1000}.{version % 1000 // 10}"
-
-
-def _processes(found: Sequence[Any] | None) -> tuple[GpuProcess, ...] | None:
-    if found is None:
-        return None
-    return tuple(GpuProcess(int(process.pid), process.usedGpuMemory) for process in found)
 
 
 def temperature_c(gpu: NvmlGpu) -> float | None:

@@ -15,13 +15,6 @@ from tuner.model.errors import PowerError, TunerError
 from ..base import Sample, SensorInfo
 from ..sensors.changes import SampleGaps, StallDetector, check_answers
 
-try:
-    import pynvml
-except ImportError:  # an optional dependency: NvmlGpu.open says how to get it
-    pynvml = None
-
-NVML: Any = pynvml
-
 
 class NvmlGpu:
     """A GPU opened through NVML; reading only, whoever sets something does so knowingly.
@@ -53,39 +46,38 @@ class NvmlGpu:
         Raises:
             TunerError: of class ``error``: no binding, no driver, no such GPU, no permission.
         """
-        if NVML is None:
-            raise error("NVML is read through nvidia-ml-py, which is not installed: pip install nvidia-ml-py")
+        nvml = _binding(library, error)
         with translated(error, "NVML cannot be opened"):
-            _use(library, error)
-            NVML.nvmlInit()
+            nvml.nvmlInit()
         try:
             with translated(error, f"NVML cannot open GPU {gpu}"):
                 by_uuid = isinstance(gpu, str)
-                find = NVML.nvmlDeviceGetHandleByUUID if by_uuid else NVML.nvmlDeviceGetHandleByIndex
+                find = nvml.nvmlDeviceGetHandleByUUID if by_uuid else nvml.nvmlDeviceGetHandleByIndex
                 handle = find(gpu)
                 if isinstance(gpu, str) and gpu.upper().startswith("MIG-"):
-                    handle = NVML.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
-                return NvmlGpu(NVML, handle, NVML.nvmlDeviceGetUUID(handle), NVML.nvmlDeviceGetName(handle))
+                    handle = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+                return NvmlGpu(nvml, handle, nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle))
         except TunerError:
-            NVML.nvmlShutdown()
+            nvml.nvmlShutdown()
             raise
 
     @staticmethod
     def count(library: str | None = None) -> int:
         """Return the number of GPUs that NVML reports; 0 without a driver or a binding."""
-        if NVML is None:
+        try:
+            nvml = _binding(library, TunerError)
+        except TunerError:
             return 0
         try:
-            _use(library, TunerError)
-            NVML.nvmlInit()
-        except (TunerError, NVML.NVMLError):
+            nvml.nvmlInit()
+        except nvml.NVMLError:
             return 0
         try:
-            return int(NVML.nvmlDeviceGetCount())
-        except NVML.NVMLError:
+            return int(nvml.nvmlDeviceGetCount())
+        except nvml.NVMLError:
             return 0
         finally:
-            NVML.nvmlShutdown()
+            nvml.nvmlShutdown()
 
     def architecture(self) -> int:
         """NVML's number of the architecture (5 is Volta, 7 Ampere); 0 where it tells none."""
@@ -105,22 +97,31 @@ class NvmlGpu:
 @contextmanager
 def translated(error: type[TunerError], what: str) -> Iterator[None]:
     """Raise NVML's errors inside the block as ``error``, with ``what`` failed in front."""
+    import pynvml  # noqa: PLC0415 - see _binding
+
     try:
         yield
-    except NVML.NVMLError as cause:
+    except pynvml.NVMLError as cause:
         raise error(f"{what}: {cause}") from cause
 
 
-def _use(library: str | None, error: type[TunerError]) -> None:
-    """Make the binding load ``library`` instead of what the system loader would find."""
-    if library is None or getattr(NVML.nvmlLib, "_name", None) == library:
-        return
-    if NVML.nvmlLib is not None:
+def _binding(library: str | None, error: type[TunerError]) -> Any:  # noqa: ANN401 - pynvml ships no types
+    """Import the binding, and make it load ``library`` instead of what the system loader would find."""
+    try:
+        import pynvml  # noqa: PLC0415 - an optional dependency, and 4 MB that a machine without a GPU is spared
+    except ImportError as cause:
+        raise error(
+            "NVML is read through nvidia-ml-py, which is not installed: pip install nvidia-ml-py"
+        ) from cause
+    if library is None or getattr(pynvml.nvmlLib, "_name", None) == library:
+        return pynvml
+    if pynvml.nvmlLib is not None:
         raise error(f"this process has loaded another NVML than {library} already")
     try:
-        NVML.nvmlLib = ctypes.CDLL(library)
+        pynvml.nvmlLib = ctypes.CDLL(library)
     except OSError as cause:
         raise error(f"NVML cannot be loaded from {library}: {cause}") from cause
+    return pynvml
 
 
 # --- Reads of NVML: checked power fields and counters, and the driver's ring of power samples.

@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from tuner.model.errors import PowerError, SensorUnavailableError
 
 from ..base import PowerSampler, Reading, Response, Sample, SensorInfo
-from ..sensors.changes import ChangeSource, SampleGaps, StallDetector, check_answers, sound
+from ..sensors.changes import ChangeSource, StallDetector, check_answers, sound
 from ..sensors.rhythm import RhythmSource
 from .library import MILLI, CheckedRead, NvmlGpu, RingSource, power_field, translated
 
@@ -49,14 +49,7 @@ _HOPPER_RING = Response(
 _HOPPER_INSTANT = replace(_HOPPER_RING, delay_s=0.015, delay_sigma_s=0.005, averages=False)
 
 
-class _SampleSource(Protocol):
-    """Source of fresh samples of one reading."""
-
-    gaps: SampleGaps
-    due_s: float
-
-    def poll(self) -> list[Sample]:
-        """Samples since the last call."""
+_SampleSource = ChangeSource | RhythmSource | RingSource
 
 
 class NvmlSampler:

@@ -80,15 +80,15 @@ def parse_line(text: str) -> Mapping[str, float]:
         total_w, name = _watts(message["total"]), message["total_name"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
-    rails = {name: watts for name, watts in found.items() if watts is not None and _is_load(name)}
+    # Left out are channels without a rail, and supplies: an AGX Orin's USB-C ports are listed as rails.
+    rails = {
+        name: watts
+        for name, watts in found.items()
+        if watts is not None and is_connected(name) and not _SUPPLY.search(name)
+    }
     if total_w is not None and _is_rail(total_w, name, rails):
         rails.setdefault(name if isinstance(name, str) and name else _TOTAL, total_w)
     return rails
-
-
-def _is_load(name: str) -> bool:
-    """False for channels without a rail, and for supplies: an AGX Orin's USB-C ports are listed as rails."""
-    return is_connected(name) and not _SUPPLY.search(name)
 
 
 def _is_rail(total_w: float, name: object, rails: Mapping[str, float]) -> bool:

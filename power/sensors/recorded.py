@@ -265,22 +265,19 @@ _LATE = 4.0  # periods without a sample, after which a trace that has no more is
 _LOOKS = 4.0  # per period, where nobody knows when the next sample is due
 
 
-def readings(
-    gpu: str | int,  # noqa: ARG001 - a trace has its own
-    *,
-    responses: Callable[[str], Response | None],
+def reading(
+    file: str | Path,
+    responses: Callable[[str], Response | None] = lambda _: None,
     now: Callable[[], float] = time.monotonic,
-    file: str | Path | None = None,
-) -> list[Reading]:
-    """The reading of a trace file, opened when it is read.
+) -> Reading:
+    """The reading of a trace file, opened when it is read; an InputError where the file is no trace.
 
     Args:
-        gpu: not used.
+        file: the trace.
         responses: response to use instead of the recorded one, by the name ``replay``.
         now: clock of the samples, in seconds.
-        file: the trace; None where nobody named one. Opening a file that is none raises an InputError.
     """
-    return [Reading(NAME, partial(_open, file, responses, now))]
+    return Reading(NAME, partial(_open, file, responses, now))
 
 
 class ReplaySampler:
@@ -342,10 +339,8 @@ class ReplaySampler:
 
 
 def _open(
-    file: str | Path | None, responses: Callable[[str], Response | None], now: Callable[[], float]
+    file: str | Path, responses: Callable[[str], Response | None], now: Callable[[], float]
 ) -> ReplaySampler:
-    if file is None:
-        raise SensorUnavailableError("no trace file was named: --sensor replay:FILE")
     trace = TraceFile.read(file)
     try:
         return ReplaySampler(trace, now, responses(NAME))

@@ -170,10 +170,9 @@ class _Question:
 
     def stored_under(self, objective: str, max_slowdown: float | None) -> str:
         """Return the name under which answers for an objective and a limit are stored."""
-        from tuner.devices.sensors import normalised
-        from tuner.model.objective import described
+        from tuner.model.objective import described, normalised_scope
 
-        return described(objective, max_slowdown, normalised(self.scope))
+        return described(objective, max_slowdown, normalised_scope(self.scope))
 
     def words(self, objective: str) -> str:
         """Return the arguments that give another command the same workloads, limit, device and database."""

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tuner.devices.choice import DeviceReport
-    from tuner.devices.gpu_state import ClockRestoration, GpuClockState, GpuPowerLimitState
     from tuner.doctor.checks import Finding
+    from tuner.power.clocks.control import ClockState, PowerLimitState
+    from tuner.power.clocks.ownership import RestoreOutcome
 
 
 # --- ``tuner clocks``: show clocks and power limits of this machine and their owners, and restore them.
@@ -37,10 +38,10 @@ def clocks() -> None:
 @json_option
 def show(*, spec: str | None, json_path: str | None) -> None:
     """List the GPUs of this machine with clock, lock, power limit and owners; nothing is set."""
-    from tuner.devices import power
+    from tuner.power.clocks import control
 
-    limits = {state.gpu: _limit_row(state) for state in power.survey_power_limits()}
-    rows = [{**_clock_row(state), "power_limit": limits.get(state.gpu)} for state in power.survey_clocks()]
+    limits = {state.gpu: _limit_row(state) for state in control.survey_power_limits()}
+    rows = [{**_clock_row(state), "power_limit": limits.get(state.gpu)} for state in control.survey()]
     if spec is not None:
         gpu = _named(spec)
         rows = [row for row in rows if row["gpu"] == gpu] or _unknown(spec, rows)
@@ -71,10 +72,10 @@ def restore(*, gpus: tuple[str, ...], limited: tuple[str, ...]) -> None:
     limit without a journal entry needs an explicit --reset or --reset-power-limit, which a living owner also
     prevents.
     """
-    from tuner.devices import power
+    from tuner.power.clocks import control
 
-    done = [_reset(gpu, power.reset_clock, "reset") for gpu in gpus]
-    done += [_reset(gpu, power.reset_power_limit, "power limit reset") for gpu in limited]
+    done = [_reset(gpu, control.reset, "reset") for gpu in gpus]
+    done += [_reset(gpu, control.reset_power_limit, "power limit reset") for gpu in limited]
     if not all(done if gpus or limited else _restore()):
         sys.exit(1)
 
@@ -92,9 +93,9 @@ def _reset(gpu: str, reset: "Callable[[str | int], None]", done: str) -> bool:
 
 def _restore() -> list[bool]:
     """Restore what the journal announces; True for each GPU that needs nothing more."""
-    from tuner.devices import power
+    from tuner.power.clocks import control
 
-    outcomes = power.restore_all()
+    outcomes = control.restore_all()
     for outcome in outcomes:
         what = "power limit " if outcome.control == _POWER_LIMIT else ""
         echo(f"{outcome.gpu}: {what}{_told(outcome)}", err=outcome.state == "failed")
@@ -103,7 +104,7 @@ def _restore() -> list[bool]:
     return [outcome.state != "failed" for outcome in outcomes]
 
 
-def _told(outcome: "ClockRestoration") -> str:
+def _told(outcome: "RestoreOutcome") -> str:
     details = "; ".join(outcome.details)
     if outcome.state == "owned":
         return f"held by {details}: left alone"
@@ -134,7 +135,7 @@ def _unknown(spec: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     raise InputError(f"--device {spec}: no such GPU; choose from {choices}")
 
 
-def _clock_row(state: "GpuClockState") -> dict[str, Any]:
+def _clock_row(state: "ClockState") -> dict[str, Any]:
     return {
         "gpu": state.gpu,
         "name": state.name or None,
@@ -150,7 +151,7 @@ def _clock_row(state: "GpuClockState") -> dict[str, Any]:
     }
 
 
-def _limit_row(state: "GpuPowerLimitState") -> dict[str, Any]:
+def _limit_row(state: "PowerLimitState") -> dict[str, Any]:
     return {
         "limit_w": state.limit_w,
         "default_w": state.default_w,

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tuner.devices.base import Device
-    from tuner.devices.gpu_state import ResponseIdentification
     from tuner.devices.sensors import SensorReport
     from tuner.joules.trace_result import ProgramTrace
     from tuner.joules.watching import Gpu, PowerSnapshot
     from tuner.model.jobs import DeviceIdentity
     from tuner.power.base import LoadSource, PowerSampler, SensorInfo
+    from tuner.power.response.calibrate import Identification
 
 
 COMMANDS = {
@@ -77,15 +77,16 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     other setting changed, fits every model to what each reading shows, and stores the best for this GPU and
     driver. The GPU must have nothing else to do.
     """
-    from tuner.devices import power
     from tuner.devices.choice import open_device
     from tuner.devices.gpu_users import require_exclusive_gpu
     from tuner.devices.sensors import user_file
     from tuner.joules.watching import readable_clocks
     from tuner.model.errors import RunInterrupted
+    from tuner.power.response import calibrate as response
+    from tuner.power.response import calibrations
 
     path = user_file()
-    power.prepare_calibrations(path)
+    calibrations.prepare(path)
     with contextlib.ExitStack() as stack:
         clocks, celsius = None, []
         if device is None or not device.startswith("sim:"):
@@ -99,7 +100,7 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
         samplers, unavailable = _opened(stack, opened, names)
         try:
             with _progress(seconds) as told:
-                found = power.calibrate(
+                found = response.calibrate(
                     cast("LoadSource", opened),  # cuda: and sim: devices are
                     list(samplers.values()),
                     clocks=clocks,
@@ -175,9 +176,9 @@ def _opened(
     return samplers, unavailable
 
 
-def _store(path: "Path", identity: "DeviceIdentity", found: "Mapping[str, ResponseIdentification]") -> bool:
+def _store(path: "Path", identity: "DeviceIdentity", found: "Mapping[str, Identification]") -> bool:
     """Store the responses of the readings for later runs; False if none was identified."""
-    from tuner.devices import power
+    from tuner.power.response import calibrations
 
     good = {
         name: (identified.stored, identified.period_s)
@@ -185,7 +186,7 @@ def _store(path: "Path", identity: "DeviceIdentity", found: "Mapping[str, Respon
         if identified.stored is not None
     }
     if good:
-        power.store_calibrations(path, identity.uuid, identity.driver, good)
+        calibrations.store(path, identity.uuid, identity.driver, good)
     return bool(good)
 
 
@@ -633,11 +634,11 @@ def _snapshots(
     gpu: "Gpu", sensors: tuple[str, ...], scope: str, interval_s: float, most: float
 ) -> Iterator["PowerSnapshot"]:
     """A limited number of snapshots, or snapshots until a signal."""
-    from tuner.devices import power
     from tuner.joules.traces import TO_END, SignalPipe
     from tuner.joules.watching import WatchedReading, opened, opened_host, readable_clocks, snapshots
+    from tuner.power.nvml.health import Thermometer
 
-    thermometer = power.thermometer(gpu.gpu)
+    thermometer = Thermometer(gpu.gpu)
     with (
         contextlib.closing(thermometer),
         opened(gpu, sensors, rails=True, interval_s=interval_s) as of_gpu,

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
-from tuner.devices import power
-from tuner.devices.gpu_state import GpuUsage, TemperatureReader
-from tuner.joules.watching import Gpu, ReadingRow, WatchedReading, opened, readable_clocks
-from tuner.model.errors import ClockError, SensorUnavailableError, TunerError
-from tuner.power.base import ClockControl, ClockReading
+from tuner.joules.watching import Gpu, ReadingRow, WatchedReading, opened, present_clock, readable_clocks
+from tuner.model.errors import SensorUnavailableError, TunerError
+from tuner.power.base import ClockControl
+from tuner.power.nvml.health import GpuUsers, Thermometer
 
 _LEAST_S = 0.5  # between two samples of a counter, which costs to be read
 
@@ -60,8 +59,8 @@ class _OpenedGpu:
         self._failure = ""
         with ExitStack() as stack:
             self._clocks: ClockControl | None = stack.enter_context(readable_clocks(gpu))
-            self._thermometer: TemperatureReader = stack.enter_context(closing(power.thermometer(gpu.gpu)))
-            self._users: GpuUsage | None = _users(gpu, stack)
+            self._thermometer = stack.enter_context(closing(Thermometer(gpu.gpu)))
+            self._users = _users(gpu, stack)
             self._readings = self._power(gpu, stack)
             self._stack = stack.pop_all()
 
@@ -76,7 +75,7 @@ class _OpenedGpu:
 
     def sample(self) -> dict[str, Any]:
         """One sample; mean watts are those since the last one."""
-        clock = self._clock()
+        clock = present_clock(self._clocks)
         return {
             "clock_mhz": clock.mhz,
             "throttle_reasons": list(clock.throttle_reasons),
@@ -103,12 +102,6 @@ class _OpenedGpu:
         """Release everything."""
         self._stack.close()
 
-    def _clock(self) -> ClockReading:
-        try:
-            return self._clocks.read() if self._clocks is not None else ClockReading(None)
-        except ClockError:
-            return ClockReading(None)
-
 
 def _best(rows: list[ReadingRow]) -> ReadingRow | None:
     """The reading that tells power now: a counter's mean since the last sample, where one answers."""
@@ -119,9 +112,9 @@ def _best(rows: list[ReadingRow]) -> ReadingRow | None:
     )
 
 
-def _users(gpu: Gpu, stack: ExitStack) -> GpuUsage | None:
+def _users(gpu: Gpu, stack: ExitStack) -> GpuUsers | None:
     try:
-        users = power.gpu_users(gpu.gpu)
+        users = GpuUsers(gpu.gpu)
     except SensorUnavailableError:
         return None
     stack.callback(users.close)

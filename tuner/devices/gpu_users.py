@@ -8,9 +8,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.devices import power
-from tuner.devices.gpu_state import GpuUsage
 from tuner.model.errors import DeviceError, SensorUnavailableError
+from tuner.power.clocks.devfreq import DEVFREQ, load_percent
+from tuner.power.nvml.health import GpuUsers, health
 from tuner.system.ownership import is_alive, this_process
 
 # --- The processes that use a simulated GPU, as NVML reports them for a real one.
@@ -91,9 +91,6 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-DEVFREQ = Path("/sys/class/devfreq")
-
-
 @dataclass(frozen=True)
 class Contention:
     """The result of a look at a GPU.
@@ -134,7 +131,7 @@ class ContentionProbe:
         self._busy_percent = busy_percent
         self._library = library
         self._devfreq = devfreq
-        self._opened: dict[str, GpuUsage] = {}
+        self._opened: dict[str, GpuUsers] = {}
 
     def look(self, device: str, uuid: str, ours: int, our_load: bool = False) -> Contention:
         """Return the contention of a GPU by other processes now.
@@ -169,9 +166,9 @@ class ContentionProbe:
             users.close()
         self._opened.clear()
 
-    def _users(self, uuid: str) -> GpuUsage:
+    def _users(self, uuid: str) -> GpuUsers:
         if uuid not in self._opened:
-            self._opened[uuid] = power.gpu_users(uuid, self._library)
+            self._opened[uuid] = GpuUsers(uuid, self._library)
         return self._opened[uuid]
 
     def _by_count(self, count: int, ours: int) -> Contention:
@@ -188,7 +185,7 @@ class ContentionProbe:
 
     def _on_a_jetson(self, reason: str, *, our_load: bool) -> Contention:
         """By the kernel's own figure, where the board has one."""
-        percent = power.jetson_load_percent(self._devfreq)
+        percent = load_percent(self._devfreq)
         if percent is None:
             return Contention(busy=False, reason=reason)
         return FREE if our_load else self._by_load(percent)
@@ -210,12 +207,12 @@ def require_exclusive_gpu(gpu: str | int, ours: int = 0) -> float | None:
         DeviceError: others compute on it, or it is cut into instances.
     """
     try:
-        facts = power.gpu_health(gpu)
+        facts = health(gpu)
     except SensorUnavailableError:
         return None
     if facts.mig:
         raise DeviceError(f"{facts.name}: MIG is on, and its sensors show all instances together")
-    pids = [process.pid for process in facts.processes or ()]
+    pids = facts.processes or ()
     if len(pids) > ours:
         who = "processes" if len(pids) > 1 else "process"
         raise DeviceError(

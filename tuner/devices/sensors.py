@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner import registry
-from tuner.devices import power
 from tuner.devices.base import Device
-from tuner.devices.replay import RecordedClocks, RecordedPowerLimits, ReplayDevice, replayed
+from tuner.devices.replay import RecordedClocks, RecordedPowerLimits, ReplayDevice
+from tuner.devices.simulated.device import SimulatedClocks, SimulatedDevice, SimulatedPowerLimits
 from tuner.model.errors import (
     ClockError,
     InputError,
@@ -23,6 +23,7 @@ from tuner.model.errors import (
     UnknownNameError,
 )
 from tuner.model.jobs import DeviceIdentity
+from tuner.model.objective import ABBREVIATED, GPU, HOST, scope_parts
 from tuner.power.base import (
     ClockControl,
     Meter,
@@ -33,51 +34,17 @@ from tuner.power.base import (
     Sample,
     SensorInfo,
 )
+from tuner.power.clocks import control
+from tuner.power.energy.meter import SamplingMeter, SummedMeter
+from tuner.power.response import calibrations
+from tuner.power.sensors import pipe
+from tuner.power.sensors.simulated import SimulatedSampler
 from tuner.system.user_folders import user_folder
 
-# --- What energy is counted of: the GPU, and with it the processors and the memory of its host.
-
-GPU = "gpu"
-HOST = ("package", "dram")
-"""Parts of a host beside its GPUs, in the order of a sum."""
+# --- Readings of a host beside its GPUs.
 
 _SOURCES = ("powercap", "hwmon")
 _GRACE = "grace"  # a processor with its memory: what package and DRAM are of other hosts
-_SHORT = {"cpu": HOST}
-SCOPES = (GPU, *_SHORT, *HOST)
-"""Words of ``--scope``."""
-
-
-def parts_of(scope: str) -> tuple[str, ...]:
-    """The parts of a scope such as ``gpu+cpu``, each once, the GPU first.
-
-    ``cpu`` is all packages, and DRAM where the host counts it apart: as ``cpu`` itself until it is opened.
-
-    Raises:
-        UnknownNameError: a part is none of ``SCOPES``.
-        InputError: a part is named twice.
-    """
-    words = [word.strip() for word in scope.split("+")]
-    shown = scope or "''"
-    for word in words:
-        if word not in SCOPES:
-            raise UnknownNameError(
-                f"--scope {shown}: {word!r} is none of {', '.join(SCOPES)}; join them with +, as in gpu+cpu"
-            )
-    spelt = [part for word in words for part in _SHORT.get(word, (word,))]
-    twice = next((part for part in spelt if spelt.count(part) > 1), None)
-    if twice is not None:
-        raise InputError(f"--scope {scope}: {twice} would be counted twice")
-    return tuple(sorted(words, key=(GPU, "cpu", *HOST).index))
-
-
-def normalised(scope: str) -> str:
-    """The scope as every user of it writes it: parts in their order, joined by ``+``.
-
-    Raises:
-        InputError: see ``parts_of``.
-    """
-    return "+".join(parts_of(scope))
 
 
 def is_of_host(info: SensorInfo) -> bool:
@@ -101,7 +68,7 @@ def host_samplers(
 
     Args:
         scope: as the user wrote it, for messages.
-        parts: of the scope, see ``parts_of``; the GPU's is passed over.
+        parts: of the scope, see ``scope_parts``; the GPU's is passed over.
         now: clock of the samples, in seconds.
 
     Raises:
@@ -113,11 +80,11 @@ def host_samplers(
     readings = host_readings(now)
     known = {reading.name.partition(":")[2]: reading for reading in readings}
     for part in wanted:
-        names = _SHORT.get(part, (part,))
-        if part in _SHORT and HOST[0] not in known and _GRACE in known:
+        names = ABBREVIATED.get(part, (part,))
+        if part in ABBREVIATED and HOST[0] not in known and _GRACE in known:
             names = (_GRACE,)
         for name in names:
-            if name == "dram" and part in _SHORT and name not in known:
+            if name == "dram" and part in ABBREVIATED and name not in known:
                 continue  # counted with the package, or by nobody
             yield _opened(scope, name, known, readings)
 
@@ -162,7 +129,7 @@ def calibrated(identity: DeviceIdentity, *files: Path) -> Callable[[str], Respon
     """
     known: dict[str, Response] = {}
     for path in reversed(files or (user_file(), SYSTEM_FILE)):
-        known |= power.load_calibrations(path, identity.uuid, identity.driver)
+        known |= calibrations.load(path, identity.uuid, identity.driver)
     return known.get
 
 
@@ -174,34 +141,38 @@ def restore_stale_clocks() -> list[str]:
     Returns:
         GPUs whose clocks could not be given back, as their control knows them.
     """
-    outcomes = power.restore_stale()
-    return [outcome.gpu for outcome in outcomes if outcome.state == "failed"]
+    return [outcome.gpu for outcome in control.restore_stale() if outcome.state == "failed"]
+
+
+def _simulated(device: Device) -> SimulatedDevice | None:
+    """The device as a simulated one; None for any other, and for one that plays a real GPU."""
+    return device if isinstance(device, SimulatedDevice) and device.identity.modelled else None
 
 
 def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
     """Clock control of a device, which sets nothing by being opened; or None and the reason."""
-    replay = replayed(device)
-    if replay is not None:
-        return _recorded_clocks(replay)
+    if (model := _simulated(device)) is not None:
+        return SimulatedClocks(model), ""
+    if isinstance(device, ReplayDevice):
+        if device.space.clocks_mhz:
+            return RecordedClocks(device), ""
+        return None, f"{device.spec}: all its trials were recorded with clocks as found"
     try:
-        if device.identity.modelled:
-            return power.simulated_clocks(device), ""
-        return power.open_clock_control(device.identity.uuid), ""
+        return control.open_control(device.identity.uuid), ""
     except (ClockError, SensorUnavailableError) as error:
         return None, str(error)
 
 
 def open_power_limits(device: Device) -> tuple[PowerLimitControl | None, str]:
     """Control of a device's power limit, which sets nothing by being opened; or None and the reason."""
-    replay = replayed(device)
-    if replay is not None:
-        if replay.space.power_limits_w:
-            return RecordedPowerLimits(replay), ""
-        return None, f"{replay.spec}: all its trials were recorded with power limits as found"
+    if isinstance(device, ReplayDevice):
+        if device.space.power_limits_w:
+            return RecordedPowerLimits(device), ""
+        return None, f"{device.spec}: all its trials were recorded with power limits as found"
     try:
-        if device.identity.modelled:
-            return power.simulated_power_limits(device), ""
-        return power.open_power_limits(device.identity.uuid), ""
+        if (model := _simulated(device)) is not None:
+            return SimulatedPowerLimits(model), ""
+        return control.open_power_limits(device.identity.uuid), ""
     except ClockError as error:
         return None, str(error)
 
@@ -215,13 +186,13 @@ def open_meter(
         device: whose power; its clock stamps the samples.
         clocks: read while recording, for the clock and throttle reasons seen in a window.
         sensor: the reading of the device to take, by its name.
-        scope: what is counted, see ``scopes.parts_of``.
+        scope: what is counted, see ``scope_parts``.
 
     Raises:
         InputError: the reading named is none of the device's, or does not answer; or the scope has a part
             that the host does not count.
     """
-    parts = parts_of(scope)
+    parts = scope_parts(scope)
     if device.identity.recorded:
         return None, "joules are those of the recording"
     if GPU not in parts:
@@ -232,7 +203,7 @@ def open_meter(
         sampler, why = open_reading(device, sensor), ""
     if sampler is None:
         return None, why
-    meter = power.sampling_meter(sampler, clocks, device.now_s)
+    meter = SamplingMeter(sampler, clocks, device.now_s)
     return (meter, "") if parts == (GPU,) else (_with_host(device, meter, scope, parts), "")
 
 
@@ -249,18 +220,12 @@ def _with_host(device: Device, meter: Meter, scope: str, parts: Sequence[str]) -
                 f"--scope {scope}: {meter.info.name} sees {meter.info.scope}, more than the GPU, and the host"
                 " would be counted twice; leave --scope out"
             )
-        meters = [meter]
+        meters: list[Meter] = [meter]
         for sampler in host_samplers(scope, parts, device.now_s):
-            meters.append(power.sampling_meter(sampler, None, device.now_s))
+            meters.append(SamplingMeter(sampler, None, device.now_s))
             opened.callback(meters[-1].close)
         opened.pop_all()
-        return power.summed_meter(meters)
-
-
-def _recorded_clocks(device: ReplayDevice) -> tuple[ClockControl | None, str]:
-    if device.space.clocks_mhz:
-        return RecordedClocks(device), ""
-    return None, f"{device.spec}: all its trials were recorded with clocks as found"
+        return SummedMeter(meters)
 
 
 def open_reading(device: Device, name: str, *, interval_s: float = 0.0) -> PowerSampler:
@@ -280,7 +245,7 @@ def open_reading(device: Device, name: str, *, interval_s: float = 0.0) -> Power
         )
     if name.startswith(PIPE) and not device.identity.modelled:
         try:
-            return power.pipe_reading(name.removeprefix(PIPE)).open()
+            return pipe.reading(name.removeprefix(PIPE)).open()
         except SensorUnavailableError as error:
             raise InputError(f"--sensor {error}") from error
     others = []
@@ -350,17 +315,13 @@ def is_jetson(root: Path = Path("/")) -> bool:
 
 
 def _readings(device: Device, interval_s: float) -> Iterator[Reading]:
-    if device.identity.modelled:
-        yield from _simulated(device)
-    else:
+    if (model := _simulated(device)) is None:
         yield from gpu_readings(device.identity, device.now_s, interval_s=interval_s)
-
-
-def _simulated(device: Device) -> Iterator[Reading]:
-    responses = _responses(device.identity)
-    for sensor in getattr(device, "sensors", ()):
+        return
+    responses = _responses(model.identity)
+    for sensor in model.sensors:
         name = f"simulated-{sensor['name']}"
-        yield Reading(name, functools.partial(power.simulated_sampler, device, sensor, responses(name)))
+        yield Reading(name, functools.partial(SimulatedSampler, model, **sensor, response=responses(name)))
 
 
 def _first(device: Device) -> tuple[PowerSampler | None, str]:

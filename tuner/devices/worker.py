@@ -50,7 +50,8 @@ _STATED = ("expression", "function", "entry")
 class WorkerDevice:
     """A device in a worker process; implements ``tuner.devices.base.Device``.
 
-    The hosted device must keep the system's monotonic clock, which all processes share.
+    Its methods call those of the hosted device by name. That one must keep the system's monotonic clock,
+    which all processes share.
 
     Attributes:
         verifier: judges in this process, by a run of its own, what a check found right; None for no such
@@ -58,7 +59,8 @@ class WorkerDevice:
 
     Args:
         spec: ``cuda:N``; what messages call the device.
-        target: ``module:callable`` that builds the hosted device; the CUDA device of the spec if not given.
+        target: ``module:callable`` that builds the hosted device, which answers ``describe`` and what else
+            is asked here; ``CudaDevice`` of the spec if not given.
         args: of the callable.
         run_timeout_s: longest wait for a check, and for a run beyond its window (the multi-kernel paper:
             one minute).
@@ -79,9 +81,8 @@ class WorkerDevice:
         compiler: Compiler | None = None,
     ) -> None:
         self._spec = spec
-        self._server = (
-            (target, *args) if target else ("tuner.devices.cuda.device:CudaDevice", cuda_index(spec))
-        )
+        self._target = target or "tuner.devices.cuda.device:CudaDevice"
+        self._args = args if target else (cuda_index(spec),)
         self._run_timeout_s = run_timeout_s
         self._compiler = compiler
         self._opening = threading.Lock()
@@ -275,7 +276,7 @@ class WorkerDevice:
         if self._closed:
             raise DeviceError(f"{self._spec}: the device is closed")
         self._drop()
-        child = Child("tuner.devices.base:DeviceServer", *self._server, name=f"worker of {self._spec}")
+        child = Child(self._target, *self._args, name=f"worker of {self._spec}")
         try:
             described: tuple[DeviceIdentity, DeviceLimits] = child.call("describe", timeout_s=_START_S)
         except ChildError as error:

@@ -19,9 +19,7 @@ from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc import library_files
 from tuner.database.connection import default_path
 from tuner.database.files import check_database, check_mirror, mirror_of
-from tuner.devices import power
 from tuner.devices.cuda.probe import driver_problem, kernel_module_version
-from tuner.devices.gpu_state import ClockPlaces, GpuClockState, GpuControl, GpuFacts
 from tuner.devices.sensors import SensorReport, calibrated, is_jetson, survey
 from tuner.joules.watching import find_gpu, readings
 from tuner.model.errors import (
@@ -32,6 +30,10 @@ from tuner.model.errors import (
     TunerError,
 )
 from tuner.model.jobs import DeviceIdentity
+from tuner.power.clocks import control, journal
+from tuner.power.clocks.actuator import Actuator, ClockPaths
+from tuner.power.clocks.clockd_client import helper_answers
+from tuner.power.nvml.health import GpuHealth, health
 from tuner.report.layout import response_words
 
 # --- One finding of the doctor.
@@ -81,7 +83,7 @@ _HOT_C = 80.0  # the slow-down of server GPUs begins at 85 to 90 degrees
 _SHOWN = 5
 
 
-def clocks(where: ClockPlaces, *, expected: bool) -> Iterator[Finding]:
+def clocks(where: ClockPaths, *, expected: bool) -> Iterator[Finding]:
     """Per GPU: is it throttled, did a process that is gone leave its clock set, may this one set it?
 
     Nothing is set to find out.
@@ -91,7 +93,7 @@ def clocks(where: ClockPlaces, *, expected: bool) -> Iterator[Finding]:
         expected: this machine has a GPU, so that finding none is wrong.
     """
     try:
-        states = power.survey_clocks(where)
+        states = control.survey(where)
     except ClockError as error:
         if expected:
             yield Finding(
@@ -105,7 +107,7 @@ def clocks(where: ClockPlaces, *, expected: bool) -> Iterator[Finding]:
     yield from _permissions(where)
 
 
-def _state(state: GpuClockState) -> Iterator[Finding]:
+def _state(state: control.ClockState) -> Iterator[Finding]:
     check = f"clock of {state.name or state.gpu}"
     for trouble in state.trouble:
         yield Finding(check, "warning", trouble, "see `tuner clocks show`")
@@ -126,25 +128,25 @@ def _state(state: GpuClockState) -> Iterator[Finding]:
         yield Finding(check, "ok", f"{now}, not throttled")
 
 
-def _permissions(where: ClockPlaces) -> Iterator[Finding]:
+def _permissions(where: ClockPaths) -> Iterator[Finding]:
     helper: bool | None = None
-    for actuator in power.clock_actuators(where):
+    for actuator in control.actuators(where):
         if isinstance(actuator, ClockError):
             continue  # told by the survey
         with closing(actuator):
             permitted = actuator.permitted()
             if helper is None and not permitted:
-                helper = power.helper_answers(where.socket)
+                helper = helper_answers(where.socket)
             yield _permission(actuator, "clocks", permitted=permitted, helper=bool(helper))
-    for limit in power.power_limit_actuators(where):
+    for limit in control.limit_actuators(where):
         with closing(limit):
             permitted = limit.permitted()
             if helper is None and not permitted:
-                helper = power.helper_answers(where.socket)
+                helper = helper_answers(where.socket)
             yield _permission(limit, "power-limits", permitted=permitted, helper=bool(helper))
 
 
-def _permission(actuator: GpuControl, option: str, *, permitted: bool, helper: bool) -> Finding:
+def _permission(actuator: Actuator, option: str, *, permitted: bool, helper: bool) -> Finding:
     check, what = f"--{option} on {actuator.name}", option.replace("-", " ")
     try:
         supported = actuator.supported()
@@ -231,7 +233,7 @@ def gpu(uuid: str, proc: Path) -> Iterator[Finding]:
         proc: the ``/proc`` in which other processes have their names.
     """
     try:
-        facts = power.gpu_health(uuid)
+        facts = health(uuid)
     except SensorUnavailableError as error:
         yield Finding(uuid, "error", str(error), "see dmesg for messages of the driver (Xid)")
         return
@@ -244,7 +246,7 @@ def gpu(uuid: str, proc: Path) -> Iterator[Finding]:
         yield from _compiler(check, facts.capability)
 
 
-def _mode(check: str, facts: GpuFacts) -> Iterator[Finding]:
+def _mode(check: str, facts: GpuHealth) -> Iterator[Finding]:
     if facts.persistence is False:
         yield Finding(
             check,
@@ -263,21 +265,21 @@ def _mode(check: str, facts: GpuFacts) -> Iterator[Finding]:
         yield Finding(check, "warning", "a virtual GPU: only the host reads its power and sets its clocks")
 
 
-def _heat(check: str, facts: GpuFacts) -> Iterator[Finding]:
+def _heat(check: str, facts: GpuHealth) -> Iterator[Finding]:
     if facts.temperature_c is not None and facts.temperature_c >= _HOT_C:
         yield Finding(
             check, "warning", f"{facts.temperature_c:.0f} °C: it may throttle for heat soon", "see to cooling"
         )
 
 
-def _others(check: str, facts: GpuFacts, proc: Path) -> Iterator[Finding]:
+def _others(check: str, facts: GpuHealth, proc: Path) -> Iterator[Finding]:
     if facts.processes is None:
         yield Finding(check, "note", "the processes that compute on it cannot be listed")
         return
     if not facts.processes:
         yield Finding(check, "ok", "no process computes on it now")
         return
-    named = [f"{process.pid} ({_name(proc, process.pid)})" for process in facts.processes[:_SHOWN]]
+    named = [f"{pid} ({_name(proc, pid)})" for pid in facts.processes[:_SHOWN]]
     more = len(facts.processes) - len(named)
     others = f"{', '.join(named)}{f' and {more} more' if more else ''}"
     yield Finding(
@@ -629,13 +631,13 @@ def _checks(around: Surroundings) -> Iterator[Check]:
     yield "monitors", partial(monitors, root / "proc")
     yield "state directory", partial(directory, "state directory", around.database.parent)
     yield "cache directory", partial(directory, "cache directory", around.cache)
-    (runtime, *_) = power.journal_directories(around.journals)
+    (runtime, *_) = journal.directories(around.journals)
     yield "runtime directory", partial(directory, "runtime directory", runtime)
     yield "database", partial(database, around.database)
 
 
-def _where(around: Surroundings) -> ClockPlaces:
-    return power.clock_paths(
+def _where(around: Surroundings) -> ClockPaths:
+    return ClockPaths(
         devfreq=around.root / "sys/class/devfreq",
         config=around.root / "etc/tuner/clockd.toml",
         directory=around.journals,
@@ -643,11 +645,11 @@ def _where(around: Surroundings) -> ClockPlaces:
     )
 
 
-def _gpus(where: ClockPlaces) -> list[str]:
+def _gpus(where: ClockPaths) -> list[str]:
     """Return the clock controls' identifiers of this machine's GPUs: NVML's UUID, or a devfreq node."""
     found: list[str] = []
     try:
-        actuators = power.clock_actuators(where)
+        actuators = control.actuators(where)
     except TunerError:  # told by the check of the clocks
         return found
     for actuator in actuators:

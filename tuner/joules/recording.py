@@ -12,19 +12,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from typing import Protocol
 from weakref import ref
 
 import numpy.random  # noqa: F401 - now, not first in a recording's thread: a fork would cut that short
 
-from tuner.devices import power
 from tuner.devices.gpus import gpu_model
-from tuner.devices.sensors import GPU, host_samplers, parts_of
+from tuner.devices.sensors import host_samplers
 from tuner.devices.simulated.time_model import idle_watts, load_watts
 from tuner.joules.traces import RING_S, pause_s
 from tuner.joules.watching import find_gpu, opened
 from tuner.model.errors import InputError, PowerError, UnknownNameError
+from tuner.model.objective import GPU, scope_parts
 from tuner.power.base import PowerSampler, Sample, SensorInfo, Span, SpanEnergy
+from tuner.power.energy.spans import span_energy
+from tuner.power.sensors.simulated import SimulatedSampler
 
 # --- A sampler that a recording polls, its latest samples, and how a thread is woken.
 
@@ -208,7 +209,7 @@ class RecordedSpan:
 
     def _add(self, readings: Readings, span: Span) -> bool:
         """Add the joules of a span; False where the readings show nothing of it."""
-        found = power.span_energy(readings, span)
+        found = span_energy(readings, span)
         if found is None:
             return False
         before = self._parts
@@ -235,16 +236,6 @@ _CROWD = 1000  # regions that have ended: of more, those that nobody holds are l
 _PATIENCE_S = 2.0  # beyond what a sensor is known to be late by
 
 
-class Load(Protocol):
-    """Something that draws power while regions are open, as a simulated GPU does."""
-
-    def begin(self, time_s: float) -> None:
-        """A region begins."""
-
-    def end(self, time_s: float) -> None:
-        """A region ends."""
-
-
 class BackgroundRecording:
     """Samples of one device, polled by a thread while a region is open.
 
@@ -266,7 +257,7 @@ class BackgroundRecording:
         samplers: Sequence[PowerSampler],
         now: Callable[[], float] = time.monotonic,
         *,
-        load: Load | None = None,
+        load: "SimulatedLoad | None" = None,
         background: bool = True,
     ) -> None:
         self.now = now
@@ -285,7 +276,6 @@ class BackgroundRecording:
         self._wake = Signal()
         self._polled = threading.Condition()
         self._thread: threading.Thread | None = None
-        power.span_energy([], Span(0.0, 1.0))  # imports now, not in the thread: a fork would cut that short
 
     @property
     def info(self) -> SensorInfo:
@@ -542,7 +532,7 @@ def simulated_samplers(load: SimulatedLoad, sensor: str | None = None) -> list[P
     else:
         counters = [model for model in models.values() if model.kind == "counter"]
         chosen = [*counters[:1], *[model for model in models.values() if model.kind != "counter"][:1]]
-    samplers = [power.simulated_sampler(load, asdict(model)) for model in chosen]
+    samplers: list[PowerSampler] = [SimulatedSampler(load, **asdict(model)) for model in chosen]
     load.seen()
     return samplers
 
@@ -592,7 +582,7 @@ class SourceRegistry:
         """The sources of a scope, the GPUs first.
 
         Args:
-            scope: see ``scopes.parts_of``.
+            scope: see ``scope_parts``.
             devices: the GPUs.
             sensor: the GPUs' reading; None for the best.
 
@@ -601,7 +591,7 @@ class SourceRegistry:
             SensorUnavailableError: no reading of a GPU answers.
             DeviceUnavailableError: there is no such GPU.
         """
-        parts = parts_of(scope)
+        parts = scope_parts(scope)
         found: list[Source] = []
         with self._lock:
             if GPU in parts:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from platform import node
 
-from tuner.devices import power
-from tuner.devices.gpu_state import RecordedTrace
 from tuner.devices.sensors import is_of_host
 from tuner.joules.traces import CommandOutcome, Recorder
 from tuner.joules.watching import Gpu
 from tuner.model.version import VERSION
-from tuner.power.base import ClockReading, CorrectedPower, ProgramEnergy, Sample, SensorInfo
+from tuner.power.base import ClockReading, ProgramEnergy, Sample, SensorInfo
+from tuner.power.energy.programs import program_energies
+from tuner.power.sensors.recorded import TraceFile
 
 _APART = (
     0.01  # two readings of the same joules that differ by more, and by more than noise, are not both right
@@ -194,7 +194,7 @@ class ProgramTrace:
                 " the load changes in the rhythm of the sensor"
             )
 
-    def recorded(self) -> RecordedTrace | None:
+    def recorded(self) -> TraceFile | None:
         """The trace as a file holds it, time 0 where the command started; None without a curve.
 
         What the command cost stands in its provenance.
@@ -203,7 +203,7 @@ class ProgramTrace:
         if reading is None:
             return None
         zero_s = self.outcome.timeline.started_s
-        return power.trace_file(
+        return TraceFile(
             info=reading.info,
             samples=tuple(replace(sample, time_s=sample.time_s - zero_s) for sample in reading.samples),
             marks=tuple((time_s - zero_s, label) for time_s, label in self.outcome.marks),
@@ -275,7 +275,7 @@ def result(
         for channel in recorder.channels
     }
     shown = [(channel.info, samples) for channel, samples in kept.items()]
-    energies = power.program_energies(shown, line)
+    energies = program_energies(shown, line)
     readings = [
         ReadingResult(channel.info, samples, energy, channel.failure)
         for (channel, samples), energy in zip(kept.items(), energies, strict=True)
@@ -284,8 +284,3 @@ def result(
     reference = next((reading for reading in readings if reading.info.name == against), None)
     own = tuple(reading for reading in readings if reading not in host and reading is not reference)
     return ProgramTrace(tuple(command), gpu, outcome, own, tuple(recorder.clocks), host, reference)
-
-
-def corrected(reading: ReadingResult) -> CorrectedPower:
-    """Power over time that a reading shows, corrected for its response."""
-    return power.corrected_power(reading.samples, reading.info)

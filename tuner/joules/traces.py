@@ -198,7 +198,12 @@ class SignalPipe:
         self._ear.setblocking(False)
         self._old_ear = signal.set_wakeup_fd(self._ear.fileno(), warn_on_full_buffer=False)
         found = {number: signal.getsignal(number) for number in self._numbers}
-        self._handlers = {number: old for number, old in found.items() if _is_replaced(number, old)}
+        self._handlers = {
+            number: old
+            for number, old in found.items()
+            # an ignored signal stays so; but who ignores SIGCHLD never learns how its own children ended
+            if old is not None and (old is not signal.SIG_IGN or number == signal.SIGCHLD)
+        }
         for number in self._handlers:
             signal.signal(number, _heard)
         return self
@@ -211,11 +216,6 @@ class SignalPipe:
         signal.set_wakeup_fd(self._old_ear)
         self._mouth.close()
         self._ear.close()
-
-
-def _is_replaced(number: signal.Signals, handler: object) -> bool:
-    """False for an ignored signal; who ignores SIGCHLD would never learn how its own children ended."""
-    return handler is not None and (handler is not signal.SIG_IGN or number == signal.SIGCHLD)
 
 
 def _heard(number: int, frame: FrameType | None) -> None:

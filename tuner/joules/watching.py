@@ -8,18 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 
-from tuner.devices import power
 from tuner.devices.cuda.probe import first_visible, who
-from tuner.devices.gpu_state import TemperatureReader
 from tuner.devices.sensors import (
-    GPU,
     PIPE,
     choices,
     gpu_readings,
     host_samplers,
     is_advised_against,
     is_jetson,
-    parts_of,
 )
 from tuner.joules.traces import pause_s
 from tuner.model.errors import (
@@ -33,7 +29,12 @@ from tuner.model.errors import (
     UnknownNameError,
 )
 from tuner.model.jobs import DeviceIdentity
+from tuner.model.objective import GPU, scope_parts
 from tuner.power.base import ClockControl, ClockReading, PowerSampler, Reading, SensorInfo
+from tuner.power.clocks.control import open_control
+from tuner.power.energy.meter import RunningEnergy
+from tuner.power.nvml.health import Thermometer, health
+from tuner.power.sensors import pipe, recorded
 
 REPLAY = "replay:"
 """Prefix of the name of a recorded trace, given in place of a sensor's name."""
@@ -74,7 +75,7 @@ def gpu_for(spec: str | None, sensors: Sequence[str], needs: str, scope: str = G
             ``find_gpu``.
         DeviceUnavailableError: see ``find_gpu``.
     """
-    parts = parts_of(scope)
+    parts = scope_parts(scope)
     if GPU not in parts:
         if spec is not None or sensors:
             raise InputError(f"--scope {scope}: no GPU is read; leave --device and --sensor out, or add gpu+")
@@ -123,7 +124,7 @@ def find_gpu(spec: str | None, needs: str, also: str = "") -> Gpu:
             uuid = first_visible(gpus, os.environ) if gpus else ""
     wanted: str | int = uuid or (0 if spec is None else int(spec) if _is_number(spec) else spec)
     try:
-        facts = power.gpu_health(wanted)
+        facts = health(wanted)
     except SensorUnavailableError:  # a Jetson, or nothing: opening its readings says what is missing
         return Gpu(wanted, uuid, driver, "this board" if is_jetson() else "this machine")
     return Gpu(facts.uuid, facts.uuid, facts.driver or driver, facts.name)
@@ -136,7 +137,7 @@ def _nvml_gpus() -> list[tuple[str, str]]:
         return found
     with suppress(SensorUnavailableError):
         while True:
-            facts = power.gpu_health(len(found))
+            facts = health(len(found))
             found.append((facts.uuid, facts.name))
     return found
 
@@ -160,11 +161,11 @@ def opened_host(scope: str) -> Iterator[tuple[PowerSampler, ...]]:
     """Samplers of the host's parts of a scope, closed at the end; none where the scope is the GPU.
 
     Raises:
-        InputError: see ``scopes.host_samplers``.
+        InputError: see ``sensors.host_samplers``.
     """
     with ExitStack() as stack:
         yield tuple(
-            stack.enter_context(closing(sampler)) for sampler in host_samplers(scope, parts_of(scope))
+            stack.enter_context(closing(sampler)) for sampler in host_samplers(scope, scope_parts(scope))
         )
 
 
@@ -232,9 +233,9 @@ def _named(known: Iterator[Reading], names: Sequence[str], option: str = "--sens
         if name in {REPLAY, PIPE}:
             raise InputError(f"{option} {name} names no file: write {name}FILE")
         if name.startswith(REPLAY):
-            found[name] = power.trace_reading(name.removeprefix(REPLAY))
+            found[name] = recorded.reading(name.removeprefix(REPLAY))
         elif name.startswith(PIPE):
-            found[name] = power.pipe_reading(name.removeprefix(PIPE))
+            found[name] = pipe.reading(name.removeprefix(PIPE))
     if len(found) < len(set(names)):
         found |= {reading.name: reading for reading in known}
     for name in names:
@@ -276,7 +277,7 @@ def readable_clocks(gpu: Gpu) -> Iterator[ClockControl | None]:
         yield None
         return
     try:
-        control = power.open_clock_control(gpu.gpu)
+        control = open_control(gpu.gpu)
     except (TunerError, ImportError):  # an administrator's file that is wrong, too: only setting needs it
         yield None
         return
@@ -349,7 +350,7 @@ class WatchedReading:
     def __init__(self, sampler: PowerSampler, now: Callable[[], float] = time.monotonic) -> None:
         self._sampler = sampler
         self._now = now
-        self._energy = power.running_energy()
+        self._energy = RunningEnergy()
         self._told = (0.0, 0.0)  # seconds and joules of the last row
         self._failure = ""
         self._begin_s = now()
@@ -398,7 +399,7 @@ class WatchedReading:
 def snapshots(
     watched: Sequence[WatchedReading],
     clocks: ClockControl | None,
-    thermometer: TemperatureReader | None,
+    thermometer: Thermometer | None,
     *,
     pause: Callable[[float], bool],
     interval_s: float,
@@ -428,7 +429,7 @@ def snapshots(
         for reading in watched:
             reading.poll(at_once=True)
         rows = tuple(reading.row() for reading in watched)
-        clock = _clock(clocks)
+        clock = present_clock(clocks)
         throttled |= set(clock.throttle_reasons)
         celsius = thermometer.read() if thermometer is not None else None
         yield PowerSnapshot(now() - begin_s, rows, clock, celsius, tuple(sorted(throttled)))
@@ -445,7 +446,8 @@ def _left(watched: Sequence[WatchedReading]) -> bool:
     return not all(reading.over for reading in watched)
 
 
-def _clock(clocks: ClockControl | None) -> ClockReading:
+def present_clock(clocks: ClockControl | None) -> ClockReading:
+    """The clock now; nothing of it where there is no control, or the GPU is lost."""
     try:
         return clocks.read() if clocks is not None else ClockReading(None)
     except ClockError:  # lost; the readings say so themselves

@@ -28,6 +28,16 @@ class Contest:
     elsewhere: tuple[Energy, ...] = ()
 
 
+class Gate(Protocol):
+    """Barrier that a measurer passes before and after whatever it runs on its GPU."""
+
+    def before(self, trial: Trial | None) -> None:
+        """Wait until the GPU may be used, or raise where it may not; None for a reading of idle power."""
+
+    def after(self, measurement: Measurement | None) -> None:
+        """Take note of what was measured, of idle power too, without results; None where it raised."""
+
+
 class Measurer(Protocol):
     """Measures trials on one device, one after another."""
 

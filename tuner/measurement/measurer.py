@@ -1,23 +1,372 @@
-"""From a trial to a measurement: answer checks, clock, windows, idle power."""
+"""A trial from request to numbers.
+
+*Check*: the answer of each configuration, once. *Settle*: clock and power limit are set and reached under
+load (``settle``). *Race*: short windows of time, or a bound on joules by them, end what cannot be the best
+(``race``). *Window*: rounds back to back while power is recorded (``window``), again until power is flat,
+once more where something spoilt one, and longer at the power limit. *Correct*: idle power is told beside the
+joules. The last window has the numbers; what a trial cost is summed over all of them.
+"""
 
 import hashlib
+import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
 
 from tuner.devices.base import Check, Device
-from tuner.devices.sensors import open_clocks, open_meter
-from tuner.measurement.base import Contest
-from tuner.measurement.settle import IdlePower, SettingLock, WarmUp
-from tuner.measurement.trial_windows import TrialWindows
+from tuner.measurement.base import Contest, Gate
+from tuner.measurement.gates import passed
+from tuner.measurement.race import RUNGS_S, JouleBounds, Race, is_clearly_worse
+from tuner.measurement.settle import IdlePower, LimitedWindows, SettingLock, WarmUp, is_limited
 from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
 from tuner.model.options import SearchOptions
 from tuner.model.plan import Configuration, Plan, Workload, without_priority
-from tuner.model.trial import GpuSetting, Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import (
+    SPOILING,
+    FlagKind,
+    GpuSetting,
+    Measurement,
+    Status,
+    Trial,
+    WorkloadResult,
+)
 from tuner.power.base import ClockControl, ClockReading, Meter, PowerLimitControl, SpentEnergy
 
+_LOG = logging.getLogger(__name__)
 _KNOWN_FOR_SURE = (Status.OK, Status.COMPILE_ERROR, Status.WRONG_ANSWER)
+_ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
+_CAPPED_WINDOW_S = 1.5  # at its power limit an H200 swings between 500 and 800 W with a period of a second
+_RAMP_S = 0.03  # of load before short windows: clocks and memory of an idle GPU take some ms to come up
+_IDLE_S = 0.25  # so long may a GPU wait for the host and still be at its clocks
+_BRIEF_PRECISION = 0.05  # of joules that only have to tell a trial that is clearly worse
+_BRIEF_LEAST_S = 0.2
+_GIVE_UP = 3  # windows measured again in vain before what spoilt them counts as lasting
+
+
+class TrialMeasurer:
+    """Measures trials on one device, one after another.
+
+    Clock and power limit of a trial stay set until a trial with another one comes, ``close`` is called, or an
+    exception passes through; device, meter and controls stay the caller's.
+
+    Args:
+        device: where trials run.
+        meter: for joules; None measures time only.
+        clocks: sets the clocks of trials that name one.
+        window_s: length of every measuring window; None for the sensor's own, and for longer ones where a
+            GPU is at its power limit.
+        seed: of the random inputs of answer checks.
+        needs_energy: True where measurements without joules are worth nothing: a sensor that is lost then
+            ends the run.
+        warm_up: has windows repeated until power is settled; the first trial is then followed by a reading of
+            idle power. None for single windows.
+        precision: wanted of joules, see ``suggested_window_s``.
+        thrifty: measure a trial in a contest no longer than it may be the best. Times are raced (``race``);
+            for joules, bounds may rule a trial out (``JouleBounds``), or a brief window.
+        limits: sets the power limits of trials that name one.
+        gates: passed, in their order, before anything runs on the device, and left in the reverse one.
+
+    Attributes:
+        window_s: length of a full window.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        meter: Meter | None = None,
+        clocks: ClockControl | None = None,
+        window_s: float | None = None,
+        *,
+        seed: int = 0,
+        needs_energy: bool = False,
+        warm_up: WarmUp | None = None,
+        precision: float = SearchOptions.energy_precision,
+        thrifty: bool = False,
+        limits: PowerLimitControl | None = None,
+        gates: Sequence[Gate] = (),
+    ) -> None:
+        self.window_s = window_s or suggested_window_s(None if meter is None else meter.info, precision)
+        self._fixed = window_s is not None
+        self._brief_s = (
+            self.window_s
+            if meter is None
+            else suggested_window_s(meter.info, _BRIEF_PRECISION, _BRIEF_LEAST_S)
+        )
+        self._device = device
+        self._meter = meter
+        self._thrifty = thrifty
+        self._gates = gates
+        self._setting = SettingLock(clocks, limits)
+        self._checks = AnswerChecks(device, seed)
+        self._windows = WindowRunner(device, meter, self._setting, needs_energy=needs_energy)
+        self._idle = None if meter is None else IdlePower(device, meter, self.window_s)
+        self._warm_up = warm_up
+        self._limited = LimitedWindows(self.window_s, precision)
+        self._race = Race()
+        self._bounds = JouleBounds()
+        self._in_vain: Counter[FlagKind] = Counter()  # windows measured again that were spoilt again
+        self._at_power_limit = False  # in the last full window
+        self._busy_s = -math.inf  # when a window ended last
+
+    # --- one trial -------------------------------------------------------------------------------
+
+    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
+        """Check what was not checked before, then run the plans at the trial's clock and power limit.
+
+        Args:
+            trial: what is measured.
+            plans: its configurations as plans, in its order.
+            contest: what it is held against; None to measure it to the end.
+
+        Returns:
+            The measurement; failures of a candidate are statuses in it.
+
+        Raises:
+            ClockError: the trial's clock or power limit could not be set, held or restored.
+            DeviceError: the device is lost.
+            PowerError: joules are needed, and the sensor did not answer for three windows in a row.
+        """
+        return passed(self._gates, trial, lambda: self._measure(trial, plans, contest))
+
+    def _measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None) -> Measurement:
+        """Measure a trial; its joules are those of all that it made the GPU do."""
+        with self._setting.held(trial.setting):
+            checks, check_s, spent_j = self._checked(plans)
+            if any(check.status is not Status.OK for check in checks):
+                return Measurement(
+                    results=tuple(
+                        WorkloadResult(check.status, detail="" if check.status is Status.OK else check.detail)
+                        for check in checks
+                    ),
+                    modelled=self._device.identity.modelled,
+                    check_s=check_s,
+                    energy_total_j=spent_j,
+                )
+            spent_j += self._arrive(plans)
+            cold = self._warm_up is not None and self._warm_up.cold
+            windows = self._chosen_windows(trial, plans, contest)
+            self._busy_s = self._device.now_s()
+            measurement = windows[-1]
+            self._bounds.add(trial.setting, measurement)
+            spent_j += math.fsum(window.energy_total_j for window in windows)
+            if cold and measurement.energy is not None and not self.knows_idle(trial.clock_mhz):
+                spent_j += self._read_idle(trial.clock_mhz)  # now that the GPU is warm
+            measurement = self.with_idle(measurement, trial.clock_mhz)
+            return replace(measurement, check_s=check_s, energy_total_j=spent_j)
+
+    def _checked(self, plans: Sequence[Plan]) -> tuple[list[Check], float, float]:
+        """Checks of the plans, with the seconds and joules that those took which were not made yet."""
+        missing = self._checks.missing(plans)
+        if not missing:
+            return self._checks.of(plans), 0.0, 0.0
+        with recording_of(self._meter) as recording:
+            check_s = self._checks.make(missing)
+        return self._checks.of(plans), check_s, 0.0 if recording is None else recording.joules()
+
+    def _arrive(self, plans: Sequence[Plan]) -> float:
+        """Let a clock that was set arrive, under the load of the plans; returns the joules that took."""
+        spent_j = 0.0
+
+        def look() -> ClockReading | None:
+            nonlocal spent_j
+            with recording_of(self._meter) as recording:
+                record = self._device.run(plans, _ARRIVE_WINDOW_S)
+                if recording is None:
+                    return self._setting.read()
+            spent_j += recording.joules()
+            failed = any(result.status is not Status.OK for result in record.results)
+            return None if failed else recording.clock(record.start_s, record.end_s)
+
+        self._setting.settle(look, self._device.now_s)
+        return spent_j
+
+    # --- its windows, of which the last one counts --------------------------------------------------
+
+    def _chosen_windows(
+        self, trial: Trial, plans: Sequence[Plan], contest: Contest | None
+    ) -> list[Measurement]:
+        """Windows that are as many and as long as the trial deserves."""
+        if not self._thrifty or (contest is None and self._meter is not None):
+            return self._full(trial, plans)
+        if contest is not None and self._meter is not None:
+            return self._bounded(trial, plans, contest)
+        ramp = self._ramp(plans)
+        if any(not window.ok for window in ramp):
+            return ramp  # what hangs is not waited for twice
+        return self._full(trial, plans) if contest is None else self._raced(trial, plans, contest)
+
+    def _ramp(self, plans: Sequence[Plan]) -> list[Measurement]:
+        """A window that does not count, where the GPU has idled and short windows follow."""
+        if self._device.now_s() - self._busy_s <= _IDLE_S:
+            return []
+        return [self._windows.run(plans, _RAMP_S, joules=False)]
+
+    def _raced(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
+        """Windows for the time, longer and longer while the trial may be the best."""
+        windows: list[Measurement] = []
+        rungs: list[Measurement] = []
+        for rung_s in RUNGS_S:
+            if rungs and rung_s <= rungs[-1].window_s:
+                break  # rounds as long as that give no more in a longer window
+            windows += self._short(trial, plans, rung_s, joules=False)
+            if not windows[-1].ok:
+                return windows
+            rungs.append(windows[-1])
+            if self._race.lost(rungs, contest) or not self._race.tells_more(rungs, contest):
+                break
+        self._race.add(trial, rungs)
+        unsure_s = self._race.honest(windows[-1])
+        windows[-1] = replace(windows[-1], makespan_uncertainty_s=unsure_s)
+        return windows
+
+    def _bounded(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
+        """Windows for joules, as long as the trial may be the best; none where its time rules it out.
+
+        In a search for the fastest trial that one for joules follows, every trial takes a full window.
+        """
+        idle = None if self._idle is None else self._idle.of(trial.clock_mhz)
+        settling = self._warm_up is not None and self._warm_up.is_due(trial.setting)
+        if contest.best is None or idle is None or settling or not contest.objective.needs_energy:
+            return self._full(trial, plans, contest)
+        ramp = self._ramp(plans)  # from idle, its time would be too long, and the bound too high
+        if any(not window.ok for window in ramp):
+            return ramp
+        windows = self._short(trial, plans, RUNGS_S[0], joules=False)
+        if not windows[-1].ok:
+            return windows
+        bound = self._bounds.rules_out(windows[-1], trial.setting, idle, contest)
+        if bound is not None and not windows[-1].spoilt - contest.best[1].spoilt:
+            return [*windows[:-1], bound.estimated(windows[-1])]
+        if self._brief_s < self.window_s and not self._at_power_limit:  # there it would hardly tell
+            windows += self._short(trial, plans, self._brief_s, joules=True)
+            brief = windows[-1]
+            if not brief.ok or is_clearly_worse(brief, contest):
+                return windows
+        return windows + self._full(trial, plans, contest)
+
+    def _full(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> list[Measurement]:
+        """Windows of full length until power is settled, longer ones where the GPU is at its power limit."""
+
+        def window() -> Measurement:
+            """A window; a longer one for joules of a contender while the GPU is at its power limit."""
+            length_s = self.window_s
+            if self._at_power_limit and contest is None and self._meter is not None and not self._fixed:
+                length_s = max(length_s, _CAPPED_WINDOW_S)
+            measurement = self._windows.run(plans, length_s)
+            self._at_power_limit = measurement.at_power_limit
+            return measurement
+
+        def settled() -> list[Measurement]:
+            return [window()] if self._warm_up is None else self._warm_up.settle(trial.setting, window)
+
+        windows = self._unspoilt(trial, settled)
+        if self._fixed or not windows[-1].ok or not is_limited(windows[-1]):
+            return windows
+        return windows + self._limited.lengthened(
+            windows[-1],
+            lambda length_s: self._windows.run(plans, length_s),
+            lambda measurement: contest is not None and is_clearly_worse(measurement, contest),
+        )
+
+    def _short(
+        self, trial: Trial, plans: Sequence[Plan], window_s: float, *, joules: bool
+    ) -> list[Measurement]:
+        """A window, and another one where it was spoilt."""
+        return self._unspoilt(trial, lambda: [self._windows.run(plans, window_s, joules=joules)])
+
+    def _unspoilt(self, trial: Trial, measure: Callable[[], list[Measurement]]) -> list[Measurement]:
+        """Measure, and once more where the last window was spoilt, unless that was in vain several times."""
+        windows = measure()
+        last = windows[-1]
+        clearable = last.spoilt if last.energy is None else last.passing
+        if any(self._in_vain[kind] < _GIVE_UP for kind in clearable):
+            together = " | ".join(map(str, trial.configurations))
+            _LOG.debug("measured again: %s: %s", together, "; ".join(map(str, last.flags)))
+            windows += measure()
+            self._in_vain.update(clearable & windows[-1].spoilt)
+        for kind in SPOILING - windows[-1].spoilt:
+            self._in_vain[kind] = 0
+        return windows
+
+    # --- idle power, joules and runs that were killed -----------------------------------------------
+
+    def measure_idle(self, clock_mhz: int | None) -> float:
+        """Read the power of the idle GPU at a clock, for the net joules of trials there.
+
+        Returns:
+            The joules that took; 0 without a meter.
+
+        Raises:
+            ClockError: the clock could not be set or restored.
+        """
+
+        def read() -> Measurement:
+            return Measurement((), energy_total_j=self._read_idle(clock_mhz))
+
+        return passed(self._gates, None, read).energy_total_j
+
+    def _read_idle(self, clock_mhz: int | None) -> float:
+        if self._idle is None:
+            return 0.0
+        with self._setting.held(GpuSetting(clock_mhz)):
+            return self._idle.measure(clock_mhz)
+
+    def knows_idle(self, clock_mhz: int | None) -> bool:
+        """True where net joules can be told at a clock, and where none ever can."""
+        return self._idle is None or self._idle.of(clock_mhz) is not None
+
+    def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
+        """The measurement with the idle power that is known by now."""
+        idle = None if self._idle is None else self._idle.of(clock_mhz)
+        if measurement.energy is None or idle is None:
+            return measurement
+        energy = replace(measurement.energy, idle_watts=idle[0], idle_uncertainty_w=idle[1])
+        return replace(measurement, energy=energy)
+
+    @property
+    def windows_s(self) -> float:
+        """Length of all windows so far, of those that were not the last of their trial too."""
+        return self._windows.total_s
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Messages for the user."""
+        return () if self._warm_up is None else tuple(self._warm_up.notices)
+
+    def spent(self) -> SpentEnergy | None:
+        """All joules since the meter was opened; None without one, or without samples."""
+        return None if self._meter is None else self._meter.spent()
+
+    def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
+        """Take over from stored trials: which answers were right, and the idle power that was read.
+
+        A virtual GPU goes on as warm as it was, and as if it had not idled; a real one has cooled down.
+        """
+        self._checks.recall(trials, workloads)
+        for number, (trial, measurement) in enumerate(trials, start=1):
+            energy = measurement.energy
+            if self._idle is not None and energy is not None and energy.idle_watts is not None:
+                self._idle.recall(trial.clock_mhz, energy.idle_watts, energy.idle_uncertainty_w)
+            self._bounds.add(trial.setting, measurement)
+            if self._device.identity.modelled:
+                if number > 1 or energy is None or energy.idle_watts is None:  # else its idle power was read
+                    self._busy_s = measurement.ended_s
+                if self._warm_up is not None and energy is not None:
+                    self._warm_up.take_over(trial.setting)
+
+    def close(self) -> None:
+        """Give clock and power limit back; the measurer may be used again."""
+        self._setting.release()
+
+    def __enter__(self) -> "TrialMeasurer":  # noqa: PYI034 - typing.Self needs Python 3.11
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 class AnswerChecks:
@@ -71,222 +420,3 @@ class AnswerChecks:
 
 def _key(plan: Plan) -> tuple[Workload, Configuration]:
     return plan.workload, without_priority(plan.configuration)
-
-
-__all__ = ["TrialMeasurer", "open_clocks", "open_meter", "suggested_window_s"]
-
-_ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
-
-
-class TrialMeasurer:
-    """Measures trials on one device, one after another.
-
-    Clock and power limit of a trial stay set until a trial with another one comes, ``close`` is called, or an
-    exception passes through; device, meter and controls stay the caller's.
-
-    Args:
-        device: where trials run.
-        meter: for joules; None measures time only.
-        clocks: sets the clocks of trials that name one.
-        window_s: length of every measuring window; None for the sensor's own, and for longer ones where a
-            GPU is at its power limit.
-        seed: of the random inputs of answer checks.
-        needs_energy: True where measurements without joules are worth nothing: a sensor that is lost then
-            ends the run.
-        warm_up: has windows repeated until power is settled; the first trial is then followed by a reading of
-            idle power. None for single windows.
-        precision: wanted of joules, see ``suggested_window_s``.
-        thrifty: measure a trial in a contest no longer than it may be the best. Times are raced (``race``);
-            for joules, bounds may rule a trial out (``joule_bounds``), or a brief window.
-        limits: sets the power limits of trials that name one.
-    """
-
-    def __init__(
-        self,
-        device: Device,
-        meter: Meter | None = None,
-        clocks: ClockControl | None = None,
-        window_s: float | None = None,
-        *,
-        seed: int = 0,
-        needs_energy: bool = False,
-        warm_up: WarmUp | None = None,
-        precision: float = SearchOptions.energy_precision,
-        thrifty: bool = False,
-        limits: PowerLimitControl | None = None,
-    ) -> None:
-        self._device = device
-        self._meter = meter
-        self._setting = SettingLock(clocks, limits)
-        length_s = window_s or suggested_window_s(None if meter is None else meter.info, precision)
-        self._idle = None if meter is None else IdlePower(device, meter, length_s)
-        self._checks = AnswerChecks(device, seed)
-        self._windows = WindowRunner(device, meter, self._setting, needs_energy=needs_energy)
-        self._warm_up = warm_up
-        self._trial = TrialWindows(
-            device,
-            self._windows,
-            meter,
-            self._idle,
-            warm_up,
-            window_s=window_s,
-            precision=precision,
-            thrifty=thrifty,
-        )
-
-    @property
-    def window_s(self) -> float:
-        """Length of a full window."""
-        return self._trial.length_s
-
-    @property
-    def windows_s(self) -> float:
-        """Length of all windows so far, of those that were not the last of their trial too."""
-        return self._windows.total_s
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """Messages for the user."""
-        return () if self._warm_up is None else tuple(self._warm_up.notices)
-
-    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
-        """Check what was not checked before, then run the plans at the trial's clock and power limit.
-
-        Args:
-            trial: what is measured.
-            plans: its configurations as plans, in its order.
-            contest: what it is held against; None to measure it to the end.
-
-        Returns:
-            The measurement; failures of a candidate are statuses in it.
-
-        Raises:
-            ClockError: the trial's clock or power limit could not be set, held or restored.
-            DeviceError: the device is lost.
-            PowerError: joules are needed, and the sensor did not answer for three windows in a row.
-        """
-        try:
-            self._setting.hold(trial.setting)
-            measurement = self._measure(trial, plans, contest)
-            self._setting.confirm()
-        except BaseException:
-            self.close()
-            raise
-        return measurement
-
-    def measure_idle(self, clock_mhz: int | None) -> float:
-        """Read the power of the idle GPU at a clock, for the net joules of trials there.
-
-        Returns:
-            The joules that took; 0 without a meter.
-
-        Raises:
-            ClockError: the clock could not be set or restored.
-        """
-        if self._idle is None:
-            return 0.0
-        try:
-            self._setting.hold(GpuSetting(clock_mhz))
-            spent_j = self._idle.measure(clock_mhz)
-            self._setting.confirm()
-        except BaseException:
-            self.close()
-            raise
-        return spent_j
-
-    def knows_idle(self, clock_mhz: int | None) -> bool:
-        """True where net joules can be told at a clock, and where none ever can."""
-        return self._idle is None or self._idle.of(clock_mhz) is not None
-
-    def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
-        """The measurement with the idle power that is known by now."""
-        idle = None if self._idle is None else self._idle.of(clock_mhz)
-        if measurement.energy is None or idle is None:
-            return measurement
-        energy = replace(measurement.energy, idle_watts=idle[0], idle_uncertainty_w=idle[1])
-        return replace(measurement, energy=energy)
-
-    def spent(self) -> SpentEnergy | None:
-        """All joules since the meter was opened; None without one, or without samples."""
-        return None if self._meter is None else self._meter.spent()
-
-    def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
-        """Take over from stored trials: which answers were right, and the idle power that was read.
-
-        A virtual GPU goes on as warm as it was; a real one has cooled down.
-        """
-        self._checks.recall(trials, workloads)
-        for number, (trial, measurement) in enumerate(trials, start=1):
-            energy = measurement.energy
-            if self._idle is not None and energy is not None and energy.idle_watts is not None:
-                self._idle.recall(trial.clock_mhz, energy.idle_watts, energy.idle_uncertainty_w)
-            self._trial.learn(trial, measurement)
-            if self._device.identity.modelled:
-                if number > 1 or energy is None or energy.idle_watts is None:  # else its idle power was read
-                    self._trial.take_over(measurement.ended_s)
-                if self._warm_up is not None and energy is not None:
-                    self._warm_up.take_over(trial.setting)
-
-    def close(self) -> None:
-        """Give clock and power limit back; the measurer may be used again."""
-        self._setting.release()
-
-    def __enter__(self) -> "TrialMeasurer":  # noqa: PYI034 - typing.Self needs Python 3.11
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    # --- one trial -------------------------------------------------------------------------------
-
-    def _measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None) -> Measurement:
-        check_s, spent_j = self._check(plans)
-        checks = self._checks.of(plans)
-        if any(check.status is not Status.OK for check in checks):
-            return Measurement(
-                results=tuple(_of_check(check) for check in checks),
-                modelled=self._device.identity.modelled,
-                check_s=check_s,
-                energy_total_j=spent_j,
-            )
-        spent_j += self._arrive(plans)
-        cold = self._warm_up is not None and self._warm_up.cold
-        windows = self._trial.run(trial, plans, contest)
-        measurement = windows[-1]
-        spent_j += math.fsum(window.energy_total_j for window in windows)
-        if cold and measurement.energy is not None and not self.knows_idle(trial.clock_mhz):
-            spent_j += self.measure_idle(trial.clock_mhz)  # now that the GPU is warm
-        measurement = self.with_idle(measurement, trial.clock_mhz)
-        return replace(measurement, check_s=check_s, energy_total_j=spent_j)
-
-    def _check(self, plans: Sequence[Plan]) -> tuple[float, float]:
-        """Check what was not checked yet; the seconds and joules that took."""
-        missing = self._checks.missing(plans)
-        if not missing:
-            return 0.0, 0.0
-        with recording_of(self._meter) as recording:
-            check_s = self._checks.make(missing)
-        return check_s, 0.0 if recording is None else recording.joules()
-
-    def _arrive(self, plans: Sequence[Plan]) -> float:
-        """Let a clock that was set arrive, under the load of the plans; returns the joules that took."""
-        spent_j = 0.0
-
-        def look() -> ClockReading | None:
-            nonlocal spent_j
-            with recording_of(self._meter) as recording:
-                record = self._device.run(plans, _ARRIVE_WINDOW_S)
-                if recording is None:
-                    return self._setting.read()
-            spent_j += recording.joules()
-            failed = any(result.status is not Status.OK for result in record.results)
-            return None if failed else recording.clock(record.start_s, record.end_s)
-
-        self._setting.settle(look, self._device.now_s)
-        return spent_j
-
-
-def _of_check(check: Check) -> WorkloadResult:
-    return WorkloadResult(check.status, detail="" if check.status is Status.OK else check.detail)

@@ -263,7 +263,7 @@ def _scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> tuple[W
     if rest is not None:
         parts.append(Part(rest.variance * (len(trials) - 1) / len(trials), rest.degrees))
     variance = math.fsum(part.variance for part in parts)
-    degrees = _degrees(parts) or math.fsum(part.degrees or 0.0 for part in parts)
+    degrees = expanded(parts)[1] or math.fsum(part.degrees or 0.0 for part in parts)
     if degrees < _ENOUGH:
         return None, 0.0
     ended = [column[trial].ended_s for column in columns[:count] for trial in trials]
@@ -341,11 +341,6 @@ def _own_variance(measurement: Measurement) -> float:
     if energy is None or not energy.joules:
         return 0.0
     return contracted(energy.uncertainty_j, energy.degrees).variance / energy.joules**2
-
-
-def _degrees(parts: Sequence[Part]) -> float | None:
-    """Effective degrees of freedom of a sum of variances; None where it is nothing."""
-    return expanded(parts)[1]
 
 
 LEAST_REPEATS = 3
@@ -631,7 +626,7 @@ def summed(alone: Sequence[Measurement]) -> Measurement:
 
 def _summed_energy(energies: Sequence[Energy]) -> Energy:
     joules = math.fsum(energy.joules for energy in energies)
-    uncertainty_j, degrees = expanded([_variance(energy) for energy in energies])
+    uncertainty_j, degrees = expanded([contracted(one.uncertainty_j, one.degrees) for one in energies])
     seconds = math.fsum(energy.joules / energy.watts for energy in energies if energy.watts)
     return replace(
         energies[0],
@@ -640,7 +635,3 @@ def _summed_energy(energies: Sequence[Energy]) -> Energy:
         watts=joules / seconds if seconds else 0.0,
         degrees=degrees,
     )
-
-
-def _variance(energy: Energy) -> Part:
-    return contracted(energy.uncertainty_j, energy.degrees)

@@ -1,19 +1,19 @@
 """Races: trials in short windows, in longer ones while they may be the best, bounded by joules.
 
-*The test.* A trial takes up to three looks, windows of 3, 12 and 48 ms. After each it is held against the
-best trial so far at the same look. It has lost where the relative difference d of their costs is above::
+*The test.* A trial takes up to three rungs, windows of 3, 12 and 48 ms. After each it is held against the
+best trial so far at the same rung. It has lost where the relative difference d of their costs is above::
 
     d > t(nu; 1 - p) sqrt(u^2 + u_best^2 + 2 r^2),    p = ERROR / (TESTS n)
 
 u and u_best are the relative standard uncertainties within the windows, r is the repeatability from one
 window to another, t is Student's quantile, nu the degrees of freedom of the sum by the formula of Welch and
-Satterthwaite, and n the number of trials measured before. Windows of one look are equally long and equally
+Satterthwaite, and n the number of trials measured before. Windows of one rung are equally long and equally
 soon after idling, so what a GPU does differently in longer windows is in both and cancels.
 
-A trial that has not lost takes the next look only where that can tell more: once the variance within the
+A trial that has not lost takes the next rung only where that can tell more: once the variance within the
 windows is a quarter of that between them, longer windows would not.
 
-*The error.* The trial that is truly best is thrown away only if one of its tests errs: one at each look, and
+*The error.* The trial that is truly best is thrown away only if one of its tests errs: one at each rung, and
 one against the final best, which chooses whose costs are confirmed: TESTS in all. The best so far is the
 lowest of n measured values, too low by selection. The test would err against it only if it erred against at
 least one of the n, and against each of those it errs with a probability of at most p, as d is then a
@@ -22,7 +22,7 @@ depends on what, the error of the whole race is at most TESTS n ERROR / (TESTS n
 
 *Assumed.* Errors are about normal. Repeatability, drift of the GPU between two trials included, is 0.2 %
 (one standard deviation). On an H200, windows of 160 scans repeated to 0.07 % (3 and 12 ms) and 0.05 % (48 ms)
-a pass over the space apart. Where the looks of a run scatter by more
+a pass over the space apart. Where the rungs of a run scatter by more
 than is assumed, the larger value is taken, with its degrees of freedom. The contenders are measured again at
 the end: what they show of repeatability is printed, with the number of other trials that may then be below
 the lowest.
@@ -35,20 +35,30 @@ the best one may be left out, which cost 0.03 % on average and 0.5 % at most.
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuner.measurement.base import Contest
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.trial import Energy, GpuSetting, Measurement, Part, Trial, contracted, expanded
+from tuner.model.trial import (
+    Energy,
+    Flag,
+    FlagKind,
+    GpuSetting,
+    Measurement,
+    Part,
+    Trial,
+    contracted,
+    expanded,
+)
 
-LOOKS_S = (0.003, 0.012, 0.048)
+RUNGS_S = (0.003, 0.012, 0.048)
 """Windows of a trial for its time, one after another while it may be the best."""
 
 ERROR = 0.05
 """Probability, at most, that a race throws away the trial that is truly best."""
 
-TESTS = len(LOOKS_S) + 1
-"""Of a trial: at its looks, and in the choice of the contenders."""
+TESTS = len(RUNGS_S) + 1
+"""Of a trial: at its rungs, and in the choice of the contenders."""
 
 ASSUMED_REPEATABILITY = 0.002
 """Relative standard deviation of a trial's time from one window to another, unless a run shows more."""
@@ -58,7 +68,7 @@ SHORT_EXCESS = 0.015
 
 _BLOCKS_DEGREES = 4.0  # of uncertainties within a window: a device makes at least five rounds
 _ENOUGH = 8.0  # degrees of freedom from which a run's own scatter is believed
-_LONGER = 2.0  # times a window: of another look
+_LONGER = 2.0  # times a window: of another rung
 _MANY = 1e6  # degrees of freedom of a variance that is known
 _SMALL = 0.25  # of the variance between windows: with less within them, margins shrink by a tenth at most
 _TIME = Objective("time")
@@ -107,25 +117,25 @@ class _Scatter:
 
 
 class Race:
-    """The looks of a run's trials, and which trial has lost."""
+    """The rungs of a run's trials, and which trial has lost."""
 
     def __init__(self) -> None:
-        self._looks: dict[Trial, tuple[Measurement, ...]] = {}
-        self._steps = [_Scatter() for _ in LOOKS_S[1:]]
+        self._rungs: dict[Trial, tuple[Measurement, ...]] = {}
+        self._steps = [_Scatter() for _ in RUNGS_S[1:]]
 
-    def lost(self, looks: Sequence[Measurement], contest: Contest) -> bool:
+    def lost(self, rungs: Sequence[Measurement], contest: Contest) -> bool:
         """True where a trial is clearly worse than the best so far.
 
         A window in which the GPU was held back, or rounds were uneven, is no proof unless the best trial's
         was such a window too. Nor is one without an uncertainty, unless it is modelled.
 
         Args:
-            looks: the trial's windows so far, valid ones.
+            rungs: the trial's windows so far, valid ones.
             contest: the best trial so far.
         """
         if contest.best is None:
             return False
-        last, best = looks[-1], self._opponent(looks, contest.best)
+        last, best = rungs[-1], self._opponent(rungs, contest.best)
         if last.spoilt - best.spoilt or not (last.makespan_uncertainty_s or last.modelled):
             return False
         difference = _TIME.cost(last) / _TIME.cost(best) - 1.0
@@ -133,31 +143,31 @@ class Race:
             difference -= SHORT_EXCESS
         return clearly_higher(difference, [*_within(last, best), self._between()], contest.measured)
 
-    def tells_more(self, looks: Sequence[Measurement], contest: Contest) -> bool:
+    def tells_more(self, rungs: Sequence[Measurement], contest: Contest) -> bool:
         """True where a longer window may tell more of a trial that has not lost.
 
         Args:
-            looks: the trial's windows so far, valid ones.
+            rungs: the trial's windows so far, valid ones.
             contest: the best trial so far.
         """
-        last = looks[-1]
+        last = rungs[-1]
         if contest.best is None or last.spoilt or len(last.results) > 1:
             return True
-        best = self._opponent(looks, contest.best)
+        best = self._opponent(rungs, contest.best)
         if _TIME.cost(last) < _TIME.cost(best):
             return True
         within = math.fsum(part.variance for part in _within(last, best))
         return within > _SMALL * self._between().variance
 
-    def _opponent(self, looks: Sequence[Measurement], best: tuple[Trial, Measurement]) -> Measurement:
-        """The best trial's window at the same look, or its longest."""
-        same = self._looks.get(best[0], best[1:])
-        return same[min(len(looks), len(same)) - 1]
+    def _opponent(self, rungs: Sequence[Measurement], best: tuple[Trial, Measurement]) -> Measurement:
+        """The best trial's window at the same rung, or its longest."""
+        same = self._rungs.get(best[0], best[1:])
+        return same[min(len(rungs), len(same)) - 1]
 
-    def add(self, trial: Trial, looks: Sequence[Measurement]) -> None:
-        """Keep the looks of a trial, and learn from those behind the first how windows repeat."""
-        self._looks[trial] = tuple(looks)
-        for step, before, after in zip(self._steps, looks, looks[1:], strict=False):
+    def add(self, trial: Trial, rungs: Sequence[Measurement]) -> None:
+        """Keep the rungs of a trial, and learn from those behind the first how windows repeat."""
+        self._rungs[trial] = tuple(rungs)
+        for step, before, after in zip(self._steps, rungs, rungs[1:], strict=False):
             if before.makespan_s and after.makespan_s and not before.spoilt | after.spoilt:
                 step.add(math.log(after.makespan_s / before.makespan_s))
 
@@ -169,7 +179,7 @@ class Race:
     def _between(self) -> Part:
         """Relative variance of the difference of two windows beyond what is within them.
 
-        Learnt from the steps between the looks of one trial. What is common to all trials in a step, such
+        Learnt from the steps between the rungs of one trial. What is common to all trials in a step, such
         as a GPU that throttles in longer windows, is not scatter.
         """
         degrees = float(sum(max(0, step.count - 1) for step in self._steps))
@@ -226,6 +236,17 @@ class JouleBound:
     least_j: float
     estimate_j: float
     certain: bool
+
+    def estimated(self, measurement: Measurement) -> Measurement:
+        """A measurement of time, with joules only for whoever searches."""
+        sure = "idle power alone" if self.certain else "the lowest net energy so far"
+        flag = Flag(FlagKind.ESTIMATED, f"no joules measured: at least {self.least_j:.4g} J by {sure}")
+        return replace(
+            measurement,
+            estimated_j=self.estimate_j,
+            energy_total_j=self.estimate_j * measurement.rounds,
+            flags=(*measurement.flags, flag),
+        )
 
 
 class JouleBounds:

@@ -30,8 +30,6 @@ AT_LIMIT = 0.98
 
 _LEAST_S = 0.5  # a warm-up is a sixth of its window, and shorter ones would not let power settle
 _TIME_S = 0.03  # without a sensor: shorter windows read times longer (see ``docs/run.md``)
-_BRIEF_PRECISION = 0.05  # of joules that only have to tell a trial that is clearly worse
-_BRIEF_LEAST_S = 0.2
 _COVERAGE = 1.96  # uncertainties in half a 95 % interval
 _TICK_SIGMA = 0.025  # of a counter's period: how well a tick is dated by polling, an H200's to 0.019
 _SAMPLE_SIGMA = 0.01  # of power: noise of one sample, more than any board known here shows
@@ -42,11 +40,6 @@ _SYNC_S = 1e-4  # begin and end of a window are seen by the host so late, togeth
 _UNEVEN = 0.01  # joules are of the mean round, times are medians: where these differ by more, it is told
 _ABSURD_W = 1e6  # no board draws as much
 _MUTE = 3  # windows in a row that a sensor did not answer for, before it counts as lost
-
-
-def brief_window_s(info: SensorInfo) -> float:
-    """A window whose joules are known to 5 %: enough to tell a trial that is clearly worse."""
-    return suggested_window_s(info, _BRIEF_PRECISION, _BRIEF_LEAST_S)
 
 
 def least_window_s(info: SensorInfo) -> float:
@@ -104,7 +97,7 @@ class WindowRunner:
     Args:
         device: where they run.
         meter: for joules; None measures time only.
-        clock: what it was set to is what the clock seen is held against.
+        setting: the clock that it holds is what the clock seen is held against.
         needs_energy: see ``TrialMeasurer``.
 
     Attributes:
@@ -112,11 +105,11 @@ class WindowRunner:
     """
 
     def __init__(
-        self, device: Device, meter: Meter | None, clock: SettingLock, *, needs_energy: bool = False
+        self, device: Device, meter: Meter | None, setting: SettingLock, *, needs_energy: bool = False
     ) -> None:
         self._device = device
         self._meter = meter
-        self._clock = clock
+        self._setting = setting
         self._needs_energy = needs_energy
         self._mute = 0
         self.total_s = 0.0
@@ -134,14 +127,18 @@ class WindowRunner:
         """
         with recording_of(self._meter if joules else None) as recording:
             record = self._device.run(plans, window_s)
-            if recording is not None:
-                self._linger()
-            else:
-                clock = self._present_clock()
+            if recording is None:
+                try:
+                    clock = self._setting.read()  # right behind a window that no meter has watched
+                except ClockError:
+                    clock = ClockReading(None)
+            elif self._meter is not None and self._meter.info.response.delay_s > 0:
+                # a sensor that is late has not shown the end of the window yet
+                self._device.sleep(self._meter.info.response.delay_s)
         length_s = record.end_s - record.start_s
         self.total_s += length_s
         measurement = Measurement(
-            results=_told_apart(record.results),
+            results=_co_run_results(record.results),
             makespan_s=record.makespan_s,
             makespan_spread_s=record.makespan_spread_s,
             makespan_uncertainty_s=record.makespan_uncertainty_s,
@@ -151,18 +148,18 @@ class WindowRunner:
             modelled=self._device.identity.modelled,
         )
         if recording is None:
-            flags = (*measurement.flags, *self._clock.flags(clock)) if measurement.ok else measurement.flags
+            flags = (*measurement.flags, *self._setting.flags(clock)) if measurement.ok else measurement.flags
             return replace(measurement, clock_mhz=clock.mhz, temperature_c=clock.temperature_c, flags=flags)
         measurement = replace(measurement, energy_total_j=recording.joules())
         return self._with_power(measurement, record, recording) if measurement.ok else measurement
 
     def _with_power(self, measurement: Measurement, record: RunRecord, recording: Recording) -> Measurement:
         clock = recording.clock(record.start_s, record.end_s)
-        reading, why = self._read(recording, record)
-        told = [Flag(FlagKind.NO_ENERGY, why)] if reading is None else map(Flag.parse, reading.notes)
+        round_s = measurement.window_s / record.rounds if record.rounds else 0.0
+        reading, why = self._read(recording, record, round_s)
+        notes = [Flag(FlagKind.NO_ENERGY, why)] if reading is None else map(Flag.parse, reading.notes)
         energy = None
         if reading is not None and record.rounds:
-            round_s = measurement.window_s / record.rounds
             energy = Energy(
                 joules=reading.watts * round_s,
                 uncertainty_j=reading.uncertainty_w * round_s,
@@ -171,7 +168,7 @@ class WindowRunner:
                 scope=reading.scope,
                 degrees=reading.degrees,
             )
-        flags = (*measurement.flags, *self._clock.flags(clock), *told, *_at_limit(reading, clock))
+        flags = (*measurement.flags, *self._setting.flags(clock), *notes, *_at_limit(reading, clock))
         return replace(
             measurement,
             energy=energy,
@@ -191,10 +188,12 @@ class WindowRunner:
         packed = series_of([one for one in near if abs(one[0]) <= 2 * length_s]).packed()
         return (packed,) if packed else ()
 
-    def _read(self, recording: Recording, record: RunRecord) -> tuple[PowerReading | None, str]:
+    def _read(
+        self, recording: Recording, record: RunRecord, round_s: float
+    ) -> tuple[PowerReading | None, str]:
         """Mean power of the window, or why there is none."""
         try:
-            reading = recording.reading(record.start_s, record.end_s, _round_s(record))
+            reading = recording.reading(record.start_s, record.end_s, round_s)
         except PowerError as error:
             self._mute += 1
             if self._needs_energy and self._mute >= _MUTE:
@@ -202,24 +201,6 @@ class WindowRunner:
             return None, str(error)
         self._mute = 0
         return reading, recording.problem
-
-    def _present_clock(self) -> ClockReading:
-        """The clock right behind a window that no meter has watched; None where it is not told."""
-        try:
-            return self._clock.read()
-        except ClockError:
-            return ClockReading(None)
-
-    def _linger(self) -> None:
-        """Record on until a sensor that is late has shown the end of the window."""
-        late_s = 0.0 if self._meter is None else self._meter.info.response.delay_s
-        if late_s > 0:
-            self._device.sleep(late_s)
-
-
-def _round_s(record: RunRecord) -> float:
-    """Mean time of a round, with which the load repeats; 0 of none."""
-    return (record.end_s - record.start_s) / record.rounds if record.rounds else 0.0
 
 
 def _at_limit(reading: PowerReading | None, clock: ClockReading) -> tuple[Flag, ...]:
@@ -242,7 +223,7 @@ def _unsteady(record: RunRecord) -> tuple[Flag, ...]:
     return (Flag(FlagKind.UNSTEADY, f"mean round {excess:+.1%} from the median"),)
 
 
-def _told_apart(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]:
+def _co_run_results(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]:
     """Results of a co-run; where all failed, say that each had passed its check alone."""
     if len(results) > 1 and all(result.status is not Status.OK for result in results):
         return tuple(

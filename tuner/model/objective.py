@@ -1,4 +1,4 @@
-"""Objectives to minimise, and the choice of the answer among the measured trials."""
+"""Objectives to minimise, what energy is counted of, and the choice of the answer among measured trials."""
 
 import math
 from collections.abc import Sequence
@@ -168,3 +168,46 @@ def tied(
         return costs[i] - COVERAGE * min(unsure[i], unsure[lowest]) <= ceiling
 
     return [i for i in finite if ties(i)]
+
+
+# --- What energy is counted of: the GPU, and with it the processors and the memory of its host.
+
+GPU = "gpu"
+HOST = ("package", "dram")
+"""Parts of a host beside its GPUs, in the order of a sum."""
+
+ABBREVIATED = {"cpu": HOST}
+SCOPES = (GPU, *ABBREVIATED, *HOST)
+"""Words of ``--scope``."""
+
+
+def scope_parts(scope: str) -> tuple[str, ...]:
+    """The parts of a scope such as ``gpu+cpu``, each once, the GPU first.
+
+    ``cpu`` is all packages, and DRAM where the host counts it apart: as ``cpu`` itself until it is opened.
+
+    Raises:
+        UnknownNameError: a part is none of ``SCOPES``.
+        InputError: a part is named twice.
+    """
+    words = [word.strip() for word in scope.split("+")]
+    shown = scope or "''"
+    for word in words:
+        if word not in SCOPES:
+            raise UnknownNameError(
+                f"--scope {shown}: {word!r} is none of {', '.join(SCOPES)}; join them with +, as in gpu+cpu"
+            )
+    spelt = [part for word in words for part in ABBREVIATED.get(word, (word,))]
+    twice = next((part for part in spelt if spelt.count(part) > 1), None)
+    if twice is not None:
+        raise InputError(f"--scope {scope}: {twice} would be counted twice")
+    return tuple(sorted(words, key=(GPU, "cpu", *HOST).index))
+
+
+def normalised_scope(scope: str) -> str:
+    """The scope as every user of it writes it: parts in their order, joined by ``+``.
+
+    Raises:
+        InputError: see ``scope_parts``.
+    """
+    return "+".join(scope_parts(scope))

@@ -12,12 +12,13 @@ import numpy.typing as npt
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from tuner.joules.trace_result import ProgramTrace, ReadingResult, corrected
+from tuner.joules.trace_result import ProgramTrace, ReadingResult
 from tuner.joules.watching import PowerSnapshot, ReadingRow
 from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
 from tuner.model.units import percent, si, with_uncertainty
 from tuner.power.base import ProgramEnergy
+from tuner.power.energy.programs import corrected_power
 from tuner.report.layout import is_corrected, response_words
 
 if TYPE_CHECKING:
@@ -386,7 +387,7 @@ def trace_picture(trace: ProgramTrace) -> Picture | None:
     reading = trace.curve
     if reading is None or not reading.samples:
         return None
-    power = corrected(reading)
+    power = corrected_power(reading.samples, reading.info)
     line, best, response = trace.outcome.timeline, trace.best, reading.info.response
     counter = None
     if best is not None and best.energy is not None and best is not reading:

@@ -15,7 +15,8 @@ from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
-from tuner.measurement.base import Contest
+from tuner.measurement.base import Contest, Gate
+from tuner.measurement.gates import passed
 from tuner.model.errors import (
     CompilerUnavailableError,
     DeviceUnavailableError,
@@ -53,10 +54,12 @@ class ReplayMeasurer:
 
     Args:
         device: whose recording.
+        gates: what is passed before and after each trial.
     """
 
-    def __init__(self, device: ReplayDevice) -> None:
+    def __init__(self, device: ReplayDevice, gates: Sequence[Gate] = ()) -> None:
         self._replay = device
+        self._gates = gates
         self._replayed_s = 0.0
 
     @property
@@ -76,13 +79,17 @@ class ReplayMeasurer:
         contest: Contest | None = None,  # noqa: ARG002 - a recorded window is as long as it is
     ) -> Measurement:
         """Return the measurement of the trial."""
-        measurement = self._replay.measurement(trial)
-        self._replayed_s += measurement.window_s
-        return measurement
+
+        def replayed() -> Measurement:
+            measurement = self._replay.measurement(trial)
+            self._replayed_s += measurement.window_s
+            return measurement
+
+        return passed(self._gates, trial, replayed)
 
     def measure_idle(self, clock_mhz: int | None) -> float:  # noqa: ARG002 - idle power is part of a recording
         """Nothing is measured."""
-        return 0.0
+        return passed(self._gates, None, lambda: Measurement(())).energy_total_j
 
     def with_idle(
         self,

@@ -12,13 +12,12 @@ from tuner.devices.base import Device
 from tuner.devices.choice import identify
 from tuner.devices.gpus import limits_of
 from tuner.devices.replay import PREFIX, ReplayDevice, replayed
-from tuner.devices.sensors import normalised
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
 from tuner.kernel_files.package_build import own_build
 from tuner.kernel_files.source_checks import overridden_macros
 from tuner.model.errors import ClockError, InputError
-from tuner.model.objective import PARETO, described
+from tuner.model.objective import PARETO, described, normalised_scope
 from tuner.model.options import OPTIONS, SearchOptions
 from tuner.model.plan import Progress, Workload
 from tuner.model.records import Conditions
@@ -352,7 +351,7 @@ def conditions_of(
         workloads=workloads,
         sources={kernel.name: kernel.fingerprint for kernel, _ in pairs},
         device=device.identity,
-        objective=described(request.objective, request.max_slowdown, normalised(request.scope)),
+        objective=described(request.objective, request.max_slowdown, normalised_scope(request.scope)),
         policy=request.policy,
         seed=request.seed,
         clocks=AUTO_CLOCKS if request.clocks == AUTO_CLOCKS else ",".join(map(str, clocks_mhz)) or "off",

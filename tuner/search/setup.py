@@ -1,6 +1,6 @@
 """Everything a run holds open: device, clock control, power meter, measurer."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -8,14 +8,14 @@ from typing import Any
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.replay import ReplayDevice, replayed
-from tuner.devices.sensors import GPU, open_clocks, open_meter, open_power_limits, restore_stale_clocks
-from tuner.measurement.base import Measurer, TrialPool
-from tuner.measurement.gates import TurnTakingMeasurer
+from tuner.devices.sensors import open_clocks, open_meter, open_power_limits, restore_stale_clocks
+from tuner.measurement.base import Gate, Measurer, TrialPool
+from tuner.measurement.gates import TurnGate
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.settle import WarmUp
 from tuner.measurement.window import least_window_s
 from tuner.model.errors import InputError
-from tuner.model.objective import Objective
+from tuner.model.objective import GPU, Objective
 from tuner.power.base import Meter, PowerLimitControl, SettableClocks, SettableLimits
 from tuner.search.replaying import (
     ReplayMeasurer,
@@ -73,6 +73,7 @@ def open_setup(
     *,
     allow_simulated: bool = False,
     turns: BoardTurns | None = None,
+    gates: Sequence[Gate] = (),
 ) -> Iterator[MeasurementSetup]:
     """Open a device for a request, and close it on every way out, clocks first.
 
@@ -82,6 +83,7 @@ def open_setup(
         warming: hears of every window of the GPU's warm-up, see ``WarmUp``.
         allow_simulated: see ``open_device``.
         turns: of the GPUs of this host, whose load would disturb each other's joules; None to take none.
+        gates: what the measurer passes before it waits for its turn, and behind it.
 
     Raises:
         DeviceUnavailableError: the device cannot be opened.
@@ -99,7 +101,7 @@ def open_setup(
         stack.callback(device.close)
         replay = replayed(device)
         if replay is not None:
-            yield _replay_setup(replay, request)
+            yield _replay_setup(replay, request, gates)
             return
         if not device.identity.modelled:
             restore_stale_clocks()
@@ -133,16 +135,16 @@ def open_setup(
                 precision=request.energy_precision,
                 thrifty=request.window_s is None and not every,
                 limits=limits,
+                gates=gates if turns is None else (*gates, TurnGate(turns, alone=meter is not None)),
             )
         )
         notices = [notice] if notice else []
         if no_meter:
             notices.append(f"no energy is measured: {no_meter}")
         window_s = measurer.window_s
-        shared = measurer if turns is None else TurnTakingMeasurer(measurer, turns, alone=meter is not None)
         sensor = None if meter is None else meter.info.name
         yield MeasurementSetup(
-            device, shared, clocks, no_clocks, sensor, window_s, tuple(notices), limits, no_limits
+            device, measurer, clocks, no_clocks, sensor, window_s, tuple(notices), limits, no_limits
         )
 
 
@@ -162,7 +164,7 @@ def _check_window(request: Request, meter: Meter) -> None:
         )
 
 
-def _replay_setup(device: ReplayDevice, request: Request) -> MeasurementSetup:
+def _replay_setup(device: ReplayDevice, request: Request, gates: Sequence[Gate]) -> MeasurementSetup:
     """A setup on which nothing runs: windows and sensor are those of the recording."""
     asked = (("--sensor", request.sensor), ("--window", request.window_s), ("--scope", request.scope))
     for option, value in asked:
@@ -175,5 +177,5 @@ def _replay_setup(device: ReplayDevice, request: Request) -> MeasurementSetup:
     clocks, no_clocks = open_clocks(device)
     limits, no_limits = _power_limits(device, request)
     window_s = measured_as(device.space)["window_s"]
-    measurer = ReplayMeasurer(device)
+    measurer = ReplayMeasurer(device, gates)
     return MeasurementSetup(device, measurer, clocks, no_clocks, None, window_s, (), limits, no_limits)

@@ -18,7 +18,7 @@ from tuner.devices.sensors import restore_stale_clocks
 from tuner.kernel_files.catalog import Catalog, ReadFolder
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.trust import kernel_directories
-from tuner.measurement.gates import GuardedMeasurer
+from tuner.measurement.gates import ContentionGate
 from tuner.model.errors import CompilerUnavailableError, InputError, RunInterrupted, StoreError, TunerError
 from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.records import RunStatus, measurement_record
@@ -59,7 +59,8 @@ class Attempt:
         self._spec = spec
         self._events = events
         self._stop = stop
-        self._guard: GuardedMeasurer | None = None
+        probe = ContentionProbe(spec.others_allowed) if spec.idle_test else None
+        self._guard = ContentionGate(stop, probe, events.spent)
         self._run: int | None = None
         self._told_s = 0.0
 
@@ -72,8 +73,6 @@ class Attempt:
             self._stop.disable()
             result = AttemptResult(self._status(error), self._reason(error))
         result = replace(result, clocks_left=self._clocks_left())
-        if self._guard is None:
-            return replace(result, run=self._run)
         return replace(result, run=self._run, seconds=self._guard.windows_s, joules=self._guard.joules)
 
     def _clocks_left(self) -> tuple[str, ...]:
@@ -96,40 +95,31 @@ class Attempt:
             turns = BoardTurns(spec.database.parent, self._wait_for_turn) if spec.exclusive_board else None
             if turns is not None:
                 ownership.enter_context(turns)
-            setup = stack.enter_context(open_setup(spec.job_spec.device or None, request, turns=turns))
+            setup = stack.enter_context(
+                open_setup(spec.job_spec.device or None, request, turns=turns, gates=[self._guard])
+            )
             identity = setup.device.identity
             ownership.enter_context(owned_gpu(spec.database.parent, identity.uuid, sleep=self._stop.sleep))
-            guarded = self._guarded(setup)
+            self._guard.watch(setup.device, setup.measurer)
+            self._stop.on_signal = setup.device.abort  # SIGTERM frees the GPU at once
             stack.callback(self._stop.disable)  # a request to stop must not interrupt the restoring of clocks
             if spec.job_spec.kind is JobKind.SAMPLE:
-                return self._sample(guarded, request, catalog)
-            return self._tune(guarded, request, catalog, store)
+                return self._sample(setup, request, catalog)
+            return self._tune(setup, request, catalog, store)
 
     def _wait_for_turn(self, seconds: float) -> None:
         """Wait for the turn of this GPU, with a sign of life now and then."""
         self._stop.sleep(seconds)
-        if self._guard is not None and time.monotonic() - self._told_s >= _ALIVE_S:
+        if time.monotonic() - self._told_s >= _ALIVE_S:
             self._told_s = time.monotonic()
             self._events.spent(self._guard.windows_s, self._guard.joules)
-
-    def _guarded(self, setup: MeasurementSetup) -> MeasurementSetup:
-        """The setup with a measurer that stops for other users; SIGTERM frees its GPU at once."""
-        self._guard = GuardedMeasurer(
-            setup.measurer,
-            setup.device,
-            self._stop,
-            ContentionProbe(self._spec.others_allowed) if self._spec.idle_test else None,
-            self._events.spent,
-        )
-        self._stop.on_signal = setup.device.abort
-        return replace(setup, measurer=self._guard)
 
     def _tune(
         self, setup: MeasurementSetup, request: Request, catalog: Catalog, store: Store
     ) -> AttemptResult:
         job = Jobs(store.database).job(self._spec.job)
         begun = job is not None and job.run is not None
-        retrying = RetryingStore(store, stop=self._stop, begun=self._begun, ending=self._leave)
+        retrying = RetryingStore(store, stop=self._stop, begun=self._begun, ending=self._guard.leave)
         tuned = tune(setup, request, catalog, retrying, self._events, resume=begun)
         if tuned.outcome.status is RunStatus.INTERRUPTED:
             return self._interrupted()
@@ -147,14 +137,10 @@ class Attempt:
         self._run = run
         self._events.run(run, resumed)
 
-    def _leave(self) -> None:
-        if self._guard is not None:
-            self._guard.leave()
-
     # --- how it ended --------------------------------------------------------------------------------
 
     def _interrupted(self) -> AttemptResult:
-        if self._guard is not None and self._guard.others:
+        if self._guard.others:
             return AttemptResult("busy", self._guard.others)
         return AttemptResult("interrupted", "told to stop")
 

@@ -21,7 +21,6 @@ from typing import NoReturn
 
 from tuner import registry
 from tuner.daemon.attempts import attempt
-from tuner.devices import power
 from tuner.kernel_files.catalog import ReadFolder
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.system.processes import die_with_parent
@@ -32,7 +31,7 @@ ORDER = b"fork"
 _DESCRIPTORS = 4
 _IDLE_S = 60.0  # without an attempt and without an order
 _CHOSEN = ("policy", "explain", "clocks", "power-limits", "readings")
-_IMPORTED_LATER = ("scipy.special", "scipy.linalg", "scipy.optimize")  # by a search on its way
+_IMPORTED_LATER = ("scipy.special", "scipy.linalg", "scipy.optimize", "pynvml")  # by a search on its way
 
 
 def main(orders: int, lifeline: int) -> NoReturn:
@@ -58,7 +57,7 @@ def _import_all() -> None:
     choices = [(kind, name) for kind in _CHOSEN for name in registry.names(kind)]
     imports: list[Callable[[], object]] = [partial(registry.load, *choice) for choice in choices]
     imports += [partial(importlib.import_module, name) for name in _IMPORTED_LATER]
-    for one in (*imports, power.import_for_runs):
+    for one in imports:
         with contextlib.suppress(ImportError):
             one()
 

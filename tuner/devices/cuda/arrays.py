@@ -246,8 +246,7 @@ class Inputs:
 
     def copies(self, plan: Plan, seed: int) -> dict[str, Array]:
         """The inputs as they were before a run; arrays of their own where the plan writes to them."""
-        first = self._pool.sets(plan, 1)[0]
-        inputs = {name: first[name] for name in _names(plan)}
+        inputs = self.present(plan)
         if any(buffer.role == "inout" for buffer in plan.buffers):
             untouched = {buffer.name for buffer in _read_only(plan) if _from_host(buffer)}
             inputs = {

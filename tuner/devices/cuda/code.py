@@ -480,7 +480,7 @@ class CodeCache:
         stage = plan.stages[place]
         order = (stage.stream, tuple(one for one in stage.after if not plan.stages[one].setup), place)
         if stage.library is not None:
-            return LibraryStage(stage.name, stage.library, self._libraries, *order)
+            return LibraryStage(stage.name, stage.library, self._libraries.bound, *order)
         key = _key(stage, plan.workload)
         loaded = self._functions[key]
         self._functions.move_to_end(key)

@@ -214,6 +214,10 @@ class CudaDevice:
         """See ``Device.limits``."""
         return self._limits
 
+    def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
+        """Return identity and limits, which a process that hosts the device tells first."""
+        return self._identity, self._limits
+
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
@@ -351,11 +355,20 @@ class CudaDevice:
         return sets
 
     def _runs(self, plan: Plan, lane: int, sets: Sequence[Mapping[str, Array]]) -> list[tuple[Step, ...]]:
-        """A run on each of its sets of arrays, and behind it what brings the inputs back."""
+        """A run on each of its sets of arrays, and behind it what brings the inputs back.
+
+        Before the run, that would put them into the L2.
+        """
         originals = self._pool.originals(plan)
         try:
             program = self._code.program(plan)
-            return [(*program.bound(arrays), *_restorings(arrays, originals)) for arrays in sets]
+            return [
+                (
+                    *program.bound(arrays),
+                    *(Restoring(arrays[name], original) for name, original in originals.items()),
+                )
+                for arrays in sets
+            ]
         except LaunchRefusedError as error:
             error.lane = lane
             raise
@@ -399,11 +412,6 @@ class CudaDevice:
             self._dead = f"the CUDA context is lost: {error}"
             return _Failure(Status.CRASHED, self._dead)
         return failure
-
-
-def _restorings(arrays: Mapping[str, Array], originals: Mapping[str, Array]) -> tuple[Restoring, ...]:
-    """Return the steps that restore the inputs after a run: before it, this would put them into the L2."""
-    return tuple(Restoring(arrays[name], original) for name, original in originals.items())
 
 
 def _own_time(shares: Sequence[float], makespan_s: float, spread_s: float) -> WorkloadResult:

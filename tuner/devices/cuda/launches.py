@@ -188,13 +188,6 @@ def has_host_stage(steps: Iterable[Step]) -> bool:
     return any(isinstance(step, LibraryLaunch) and step.call.on_host for step in steps)
 
 
-class Libraries(Protocol):
-    """Makes calls of libraries ready (``tuner.devices.cuda.code`` does)."""
-
-    def bound(self, call: LibraryCall, arrays: Mapping[str, Array], side: int) -> LibraryLaunch:
-        """A call on some arrays."""
-
-
 def _identity(argument: Any) -> Hashable:  # noqa: ANN401 - a pointer of CuPy's, or what NumPy holds
     """An address, or the bytes of a value."""
     return argument.ptr if hasattr(argument, "ptr") else (argument.dtype.str, argument.tobytes())
@@ -265,11 +258,15 @@ class LoadedStage:
 
 @dataclass(frozen=True)
 class LibraryStage:
-    """A stage that a library runs and that lacks only its arrays; the last fields as of ``LoadedStage``."""
+    """A stage that a library runs and that lacks only its arrays; the last fields as of ``LoadedStage``.
+
+    Attributes:
+        bind: makes a call ready on some arrays, beside the stream of its workload.
+    """
 
     name: str
     call: LibraryCall
-    libraries: Libraries
+    bind: Callable[[LibraryCall, Mapping[str, Array], int], LibraryLaunch]
     side: int = 0
     after: tuple[int, ...] = ()
     place: int = 0
@@ -277,7 +274,7 @@ class LibraryStage:
     def bound(self, arrays: Mapping[str, Array], driver: DriverCalls) -> LibraryLaunch:
         """The call on some arrays."""
         del driver
-        made = self.libraries.bound(self.call, arrays, self.side)
+        made = self.bind(self.call, arrays, self.side)
         return replace(made, side=self.side, after=self.after, place=self.place)
 
 

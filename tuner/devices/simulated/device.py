@@ -7,16 +7,18 @@ right unless the device is told to fail (``faults``).
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tuner.compiler.compiler import Compiler
 from tuner.devices.base import Check, RunRecord
 from tuner.devices.gpu_users import Occupant, is_present
 from tuner.devices.gpus import GpuModel, gpu_model
-from tuner.devices.simulated.resources import ModelResources, ResourceCompiler
+from tuner.devices.simulated.resources import ModelResources
 from tuner.devices.simulated.time_model import (
     Round,
     RoundModel,
@@ -30,6 +32,7 @@ from tuner.model.errors import ClockError, CompileError, LaunchMisfitError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.trial import Status, WorkloadResult
+from tuner.power.base import ClockReading
 
 _NOT_RUNNING = (Status.LAUNCH_ERROR, Status.TIMEOUT, Status.CRASHED)
 
@@ -156,7 +159,7 @@ class SimulatedDevice:
         self,
         name: str,
         seed: int = 0,
-        compiler: ResourceCompiler | None = None,
+        compiler: Compiler | None = None,
         *,
         faults: Faults | None = None,
         noise: float = 0.003,
@@ -419,6 +422,84 @@ class SimulatedDevice:
         digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
         generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
         return [float(draw) for draw in generator.standard_normal(len(plans) + 1)]
+
+
+class SimulatedClocks:
+    """Implements ``tuner.power.base.ClockControl`` of a simulated device."""
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self._device = device
+
+    def supported_mhz(self) -> tuple[int, ...]:
+        """Clocks that can be locked, highest first."""
+        return self._device.supported_mhz
+
+    def read(self) -> ClockReading:
+        """Present clock, throttle reasons, power limit and temperature."""
+        device = self._device
+        return ClockReading(
+            float(device.clock_mhz),
+            device.throttle_reasons,
+            device.power_limit_w,
+            device.limit_scope,
+            device.temperature_c,
+        )
+
+    @contextmanager
+    def locked(self, mhz: int) -> Iterator[None]:
+        """Hold the device at ``mhz`` while the block runs; the default returns on every way out.
+
+        Raises:
+            ClockError: the device has no such clock.
+        """
+        if mhz not in self._device.supported_mhz:
+            choices = ", ".join(map(str, self._device.supported_mhz)) or "none"
+            raise ClockError(f"no clock of {mhz} MHz; choose from {choices}")
+        try:
+            self._device.set_clock_mhz(mhz)
+            yield
+        finally:
+            self._device.set_clock_mhz(None)
+
+    def close(self) -> None:
+        """Nothing to release: ``locked`` restores."""
+
+
+class SimulatedPowerLimits:
+    """Implements ``tuner.power.base.PowerLimitControl`` of a simulated device.
+
+    Raises:
+        ClockError: it has no power limit that can be set.
+    """
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        if not device.supported_limits_w:
+            raise ClockError("the power limit of this GPU cannot be set")
+        self._device = device
+
+    def supported_w(self) -> tuple[int, ...]:
+        """Power limits that can be set, highest first."""
+        return self._device.supported_limits_w
+
+    def read_w(self) -> float:
+        """The limit in force."""
+        return self._device.power_limit_w
+
+    @contextmanager
+    def locked(self, watts: int) -> Iterator[None]:
+        """Hold the device at a limit while the block runs; the default returns on every way out.
+
+        Raises:
+            ClockError: the device has no such limit.
+        """
+        try:
+            self._device.set_power_limit_w(watts)
+            yield
+        finally:
+            self._device.set_power_limit_w(None)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def _key(plan: Plan) -> str:

@@ -5,7 +5,6 @@ import threading
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.contract import code_of, resources_of
@@ -21,26 +20,10 @@ _OLDEST_FOR_NVRTC = (5, 0)  # Fermi and Kepler are past its reach: compiled for 
 Answer = tuple[Resources, ...] | CompileError
 
 
-class ResourceCompiler(Protocol):
-    """Interface of ``tuner.compiler.compiler.Compiler`` that is used here."""
-
-    @property
-    def nvrtc_version(self) -> str:
-        """Version of the NVRTC in use."""
-
-    def compile(
-        self, stages: Sequence[Stage], progress: Progress | None = None
-    ) -> list[CompiledStage | CompileError]:
-        """Code or error of each stage."""
-
-    def close(self) -> None:
-        """End it."""
-
-
 class ModelResources:
     """Finds the resources of plans and remembers them; may be used by several threads."""
 
-    def __init__(self, limits: DeviceLimits, compiler: ResourceCompiler | None) -> None:
+    def __init__(self, limits: DeviceLimits, compiler: Compiler | None) -> None:
         """Use a compiler, or open one for the GPU's architecture when it is first needed.
 
         Args:
@@ -48,7 +31,7 @@ class ModelResources:
             compiler: compiles for ``architecture``; opened (and then closed) here when None.
         """
         self._limits = limits
-        self._compiler: ResourceCompiler | None = compiler
+        self._compiler: Compiler | None = compiler
         self._owned = compiler is None
         self._opening = threading.Lock()
         self._closed = False
@@ -117,7 +100,7 @@ class ModelResources:
             return None
         return known[1]
 
-    def _open(self) -> ResourceCompiler | None:
+    def _open(self) -> Compiler | None:
         with self._opening:
             if self._absent:
                 return None

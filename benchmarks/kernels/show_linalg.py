@@ -1,0 +1,146 @@
+"""The results of linalg_peers.py as tables for docs/lab/kernels/linear-algebra.md.
+
+    python benchmarks/kernels/show_linalg.py RESULTS.json [MORE.json ...]
+        [--docs docs/lab/kernels/linear-algebra.md]
+
+A row of a later file replaces that of an earlier one. ``--docs`` replaces what stands between the lines
+``<!-- linalg peers -->`` and ``<!-- end of linalg peers -->``.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from linalg_operations import DTYPES, OPERATIONS
+
+BEGIN, END = "<!-- linalg peers -->\n", "<!-- end of linalg peers -->\n"
+COLUMNS = (
+    *("n", "fastest form of the library", "µs", "default", "analytical", "best", "× the library"),
+    *("× in one layout", "of copy", "error, of the library's", "configuration", "target met"),
+)
+UNMEASURED = "\nNot measured yet.\n\n"
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Print the tables; write the docs where asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--docs", type=Path)
+    options = parser.parse_args(words)
+    text = tables([json.loads(path.read_text()) for path in options.results])
+    print(text)
+    if options.docs is None:
+        return 0
+    return placed(options.docs, BEGIN, END, text)
+
+
+def placed(page: Path, begin: str, end: str, text: str) -> int:
+    """Replace what stands between two lines of a page; the exit code."""
+    before, found, rest = page.read_text().partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        print(f"{page}: needs the lines {begin.strip()} and {end.strip()}", file=sys.stderr)
+        return 2
+    page.write_text(before + begin + text + end + after)
+    return 0
+
+
+def tables(documents: Sequence[dict[str, Any]]) -> str:
+    """For each GPU what was measured on, and one Markdown table for each operation and type."""
+    of_gpus: dict[str, list[dict[str, Any]]] = {}
+    for document in documents:
+        of_gpus.setdefault(_gpu(document), []).append(document)
+    return "".join(_of_gpu(gpu, some) for gpu, some in of_gpus.items()) or UNMEASURED
+
+
+def _of_gpu(gpu: str, documents: Sequence[dict[str, Any]]) -> str:
+    """The tables of one GPU."""
+    rows = {(r["operation"], r["dtype"], r["n"]): r for document in documents for r in document["rows"]}
+    if not rows:
+        return UNMEASURED
+    parts = [f"\n### {gpu}\n\n{_conditions(documents, list(rows.values()))}\n"]
+    for operation in OPERATIONS:
+        for dtype in DTYPES:
+            some = sorted((row for key, row in rows.items() if key[:2] == (operation, dtype)), key=_order)
+            if some:
+                parts.append(_table(f"{operation}, {dtype}", some))
+    return "".join(parts) + "\n"
+
+
+def _order(row: dict[str, Any]) -> int:
+    return int(row["n"])
+
+
+def _conditions(documents: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:
+    """GPU, driver and libraries of the runs."""
+    copies: dict[str, list[float]] = {}
+    for document in documents:
+        copies.setdefault(origin(document), []).append(document["copy_gb_s"])
+    asked = [row for row in rows if row["met"] is not None]
+    met = sum(row["met"] for row in asked)
+    lines = [f"{run}; a copy moves {_range(rates)} GB/s." for run, rates in copies.items()]
+    return "\n".join(lines) + f"\n{met} of {len(asked)} targets are met."
+
+
+def _range(rates: Sequence[float]) -> str:
+    least, most = f"{min(rates):.0f}", f"{max(rates):.0f}"
+    return least if least == most else f"{least} to {most}"
+
+
+def origin(document: dict[str, Any]) -> str:
+    """GPU, driver, libraries and day of a run."""
+    gpus = document["provenance"]["gpus"]
+    gpu = f"{gpus[0]['name']}, driver {gpus[0]['driver_version']}" if gpus else _gpu(document)
+    libraries = ", ".join(f"{name} {version}" for name, version in document["libraries"].items())
+    day = document["provenance"]["date"][:10]
+    return f"{gpu}, {libraries or 'no library'}, {day}"
+
+
+def _gpu(document: dict[str, Any]) -> str:
+    gpus = document["provenance"]["gpus"]
+    return str(gpus[0]["name"]) if gpus else "GPU not named"
+
+
+def _table(title: str, rows: Sequence[dict[str, Any]]) -> str:
+    targets: dict[str, list[int]] = {}
+    for row in rows:
+        targets.setdefault(_target(row), []).append(row["n"])
+    words = "; ".join(f"{target} at n = {', '.join(map(str, orders))}" for target, orders in targets.items())
+    head = [f"\n**{title}**, target {words}\n", "| " + " | ".join(COLUMNS) + " |"]
+    return "\n".join([*head, "| --- " * len(COLUMNS) + "|", *map(_cells, rows)]) + "\n"
+
+
+def _target(row: dict[str, Any]) -> str:
+    return "none, reported" if row["least"] is None else f"≥ {row['least']:g} ×"
+
+
+def _cells(row: dict[str, Any]) -> str:
+    peer, best = row["peer"], row["best"]
+    form = "–" if peer is None else ", ".join(filter(None, (peer["name"], peer["form"])))
+    if peer is not None and not peer["graph"]:
+        form += ", no graph"
+    times = [_us(peer), *(_us(row[name]) for name in ("default", "analytical", "best"))]
+    ratio = alike = copied = error = configuration = "–"
+    if best is not None:
+        copied = f"{100 * best['roofline']:.0f} %"
+        error = f"{best['error']:.2g}, {'–' if peer is None else format(peer['error'], '.2g')}"
+        configuration = ", ".join(f"{name}={value}" for name, value in best["configuration"].items())
+        if peer is not None:
+            found = best["ratio"]
+            ratio = f"{found['median']:.2f} ({found['low']:.2f}–{found['high']:.2f})"
+        if "ratio_same_layout" in best:
+            alike = f"{best['ratio_same_layout']['median']:.2f}"
+    met = {True: "yes", False: "**no**", None: "–"}[row["met"]]
+    cells = (str(row["n"]), form, *times, ratio, alike, copied, error, configuration, met)
+    return f"| {' | '.join(cells)} |"
+
+
+def _us(one: dict[str, Any] | None) -> str:
+    return "–" if one is None else f"{one['us']:.1f} ± {one['spread_us']:.1f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
