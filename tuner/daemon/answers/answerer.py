@@ -13,12 +13,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tuner.daemon.answers import replies
 from tuner.daemon.answers.replies import (
     AnswerIndex,
     AnswerSnapshot,
     PreparedReply,
     normalised,
+    prepare,
     query_of,
     question_answered_by,
     question_key,
@@ -160,10 +160,10 @@ class Answerer:
         """
         prepared = self._prepared.pop(question, None)
         if prepared is None:
-            asked = normalised(question, self.snapshot)
             try:
-                prepared = replies.prepare(asked, self.snapshot)
+                prepared = prepare(question, self.snapshot)
             except NotNowError:
+                asked = normalised(question, self.snapshot)
                 for spec in asked.workloads:
                     self._analyse(without_batch(spec), self.snapshot.identities[asked.device])
                 raise

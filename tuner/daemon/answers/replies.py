@@ -432,12 +432,13 @@ class PreparedReply:
 
 
 def prepare(question: Question, snapshot: AnswerSnapshot) -> PreparedReply:
-    """The reply to a normalised question.
+    """The reply to a question.
 
     Raises:
-        InputError: a kernel file is wrong at this size.
+        InputError: the question is wrong, or a kernel file is at this size.
         NotNowError: a kernel without a default has no prediction yet.
     """
+    question = normalised(question, snapshot)
     query = query_of(question, snapshot)
     best = best_known(query, snapshot)
     search = tuning_spec(question, snapshot)
