@@ -56,7 +56,7 @@ def test_bash_completes_through_its_script(tmp_path: Path) -> None:
     if shutil.which("bash") is None:
         pytest.skip("no bash here")
     called = tmp_path / "tuner"
-    called.write_text(f"#!{shutil.which('env')} python3\nfrom tuner.cli import main\nmain()\n")
+    called.write_text(f"#!{shutil.which('env')} python3\nfrom tuner.cli.main import main\nmain()\n")
     called.chmod(0o755)
     lines = [
         *(tuner("completion", "bash").stdout, "COMP_WORDS=(tuner run --policy bay)", "COMP_CWORD=3"),
