@@ -28,7 +28,7 @@ class Contest:
     elsewhere: tuple[Energy, ...] = ()
 
 
-class Gate(Protocol):
+class TrialGate(Protocol):
     """Barrier that a measurer passes before and after whatever it runs on its GPU."""
 
     def before(self, trial: Trial | None) -> None:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from tuner.devices.base import Device
 from tuner.devices.gpu_users import ContentionProbe
-from tuner.measurement.base import Gate, Measurer
+from tuner.measurement.base import Measurer, TrialGate
 from tuner.model.errors import RunInterrupted
 from tuner.model.trial import Measurement, Trial
 from tuner.system.ownership import BoardTurns
@@ -15,7 +15,9 @@ from tuner.system.signals import StopRequest
 _LOG = logging.getLogger(__name__)
 
 
-def passed(gates: Sequence[Gate], trial: Trial | None, measure: Callable[[], Measurement]) -> Measurement:
+def passed(
+    gates: Sequence[TrialGate], trial: Trial | None, measure: Callable[[], Measurement]
+) -> Measurement:
     """Measure behind gates: the first is passed first, and left last."""
     if not gates:
         return measure()
@@ -42,11 +44,11 @@ class TurnGate:
         self._turn = ExitStack()
 
     def before(self, trial: Trial | None) -> None:  # noqa: ARG002 - whatever runs, it runs in a turn
-        """See ``Gate.before``."""
+        """See ``TrialGate.before``."""
         self._turn.enter_context(self._turns.turn(alone=self._alone))
 
     def after(self, measurement: Measurement | None) -> None:  # noqa: ARG002 - the turn has ended
-        """See ``Gate.after``."""
+        """See ``TrialGate.after``."""
         self._turn.close()
 
 
@@ -84,7 +86,7 @@ class ContentionGate:
         return 0.0 if self._watched is None else self._watched[1].windows_s
 
     def before(self, trial: Trial | None) -> None:
-        """See ``Gate.before``.
+        """See ``TrialGate.before``.
 
         Raises:
             RunInterrupted: others are on the GPU; the clock is given back, the worker gone.
@@ -95,7 +97,7 @@ class ContentionGate:
             self._check_users()
 
     def after(self, measurement: Measurement | None) -> None:
-        """See ``Gate.after``; raises as ``before`` does."""
+        """See ``TrialGate.after``; raises as ``before`` does."""
         if measurement is None:
             return
         self.joules += measurement.energy_total_j

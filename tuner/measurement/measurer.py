@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from tuner.devices.base import Check, Device
-from tuner.measurement.base import Contest, Gate
+from tuner.measurement.base import Contest, TrialGate
 from tuner.measurement.gates import passed
 from tuner.measurement.race import RUNGS_S, JouleBounds, Race, is_clearly_worse
 from tuner.measurement.settle import IdlePower, LimitedWindows, SettingLock, WarmUp, is_limited
@@ -85,7 +85,7 @@ class TrialMeasurer:
         precision: float = SearchOptions.energy_precision,
         thrifty: bool = False,
         limits: PowerLimitControl | None = None,
-        gates: Sequence[Gate] = (),
+        gates: Sequence[TrialGate] = (),
     ) -> None:
         self.window_s = window_s or suggested_window_s(None if meter is None else meter.info, precision)
         self._fixed = window_s is not None

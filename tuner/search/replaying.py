@@ -15,7 +15,7 @@ from tuner.devices.gpus import gpu_model, gpu_names
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
-from tuner.measurement.base import Contest, Gate
+from tuner.measurement.base import Contest, TrialGate
 from tuner.measurement.gates import passed
 from tuner.model.errors import (
     CompilerUnavailableError,
@@ -57,7 +57,7 @@ class ReplayMeasurer:
         gates: what is passed before and after each trial.
     """
 
-    def __init__(self, device: ReplayDevice, gates: Sequence[Gate] = ()) -> None:
+    def __init__(self, device: ReplayDevice, gates: Sequence[TrialGate] = ()) -> None:
         self._replay = device
         self._gates = gates
         self._replayed_s = 0.0

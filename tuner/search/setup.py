@@ -9,7 +9,7 @@ from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.replay import ReplayDevice, replayed
 from tuner.devices.sensors import open_clocks, open_meter, open_power_limits, restore_stale_clocks
-from tuner.measurement.base import Gate, Measurer, TrialPool
+from tuner.measurement.base import Measurer, TrialGate, TrialPool
 from tuner.measurement.gates import TurnGate
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.settle import WarmUp
@@ -73,7 +73,7 @@ def open_setup(
     *,
     allow_simulated: bool = False,
     turns: BoardTurns | None = None,
-    gates: Sequence[Gate] = (),
+    gates: Sequence[TrialGate] = (),
 ) -> Iterator[MeasurementSetup]:
     """Open a device for a request, and close it on every way out, clocks first.
 
@@ -165,7 +165,7 @@ def _check_window(request: SearchRequest, meter: Meter) -> None:
 
 
 def _replay_setup(
-    device: ReplayDevice, request: SearchRequest, gates: Sequence[Gate]
+    device: ReplayDevice, request: SearchRequest, gates: Sequence[TrialGate]
 ) -> MeasurementSetup:
     """A setup on which nothing runs: windows and sensor are those of the recording."""
     asked = (("--sensor", request.sensor), ("--window", request.window_s), ("--scope", request.scope))
