@@ -1,7 +1,6 @@
 """Requests to stop: signals while a program starts, measures and stores, raised as exceptions."""
 
 import _thread
-import asyncio
 import contextlib
 import signal
 import sys
@@ -9,6 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop  # takes a third of the start of a command
 
 # --- Signals that end a command, raised as an exception that is not lost.
 
@@ -98,6 +101,8 @@ def _send_again(number: int) -> None:
             return
 
 
+# --- Signals of the daemon: while it starts, and from the end of its event loop on.
+
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _ALL = (*STOP_SIGNALS, signal.SIGHUP)
 
@@ -153,7 +158,7 @@ def startup_signals() -> Iterator[StartupSignals]:
         raise
 
 
-def ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
+def ignore_signals(loop: "AbstractEventLoop") -> None:
     """From here on signals change nothing: the process ends in order.
 
     The loop's own removal of a handler puts the default in its place for a moment, in which SIGTERM kills.
@@ -162,6 +167,9 @@ def ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
         signal.signal(number, signal.SIG_IGN)
     vars(loop).get("_signal_handlers", {}).clear()  # so that closing the loop does not bring the default back
     signal.set_wakeup_fd(-1)  # the loop closes its own, whose number another file may get
+
+
+# --- Signals of a job's process: a request to stop, raised where that does no harm.
 
 
 class StopRequest:
