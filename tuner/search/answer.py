@@ -14,7 +14,6 @@ from tuner.measurement.paired import (
     near,
     repeatability,
 )
-from tuner.measurement.race import ASSUMED_REPEATABILITY as RACE_REPEATABILITY
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
@@ -308,7 +307,7 @@ def contenders(objective: Objective, trials: Mapping[Trial, Measurement]) -> tup
         if objective.needs_energy:
             between = 2 * ASSUMED_REPEATABILITY**2
             return difference <= COVERAGE * math.sqrt(math.fsum((*own, between)))
-        parts = [Part(variance) for variance in (*own, 2 * RACE_REPEATABILITY**2)]
+        parts = [Part(variance) for variance in (*own, 2 * TIME_REPEATABILITY**2)]
         return bool(measurement.spoilt - lowest.spoilt) or not clearly_higher(difference, parts, len(costs))
 
     return tuple(trial for trial in by_cost if may_be_lowest(trial))
