@@ -1,6 +1,7 @@
 """A run in the form that every export starts from, and Kernel Tuner's results file."""
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -50,6 +51,14 @@ class Build:
             if not is_plain_word(option) or "," in option:
                 raise InputError(f"the option {option!r} is not safe in a command of a shell")
         return [*define_words(self.macros), *self.options]
+
+    def pasted(self) -> str:
+        """The options of nvcc as a shell reads them.
+
+        Raises:
+            InputError: one is not safe in a command.
+        """
+        return shlex.join(self.words())
 
     def launches(self) -> list[str]:
         """Return entries with template arguments, and launch parameters: ``f<4> with block=64``."""

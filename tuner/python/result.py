@@ -12,7 +12,6 @@ from tuner.exchange.exported_run import build_of
 from tuner.model.errors import InputError, UnknownNameError
 from tuner.model.plan import shown_values
 from tuner.model.run_document import RunDocument
-from tuner.report.trials_table import pasted
 from tuner.system.ownership import open_result
 
 if TYPE_CHECKING:
@@ -207,11 +206,11 @@ class Result:
             UnknownNameError: there is no such workload.
         """
         if workload is None:
-            return pasted(build_of(self.best, self.document["workloads"][0].get("expanded")))
+            return build_of(self.best, self.document["workloads"][0].get("expanded")).pasted()
         if workload not in self.configurations:
             raise UnknownNameError(f"no workload {workload!r}; choose from {', '.join(self.workloads)}")
         record = self.document["workloads"][self.workloads.index(workload)].get("expanded")
-        return pasted(build_of(self.configurations[workload], record))
+        return build_of(self.configurations[workload], record).pasted()
 
     # --- the trials ------------------------------------------------------------------------------
 

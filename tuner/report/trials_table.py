@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner.exchange.exported_run import Build, build_of
+from tuner.exchange.exported_run import build_of
 from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, InputError, suggestion
 from tuner.model.objective import NAMES, UNITS, Objective
@@ -22,15 +22,6 @@ if TYPE_CHECKING:
     from tuner.client.values import TrialData
 
 # --- What stands behind ``use:``: options of the compiler, else the command that writes a header.
-
-
-def pasted(build: Build) -> str:
-    """The options of nvcc as a shell reads them.
-
-    Raises:
-        InputError: one is not safe in a command.
-    """
-    return shlex.join(build.words())
 
 
 def use_of(
@@ -51,7 +42,7 @@ def use_of(
     build = build_of(best["configurations"][workload["name"]], workload.get("expanded"))
     lines = []
     try:
-        use = pasted(build)
+        use = build.pasted()
     except InputError as error:
         use = "" if run is None else header_command(run, named)
         lines = [f"no options: {error}"] if run is None else []
