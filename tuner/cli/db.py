@@ -328,7 +328,6 @@ def export(
     with `tuner run --device replay:FILE`.
     """
     from tuner.kernel_files.catalog import Catalog
-    from tuner.model.errors import InputError
     from tuner.recordings.files import write
     from tuner.search.replaying import covered, stored_space
 

@@ -285,7 +285,6 @@ def occupancy(
 ) -> None:
     """Print resident blocks, warps and occupancy of a kernel, and the binding limit."""
     from tuner.devices.choice import open_device
-    from tuner.model.errors import InputError
     from tuner.space.occupancy import occupancy as fill
 
     opened = open_device(device)

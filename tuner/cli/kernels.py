@@ -12,7 +12,7 @@ import click
 
 from tuner.cli.options import kernel_option
 from tuner.cli.output import console, echo, json_option, write_json, write_whole
-from tuner.model.errors import InputError, KernelFileError
+from tuner.model.errors import CompileError, InputError, KernelFileError
 
 if TYPE_CHECKING:
     from tuner.compiler.compiler import CompiledStage
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tuner.kernel_files.kernel_file import KernelFile
     from tuner.kernel_files.sizes import SizeValues
     from tuner.kernel_files.source_checks import Remark
-    from tuner.model.errors import CompileError
     from tuner.model.plan import Buffer, Plan, Progress, Stage, Workload
     from tuner.space.space import Space
 
@@ -57,7 +56,6 @@ def checked_plans(kernel: "KernelFile") -> "Iterator[Plan]":
 def compiled(kernel: "KernelFile", asked: tuple[str, ...]) -> Results:
     """The launches of the plans that are checked, each function of a source once, for each architecture."""
     from tuner.compiler.compiler import compiled_for, served_architectures
-    from tuner.model.errors import InputError
 
     stages: dict[tuple[str, str], Stage] = {}
     for plan in checked_plans(kernel):
@@ -112,8 +110,6 @@ def _known_architecture(architecture: str) -> bool:
     """
     import re
 
-    from tuner.model.errors import InputError
-
     if re.fullmatch(r"sm_\d+[af]?", architecture) is None:
         raise InputError(f"--arch {architecture}: no architecture; write it as in sm_90")
     return True
@@ -136,7 +132,6 @@ def alternative_findings(kernel: "KernelFile", results: Results) -> "list[Remark
     """Errors of the compiler in the other values of tunables that are texts, for the newest architecture."""
     from tuner.compiler.compiler import compiled_for
     from tuner.kernel_files.source_checks import Remark
-    from tuner.model.errors import CompileError
 
     if not results:
         return []
@@ -170,7 +165,6 @@ def end_findings(kernel: "KernelFile", results: Results, ends: Ends) -> "list[Re
     from tuner.compiler.compiler import compiled_for
     from tuner.compiler.contract import misfit
     from tuner.kernel_files.source_checks import Remark
-    from tuner.model.errors import CompileError
 
     if not results:
         return []
@@ -199,7 +193,6 @@ def _newest(results: Results) -> tuple[str, int]:
 def compile_findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[Remark]":
     """Errors of the compiler; only warnings where it compiles for others, and none was asked for."""
     from tuner.kernel_files.source_checks import Remark
-    from tuner.model.errors import CompileError
 
     failed: dict[str, list[str]] = {}
     for architecture, rows in results.items():
@@ -418,7 +411,6 @@ def _of_file(kernel: "KernelFile", found: "list[Remark]") -> "list[Remark]":
 
 
 def _notes(kernel: "KernelFile", results: Results, *, no_compile: bool) -> list[str]:
-    from tuner.model.errors import CompileError
 
     good = [
         a for a, rows in results.items() if rows and not any(isinstance(o, CompileError) for _, o in rows)
@@ -475,7 +467,6 @@ def _checked(
 
     ``valued`` gets the tunables that have a value in any of them, ``ends`` the launches at the ends.
     """
-    from tuner.model.errors import InputError, KernelFileError
     from tuner.problems.choice import validate_plan
 
     threads: set[int] = set()

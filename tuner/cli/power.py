@@ -16,7 +16,14 @@ import click
 from tuner.cli.main import LazyGroup
 from tuner.cli.options import finite, scope_option
 from tuner.cli.output import console, echo, json_option, writable, write_json
-from tuner.model.errors import InputError, PowerError, RunInterrupted
+from tuner.model.errors import (
+    DeviceUnavailableError,
+    InputError,
+    PowerError,
+    RunInterrupted,
+    SensorUnavailableError,
+    UnknownNameError,
+)
 from tuner.untrusted.reading import escaped
 
 if TYPE_CHECKING:
@@ -81,7 +88,6 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
     from tuner.devices.gpu_users import require_exclusive_gpu
     from tuner.devices.sensors import user_file
     from tuner.joules.watching import readable_clocks
-    from tuner.model.errors import RunInterrupted
     from tuner.power.response import calibrate as response
     from tuner.power.response import calibrations
 
@@ -134,7 +140,6 @@ def _gpu(spec: str | None) -> "Gpu":
         DeviceUnavailableError: there is no such GPU.
     """
     from tuner.joules.watching import find_gpu
-    from tuner.model.errors import DeviceUnavailableError, UnknownNameError
 
     if spec is not None and not spec.startswith("cuda"):
         raise UnknownNameError(f"--device {spec}: choose cuda:N, or sim:NAME (see `tuner devices`)")
@@ -156,7 +161,6 @@ def _opened(
         SensorUnavailableError: none at all answers.
     """
     from tuner.devices.sensors import device_readings, open_reading
-    from tuner.model.errors import SensorUnavailableError
 
     samplers: dict[str, PowerSampler] = {}
     unavailable = {}

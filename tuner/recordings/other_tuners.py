@@ -22,7 +22,7 @@ from tuner.recordings import checks
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.occupancy import candidate
 from tuner.space.search_view import Candidate
-from tuner.untrusted.archives import gunzip, member_of, open_zip
+from tuner.untrusted.archives import array_header, gunzip, member_of, open_zip
 from tuner.untrusted.reading import JSON_BYTES, load_json, read_bytes
 
 STATUS = {
@@ -321,8 +321,6 @@ def read_npz(path: Path) -> RecordedSpace:
 
 def _arrays(path: Path) -> dict[str, Any]:
     import numpy as np  # noqa: PLC0415 - only for these files
-
-    from tuner.untrusted.archives import array_header  # noqa: PLC0415 - same
 
     found = {}
     try:
