@@ -9,7 +9,6 @@ Runs are checked outside of transactions and stored some at a time, so that othe
 A merge that is killed leaves whole runs; the next one adds what is missing.
 """
 
-import logging
 import sqlite3
 import stat
 import sys
@@ -71,7 +70,7 @@ class IncomingRun:
         run: as that database has it; its number is that of there, and its origin where it was merged from.
         columns: its ``RUN_COLUMNS``.
         trials: their ``TRIAL_COLUMNS``, in the order of their numbers.
-        literals: of the trials (``run_content.literal``).
+        literals: of the trials (``tuner.database.decoding.literal``).
         key: its content key.
         size_bytes: of its texts.
     """
@@ -319,7 +318,6 @@ def _check_origin(origin: Row) -> None:
         raise UnfitRunError("its origin is not understood")
 
 
-_LOG = logging.getLogger(__name__)
 _BATCH_BYTES = 4 * 2**20  # of a transaction: a tenth of a second
 _MOST_NAMED = 100  # refused runs
 

@@ -315,10 +315,6 @@ def _groups(results: Sequence[JobResult], width: int) -> Group:
     return _painted(Table(columns, list(alike.values())), width)
 
 
-def _lasted(members: Sequence[JobResult]) -> str:
-    return lasting(sum(one.seconds for one in members))
-
-
 def _ended_as(end: str, name: str) -> Column[list[JobResult]]:
     return Column(name, lambda members: str(sum(one.end == end for one in members)), number=True)
 

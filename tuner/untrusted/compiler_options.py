@@ -28,7 +28,6 @@ _TRUTH = _matches("true|false")
 _NUMBER = _matches("[0-9]{1,10}")
 _NUMBERS = _matches(r"[0-9]+(?:,[0-9]+)*")
 _WORD = _matches("[A-Za-z0-9_.+-]{1,64}")
-_NOTHING = _matches("")
 _MACRO = _matches(r"[A-Za-z_]\w*(?:\([\w, .]*\))?(?:=[^\0\n\r]*)?")
 _NAME = _matches(r"[A-Za-z_]\w*")
 
