@@ -39,9 +39,9 @@ Range = tuple[int, int]
 class Actuator(Protocol):
     """Reads and sets one setting of one GPU, its clock or its power limit.
 
-    Opening and reading change nothing. Values are whole numbers in the unit of the setting
-    (``settings.kind_of``). Whoever sets has a journal entry on disk before, with what ``before`` says, and
-    calls ``restore`` with it afterwards: that is ``clockd_leases`` alone.
+    Opening and reading change nothing. Values are whole numbers in the unit of the setting (``kind_of``).
+    Whoever sets has a journal entry on disk before, with what ``before`` says, and calls ``restore`` with it
+    afterwards: that is ``clockd`` alone.
     """
 
     @property

@@ -4,8 +4,8 @@ A read of the energy counter of an H200 takes 2.4 to 4.5 ms, and all of it is wo
 dated by polling, lie on a straight line within 1 ms, so that afterwards one read between two ticks tells what
 the counter was at the earlier one.
 
-The rhythm here plans the reads. A sample states the interval in which its tick came; ``energy.ticks`` dates
-the ticks of a recording from these intervals.
+The rhythm here plans the reads. A sample states the interval in which its tick came; ``energy.counters``
+dates the ticks of a recording from these intervals.
 """
 
 import itertools

@@ -28,7 +28,7 @@ class ReplayDevice:
     """Implements ``Device`` (``tuner.devices``) by what was recorded.
 
     Args:
-        spec: ``replay:h200``, or ``replay:`` and a file (see ``recordings.opening``).
+        spec: ``replay:h200``, or ``replay:`` and a file (see ``tuner.recordings.files.open_recording``).
         workloads: names of the workloads measured together; none for the file's only or largest space.
 
     Attributes:

@@ -161,7 +161,7 @@ def scaled_energy(energy: Energy, factor: float, uncertainty: float, time_factor
     )
 
 
-# --- How windows scatter and drift over minutes, as a run shows it; ``model.long_run`` makes intervals of it.
+# --- How windows scatter and drift over minutes, as a run shows it; ``trial.stated`` makes intervals of it.
 #
 # The uncertainty of a window is about that window. The same work a minute later takes joules that differ by
 # 0.2 to 0.5 % on an H200, ten times what a good counter's window is uncertain of. Whoever pays for joules

@@ -3,7 +3,7 @@
 A GPU that was idle, or had another clock, spends other joules for some seconds. Joules of a round are
 watched, not power: a GPU at its power limit gets slower as it warms up. What takes minutes is not waited for:
 the default trial is measured again at the end, in turn with the contenders, and every interval of joules
-holds what is left of the drift (``scatter``).
+holds what is left of the drift (``paired.window_scatter``).
 """
 
 import logging

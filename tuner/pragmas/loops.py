@@ -623,7 +623,7 @@ def _kinds(tree: SyntaxTree, part: Node, scope: Scope) -> set[str]:
 #
 # A tile of the outermost loop alone keeps the order of iterations: the loop is left and entered again where
 # it was. Any other tile changes the order. It is legal if iterations that touch the same element, one of them
-# writing, keep their order (``order.py``).
+# writing, keep their order (``check_order``).
 
 _FORM = re.compile(r"([A-Za-z_]\w*)\s+(.*)", re.DOTALL)
 _LARGEST_TILE = 2**20

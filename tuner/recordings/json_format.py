@@ -38,7 +38,7 @@ WORK = tuple(name for name in Work.__dataclass_fields__ if name != ASSUMED)
 
 
 def document(space: RecordedSpace) -> dict[str, Any]:
-    """The document of a space; ``decoding.space_of`` gives an equal space back.
+    """The document of a space; ``space_of`` gives an equal space back.
 
     Kept are the quantities named above: compiled resources and the time at which a trial ended are not.
     """

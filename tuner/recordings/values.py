@@ -124,7 +124,7 @@ def search_of(
     payback: Payback | None = None,
     tell: Callable[[str], None] = _silent,
 ) -> Search:
-    """Return the search of a recorded space for a policy; ``space.look`` answers its trials.
+    """Return the search of a recorded space for a policy; ``RecordedSpace.look`` answers its trials.
 
     Args:
         space: the space.

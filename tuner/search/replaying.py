@@ -110,7 +110,7 @@ class ReplayMeasurer:
 
 
 def pairs(space: RecordedSpace) -> list[tuple[RecordedKernel, Workload]]:
-    """Kernels and workloads of a space, as ``request.resolve`` gives them of the catalogue."""
+    """Kernels and workloads of a space, as ``tuner.search.plan.resolve`` gives them of the catalogue."""
     return [(kernel_of(workload), workload_of(workload)) for workload in space.workloads]
 
 

@@ -184,7 +184,7 @@ class _Matrix:
 
 
 class GpuLibraries:
-    """Makes calls ready; implements ``tuner.devices.cuda.launches.Libraries``.
+    """Makes calls of libraries ready.
 
     Args:
         cp: CuPy, with the device current whenever a method is called.

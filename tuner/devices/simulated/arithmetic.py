@@ -64,7 +64,7 @@ class StageArithmetic(NamedTuple):
 
 
 def per_clock(gpu: GpuModel, unit: str) -> float:
-    """Fused operations of a unit per clock and multiprocessor; ``unit`` as in ``ptx_walk.UNITS``."""
+    """Fused operations of a unit per clock and multiprocessor; ``unit`` as in ``ptx.UNITS``."""
     rates = RATES[gpu.limits.compute_capability]
     tensor = rates.tensor or gpu.fp32_lanes
     return float(

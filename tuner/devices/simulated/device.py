@@ -1,8 +1,8 @@
 """A modelled GPU behind the interface of real ones, in virtual time, with injected faults.
 
-Time, sharing and power are those of ``time_model``, ``sharing`` and ``power_model``; every number is
-labelled as modelled and none is a claim about a real GPU. Nothing is computed, so answers are taken to be
-right unless the device is told to fail (``faults``).
+Time, sharing and power are those of ``time_model``; every number is labelled as modelled and none is a claim
+about a real GPU. Nothing is computed, so answers are taken to be right unless the device is told to fail
+(``Faults``).
 """
 
 import hashlib

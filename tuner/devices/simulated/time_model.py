@@ -4,7 +4,7 @@ A launch is bound by whichever is slowest: device memory, what passes L2 and cro
 single-precision lanes, the shared memory of the SMs, the rate at which blocks are started, or the life of its
 blocks (Little's law: so many bytes or instructions are in flight, and each block lives so long). Bounds near
 each other add up a little: they are joined by a p-norm. Caches are cold: buffers rotate past the L2. Only
-what blocks of one launch hand to each other stays there. What a launch asks for is told by ``launch_model``.
+what blocks of one launch hand to each other stays there. What a launch asks for is told by ``LaunchModel``.
 
 The constants of a block's life, of shared memory and of bytes in flight were fitted to recorded times of an
 H200 at half of the recorded sizes; `docs/simulated-devices.md` tells how the others compare.
