@@ -174,6 +174,8 @@ def _threads(one: CandidateRating) -> str:
     return f"L {one.threads_per_block}"
 
 
+# --- The choice by either rule, and its reasons in words.
+
 _WHOLE_PROBLEMS = (
     RuleCriterion("enough in flight", _enough_in_flight, _in_flight),
     RuleCriterion("smaller blocks", lambda one: (one.threads_per_block,), _threads),

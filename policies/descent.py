@@ -308,6 +308,8 @@ def _ordered(values: Sequence[TunableValue], declared: Sequence[TunableValue]) -
     return {value: rank for rank, value in enumerate(ordered)}
 
 
+# --- The steps of descents: trials asked for in lists, what they cost, and where a workload begins.
+
 _SOME_ENERGY = Energy(joules=1.0, uncertainty_j=0.0, watts=0.0, sensor="", scope="")
 Attempt = Generator[list[Trial], list[Measurement], Trial | None]
 """A part of a search: yields trials, is sent their measurements, returns what it found, if anything."""

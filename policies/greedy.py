@@ -83,6 +83,8 @@ def along_lines(memory: Memory, lines: Iterable[Iterable[Trial]], delta: Trial, 
     return best
 
 
+# --- Lists of trials that are measured at once, where a pool has several GPUs.
+
 WORSE = 0.02  # relative cost by which a trial that is not measured is guessed to lie above the lowest
 SPARE = 0.5  # trials in vain, by those that the policy asked for; one more is always allowed
 
@@ -147,6 +149,8 @@ def _likely(
         ahead.close()
     return list(found)[:room]
 
+
+# --- The policy.
 
 WORTHWHILE = 0.01  # relative gain that makes looking at a kernel again worth its trials
 CLEARLY_WORSE = 0.04  # relative loss that other configurations beside a kernel do not turn into a gain

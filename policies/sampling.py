@@ -132,6 +132,8 @@ def places(size: int, scores: Sequence[float] | None, evaluations: int, seed: in
     return [*order[:first], *draw.sample(order[first:], count - first)]
 
 
+# --- How long a sweep of the rest would take.
+
 FIRST = 6  # evaluations before there is an estimate; the first of all pays for what is made once, and is none
 LATEST = 16  # evaluations that the estimate is of
 STRETCH = 1.5  # a sweep that was begun goes on while it is estimated to take no longer than this many times

@@ -243,6 +243,8 @@ class PowerLimitControl(SettableLimits, Protocol):
         """Restore if needed and release."""
 
 
+# --- Power and joules as they are read, measured and spent.
+
 _DRIFT = 0.01  # of the power: a smaller drift is an idle GPU's own, and told by the uncertainty only
 
 

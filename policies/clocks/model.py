@@ -180,6 +180,8 @@ def _kernel(x: Floats, other: Floats, deviation: float) -> Floats:
     return np.asarray(deviation**2 * np.exp(-0.5 * distance**2))
 
 
+# --- Time and power of a trial as such curves.
+
 EXPONENTS = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Of the norm that joins the parts of the time."""
 

@@ -119,6 +119,8 @@ def _apart(one: Mapping[str, int | str], other: Mapping[str, int | str]) -> floa
     return total
 
 
+# --- The learner: fits, proposes, and fits anew.
+
 REFIT = 1.1  # hyper-parameters are fitted again when there are so many times more measurements
 REFIT_TASKS = 1.5  # the same with knowledge of other tasks, where a fit takes longer and changes less
 MOST_POINTS = 300  # in the Gaussian process: half of them the best, half the latest

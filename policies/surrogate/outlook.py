@@ -76,6 +76,8 @@ def log_expected_hypervolume_improvement(
     return np.asarray(np.logaddexp.reduce(strips + under, axis=0))
 
 
+# --- The outlook of a search, and its proposals.
+
 MOST = 400  # trials of highest expected improvement, whose chances count: those of others are nil
 STEPS = 64  # of the integral over gains
 REACH = 4.0  # standard deviations within which a gain is looked for

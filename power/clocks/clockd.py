@@ -155,6 +155,8 @@ class HelperCounter:
         return int(self._connection.ask(ClockRequest("energy", zone=self._zone))["uj"])
 
 
+# --- Leases: who holds which setting, what is restored, and what is tried again.
+
 _ATTEMPTS = 3
 _PAUSE_S = 0.1  # short: the other clients wait meanwhile
 _FIRST_RETRY_S = 1.0
@@ -347,6 +349,8 @@ class Leases:
             raise
         return _ClientLease(actuator, ownership)
 
+
+# --- The server: clients on a socket, each of which may die with its lease.
 
 TTL_S = 10.0  # far above what a busy machine keeps a thread waiting, short beside what a wrong clock costs
 MAX_CLIENTS = 64
@@ -609,6 +613,8 @@ class ClockServer:
                 except OSError:
                     return
 
+
+# --- The program: options, the socket, and the guardian's form of it.
 
 _BACKLOG = 64
 _SOCKET_MODE = 0o660  # the group that may set clocks

@@ -195,6 +195,8 @@ def _line(record: Mapping[str, str | float | list[str]]) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
 
 
+# --- A connection to a helper or a guardian.
+
 PATIENCE_S = 20.0  # who takes longer hangs in the driver; the service's watchdog ends it sooner
 _HELLO_PATIENCE_S = 5.0  # systemd starts the helper for the first who connects
 

@@ -147,6 +147,8 @@ def _count(path: Path) -> int:
         return 0
 
 
+# --- The clocks of a Jetson's GPU, set and restored.
+
 CONTROL = "devfreq"  # how journal entries name this control
 DEVFREQ = Path("/sys/class/devfreq")
 _THOR = "gpu-gpc-0"  # its graphics clock; gpu-nvd-0 beside it is the video decoder's

@@ -109,6 +109,8 @@ def total_joules(series: SampleSeries, duration_s: float, info: SensorInfo) -> f
     return joules * duration_s / series.duration_s
 
 
+# --- Joules of all that a meter sees while it is open, pauses included.
+
 _PAUSE_PERIODS = 3.0  # without a sample; single updates come late on every sensor
 _CALM_S = 1.0  # into a pause: by then what nobody recorded has ended
 _IDLE_SIGMA = 0.05  # of idle power, which follows clock and temperature
@@ -207,6 +209,8 @@ class SpentTotal:
         joules = idle_w * seconds + above_w * busy_s / 2.0
         return joules, _IDLE_SIGMA * idle_w * seconds + above_w * busy_s / math.sqrt(12.0)
 
+
+# --- A meter of one sampler, and its recordings.
 
 _HISTORY_WINDOWS = 2.0  # averaging windows of samples that are kept from before a recording
 _SILENT = 4.0  # clock intervals without a sample, after which the clock is read all the same

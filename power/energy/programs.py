@@ -119,6 +119,8 @@ def _with_drift(whole: PowerLevel, first: PowerLevel, second: PowerLevel) -> Pow
     return PowerLevel(second.watts, abs(rise_w), rise_w)
 
 
+# --- Joules of the program itself, its corrected power and its peak.
+
 _MODEL = 0.33  # of a lag: a fifth of the true one, and what its highest reading misses between two samples
 _REMEMBERS = 2.0  # periods: what is shown for no longer needs no waiting for
 _CONTRADICTION = 3.0  # standard uncertainties between two ways to the same joules

@@ -233,6 +233,8 @@ def detrended(times_s: Array, values: Array) -> Array:
     return np.asarray(values - np.polyval(line, times_s - times_s[0]))
 
 
+# --- The mean power of a window, with its uncertainty.
+
 LEAST_LOAD_W = 0.01  # of less power no relative noise is told
 _PAIR = 2  # a mean power needs two samples
 _MOST_FLOOR = 0.02  # of power: noise under pulses, twice what any sensor known here has

@@ -61,6 +61,8 @@ def _capabilities() -> int:
         return 0
 
 
+# --- The clocks of a GPU, set and restored.
+
 CONTROL = "nvml"  # how journal entries name this control
 _VOLTA = 5  # NVML's number of the first architecture whose clocks can be locked
 

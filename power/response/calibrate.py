@@ -381,6 +381,8 @@ def _joined(*reasons: str) -> str:
     return "; ".join(reason for reason in reasons if reason)
 
 
+# --- The load that is played, and the calibration of all readings beside it.
+
 SECONDS = 60.0
 _FEW = 8  # samples that give a period
 _LOG = logging.getLogger(__name__)

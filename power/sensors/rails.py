@@ -210,6 +210,8 @@ def _how(status: int) -> str:
     return f"was ended by signal {-status}"
 
 
+# --- What rails feed, which of them to tune by, and their samplers.
+
 _PARTS = (  # text within a name, and the part of the board it stands for
     ("GPU", "gpu"),
     ("CPU", "cpu"),

@@ -176,6 +176,8 @@ class Advisor:
         _LOG.log(level, "configurations are chosen without the daemon: %s", error)
 
 
+# --- The configuration that a call gets, and where it comes from.
+
 DEFAULT = "default"
 """Asks for the kernel file's default, and is its origin."""
 GIVEN = "given"

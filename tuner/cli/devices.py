@@ -223,6 +223,8 @@ def _holder(row: dict[str, Any]) -> str:
     return row["owner"] or "nobody"
 
 
+# --- ``tuner doctor``, ``occupancy`` and ``devices``.
+
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
 _MUST_BE_MENDED = 1
 

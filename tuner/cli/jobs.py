@@ -134,6 +134,8 @@ def _answer(client: "Client", job: "Job") -> "Best | None":
         return None
 
 
+# --- ``tuner submit``, ``status``, ``jobs``, ``cancel``, ``pause`` and ``resume``.
+
 _MOST = 500  # in one answer of the daemon
 # the values of tuner.model.jobs.JobState, whose import would take a third of what `tuner --help` does
 STATES = ("queued", "running", "paused", "finished", "failed", "cancelled")

@@ -116,6 +116,8 @@ def orderly_stop(told: str = "interrupted; trials that had ended are stored") ->
         raise RunInterrupted(told) from order
 
 
+# --- The commands by name, and errors in plain words.
+
 COMMANDS = {
     "run": "tuner.cli.run:run",
     "worker": "tuner.cli.run:worker",

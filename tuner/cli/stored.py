@@ -188,6 +188,8 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
         out.print(sentence, markup=False, highlight=False, soft_wrap=True)
 
 
+# --- ``tuner report``: runs as a page.
+
 _MEGABYTE = 1e6
 
 
@@ -263,6 +265,8 @@ def _of_daemon(socket: str | None) -> str:
 def _now() -> datetime:
     return datetime.now(timezone.utc)
 
+
+# --- ``tuner show``.
 
 _TOP = 20
 

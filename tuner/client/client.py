@@ -143,6 +143,8 @@ def _event(message: Message, transport: Transport) -> Event:
         raise transport.misunderstood(f"the event {message.data!r:.120}: {error}") from error
 
 
+# --- The client.
+
 _Value = TypeVar("_Value")
 
 DEFAULT_TIMEOUT_S = 10.0  # the daemon answers within milliseconds; its database may wait for a slow disk

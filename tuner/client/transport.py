@@ -139,6 +139,8 @@ def target(path: str, query: Mapping[str, object]) -> str:
         raise InputError(f"{error.object!r:.120} holds bytes that are no text") from error
 
 
+# --- One request over one connection, with a limit to its time and its bytes.
+
 MOST_BYTES = 16 * 2**20  # of an answer: a thousand jobs are less than one MiB
 _SHOWN = 120  # characters of what cannot be understood
 _SLICE_S = 0.5  # a Ctrl-C that comes just before a wait is seen when the wait ends

@@ -254,6 +254,8 @@ def resources_in(log: str, lowered_name: str, architecture: str) -> Resources | 
     )
 
 
+# --- The compiler: stages in, cubins and resources out.
+
 MOST_JOBS = 12
 """Children at a time, on however many CPUs: each holds some 30 MB, a run 0.9 GB at most."""
 

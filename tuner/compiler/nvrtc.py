@@ -139,6 +139,8 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
         os.close(place)
 
 
+# --- NVRTC itself: where it is, and one compilation.
+
 LOADER_NAMES = ("libnvrtc.so.13", "libnvrtc.so.12")
 """Library names for the dynamic loader, if no library file can be used."""
 
@@ -284,6 +286,8 @@ class Nvrtc:
         if status:
             raise CompilerUnavailableError(f"NVRTC: {self._library.nvrtcGetErrorString(status).decode()}")
 
+
+# --- What a compile child answers.
 
 _INCLUDE_PATH = "--include-path="
 _BUILTINS = "libnvrtc-builtins.so*"

@@ -71,6 +71,8 @@ def split_outside_brackets(text: str) -> list[str]:
     return parts
 
 
+# --- Guesses from the text: macros to set, roles of arrays, block sizes and axes, constant symbols.
+
 _GUARDED = re.compile(
     r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)\s*^[ \t]*#[ \t]*define[ \t]+\1[ \t]+([^\n]+)", re.MULTILINE
 )

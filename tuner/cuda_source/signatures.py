@@ -153,6 +153,8 @@ def _typed(name: str, words: Sequence[str]) -> Parameter:
     return Parameter(name, text.strip(), bool(marks), "const" in pointee, dtype_of(text.replace(", ", ",")))
 
 
+# --- Functions of a text: ``__global__`` ones, their templates, and parameters under given types.
+
 _STOPS = frozenset({";", "{", "}", "__global__"})
 _MAX_ALIAS_TOKENS = 64
 

@@ -61,6 +61,8 @@ def saving_document(answer: RunDocument | AnswerDocument | None) -> dict[str, fl
     return None if saving is None else {"energy_j": saving.joules, "energy_j_interval": saving.uncertainty_j}
 
 
+# --- Runs, trials, samples and answers, read from the database and from memory.
+
 T = TypeVar("T")
 
 

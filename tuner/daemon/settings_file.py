@@ -1,6 +1,6 @@
 """``daemon.toml`` read and checked: one line per wrong key, and the last good file kept for a start.
 
-The form of its tables is in ``tables``; the checks here are of words that must be known, and of keys that
+The form of its tables is in ``settings``; the checks here are of words that must be known, and of keys that
 must fit together.
 """
 
@@ -28,6 +28,11 @@ from tuner.model.jobs import DeviceChoice, wrong_choice
 from tuner.search.option_checks import complaints as option_complaints
 from tuner.system.ownership import replace_file
 from tuner.untrusted.reading import HEADER, line_of, load_toml
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 _LONGEST_SOCKET = 107  # bytes of a path that unix(7) binds
 _GROUP = re.compile(
@@ -436,10 +441,7 @@ def _read(path: Path) -> str | None:
     return raw.decode()
 
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+# --- The ``[service]`` table alone, for commands that only look for the daemon.
 
 _SERVICE = "service"
 

@@ -157,6 +157,8 @@ def _answer(reason: str, retry_s: int) -> bytes:
     return "\r\n".join((*head, "", "")).encode() + body
 
 
+# --- The start itself, tried until it succeeds.
+
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 5.0
 _LOOK_S = 0.5  # at a file that is wrong

@@ -102,6 +102,8 @@ def _differences(model: SelectionModel, query: AnswerQuery) -> list[str]:
     return found
 
 
+# --- The best known configuration of each workload: stored, predicted, analytical, lent, or the default.
+
 ORIGINS = ("stored", "predicted", "analytical", "nearest", "default")
 """From the best to the least."""
 

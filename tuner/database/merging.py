@@ -318,6 +318,8 @@ def _check_origin(origin: Row) -> None:
         raise UnfitRunError("its origin is not understood")
 
 
+# --- Taking over: batch by batch, what is here already left out, what is refused named.
+
 _BATCH_BYTES = 4 * 2**20  # of a transaction: a tenth of a second
 _MOST_NAMED = 100  # refused runs
 

@@ -107,6 +107,8 @@ class Contention:
     load: str = ""
 
 
+# --- Who else is on a GPU.
+
 FREE = Contention(busy=False)
 
 

@@ -172,6 +172,8 @@ def _hopper_sensors() -> tuple[SensorModel, ...]:
     )
 
 
+# --- The simulated GPUs.
+
 _JETSONS = (
     GpuModel(
         name="jetson-tx1",

@@ -100,6 +100,8 @@ def _opened(scope: str, name: str, known: dict[str, Reading], readings: Sequence
         raise InputError(f"--scope {scope}: {error}; --scope gpu counts the GPU alone") from error
 
 
+# --- Readings with their calibrations, meters, and the control of clocks and power limits.
+
 SYSTEM_FILE = Path("/var/lib/tuner/sensors.json")  # an administrator's, for all users
 _ON_A_CARD = ("nvml", "ina3221", "tegrastats", "jtop")
 # NVML of an Orin initialises, but answers no power query; and the rails are what Jetsons are measured by.

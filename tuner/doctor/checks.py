@@ -77,6 +77,8 @@ def worst(findings: Iterable[Finding]) -> Severity:
     return max((finding.severity for finding in findings), key=SEVERITIES.index, default="ok")
 
 
+# --- Checks of clocks, sensors and each GPU.
+
 _MEND = "tuner clocks restore"
 _CALIBRATE = "tuner power calibrate (a minute; sets nothing)"
 _HOT_C = 80.0  # the slow-down of server GPUs begins at 85 to 90 degrees

@@ -100,6 +100,8 @@ def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None)
     )
 
 
+# --- A run to export, made of a document or a recording.
+
 _MS = 1e3  # of a second
 
 

@@ -118,6 +118,8 @@ def _fill(argument: Mapping[str, Any], name: str, dtype: str, notes: list[str]) 
     return ""
 
 
+# --- A T1 document as a kernel file.
+
 _AXES = "XYZ"
 _MAX_BLOCK_THREADS = 1024  # of a block
 _UNKNOWN_OPTION = re.compile(r"-(?:std=|-std=|O\d|Wno|Xcompiler|ccbin|arch|gencode|-gpu-architecture|I)")

@@ -72,6 +72,8 @@ def _transposed(x: Any, *axes: Any) -> Any:  # noqa: ANN401 - arrays
     return np.transpose(x, [whole(axis) for axis in axes] or None)
 
 
+# --- Expressions over whole arrays.
+
 ARRAY_FUNCTIONS: dict[str, tuple[int, int, Callable[..., Any]]] = {  # least and most values
     "sqrt": (1, 1, np.sqrt),
     "exp": (1, 1, np.exp),

@@ -90,6 +90,8 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= 120 else f"{text[:117]}...")  # noqa: PLR2004 - one line of a terminal
 
 
+# --- Digests of Python functions: their code, and all that it uses.
+
 _DEEPEST = 12  # of functions that use functions, and of objects in objects
 _GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")
 _MOST = 10_000  # values; of others the type counts
@@ -189,6 +191,8 @@ def _of_object(value: object, each: _Each) -> list[bytes]:
     slots = [getattr(value, name, None) for name in getattr(type(value), "__slots__", ())]
     return [plain.encode() * (plain == text), *each((called, own, slots))]
 
+
+# --- Python functions in the place of expressions.
 
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

@@ -128,6 +128,8 @@ def _part(value: Value, where: np.ndarray[Any, Any]) -> Value:
     return (value if same else np.broadcast_to(value, where.shape))[where]
 
 
+# --- Parsing, within bounds.
+
 MAX_LENGTH = 1000
 MAX_DEPTH = 60
 MAX_NODES = 2000

@@ -212,6 +212,8 @@ def _purge(directory: Path) -> None:
         raise InstallError(f"{directory}: cannot be removed: {error.strerror or error}") from error
 
 
+# --- All steps in order, to install and to remove.
+
 STATE = ("/var/lib/tuner", "/var/cache/tuner")  # of the service: results, and what can be made again
 
 
@@ -337,6 +339,8 @@ def _results(site: Site, *, remove: bool) -> Iterator[Step]:
             yield purge(path) if remove else say(f"keep {path}; --purge removes it")
     yield say("keep the user tuner, and the groups tuner and tuner-clocks with their members")
 
+
+# --- The program that the service runs, which only root may be able to change.
 
 _HOMES = ("/home", "/root", "/run/user")  # no service sees them: ProtectHome=yes
 _MOST_FILES = 1_000_000  # of an environment with CuPy and the CUDA headers there are some 30 000

@@ -145,6 +145,8 @@ class Channel:
                 self._samples.popleft()
 
 
+# --- A span of a recording.
+
 Readings = Sequence[tuple[SensorInfo, Sequence[Sample]]]
 
 
@@ -227,6 +229,8 @@ class RecordedSpan:
         )
         return True
 
+
+# --- The recording of a device, which all open regions share.
 
 KEEP_S = 60.0
 """Samples of so long are kept; what regions spent before is one number for each of them."""

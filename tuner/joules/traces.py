@@ -236,6 +236,8 @@ def in_foreground() -> bool:
         os.close(terminal)
 
 
+# --- The command, between two idle times.
+
 IDLE_S = 2.0
 """Shortest time to measure idle power if none is requested, in s."""
 

@@ -384,6 +384,8 @@ def _stamp(folder: Path) -> frozenset[tuple[str, int, int, int]]:
     return frozenset(found)
 
 
+# --- The catalogue: kernels and workloads by name.
+
 MAX_DIGITS = 18  # of a batch
 SYSTEM_DIRECTORY = Path("/etc/tuner/kernels.d")
 DEFAULT_WORKLOADS = ("scan-lf:N=1024", "tridiag-wm:N=512", "fft:N=1024")  # a scan, systems, a transform

@@ -85,6 +85,8 @@ def _axes(text: str, rest: str) -> tuple[list[str], str]:
     raise ValueError(f"{text!r}: the bracket of the shape is not closed")
 
 
+# --- Reading a file, and messages for what is wrong in it.
+
 MAX_SHOWN = 5
 _MODELS: dict[str, type[BaseModel]] = {
     "": schema.KernelDocument,

@@ -99,6 +99,8 @@ def _listed(texts: Sequence[str]) -> str:
     return quoted(texts[0]) if len(texts) == 1 else json.dumps(list(texts))
 
 
+# --- The draft of a kernel, from its signature.
+
 _SIZE = (
     r"n|m|k|nx|ny|nz|size|length|len|count|total|elements|width|height|depth|rows|cols|columns|dim|w|h"
     r"|(?:n|num|number)_?(?:of_?)?(?:elements|items|points|rows|cols|columns|particles|bodies|samples|values)?"

@@ -163,6 +163,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
+# --- Inputs with their expressions parsed: generators, and files.
+
 KINDS: tuple[str, ...] = get_args(InputKind)
 _NUMBERS = {
     "uniform": 2,

@@ -232,6 +232,8 @@ def parameter(item: ParameterRecipe, env: Environment, buffers: Mapping[str, Buf
     return item.evaluated(env, buffers) if isinstance(item, ViewRecipe) else item.evaluated(env)
 
 
+# --- Loops of launches, written out.
+
 MAX_LAUNCHES = 10_000
 """Stages of one run; a graph of so many takes tens of megabytes."""
 
@@ -686,6 +688,8 @@ def _extents(routine: Routine, side: str, m: int, n: int, k: int) -> dict[str, t
         return {"a": (m, n), "info": (1, 1), **dict.fromkeys(("pivots", "tau"), (min(m, n), 1))}
     return dict.fromkeys(OPERANDS["fft"], (n, m))
 
+
+# --- Stages that launch a function.
 
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, technical specifications
 MAX_BLOCK = (1024, 1024, 64)

@@ -73,6 +73,8 @@ def with_lines(message: str, path: Path, lines: Mapping[str, int]) -> str:
     return re.sub(rf"({re.escape(str(path))}): (\[[^\]]*\][^:\n]*):", place, message)
 
 
+# --- Parts of a kernel file that may be left out.
+
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]*$"
 BLOCK_TUNABLES = ("block_size_x", "block_size_y", "block_size_z")
 

@@ -180,6 +180,8 @@ def _names(value: object) -> Iterator[str]:
             yield from _names(getattr(value, field.name))
 
 
+# --- Arguments of a kernel file against the parameters of its functions.
+
 _LANES = re.compile(r"(u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|(?:__)?nv_bfloat16)[1-4]")
 _MACRO = re.compile(r"^(?:-D|--define-macro=)\s*([A-Za-z_]\w*)=([A-Za-z_:].*)$", re.MULTILINE)
 HALVES = {"half2": "float16", "__half2": "float16", "nv_bfloat162": "bfloat16", "__nv_bfloat162": "bfloat16"}

@@ -42,6 +42,8 @@ def header_folder(folder: Path, name: str) -> Path:
     return kernels_root() / match[1] if match else folder / name
 
 
+# --- The source of a kernel with the headers that it includes.
+
 MOST_INCLUDED_BYTES = 2**26  # of a folder of headers that is read to see whether it changed
 MOST_INCLUDED_FILES = 200_000
 MOST_QUOTED_FILES = 1000  # that one source includes by quotes, from its own folder

@@ -205,6 +205,8 @@ def dynamic_shared_bytes(smem_args: UserValue) -> Callable[[Parameters], int]:
     return size_of
 
 
+# --- Restrictions as rules.
+
 _PAIR = (2, 3)  # a function, the names it takes, and perhaps its source
 
 

@@ -602,6 +602,8 @@ def _listed(value: UserValue) -> UserValue:
     return [value.item() if isinstance(value, np.generic) else value]
 
 
+# --- Trials as results, the environment, and what was left out.
+
 MS = 1e3  # milliseconds of a second
 
 ERROR_OF: Mapping[Status, str] = {

@@ -81,6 +81,8 @@ def say(text: str) -> None:
     print(plain(text), flush=True)  # noqa: T201 - what its users expect
 
 
+# --- The call as a run.
+
 _WINDOW_S = 0.1  # of every trial where the best is judged by a metric: none may be cut short for its time
 
 

@@ -343,6 +343,8 @@ def _own_variance(measurement: Measurement) -> float:
     return contracted(energy.uncertainty_j, energy.degrees).variance / energy.joules**2
 
 
+# --- Repeats turn by turn: ratios of costs, rivals and ties.
+
 LEAST_REPEATS = 3
 """Of each contender for the answer."""
 

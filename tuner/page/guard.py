@@ -59,6 +59,8 @@ def same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode(), wanted.encode())
 
 
+# --- Requests that are refused: of other sites, and without the secrets.
+
 _LOCAL = re.compile(rb"(localhost|127\.0\.0\.1)(:[0-9]{1,5})?", re.IGNORECASE)
 _OWN_SITES = (b"none", b"same-origin")
 _JSON = re.compile(rb"application/json(; *charset=utf-8)?", re.IGNORECASE)

@@ -304,6 +304,8 @@ class Crew:
         self._tell(sentence)
 
 
+# --- Trials that wait for a member.
+
 MOST_LOSSES = 3
 """Workers lost with one trial, until it is taken to be what kills them."""
 
@@ -344,6 +346,8 @@ class TrialQueue:
         failed = tuple(WorkloadResult(Status.CRASHED, detail=detail) for _ in planned.trial.configurations)
         return planned.trial, Measurement(failed)
 
+
+# --- The pool.
 
 HOME_BACK_S = START_S
 """Longest wait for a lost home, in s: its process is started anew, or its host comes back."""

@@ -176,6 +176,8 @@ async def _answers(address: str, stopped: asyncio.Event) -> bool:
     return False
 
 
+# --- The measurement setup that a worker holds open for a run.
+
 IDLE_S = 120.0
 """Time without a call after which the GPU and its clocks are given back: the driver may be gone."""
 

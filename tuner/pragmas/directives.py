@@ -208,6 +208,8 @@ def _series(keyword: str, parts: list[str]) -> tuple[int, ...]:
     return tuple(values)
 
 
+# --- The directives of a source.
+
 OWN = "tuner"
 OF_KERNEL_LAUNCHER = ("kernel", "kernel_tuner")
 OF_THE_PAPER = ("erange", "range")  # G-ADAPT writes them without a prefix

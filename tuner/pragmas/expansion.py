@@ -165,6 +165,8 @@ def _add_launch(
         statements.lines[f"[arguments] {match[1]}"] = directive.line
 
 
+# --- The expansion: a kernel file, and a source without pragmas.
+
 _ALL = (*OF_TUNABLES, *OF_ALTERNATIVES, "unroll", "tile", *keywords())
 
 

@@ -164,6 +164,8 @@ def _columns(kept: bytes | None) -> Any:  # noqa: ANN401 - whatever was kept
         return {"hex": kept.hex()}
 
 
+# --- ``tuner fleet``: how the GPUs of a kind differ.
+
 _NONE = (
     "no workload has answers of two GPUs of a kind here: `tuner run --verify` on another GPU of the kind"
     " gives the second"
@@ -235,6 +237,8 @@ def _place(gpu: GpuAnswer) -> str:
     """The host of a GPU and its name there."""
     return f"{gpu.host or 'this host'} {gpu.device}".rstrip()
 
+
+# --- ``tuner best`` and ``tuner status``, and what a merge has taken over.
 
 _UNITS = {"s": "s", "j": "J", "w": "W", "mhz": "MHz", "bytes": "bytes"}
 _NAMES = {"runtime": "CUDA", "state_directory": "state"}  # where a field's own name says too little
@@ -370,6 +374,8 @@ def merge_lines(report: MergeReport, source: str) -> Iterator[str]:
     if more := report.runs_refused - len(report.refused):
         yield f"left out: {_counted(more, 'more run')}, damaged or not understood"
 
+
+# --- ``tuner history``.
 
 _UTC = " UTC"
 

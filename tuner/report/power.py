@@ -239,6 +239,8 @@ def save_figure(figure: "Figure", path: Path, option: str = "--plot") -> None:
         raise InputError(f"{option} {path}: cannot be written: {error.strerror or error}") from error
 
 
+# --- Readings and traces as tables and lines.
+
 _TENTHS_S = 10.0  # from here on a tenth of a second is a third digit
 _COMMAND_CHARACTERS = 90
 

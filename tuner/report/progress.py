@@ -62,6 +62,8 @@ def search_of(job: Job) -> str:
     return f"{job.objective}{limit}, {how}{clocks}"
 
 
+# --- Bars of runs and comparisons.
+
 _HOUR_S = 3600.0
 _ROOM_FOR_BAR = 130  # characters: on fewer the numbers are what is wanted
 _PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal

@@ -332,6 +332,8 @@ def _least_energy(document: RunDocument) -> Iterator[str]:
         yield f"least energy instead: {ENERGY_CHANGE.text(against)} energy for {how}"
 
 
+# --- What the run cost.
+
 _LARGE = 100.0  # from here on fractions are of no interest
 _DAY_H = 24
 _HOUR_MIN = 60
@@ -698,6 +700,8 @@ def _is_calm(notice: str) -> bool:
     told_by = notice.partition(":")[0]
     return told_by in registry.names("policy") or _CALM.match(notice) is not None
 
+
+# --- The report as a whole.
 
 _SHOWN_ALONE, _SHOWN_OF_SET = 5, 3  # trials, beside those that are known for something
 _NAMED_IN_HEAD = 3  # workloads; of more the table has the names

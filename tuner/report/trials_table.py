@@ -352,6 +352,8 @@ def csv_of(document: RunDocument, trials: Sequence[RankedTrial]) -> str:
     return text.getvalue()
 
 
+# --- The table.
+
 _INDENT = "  "
 
 

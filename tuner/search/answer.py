@@ -170,6 +170,8 @@ def _told_apart(front: Sequence[Trial], comparison: Comparison) -> list[Trial]:
     return kept
 
 
+# --- The contenders, and the outcome of a run with its notices.
+
 _CONTENDERS = 3  # confirmed at most, those of lowest cost
 _BRIEF_CONTENDERS = 12  # where a repeat takes some hundredths of a second
 _HELD_BACK = 4  # beside them, of those that were spoilt and tie with the lowest as far as is known

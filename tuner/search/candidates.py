@@ -172,6 +172,8 @@ class PlansOnDemand(dict[Configuration, Plan]):
         return plan
 
 
+# --- Workloads with their candidates, pruned, and verdicts on what was compiled.
+
 DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states thresholds of its own
 
 COMPILED_OCCUPANCY = "occupancy, of compiled resources"

@@ -246,6 +246,8 @@ def _paired(
     return None if ratio is None else (ratio.value, ratio.interval)
 
 
+# --- What other power limits would bring; then the document itself.
+
 _LEAST = 2  # points: one has no slope
 
 

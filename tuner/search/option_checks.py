@@ -78,6 +78,8 @@ class LimitReachedError(Exception):
         self.out_of_time = out_of_time
 
 
+# --- Choices of clocks and power limits.
+
 _RANGE = re.compile(r"([1-9]\d*):([1-9]\d*)(?::([1-9]\d*))?")
 _LIST = re.compile(r"[1-9]\d*(?:,[1-9]\d*)*")
 _PAID_IN = ("time", "energy")  # objectives in whose unit measuring has a price
@@ -220,6 +222,8 @@ def _thinned(values: Sequence[int], step: int) -> list[int]:
 def _offer(supported: Sequence[int], unit: str) -> str:
     return f"it has {len(supported)} from {supported[-1]} to {supported[0]} {unit}"
 
+
+# --- Options that contradict each other, or cannot be.
 
 _CHOICES = {"clocks": wrong_clocks, "power_limits": wrong_power_limits}
 

@@ -293,6 +293,8 @@ def changed(kernel: KernelFile, workload: Workload, name: str, value: int) -> Wo
     return kernel.workload(dict(workload.sizes) | {name: value}, workload.batch)
 
 
+# --- ``tuner run --balance``: batches and repeats that bring times together.
+
 MOST_APART = 2.0
 """The longest solo time by the shortest one, at most, of workloads that are balanced."""
 

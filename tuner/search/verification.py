@@ -376,6 +376,8 @@ def _gpu_document(gpu: GpuAnswer) -> dict[str, Any]:
     }
 
 
+# --- A search that only verifies the answer of another GPU of the kind.
+
 POLICY = "verify"
 """In the place of a policy's name, in runs that verify."""
 

@@ -80,6 +80,8 @@ def value_array(values: tuple[TunableValue, ...]) -> npt.NDArray[Any]:
     return array if len(kinds) > 1 else array.astype(np.str_ if str in kinds else kinds.pop())
 
 
+# --- The product of all values, grown tunable by tunable.
+
 CHUNK_ROWS = 2**18
 MAX_ROWS = 10_000_000
 MAX_DECIDING = 2**20  # combinations of tunables that conditions need

@@ -94,6 +94,8 @@ def _numbers(columns: Sequence[Column], strides: Sequence[int]) -> npt.NDArray[n
     return total
 
 
+# --- Draws configurations that the rules allow.
+
 WIDTH = 2**15  # rows kept of a partial product
 GROWTH = 16  # times as many, after all values of the next tunable
 ROUNDS = 8  # growths at most, while fewer rows are found than are wanted

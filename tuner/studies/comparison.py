@@ -196,6 +196,8 @@ def _not_recorded(word: str, names: Sequence[Group], where: str) -> str:
     return f"{where}: no recorded space of {word}{suggestion(word, choices)}; there are {there}"
 
 
+# --- Plays of policies on ground truths, and what they come to.
+
 STANDSTILL = 100_000  # lists in a row without a new trial; a search that asks so often goes in circles
 
 Lookup = Callable[[Trial], Measurement]
@@ -427,6 +429,8 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
             else:
                 os.environ[name] = value
 
+
+# --- One play in a process of a pool.
 
 _held: tuple[Sequence[RecordedSpace], Rules] | None = (
     None  # of a playing process: sent once, not with every job

@@ -232,6 +232,8 @@ def _factor(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else f"{value:.3f}"
 
 
+# --- The report of a sweep.
+
 MOST_ROWS = 60
 """Jobs that are shown one by one; more are in ``--json``."""
 

@@ -129,6 +129,8 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[round(share * (len(ordered) - 1))]
 
 
+# --- The scores of a comparison as JSON.
+
 FORMAT, VERSION = "tuner-comparison", 1
 ALL = "all"  # the operation that holds every workload
 

@@ -191,6 +191,8 @@ def _row(result: JobResult) -> dict[str, Any]:
     }
 
 
+# --- Jobs that are answered already, or cannot be.
+
 _OF_SETUP = frozenset(
     {"sensor", "scope", "joules", "window_s", "energy_precision", "trial_timeout_s", "power_limits"}
 )

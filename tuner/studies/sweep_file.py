@@ -202,6 +202,8 @@ def _combinations(choices: Mapping[str, Choice]) -> Iterator[dict[str, Value]]:
         yield dict(zip(choices, values, strict=True))
 
 
+# --- A sweep file, read and checked.
+
 Complaint = tuple[str, str]
 """A key as the file writes it, and what is wrong with it."""
 

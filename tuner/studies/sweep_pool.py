@@ -491,6 +491,8 @@ def _refuse(refused: Iterable[tuple[SweepJob, str]]) -> None:
         raise RefusedJobsError(list(found))
 
 
+# --- The lanes.
+
 _LOOK_S = 0.5
 _ABSENT_S = 120.0  # without a worker that takes a job, until a sweep gives up
 _GRACE_S = 40.0  # for jobs to end in order, more than workers give them

@@ -81,6 +81,8 @@ class LineRateLimiter(logging.Filter):
         return True
 
 
+# --- Where logs go, and their formats.
+
 Format = Literal["auto", "journal", "text", "json"]
 
 JOURNAL = Path("/run/systemd/journal/socket")

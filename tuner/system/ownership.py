@@ -318,6 +318,8 @@ def _namespace(name: str) -> int | None:
         return 0
 
 
+# --- Folders that go when their process has ended.
+
 _OWNER = "owner"  # a file of the folder: who made it
 
 
@@ -353,6 +355,8 @@ def _was_left(folder: Path) -> bool:
             return bool(boot_id()) and owner.startswith(f"{boot_id()}:") and not is_alive(owner)
     return False
 
+
+# --- The state directory of a daemon.
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _PID_BYTES = 32

@@ -182,6 +182,8 @@ def aligned(text: str, size: int, *, right: bool = False) -> str:
     return " " * (size - length) + text if right else text + " " * (size - length)
 
 
+# --- Trials of a search.
+
 _LEAST = 14  # characters of the column that is cut
 
 
@@ -356,6 +358,8 @@ def _best_of(answer: ServedAnswer) -> AnswerTrial:
     return answer["best"]
 
 
+# --- Answers that are served.
+
 _ANSWERS: tuple[Column[ServedAnswer], ...] = (
     Column("workloads", lambda answer: " + ".join(answer["workloads"]), width=_LEAST),
     Column("for", lambda answer: answer["objective"], rank=1),
@@ -452,6 +456,8 @@ def sparkline(values: Sequence[float | None], highest: float) -> str:
     return "".join(" " if place is None else _BARS[min(max(place, 0), steps - 1)] for place in places)
 
 
+# --- Devices.
+
 _NARROW, _WIDE = 100, 132  # characters
 _SHORTEST, _MEDIUM, _LONGEST = 12, 24, 48  # intervals of the power that are drawn
 _METERED = "as metered, sum of trials"
@@ -543,6 +549,8 @@ def _spent(device: DeviceStatus) -> str:
     joules, lasted = si(device.get("spent_today_j"), "J", 3), lasting(device.get("spent_today_s", 0.0))
     return f"today {joules}{of_j} ({source}) in {lasted}{of_s} of measuring"
 
+
+# --- Jobs.
 
 _RANKS = {
     state.value: rank for rank, state in enumerate((JobState.RUNNING, JobState.QUEUED, JobState.PAUSED))

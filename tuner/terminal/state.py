@@ -118,6 +118,8 @@ def changed(client: Client, verb: str, number: int) -> tuple[str, bool]:
     return f"job {job.id} is {job.state}", True
 
 
+# --- What the daemon's events tell.
+
 Data = Mapping[str, Any]
 
 MOST_TRIALS = 10_000  # of a job

@@ -242,6 +242,8 @@ class Pane(Vertical):
         self._tell()
 
 
+# --- The view.
+
 STYLE = """
 Screen { layout: vertical; overflow: hidden; background: ansi_default; }
 #headline { height: 1; text-style: bold; text-overflow: ellipsis; text-wrap: nowrap; }

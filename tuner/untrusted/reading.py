@@ -9,6 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 # --- Regular files of bounded size; what is no file, such as a pipe or a device, is never read.
 
 _PIECE_BYTES = 2**16
@@ -170,10 +175,7 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a number that JSON has")
 
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+# --- TOML, looked at in the same way.
 
 _TOKENS = re.compile(
     r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}'

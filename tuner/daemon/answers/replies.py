@@ -256,6 +256,8 @@ def _holds(choice: str, clock_mhz: int) -> bool:
     return clock_mhz in {int(one) for one in choice.split(",")}
 
 
+# --- Questions in one form, with their keys and job specs; replies prepared from a snapshot.
+
 MOST_COUNT = 1e9
 """The most uses that one question may report: more than a client makes between two questions."""
 

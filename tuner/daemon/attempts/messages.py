@@ -111,6 +111,8 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and math.isfinite(number) else None
 
 
+# --- The spec, events and result of an attempt as lines.
+
 AttemptStatus = Literal["finished", "limited", "interrupted", "busy", "refused", "unavailable", "crashed"]
 RESULT = "result"
 """Kind of the last line."""

@@ -196,6 +196,8 @@ def _bound(table: dict[str, float] | dict[str, int]) -> None:
         del table[next(iter(table))]
 
 
+# --- What jobs would be worth, and the backlog of them.
+
 ASSUMED_POWER_W = 100.0
 """Of a GPU at work whose power nobody has measured: it turns seconds into joules, to compare jobs by."""
 
@@ -526,6 +528,8 @@ def _key(spec: JobSpec) -> str:
         [sorted(spec.workloads), spec.objective, spec.device, spec.kind.value, dict(spec.options)]
     )
 
+
+# --- The jobs that the daemon queues itself.
 
 _WORTH_WRITING = 0.05  # a worth that has changed by a smaller share changes no priority: that is written
 _LOG = logging.getLogger(__name__)

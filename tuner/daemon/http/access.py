@@ -54,6 +54,8 @@ def cross_site_fault(headers: Mapping[bytes, bytes]) -> str:
     return ""
 
 
+# --- Requests per second of each user.
+
 _MOST_USERS = 1024  # remembered; those who have not asked for a second have nothing to remember
 
 
@@ -91,6 +93,8 @@ class UserRateLimiter:
             user: bucket for user, bucket in self._buckets.items() if now_s - bucket[1] < full_after_s
         }
 
+
+# --- Who is at the other end of a connection, and the gate that all requests pass.
 
 ANSWER_TIMEOUT_S = 30.0  # far above what a busy database takes; beyond it something hangs
 _BEARER = b"bearer "

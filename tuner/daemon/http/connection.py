@@ -281,6 +281,8 @@ def free_descriptors() -> int:
     return limit - len(list(Path("/proc/self/fd").iterdir()))
 
 
+# --- Descriptors that are held back, so that whoever finds none left is answered all the same.
+
 _MOST_AT_ONCE = 64
 _HEAD = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"
@@ -320,6 +322,8 @@ class DescriptorReserve:
         with contextlib.suppress(OSError):  # the next time
             self._reserved = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
+
+# --- One connection.
 
 _REFUSED_S = 1.0  # for a client who is refused to take the answer
 _COME_BACK = (("retry-after", "1"),)  # seconds

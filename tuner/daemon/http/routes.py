@@ -109,6 +109,8 @@ def caller_of_request(request: Request) -> Caller:
     return caller
 
 
+# --- The routes to stored runs and answers.
+
 RunNumber = Annotated[Id, Path(description="Of the run.")]
 
 
@@ -236,6 +238,8 @@ def add_live(app: FastAPI, service: "Service", slots: UserSlots, closing: asynci
         events = service.follow(last_event_id or query.after, power=query.power)
         return EventStream(events, closing, lambda: slots.leave(user), bytes)  # they are text already
 
+
+# --- The application: the routes to jobs, uses, status and metrics, and the OpenAPI document.
 
 VERSION = "1"
 _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"

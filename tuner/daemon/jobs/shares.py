@@ -103,6 +103,8 @@ def _account(uid: int) -> str:
         return ""
 
 
+# --- What users have used, by counts that fade, and whose job is next.
+
 HALF_LIFE_S = 3600.0
 """After so long, device seconds count half."""
 
@@ -300,6 +302,8 @@ def _level(job: Job, user: User, highest: float) -> tuple[float, int]:
 def _faded(seconds: float, age_s: float) -> float:
     return seconds * math.exp(-_RATE * max(0.0, age_s))
 
+
+# --- Devices that a job may run on.
 
 ABSENT = " is not here"
 """End of the reason of a job that has no device here."""

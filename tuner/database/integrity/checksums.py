@@ -142,6 +142,8 @@ class Table:
         return " AND ".join(f'"{column}" = ?' for column in self.key_columns)
 
 
+# --- The tables, and the checksums of their rows.
+
 TABLES = {
     table.name: table
     for table in (

@@ -528,6 +528,8 @@ def _begins_a_file(path: Path) -> bool:
         return _MAGIC.startswith(file.read(len(_MAGIC)))
 
 
+# --- The repair of a database and its mirror, in whatever state they are.
+
 _TOLD = 20  # lines of the log about one examination
 _TURNS = 3  # as found; after a file turned out worse than it seemed; the same of the other
 _PAIRED = 2

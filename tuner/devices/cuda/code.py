@@ -395,6 +395,8 @@ def refused(stage: Stage, message: str) -> LaunchRefusedError:
     return LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {stage.name}: {message}")
 
 
+# --- Loaded code by what was compiled, and plans made ready.
+
 _KEPT = 512  # loaded functions; a module takes tens of kilobytes of device memory
 
 

@@ -553,6 +553,8 @@ class ReplayQueue:
         return event
 
 
+# --- Rounds of plans in a window: warm-up, rotation of buffers, and timing.
+
 WARM_S = 0.2
 """Rounds back to back before a window: a GPU that idled for milliseconds needs this long to settle."""
 

@@ -140,6 +140,8 @@ def window_of(
     return first, held.lasting(max(0.0, left_s), max(0, held.least - first.count))
 
 
+# --- The device, its clocks and its power limits.
+
 MODEL_VERSION = "model-3"  # another number makes stored results of the model stale
 _HOST_GAP_S = 0.005  # the GPU idles while the host prepares a check or a run
 _WARM_UP_S, _WARM_PART = 0.05, 1 / 6  # of the window at most

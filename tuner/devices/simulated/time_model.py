@@ -398,6 +398,8 @@ def _steps(plan: Plan, stage: Stage, shared_bytes: int, warps: int) -> tuple[flo
     return 0.0, steps
 
 
+# --- The time of a launch from its demands, and the heat of the GPU.
+
 _PIECES = 16384
 _WARM_STEP_S = 0.25  # of a piece of time in which the temperature is taken to be steady
 # Cycles of a block's life beside its loads.

@@ -217,6 +217,8 @@ def words_panel() -> Markup:
     return element("div", panel("Words", element("dl", *rows), wide=True, id_="words"), class_="grid")
 
 
+# --- The section of a run, panel by panel.
+
 _WIDE = 10_000  # characters: sentences are not wrapped
 _SIGNS = {-1: "less", 0: None, 1: "more"}  # classes of changes: what is certain has a colour
 _MOST_FAILURES = 200  # that are told in full
