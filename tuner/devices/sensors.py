@@ -230,13 +230,12 @@ def _with_host(device: Device, meter: Meter, scope: str, parts: Sequence[str]) -
         return SummedMeter(meters)
 
 
-def open_reading(device: Device, name: str, *, interval_s: float = 0.0) -> PowerSampler:
+def open_reading(device: Device, name: str) -> PowerSampler:
     """The sampler of the reading of that name, whatever is thought of it.
 
     Args:
         device: whose power.
         name: of the reading.
-        interval_s: see ``device_readings``.
 
     Raises:
         InputError: the device has no such reading, or it does not answer.
@@ -251,7 +250,7 @@ def open_reading(device: Device, name: str, *, interval_s: float = 0.0) -> Power
         except SensorUnavailableError as error:
             raise InputError(f"--sensor {error}") from error
     others = []
-    for reading in _readings(device, interval_s):
+    for reading in _readings(device):
         if reading.name == name:
             try:
                 return reading.open()
@@ -275,15 +274,13 @@ def choices(readings: Iterable[Reading]) -> str:
     return f"choose from {', '.join(names)}" if names else f"none answers here: {'; '.join(reasons)}"
 
 
-def device_readings(device: Device, *, interval_s: float = 0.0) -> list[Reading]:
+def device_readings(device: Device) -> list[Reading]:
     """The power readings a device may have, best first; each is found by opening it.
 
     Args:
         device: a simulated one has those of its model, a GPU those of every source that may know it.
-        interval_s: wanted time between samples of a reading that costs to be read (NVML's energy counter);
-            0 for all samples.
     """
-    return list(_readings(device, interval_s))
+    return list(_readings(device))
 
 
 def gpu_readings(
@@ -294,7 +291,8 @@ def gpu_readings(
     Args:
         identity: of the GPU.
         now: clock of the samples, in seconds.
-        interval_s: see ``device_readings``.
+        interval_s: wanted time between samples of a reading that costs to be read (NVML's energy counter);
+            0 for all samples.
     """
     responses = _responses(identity)
     for name in _ON_A_JETSON if is_jetson() else _ON_A_CARD:
@@ -316,9 +314,9 @@ def is_jetson(root: Path = Path("/")) -> bool:
         return (root / "etc/nv_tegra_release").exists()
 
 
-def _readings(device: Device, interval_s: float) -> Iterator[Reading]:
+def _readings(device: Device) -> Iterator[Reading]:
     if (model := _simulated(device)) is None:
-        yield from gpu_readings(device.identity, device.now_s, interval_s=interval_s)
+        yield from gpu_readings(device.identity, device.now_s)
         return
     responses = _responses(model.identity)
     for sensor in model.sensors:
@@ -329,7 +327,7 @@ def _readings(device: Device, interval_s: float) -> Iterator[Reading]:
 def _first(device: Device) -> tuple[PowerSampler | None, str]:
     """The best reading that answers and is not advised against, or why there is none."""
     reasons = []
-    for reading in _readings(device, 0.0):
+    for reading in _readings(device):
         try:
             sampler = reading.open()
         except SensorUnavailableError as error:
