@@ -54,8 +54,7 @@ from .rating import (
 #   Fig. 3(d) has radix 4 and 24 blocks where radix 2 has 64 warps and 32 blocks. It stands behind the 60 %:
 #   radix 8 would leave 50 % there. Below 60 % it comes first again ("in all previous steps").
 # * Equal B_a: more warps, then the larger P, as the last step says and as scan's P = 4 needs, where P = 2
-# fills
-#   the multiprocessor as well.
+#   fills the multiprocessor as well.
 # * Shuffles are not a rule of their own ("implicitly"): they show in registers, S, B_a and W_SM; where all of
 #   these are equal, less shared memory is less communication, the first of the paper's premises.
 # * Several kernels: the fuller ones do not make up for the emptiest, so numbers are compared from the

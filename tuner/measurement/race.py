@@ -190,16 +190,14 @@ class Race:
         return max(assumed, learnt, key=lambda part: part.variance)
 
 
-# --- Joules that a trial cannot be below, from its time alone: who is above the best needs no window for
-# joules.
+# --- Joules that a trial cannot be below, from its time alone: above the best, it needs no window for them.
 #
 # Two bounds for a round of t seconds at a clock:
 #
 # - *certain*: idle power x t. No kernel draws less than the idle GPU at the same clock.
 # - *plausible*: idle power x t + the lowest net joules that any trial of the run has had there, on whatever
-# GPU
-#   of a pool. Net joules move the data and do the arithmetic, which is the same work in all trials: a slower
-#   kernel draws less power, but hardly spends fewer net joules.
+#   GPU of a pool. Net joules move the data and do the arithmetic, which is the same work in all trials: a
+#   slower kernel draws less power, but hardly spends fewer net joules.
 #
 # The risk of the second is a trial with net joules below all measured ones. On the spaces that were recorded
 # on an H200, played in random order, 11 % of trials were spared by it; most of the others are within some
