@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from service_rig import NOON, play
 from tuner.daemon import scrub
 from tuner.daemon.metrics import Gauges, Metrics
 from tuner.daemon.scrub import Scrub
+from tuner.database.connection import Database
 from tuner.database.files import mirror_of
 from tuner.database.ledger import Repositories, Storage
 from tuner.database.runs import Store
@@ -138,6 +139,27 @@ def test_a_backup_is_kept_of_each_day(tmp_path: Path, caplog: pytest.LogCaptureF
             assert days() == ["04", "05", "06"]
             assert caplog.text.count("no backup of the database on 2026-03-07: ") == 1
             assert made.storage.trouble == ""
+
+    play(test())
+
+
+def test_a_backup_that_failed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within minutes, though nothing is read for the rest of the day."""
+    monkeypatch.setattr(scrub, "_AGAIN_S", 60.0)
+    tried: list[date] = []
+
+    def back_up(_: Database, day: date) -> bool:
+        tried.append(day)
+        return len(tried) > 2
+
+    monkeypatch.setattr(Database, "back_up", back_up)
+
+    async def test() -> None:
+        async with rig(tmp_path) as made:
+            await made.until_read()
+            await asyncio.sleep(200.0)
+
+            assert tried == [NOON.date()] * 3
 
     play(test())
 

@@ -5,7 +5,6 @@ Damage that nobody reads would be found on the day when the other file is damage
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from datetime import date, datetime
 
@@ -17,6 +16,7 @@ from tuner.model.errors import StoreError, StoreFullError
 _LOG = logging.getLogger(__name__)
 _ROWS = 64  # at a time: two milliseconds
 _EVERY_S = 5.0
+_AGAIN_S = 600.0  # until a backup is tried again that could not be made
 _PASS_S = 86_400.0  # no pass begins sooner than so long after the one before
 _FEW_REQUESTS = 20  # within _EVERY_S; a daemon that is asked more has other things to read
 
@@ -82,22 +82,29 @@ class Scrub:
 
     async def _run(self) -> None:
         await self._count_isolated()
-        begun_s = time.monotonic()
-        wait_s = _EVERY_S
+        loop = asyncio.get_running_loop()
+        begun_s = rests_until_s = loop.time()
         while True:
             self._requests = 0
-            if await self._found_within(wait_s):
+            if await self._found_within(self._pause_s(rests_until_s - loop.time())):
                 await self._adopt_findings()
                 continue
             if (day := self._wall().date()) != self._backed_up and await self._back_up(day):
                 self._backed_up = day
-            if self._after is None and wait_s > _EVERY_S:  # a day has passed
-                begun_s, wait_s = time.monotonic(), _EVERY_S
+            if loop.time() < rests_until_s:
+                continue
+            if self._after is None:
+                begun_s = loop.time()
             if self._busy() or self._requests > _FEW_REQUESTS:
                 continue
             if await self._step():
                 self._metrics.database_read(self._wall().timestamp())
-                wait_s = max(_EVERY_S, _PASS_S - (time.monotonic() - begun_s))
+                rests_until_s = begun_s + _PASS_S
+
+    def _pause_s(self, rest_s: float) -> float:
+        """Seconds until the next look, of a rest that lasts so long; a backup that failed is tried again."""
+        missing = self._backed_up != self._wall().date()
+        return max(_EVERY_S, min(rest_s, _AGAIN_S) if missing else rest_s)
 
     async def _found_within(self, seconds: float) -> bool:
         try:
