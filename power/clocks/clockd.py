@@ -260,7 +260,7 @@ class Leases:
         """Hold a setting of a GPU for ``holder``; a client's first success makes it the owner.
 
         Raises:
-            Refused: another client holds it, or this one holds another.
+            ClockRefusal: another client holds it, or this one holds another.
             ClockError: the value is not supported or not allowed, or setting it failed; then nothing is set.
         """
         kind = kind_of(request.control)
@@ -385,7 +385,7 @@ class _Client:
         """Read at most one line, so that every client has its turn; None while it is incomplete.
 
         Raises:
-            Refused: the line is too long.
+            ClockRefusal: the line is too long.
             EOFError: the client has closed.
             OSError: the connection is broken.
         """

@@ -114,7 +114,7 @@ def parse_request(line: bytes) -> ClockRequest:
     """Read one line, strictly: unknown, missing and wrongly typed fields are refused.
 
     Raises:
-        Refused: with the code ``malformed`` and what would be right.
+        ClockRefusal: with the code ``malformed`` and what would be right.
     """
     record = _object(line)
     verb = record.pop("verb", None)
@@ -179,7 +179,7 @@ def parse_answer(line: bytes) -> Answer:
     """Return the reply of the helper to a granted request.
 
     Raises:
-        Refused: it did not grant it, or (``malformed``) what came is no answer.
+        ClockRefusal: it did not grant it, or (``malformed``) what came is no answer.
     """
     try:
         answer: Answer = json.loads(line.decode("utf-8"))

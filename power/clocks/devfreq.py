@@ -216,7 +216,7 @@ class DevfreqActuator:
         return self._rules(self.gpu).allowed(self.listed())
 
     def read(self) -> ClockReading:
-        """See ``Actuator.read``; None for a GPU whose power is gated."""
+        """See ``ClockActuator.read``; None for a GPU whose power is gated."""
         try:
             mhz = int(_text(self._node / "cur_freq")) / _MEGA
         except (OSError, ValueError):

@@ -143,7 +143,7 @@ class NvmlActuator:
         return self._rules(self.gpu).allowed(self.listed())
 
     def read(self) -> ClockReading:
-        """See ``Actuator.read``: the SM clock, the lowest of the power limits in force, and temperature."""
+        """See ``ClockActuator.read``: SM clock, the lowest of the power limits in force, and temperature."""
         nvml, handle = self._gpu.nvml, self._gpu.handle
         mhz = self._optional("the clock", lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
         bits = self._optional(

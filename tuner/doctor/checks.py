@@ -91,7 +91,7 @@ def clocks(where: ClockPaths, *, expected: bool) -> Iterator[Finding]:
     Nothing is set to find out.
 
     Args:
-        where: where clocks are found (``Where``).
+        where: where clocks are found.
         expected: this machine has a GPU, so that finding none is wrong.
     """
     try:
