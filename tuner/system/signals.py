@@ -1,7 +1,6 @@
 """Requests to stop: signals while a program starts, measures and stores, raised as exceptions."""
 
 import _thread
-import asyncio
 import contextlib
 import signal
 import sys
@@ -9,6 +8,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio  # 30 ms, which `tuner --help` need not wait for
 
 # --- Signals that end a command, raised as an exception that is not lost.
 
@@ -153,7 +156,7 @@ def startup_signals() -> Iterator[StartupSignals]:
         raise
 
 
-def ignore_signals(loop: asyncio.AbstractEventLoop) -> None:
+def ignore_signals(loop: "asyncio.AbstractEventLoop") -> None:
     """From here on signals change nothing: the process ends in order.
 
     The loop's own removal of a handler puts the default in its place for a moment, in which SIGTERM kills.
