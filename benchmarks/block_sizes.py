@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.devices.gpus import gpu_model
+from tuner.devices.gpu_models import gpu_model
 from tuner.devices.simulated.time_model import RoundModel
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.objective import Objective

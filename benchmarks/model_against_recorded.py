@@ -29,7 +29,7 @@ from provenance import provenance
 from scipy.stats import spearmanr
 
 import tuner
-from tuner.devices.gpus import gpu_model
+from tuner.devices.gpu_models import gpu_model
 from tuner.devices.simulated.device import MODEL_VERSION
 from tuner.devices.simulated.time_model import RoundModel
 from tuner.kernel_files.catalog import Catalog

@@ -40,10 +40,10 @@ _TUNER = "from tuner.cli.main import main; main()"
 _HOOK = """
 import sys
 from dataclasses import replace
-from tuner.devices import gpus
+from tuner.devices import gpu_models
 
 for _lane in range(1, {lanes} + 1):
-    gpus._TABLE[f"lane-{{_lane}}"] = replace(gpus._TABLE["{model}"], name=f"lane-{{_lane}}")
+    gpu_models._TABLE[f"lane-{{_lane}}"] = replace(gpu_models._TABLE["{model}"], name=f"lane-{{_lane}}")
 
 WORDS = ("attempts", "tuner.studies.sweep_local", "serve")
 if any(part in word for word in sys.orig_argv for part in WORDS):

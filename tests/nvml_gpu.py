@@ -17,7 +17,7 @@ from modelled import NoNvrtc
 
 from tuner.devices.base import RunRecord
 from tuner.devices.choice import OpenedDevice
-from tuner.devices.gpus import gpu_model
+from tuner.devices.gpu_models import gpu_model
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.time_model import idle_watts
 from tuner.model.jobs import DeviceIdentity

@@ -10,7 +10,7 @@ from chain_samples import LU, LU_CODE, STENCIL, STENCIL_CODE, load, lu_plan, ste
 from modelled import NoNvrtc
 
 from tuner.devices.base import RunRecord
-from tuner.devices.gpus import gpu_model
+from tuner.devices.gpu_models import gpu_model
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.time_model import library_work
 from tuner.kernel_files.recipe import BETWEEN

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cli_process import document, tuner
 
-from tuner.devices.gpus import gpu_names
+from tuner.devices.gpu_models import gpu_names
 from tuner.recordings.files import SHIPPED
 
 

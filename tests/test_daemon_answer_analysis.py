@@ -14,7 +14,7 @@ from answering_scene import H200, TX1, Answers, shipped
 from tuner.daemon.answers.analysis import MOST_QUEUED, Analyst
 from tuner.daemon.interface import Question
 from tuner.database.ranking import allowed
-from tuner.devices.gpus import stand_in
+from tuner.devices.gpu_models import stand_in
 from tuner.kernel_files.catalog import Catalog
 from tuner.search.explaining import Explainer
 from tuner.system.processes import Child

@@ -11,11 +11,11 @@ import host_build
 import numpy as np
 import pytest
 from modelled import device, joules, makespan, scan
-from test_gpu_model import MEASURED
+from test_time_model import MEASURED
 
 from tuner import registry
 from tuner.cli.main import main
-from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import json_schema

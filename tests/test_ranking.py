@@ -32,7 +32,7 @@ from tuner.database.ledger import Ledger
 from tuner.database.ranking import AnswerQuery, fills, rank_stored
 from tuner.database.runs import Store
 from tuner.devices.choice import identify
-from tuner.devices.gpus import gpu_model
+from tuner.devices.gpu_models import gpu_model
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import described

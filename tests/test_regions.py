@@ -19,7 +19,7 @@ from powercap_trees import build, played
 from tuner.power.sensors import powercap
 
 import tuner
-from tuner.devices.gpus import gpu_model
+from tuner.devices.gpu_models import gpu_model
 from tuner.devices.simulated.time_model import load_watts
 from tuner.joules import Region, RegionEnergy
 from tuner.joules import recording as process

@@ -11,7 +11,7 @@ from tuner.power.energy.meter import SamplingMeter
 from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.devices.base import Device
-from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.devices.simulated.device import Faults, SimulatedClocks, SimulatedDevice
 from tuner.devices.simulated.time_model import Warming
 from tuner.model.errors import ClockError, CompileError, UnknownNameError

@@ -17,7 +17,7 @@ from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource, best_of_part
 from tuner.database.ranking import AnswerQuery, passed_over, served_answer
 from tuner.database.runs import Store
-from tuner.devices.gpus import limits_of
+from tuner.devices.gpu_models import limits_of
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import (
     DaemonError,

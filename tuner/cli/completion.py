@@ -30,7 +30,7 @@ def workloads(ctx: click.Context, parameter: click.Parameter, incomplete: str) -
 def devices(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The first GPU, and simulated ones; a search for others may take seconds."""
     del ctx, parameter
-    from tuner.devices.gpus import gpu_names
+    from tuner.devices.gpu_models import gpu_names
 
     return _starting(["cuda:0", *(f"sim:{name}" for name in gpu_names())], incomplete)
 

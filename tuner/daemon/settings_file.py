@@ -21,7 +21,7 @@ from cronsim import CronSim, CronSimError
 from pydantic import BaseModel, ValidationError
 
 from tuner.daemon.settings import ServiceTable, SetTable, Settings, TuningTable, bound
-from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.kernel_files import document as messages
 from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.jobs import DeviceChoice, wrong_choice

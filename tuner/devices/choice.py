@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuner.devices.base import Device
 from tuner.devices.cuda.probe import driver_problem, gpu_count, nvidia_card, nvidia_device_file
-from tuner.devices.gpus import gpu_names
+from tuner.devices.gpu_models import gpu_names
 from tuner.devices.replay import PREFIX, ReplayDevice
 from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
 from tuner.devices.simulated.device import SimulatedDevice

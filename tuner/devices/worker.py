@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tuner.compiler.compiler import Compiler
 from tuner.compiler.contract import plan_resources
 from tuner.devices.base import Check, RunRecord
-from tuner.devices.gpus import gpu_names
+from tuner.devices.gpu_models import gpu_names
 from tuner.model.errors import (
     ChildCrashedError,
     ChildError,

@@ -16,7 +16,7 @@ from weakref import ref
 
 import numpy.random  # noqa: F401 - now, not first in a recording's thread: a fork would cut that short
 
-from tuner.devices.gpus import gpu_model
+from tuner.devices.gpu_models import gpu_model
 from tuner.devices.sensors import host_samplers
 from tuner.devices.simulated.time_model import idle_watts, load_watts
 from tuner.joules.traces import RING_S, pause_s

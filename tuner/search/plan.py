@@ -11,7 +11,7 @@ from tuner import registry
 from tuner.database.ranking import distance, size_point, sizes_named
 from tuner.database.runs import TrialStore
 from tuner.devices.base import Device
-from tuner.devices.gpus import limits_of
+from tuner.devices.gpu_models import limits_of
 from tuner.devices.replay import replayed
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities

@@ -11,7 +11,7 @@ import numpy as np
 from tuner.database.runs import Store
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
-from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner import registry
 from tuner.database.ranking import AnswerQuery
 from tuner.devices.choice import identify
-from tuner.devices.gpus import limits_of
+from tuner.devices.gpu_models import limits_of
 from tuner.devices.replay import PREFIX, ReplayDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile

@@ -1,7 +1,7 @@
 """Works out analytical answers of workloads that were never tuned, one at a time, in a child process.
 
-No GPU is opened where its model is known: the limits of ``tuner.devices.gpus`` and the compiler are enough.
-Another GPU is opened only while ``may_open`` allows it.
+No GPU is opened where its model is known: the limits of ``tuner.devices.gpu_models`` and the compiler are
+enough. Another GPU is opened only while ``may_open`` allows it.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.database.answers import analytical_key
-from tuner.devices.gpus import stand_in
+from tuner.devices.gpu_models import stand_in
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import ChildCrashedError, TunerError, UnknownNameError
 from tuner.model.jobs import DeviceIdentity

@@ -24,7 +24,7 @@ from tuner.database.ranking import (
     named_point,
     served_answer,
 )
-from tuner.devices.gpus import limits_of
+from tuner.devices.gpu_models import limits_of
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError, UnknownNameError, suggestion

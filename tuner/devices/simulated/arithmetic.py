@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tuner.compiler.ptx import ISSUED, MOST_STEPS, REQUESTS, UNITS, Place, counted, executed
-from tuner.devices.gpus import GpuModel
+from tuner.devices.gpu_models import GpuModel
 from tuner.model.plan import Plan, Scalar, Stage, StructValue, TensorMap
 
 _LEAST_STEPS = 2_000

@@ -1,8 +1,8 @@
 """A modelled GPU behind the interface of real ones, in virtual time, with injected faults.
 
-Time, sharing and power are those of ``time_model``; every number is labelled as modelled and none is a claim
-about a real GPU. Nothing is computed, so answers are taken to be right unless the device is told to fail
-(``Faults``).
+Time, sharing and power are those of ``time_model`` and ``resources``; every number is labelled as modelled
+and none is a claim about a real GPU. Nothing is computed, so answers are taken to be right unless the device
+is told to fail (``Faults``).
 """
 
 import hashlib
@@ -16,8 +16,8 @@ import numpy as np
 
 from tuner.compiler.compiler import Compiler
 from tuner.devices.base import Check, RunRecord
+from tuner.devices.gpu_models import GpuModel, gpu_model
 from tuner.devices.gpu_users import Occupant, is_present
-from tuner.devices.gpus import GpuModel, gpu_model
 from tuner.devices.simulated.resources import ModelResources
 from tuner.devices.simulated.time_model import (
     Round,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.contract import code_of, resources_of
-from tuner.devices.gpus import GpuModel
+from tuner.devices.gpu_models import GpuModel
 from tuner.devices.simulated.arithmetic import StageArithmetic, stage_arithmetic
 from tuner.model.errors import CompileError, CompilerUnavailableError, DeviceError
 from tuner.model.jobs import DeviceLimits

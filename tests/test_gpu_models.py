@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from tuner.devices.gpus import GpuModel, VoltageCurve, gpu_model, gpu_names
+from tuner.devices.gpu_models import GpuModel, VoltageCurve, gpu_model, gpu_names
 from tuner.model.errors import UnknownNameError
 
 ALL = [gpu_model(name) for name in gpu_names()]

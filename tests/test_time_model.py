@@ -14,7 +14,7 @@ from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
 
 import tuner
 from tuner.compiler.ptx import UNITS
-from tuner.devices.gpus import gpu_model, gpu_names
+from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.devices.simulated.arithmetic import StageArithmetic, per_clock
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.time_model import RoundModel, describe
