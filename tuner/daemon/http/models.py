@@ -228,6 +228,7 @@ class ErrorDetail(BaseModel):
         "too-large",
         "too-many",
         "store",
+        "busy",
         "internal",
     ]
     message: str = Field(description="For people: names what is wrong and what would be right.")
