@@ -69,6 +69,30 @@ def test_clients_read_while_another_process_writes(tmp_path: Path) -> None:
     play(scene())
 
 
+def test_long_work_aside_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """While something takes long with a connection of its own, others read, write, and nothing is silent."""
+
+    async def scene() -> None:
+        storage = Storage(tmp_path / "tuner.db")
+        begun, let = threading.Event(), threading.Event()
+
+        def slowly(books: module.Repositories) -> int:
+            begun.set()
+            assert let.wait(PATIENCE_S)
+            return len(books.jobs.jobs())
+
+        aside = asyncio.create_task(storage.aside(slowly))
+        assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+        assert await add(storage) == 1
+        assert [job.id for job in await storage.read(lambda books: books.jobs.jobs())] == [1]
+        assert storage.silent_s == 0.0
+        let.set()
+        assert await aside == 1
+        await storage.close()
+
+    play(scene())
+
+
 def test_one_at_a_time_waits_for_a_held_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the database is known to be held, one call waits for it; others fail without doing anything."""
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)

@@ -11,7 +11,7 @@ from datetime import date, datetime
 from tuner.daemon.metrics import Metrics
 from tuner.database.integrity.checksums import Examination, IsolatedRow, Position
 from tuner.database.ledger import Repositories, Storage
-from tuner.model.errors import StoreError, StoreFullError
+from tuner.model.errors import ResourceError, StoreError, StoreFullError
 
 _LOG = logging.getLogger(__name__)
 _ROWS = 64  # at a time: two milliseconds
@@ -134,8 +134,9 @@ class Scrub:
                 return True
 
         try:
-            return await self._storage.read(back_up)
-        except StoreError:  # it is told as a trouble of the database
+            return await self._storage.aside(back_up)  # a large one takes minutes on a slow disk
+        except (StoreError, ResourceError) as error:
+            _LOG.warning("no backup of the database on %s yet: %s", day, error)
             return False
 
     def _note(self, found: Examination) -> None:

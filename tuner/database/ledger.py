@@ -202,9 +202,9 @@ class Storage:
         self.closed = False
         self.failed: Callable[[], None] = lambda: None
         self.put_right: Callable[[Examination], None] = lambda _: None
-        opened = partial(Database, path, self._put_right)
-        self._writer = _DatabaseThread(opened, "database", self._fail, guard, examines=True)
-        self._reader = _DatabaseThread(opened, "reader", self._fail, guard, examines=False)
+        self._guard = guard
+        self._writer = self._thread("database", examines=True)
+        self._reader = self._thread("reader", examines=False)
 
     @property
     def trouble(self) -> str:
@@ -234,6 +234,21 @@ class Storage:
         """
         return await self._reader.run(action)
 
+    async def aside(self, action: Callable[[Repositories], T]) -> T:
+        """Do something that takes long in a thread of its own, which no reader or writer waits for.
+
+        It does not count as silent, however long it takes.
+
+        Raises:
+            StoreError: the database cannot be used just now.
+            ResourceError: there is no thread for it just now.
+        """
+        thread = self._thread("aside", examines=False)
+        try:
+            return await thread.run(action)
+        finally:
+            await thread.close()
+
     async def insist(self, action: Callable[[Repositories], T]) -> T:
         """Do something in the writing thread, and retry until that succeeds."""
         wait_s = _FIRST_WAIT_S
@@ -257,6 +272,10 @@ class Storage:
         await self._writer.close()
         await self._reader.close()
         self.closed = True
+
+    def _thread(self, name: str, *, examines: bool) -> "_DatabaseThread":
+        opened = partial(Database, self.path, self._put_right)
+        return _DatabaseThread(opened, name, self._fail, self._guard, examines=examines)
 
     def _fail(self) -> None:
         self.failed()
