@@ -12,6 +12,8 @@ import pytest
 
 from tuner.model.errors import UnknownNameError
 from tuner.recordings.files import read
+from tuner.search.answer import Outcome
+from tuner.search.session import Session
 
 BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
 SMALL = {
@@ -190,12 +192,13 @@ def test_an_interrupt_ends_the_table(
 ) -> None:
     """The set that was interrupted is in the document, and no other is begun."""
 
-    def interrupted(*words: Any, **named: Any) -> Any:
-        tuned = tune(*words, **named)
-        return replace(tuned, document={**tuned.document, "status": "interrupted"})
+    class Interrupted(Session):
+        def run(self, **named: bool) -> Outcome:
+            outcome = super().run(**named)
+            return replace(outcome, document={**outcome.document, "status": "interrupted"})
 
-    tune, out = scripts.table.tune, tmp_path / "out.json"
-    monkeypatch.setattr(scripts.table, "tune", interrupted)
+    out = tmp_path / "out.json"
+    monkeypatch.setattr(scripts.table, "Session", Interrupted)
     with pytest.raises(SystemExit) as end:
         scripts.command.main(["--device", "sim:k40c", "--only", "MatrixMul", "Lud", "--out", str(out)])
     assert end.value.code == 130

@@ -34,9 +34,9 @@ from tuner.kernel_files.trust import usable_directories
 from tuner.model.errors import DeviceError, InputError, ResourceError, TunerError
 from tuner.model.version import VERSION
 from tuner.system.ownership import StateLock
-from tuner.system.processes import is_shortage
 from tuner.system.service_manager import ServiceManager
 from tuner.system.signals import STOP_SIGNALS
+from tuner.system.threads import is_shortage
 
 _SURE = 3  # looks in a row at another directory, before the daemon begins anew with it
 _SUBJECT = "state directory"

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from tuner.devices import gpu_users
 from tuner.model.errors import ChildError, ResourceError
 from tuner.model.jobs import DeviceIdentity
-from tuner.system.processes import Child, StartedThreads
+from tuner.system.processes import Child
+from tuner.system.threads import StartedThreads
 
 INTERVAL_S = 1.0
 """Between two samples of a device."""

@@ -21,7 +21,7 @@ from tuner.database.runs import Store
 from tuner.database.transaction import Transaction
 from tuner.model.errors import StoreBusyError, StoreError, StoreFullError
 from tuner.model.records import canonical
-from tuner.system.processes import StartedThreads
+from tuner.system.threads import StartedThreads
 
 T = TypeVar("T")
 

@@ -18,7 +18,8 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import ChildCrashedError, TunerError, UnknownNameError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import WorkloadName
-from tuner.system.processes import Child, is_shortage
+from tuner.system.processes import Child
+from tuner.system.threads import is_shortage
 
 MOST_QUEUED = 32
 """Workloads that wait; more are not taken, and may be asked for again: a client may ask for any size."""

@@ -23,7 +23,7 @@ from tuner.daemon.attempts.messages import (
     spec_json,
 )
 from tuner.model.errors import ChildCrashedError
-from tuner.system.processes import is_shortage
+from tuner.system.threads import is_shortage
 
 _OF_THE_SERVICE = (
     *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),

@@ -13,7 +13,7 @@ from tuner.daemon.jobs.board import Board
 from tuner.model.errors import ChildError, InputError, StoreError
 from tuner.model.jobs import OWN, Job, JobState
 from tuner.system.logs import about
-from tuner.system.processes import is_shortage
+from tuner.system.threads import is_shortage
 
 GRACE_S = 5.0
 """For a job to stop: what it measured is stored and its clocks are restored by then; else it is killed."""

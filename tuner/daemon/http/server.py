@@ -24,7 +24,7 @@ from tuner.daemon.http.routes import interface
 from tuner.daemon.settings import LimitsTable, TuningTable
 from tuner.model.errors import InputError
 from tuner.system.logs import LogRateLimiter
-from tuner.system.processes import is_shortage
+from tuner.system.threads import is_shortage
 
 if TYPE_CHECKING:
     from tuner.daemon.service import Service

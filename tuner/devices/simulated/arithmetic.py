@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tuner.compiler.ptx import ISSUED, MOST_STEPS, REQUESTS, UNITS, Place, counted, executed
+from tuner.compiler.ptx_walk import ISSUED, MOST_STEPS, REQUESTS, UNITS, Place, counted, executed
 from tuner.devices.gpu_models import GpuModel
 from tuner.model.plan import Plan, Scalar, Stage, StructValue, TensorMap
 
