@@ -3,7 +3,7 @@
 A counter's growth is exact from tick to tick. Of the ticks' joules around an end of the span, a reading of
 power tells the share that lies before it. Without one, power before the span is taken to be that of the tick
 before it, and power after the span that of the tick after it; what the ticks around differ by counts as
-uncertainty. Without a counter the joules are those of the reading's curve (``curve.EnergyCurve``).
+uncertainty. Without a counter the joules are those of the reading's curve (``counters.EnergyCurve``).
 """
 
 import itertools
