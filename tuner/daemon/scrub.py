@@ -83,14 +83,17 @@ class Scrub:
     async def _run(self) -> None:
         await self._count_isolated()
         loop = asyncio.get_running_loop()
-        begun_s = rests_until_s = loop.time()
+        begun_s = rests_until_s = again_s = loop.time()
         while True:
             self._requests = 0
             if await self._found_within(self._pause_s(rests_until_s - loop.time())):
                 await self._adopt_findings()
                 continue
-            if (day := self._wall().date()) != self._backed_up and await self._back_up(day):
-                self._backed_up = day
+            if (day := self._wall().date()) != self._backed_up and loop.time() >= again_s:
+                if await self._back_up(day):
+                    self._backed_up = day
+                else:
+                    again_s = loop.time() + _AGAIN_S
             if loop.time() < rests_until_s:
                 continue
             if self._after is None:
