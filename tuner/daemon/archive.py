@@ -11,7 +11,7 @@ from tuner.daemon.interface import NoSuchRunError, measured_saving
 from tuner.daemon.jobs.specs import without_batch
 from tuner.database.answers import StoredAnswer
 from tuner.database.decoding import trials_page
-from tuner.database.ledger import Repositories, Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import StoredRun

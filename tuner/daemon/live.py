@@ -15,7 +15,7 @@ from tuner.daemon.attempts.messages import stored_trial
 from tuner.daemon.interface import stream_text
 from tuner.daemon.jobs.events import Subscription
 from tuner.database.decoding import trials_page
-from tuner.database.ledger import Repositories, Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import ACTIVE, ENDED, Event, Job, JobState
 from tuner.model.records import StoredRun

@@ -5,7 +5,7 @@ from typing import Any
 
 from tuner.daemon.archive import saving_document
 from tuner.database.decoding import failed_trials
-from tuner.database.ledger import Repositories
+from tuner.database.storage import Repositories
 from tuner.model.records import StoredRun, StoredTrial
 from tuner.model.run_document import RunDocument, RunRow, SearchedTrial, TrialDocument
 from tuner.search.document import trial_document

@@ -6,6 +6,7 @@ or what makes no sense, is ``NotUnderstood``: it stays as it is, is left out, an
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +25,7 @@ from tuner.model.typed import UnfitError, document, typed
 
 T = TypeVar("T")
 Row = Sequence[Any]
+_LOG = logging.getLogger(__name__)
 
 _LARGEST_NAMED = 3  # rows that are named one by one
 
@@ -54,6 +56,24 @@ def named(found: Sequence[NotUnderstood]) -> list[str]:
     also = [f"{more} more {found[0].what}s are not understood"] if more > 1 else []
     shown = found[:_LARGEST_NAMED] if also else found
     return [*map(str, shown), *also, "a newer version of tuner may understand what is left"]
+
+
+class UnderstoodRows:
+    """Leaves out decoded rows that are not understood, and logs each of those once."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[str, int | str]] = set()
+
+    def of(self, rows: Iterable[T | NotUnderstood]) -> list[T]:
+        """Return the other rows."""
+        values = []
+        for row in rows:
+            if not isinstance(row, NotUnderstood):
+                values.append(row)
+            elif (row.what, row.key) not in self._logged:
+                self._logged.add((row.what, row.key))
+                _LOG.warning("%s", row)
+        return values
 
 
 def understood(what: str, key: object, decode: Callable[[], T]) -> T | NotUnderstood:

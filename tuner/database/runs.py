@@ -8,7 +8,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tuner.database import decoding
 from tuner.database.connection import Database
-from tuner.database.decoding import NotUnderstood
+from tuner.database.decoding import NotUnderstood, UnderstoodRows
 from tuner.database.files import now
 from tuner.database.integrity.checksums import row_checksum, verified
 from tuner.database.transaction import Transaction
@@ -232,7 +232,7 @@ class Store:
         self.database = where if isinstance(where, Database) else Database(where)
         self._owns = not isinstance(where, Database)
         self._job = job
-        self._told: set[tuple[str, int | str]] = set()
+        self._understood = UnderstoodRows()
 
     @property
     def path(self) -> Path:
@@ -387,19 +387,9 @@ class Store:
     def _decoded(
         self, run_id: int, rows: Sequence[tuple[Any, ...]], names: Sequence[str]
     ) -> list[tuple[Trial, Measurement]]:
-        found = [decoding.trial(run_id, number, (trial, measured), names) for number, trial, measured in rows]
-        return self._understood(found)
-
-    def _understood(self, found: Iterable[T | NotUnderstood]) -> list[T]:
-        """Return the decoded values; each of the others is logged once."""
-        kept = []
-        for one in found:
-            if not isinstance(one, NotUnderstood):
-                kept.append(one)
-            elif (one.what, one.key) not in self._told:
-                self._told.add((one.what, one.key))
-                _LOG.warning("%s", one)
-        return kept
+        return self._understood.of(
+            decoding.trial(run_id, number, (trial, measured), names) for number, trial, measured in rows
+        )
 
     def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
         """Close a run of this process with its answer (None when no trial was valid)."""
@@ -493,8 +483,8 @@ class Store:
 
     def _runs(self, where: str, values: tuple[object, ...] = ()) -> Iterator[StoredRun]:
         """Runs that are understood, newest first."""
-        for one in self._rows(where, values):
-            yield from self._understood([one])
+        for run in self._rows(where, values):
+            yield from self._understood.of([run])
 
     def _rows(self, where: str, values: tuple[object, ...] = ()) -> Iterator[StoredRun | NotUnderstood]:
         """Runs, newest first, some at a time: each part is a read of its own, and nothing stays open."""
