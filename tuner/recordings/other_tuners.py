@@ -19,6 +19,7 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import checks
+from tuner.recordings.checks import Fields
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.occupancy import candidate
 from tuner.space.search_view import Candidate
@@ -206,21 +207,21 @@ def closed_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
     raise ValueError(f"neither a recorded space nor a Kernel Tuner cache: not JSON: {troubles[0]}")
 
 
-def _cache(document: Any, path: Path) -> RecordedSpace:  # noqa: ANN401 - any JSON value
-    where = "cache file"
-    lists = checks.table(document, "tune_params", where)
-    names = document.get("tune_params_keys", list(lists))
+def _cache(document: object, path: Path) -> RecordedSpace:
+    fields = Fields(document, "cache file")
+    lists = fields.fields("tune_params").raw
+    names = fields.get("tune_params_keys", list(lists))
     if not checks.TEXTS.accepts(names) or set(names) != set(lists) or len(names) != len(lists):
         raise ValueError(
-            f"{where}: tune_params_keys is {checks.shown(names)}; expected the names of tune_params"
+            f"cache file: tune_params_keys is {checks.shown(names)}; expected the names of tune_params"
         )
     tunables = {name: value_list(name, lists[name]) for name in names}
     rows: dict[tuple[TunableValue, ...], Measurement] = {}
     wrong = []
-    for key, entry in checks.table(document, "cache", where).items():
+    for key, entry in fields.fields("cache").raw.items():
         at = f"cache[{key!r}]"
         try:
-            values = _values(entry, tunables, at)
+            values = _values(Fields(entry, at), tunables)
             if values in rows:
                 raise ValueError(f"{at}: its configuration is in it twice")  # noqa: TRY301 - told with others
             rows[values] = entry_measurement(entry, at)
@@ -228,36 +229,32 @@ def _cache(document: Any, path: Path) -> RecordedSpace:  # noqa: ANN401 - any JS
             wrong.append(str(error))
     if wrong and not rows:
         raise ValueError(wrong[0])
-    kernel = checks.one(document, "kernel_name", where, checks.NAME)
+    kernel = fields.value("kernel_name", checks.NAME)
     return one_workload(
         name=kernel,
         kernel=kernel,
-        device=checks.one(document, "device_name", where, checks.TEXT),
-        sizes=axis_sizes(document.get("problem_size")),
+        device=fields.value("device_name", checks.TEXT),
+        sizes=axis_sizes(fields.get("problem_size")),
         tunables=tunables,
         rows=rows.items(),
         provenance={
             "tuner": "Kernel Tuner",
             "file": path.name,
-            "objective": str(document.get("objective", "")),
+            "objective": str(fields.get("objective", "")),
             **({LEFT_OUT: wrong} if wrong else {}),
         },
     )
 
 
-def _values(
-    entry: Any,  # noqa: ANN401 - any JSON value
-    tunables: Mapping[str, tuple[TunableValue, ...]],
-    at: str,
-) -> tuple[TunableValue, ...]:
-    values = tuple(checks.one(entry, name, at, checks.VALUE) for name in tunables)
+def _values(entry: Fields, tunables: Mapping[str, tuple[TunableValue, ...]]) -> tuple[TunableValue, ...]:
+    values = tuple(entry.value(name, checks.VALUE) for name in tunables)
     for (name, listed), value in zip(tunables.items(), values, strict=True):
         if value not in listed:
-            raise ValueError(f"{at}: {name} is {value!r}, which tune_params does not list")
+            raise ValueError(f"{entry.where}: {name} is {value!r}, which tune_params does not list")
     return values
 
 
-def entry_measurement(entry: Any, at: str) -> Measurement:  # noqa: ANN401 - any JSON value
+def entry_measurement(entry: object, at: str) -> Measurement:
     """The measurement of an entry of a cache: it failed where any value is the name of a failure.
 
     Args:
@@ -267,15 +264,14 @@ def entry_measurement(entry: Any, at: str) -> Measurement:  # noqa: ANN401 - any
     Raises:
         ValueError: its times are none, or it is no object.
     """
-    if not isinstance(entry, Mapping):
-        raise ValueError(f"{at}: expected an object, found {checks.shown(entry)}")  # noqa: TRY004 - of a file
-    failure = next((v for v in entry.values() if isinstance(v, str) and v in FAILURES), None)
+    fields = Fields(entry, at)
+    failure = next((v for v in fields.raw.values() if isinstance(v, str) and v in FAILURES), None)
     if failure is not None:
         return measurement(failure)
-    times = entry.get("times")
+    times = fields.get("times")
     if times is not None and (not isinstance(times, list) or not all(map(checks.POSITIVE.accepts, times))):
         raise ValueError(f"{at}: times is {checks.shown(times)}; expected milliseconds above zero")
-    time_ms = entry.get("time")
+    time_ms = fields.get("time")
     if time_ms is None and times:
         time_ms = math.fsum(times) / len(times)
     if not checks.POSITIVE.accepts(time_ms):
@@ -283,7 +279,7 @@ def entry_measurement(entry: Any, at: str) -> Measurement:  # noqa: ANN401 - any
         raise ValueError(
             f"{at}: time is {checks.shown(time_ms)}; expected milliseconds above zero, or {choices}"
         )
-    spent = [entry.get(name, 0.0) for name in ("benchmark_time", "verification_time")]
+    spent = [fields.get(name, 0.0) for name in ("benchmark_time", "verification_time")]
     window_ms, check_ms = (value if checks.AMOUNT.accepts(value) else 0.0 for value in spent)
     sigma_ms = _sigma(times or ())
     return measurement("ok", time_ms, sigma_ms, len(times or ()), window_ms=window_ms, check_ms=check_ms)
@@ -342,9 +338,8 @@ def _arrays(path: Path) -> dict[str, Any]:
 
 
 def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:
-    meta = load_json(str(arrays["meta"]))
-    names = checks.objects(meta, "names", "meta")
-    lists = checks.objects(meta, "values", "meta")
+    meta = Fields(load_json(str(arrays["meta"])), "meta")
+    names, lists = meta.entries("names"), meta.entries("values")
     codes = meta.get("status_codes", list(STATUS))
     if not names or not all(map(checks.TEXT.accepts, names)) or len(set(names)) < len(names):
         raise ValueError(f"meta: names is {checks.shown(names)}; expected different texts")
@@ -354,12 +349,12 @@ def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:
         )
     tunables = {name: value_list(name, values) for name, values in zip(names, lists, strict=True)}
     places = _rows(arrays, tunables)
-    kernel = checks.one(meta, "kernel", "meta", checks.NAME)
+    kernel = meta.value("kernel", checks.NAME)
     measured = _npz_measurements(arrays, len(places), codes)
     return one_workload(
-        name=checks.one({"space": kernel, **meta}, "space", "meta", checks.NAME),
+        name=meta.value("space", checks.NAME) if "space" in meta else kernel,
         kernel=kernel,
-        device=checks.one(meta, "device", "meta", checks.TEXT),
+        device=meta.value("device", checks.TEXT),
         sizes=axis_sizes(meta.get("problem_size")),
         tunables=tunables,
         rows=[
