@@ -13,7 +13,8 @@ from jetson_trees import build, write
 from tuner.power.clocks.journal import JournalPlace
 from tuner.power.clocks.ownership import Ownership
 
-from tuner.database.files import check_database, check_mirror, mirror_of
+from tuner.database.files import mirror_of
+from tuner.database.integrity.check import check_database, check_mirror
 from tuner.database.runs import Store
 from tuner.doctor import checks
 from tuner.doctor.checks import Finding, Surroundings, examine, jetson, power_mode, worst

@@ -22,7 +22,7 @@ from tuner.database.files import (
 from tuner.database.integrity.backups import back_up
 from tuner.database.integrity.check import isolated_rows, scrubbed
 from tuner.database.integrity.checksums import Examination, IsolatedRow, Position
-from tuner.database.integrity.repair import put_right
+from tuner.database.integrity.repair import repair
 from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction
 from tuner.model.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
@@ -198,7 +198,7 @@ class Database:
         self.close()
         self._why_no_mirror = None
         try:
-            found = put_right(self.path)
+            found = repair(self.path)
         except (StoreFullError, StoreReadOnlyError) as error:
             try:
                 self._pair = Pair(self.path, mirrored=False)

@@ -24,6 +24,7 @@ from tuner.database.connection import Database
 from tuner.database.decoding import RUN_COLUMNS, TRIAL_COLUMNS, NotUnderstood, content_key, literal
 from tuner.database.files import SuspectError, connect_to_read, damaged, now, translated
 from tuner.database.integrity.checksums import TABLES, is_sound, literal_checksum, verified
+from tuner.database.integrity.copy_state import OUR_TABLES
 from tuner.database.integrity.rows import CHECKSUMMED, NAMES, has_our_tables, has_tables_of
 from tuner.database.runs import ADD_TRIAL, NEXT_RUN, workload_key
 from tuner.database.transaction import Row, Transaction, standing
@@ -49,7 +50,6 @@ RUN_TABLES = ("runs", "trials", "merged")
 LONGEST_NAME = 400
 """Characters of an owner, an identity, a source."""
 
-_OURS = {"runs", "trials", "migrations"}
 _NUL = r"\x00"  # in a literal; JSON has none
 _FIRST_COLUMNS = (  # of runs, as the first version made them
     *("id", "fingerprint", "workload_key", "objective", "device_uuid", "status", "owner"),
@@ -145,7 +145,7 @@ class MergeSource:
     def _look(self) -> None:
         connection = self._connection
         tables = {name for (name,) in connection.execute("SELECT name FROM main.sqlite_master LIMIT 200")}
-        if not tables >= _OURS:
+        if not tables >= OUR_TABLES:
             raise InputError(f"{self._told} is no database of tuner; name a file that `tuner run` wrote")
         names = [name for (name,) in connection.execute("SELECT name FROM main.migrations LIMIT 200")]
         if unknown := {str(name) for name in names} - set(NAMES):

@@ -110,6 +110,14 @@ def standing(connection: sqlite3.Connection) -> tuple[str, int]:
     raise SuspectError("the count of transactions is gone")
 
 
+def last_transaction(connection: sqlite3.Connection) -> int | None:
+    """Number of the last transaction of a database; None where it is gone, or not what it can be."""
+    try:
+        return standing(connection)[1]
+    except SuspectError:
+        return None
+
+
 def _storable(values: Values) -> Values:
     """Values as SQLite keeps them: a text has no NUL, which ends it for some, and no half of a character."""
     for value in values:

@@ -51,7 +51,7 @@ class RowDifference:
             for row, source in ((self.main, "database"), (self.mirror, "mirror"))
             if row is not None and is_sound(self.table.name, row)
         ]
-        return max(rows, key=lambda found: found[0][-2], default=(None, ""))
+        return max(rows, key=lambda sourced: sourced[0][-2], default=(None, ""))
 
 
 @dataclass
@@ -96,8 +96,8 @@ def compared(
     table: Table, main: Iterator[Row], mirror: Iterator[Row], tally: VerifiedRows, *, both: bool = True
 ) -> Iterator[RowDifference]:
     """The differences of some rows of a table, which come in the order of their keys."""
-    left: dict[Key, Row] = {}
-    right: dict[Key, Row] = {}
+    of_main: dict[Key, Row] = {}
+    of_mirror: dict[Key, Row] = {}
     first, second = next(main, None), next(mirror, None)
     while first is not None or second is not None:
         ahead, behind = _place(table, first), _place(table, second)
@@ -105,22 +105,22 @@ def compared(
             tally.rows += 1
             alike = not both or (ahead == behind and first == second and is_sound(table.name, second or ()))
             if not (alike and is_sound(table.name, first)):
-                left[table.key(first)] = first
+                of_main[table.key(first)] = first
                 if ahead == behind and second is not None:
-                    right[table.key(second)] = second
+                    of_mirror[table.key(second)] = second
             if ahead == behind:
                 second = next(mirror, None)
             first = next(main, None)
         elif second is not None:
             if both:
-                right[table.key(second)] = second
+                of_mirror[table.key(second)] = second
             else:
                 tally.rows += 1
                 if not is_sound(table.name, second):
-                    right[table.key(second)] = second
+                    of_mirror[table.key(second)] = second
             second = next(mirror, None)
-    for key in {**left, **right}:
-        yield RowDifference(table, key, left.get(key), right.get(key))
+    for key in {**of_main, **of_mirror}:
+        yield RowDifference(table, key, of_main.get(key), of_mirror.get(key))
 
 
 def _place(table: Table, row: Row | None) -> tuple[tuple[int, object], ...]:
