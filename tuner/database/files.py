@@ -88,10 +88,10 @@ class MovedError(Exception):
 
 def translated(error: sqlite3.Error, path: Path) -> StoreError:
     """The error of this package for one of SQLite's."""
-    known = _known(error)
-    if known is None:
+    translation = _translation(error)
+    if translation is None:
         return StoreError(f"{path}: {error}; {advice(path)}")
-    kind, meaning = known
+    kind, meaning = translation
     if meaning == _CANNOT_OPEN and path.is_file() and not os.access(path.absolute().parent, os.W_OK):
         return StoreReadOnlyError(
             f"{path}: {path.absolute().parent} cannot be written, as SQLite needs also to read ({error});"
@@ -110,14 +110,15 @@ def unreadable(error: OSError, path: Path) -> StoreError:
 
 def damaged(error: sqlite3.Error) -> bool:
     """True where an error may come from a damaged file."""
-    known = _known(error)
-    if known is not None and (known[0] is StoreFullError or known[1] in (NO_LOCKS, NO_SHARED_MEMORY)):
+    translation = _translation(error)
+    kind, meaning = translation or (None, "")
+    if kind is StoreFullError or meaning in (NO_LOCKS, NO_SHARED_MEMORY):
         return False  # some errors of writing have a name of reading's
     name = getattr(error, "sqlite_errorname", "")
     return any(name.startswith(code) if name else text in str(error) for code, text in _DAMAGE)
 
 
-def _known(error: sqlite3.Error) -> tuple[type[StoreError], str] | None:
+def _translation(error: sqlite3.Error) -> tuple[type[StoreError], str] | None:
     name = getattr(error, "sqlite_errorname", "")  # from Python 3.11 on; below, the text is all there is
     for code, text, kind, meaning in _KNOWN:
         if name.startswith(code) if name else text in str(error):

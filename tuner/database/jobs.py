@@ -158,8 +158,8 @@ class Jobs:
             )
             event = None
             if (state, reason) != (job.state, job.reason):
-                told = {"state": state.value, "reason": reason}
-                event = _add_event(transaction, number, "state", told)
+                data = {"state": state.value, "reason": reason}
+                event = _add_event(transaction, number, "state", data)
             return _job(transaction, number), event
 
         return self._database.write(change, synced=True)

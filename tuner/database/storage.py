@@ -139,8 +139,8 @@ class Storage:
     def _fail(self) -> None:
         self.failed()
 
-    def _put_right(self, found: Examination) -> None:
-        self.put_right(found)
+    def _put_right(self, examination: Examination) -> None:
+        self.put_right(examination)
 
 
 class _DatabaseThread:

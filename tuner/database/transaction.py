@@ -43,17 +43,17 @@ class Transaction:
 
     def rows(self, statement: str, values: Values = ()) -> list[Row]:
         """All rows of a query; its order must be certain, and its tables ``verified``."""
-        found = self._main.execute(statement, values).fetchall()
+        rows = self._main.execute(statement, values).fetchall()
         if self._mirror is not None:
-            self._same(found, self._mirror.execute(statement, values).fetchall())
-        return found
+            self._same(rows, self._mirror.execute(statement, values).fetchall())
+        return rows
 
     def row(self, statement: str, values: Values = ()) -> Row | None:
         """The first row of a query."""
-        found: Row | None = self._main.execute(statement, values).fetchone()
+        row: Row | None = self._main.execute(statement, values).fetchone()
         if self._mirror is not None:
-            self._same(found, self._mirror.execute(statement, values).fetchone())
-        return found
+            self._same(row, self._mirror.execute(statement, values).fetchone())
+        return row
 
     def execute(self, statement: str, values: Values = ()) -> None:
         """Change something; the statement must do the same whenever it is executed: no clock, no chance."""

@@ -209,14 +209,14 @@ class ExportedRun:
             raise InputError(
                 f"--workload {name}: is not in the run; choose from {', '.join(self.workloads)}{near}"
             )
-        place = self.workloads.index(name)
+        index = self.workloads.index(name)
         best = self.answer()
         return replace(
             self,
             workloads=(name,),
             trials=(),
-            best=replace(best, configurations=(best.configurations[place],)),
-            expanded=self.expanded[place : place + 1],
+            best=replace(best, configurations=(best.configurations[index],)),
+            expanded=self.expanded[index : index + 1],
         )
 
     def answer(self) -> ExportedTrial:
@@ -377,8 +377,8 @@ def results_document(runs: Sequence[ExportedRun]) -> dict[str, Any]:
     kernels = {" + ".join(run.kernels) for run in runs}
     objectives = {run.objective for run in runs}
     if len(kernels) > 1 or len(objectives) > 1:
-        found = ", ".join(sorted(kernels if len(kernels) > 1 else objectives))
-        raise InputError(f"a results file is of one kernel and one objective; these runs have {found}")
+        several = ", ".join(sorted(kernels if len(kernels) > 1 else objectives))
+        raise InputError(f"a results file is of one kernel and one objective; these runs have {several}")
     data = [row for run in runs for row in _rows(run)]
     return {
         "version_number": "1.0",
@@ -392,7 +392,7 @@ def results_document(runs: Sequence[ExportedRun]) -> dict[str, Any]:
 
 def _rows(run: ExportedRun) -> list[dict[str, float | str | dict[str, TunableValue]]]:
     trials = [*run.trials, *([] if run.best is None or run.trials else [run.best])]
-    costs = [(cost, one) for one in trials if (cost := one.cost(run.objective)) is not None]
+    costs = [(cost, trial) for trial in trials if (cost := trial.cost(run.objective)) is not None]
     if not costs:
         raise InputError(
             f"{' + '.join(run.workloads)}: no trial has a valid {run.objective}; nothing to export"
@@ -402,10 +402,10 @@ def _rows(run: ExportedRun) -> list[dict[str, float | str | dict[str, TunableVal
         {
             "device_name": device_word(run.device),
             "problem_size": "x".join(map(str, run.problem_size)),
-            "tunable_parameters": run.parameters(one),
+            "tunable_parameters": run.parameters(trial),
             run.objective: milliseconds(cost) if run.objective == "time" else cost,
         }
-        for cost, one in sorted(costs, key=lambda pair: pair[0])
+        for cost, trial in sorted(costs, key=lambda pair: pair[0])
         if cost <= best * (1 + TOP)
     ]
 

@@ -251,9 +251,9 @@ class _Importer:
             wrong = checks.shown(problem_size)
             raise ValueError(f"KernelSpecification: ProblemSize is {wrong}; expected one to three numbers")
         self.sizes = dict(zip(_AXES, listed, strict=False))
-        taken = self.sizes.keys() & self.tunables.keys()
-        if taken:
-            raise ValueError(f"a parameter is called {min(taken)}, as the size along that axis; rename it")
+        names = self.sizes.keys() & self.tunables.keys()
+        if names:
+            raise ValueError(f"a parameter is called {min(names)}, as the size along that axis; rename it")
 
     def expression(self, text: object, where: str) -> str:
         """A text as an expression over sizes and parameters.

@@ -139,8 +139,8 @@ class Fields:
         if isinstance(values, Mapping):
             return _Same(self.fields(key).value("all", kind, optional=optional), count)
         if not isinstance(values, list) or len(values) != count:
-            found = f"{len(values)} values" if isinstance(values, list) else shown(values)
-            raise ValueError(f"{self.where}: {key} has {found} for {count} rows")
+            actual = f"{len(values)} values" if isinstance(values, list) else shown(values)
+            raise ValueError(f"{self.where}: {key} has {actual} for {count} rows")
         for row, value in enumerate(values):
             if not (kind.accepts(value) or (optional and value is None)):
                 raise ValueError(f"{self.where}: {key}[{row}] is {shown(value)}; expected {kind.words}")

@@ -112,7 +112,7 @@ def _encoded_workload(workload: RecordedWorkload) -> _WorkloadDocument:
         },
         "stages": [
             {
-                name: _packed([getattr(some[i], name) if i < len(some) else None for some in launches])
+                name: _packed([getattr(stages[i], name) if i < len(stages) else None for stages in launches])
                 for name in LAUNCH
             }
             for i in range(max(map(len, launches), default=0))
@@ -333,22 +333,22 @@ def _candidates(
     works = workload.fields("work")
     kinds = _WORK | (_ASSUMED if "assumed" in works else {})
     work = _columns(works, count, kinds, optional=kinds)
-    found: dict[Configuration, Candidate] = {}
+    candidates: dict[Configuration, Candidate] = {}
     for row in range(count):
         configuration = Configuration(
             [(name, value) for name, value in _row(columns, row).items() if value is not None]
         )
-        if configuration in found:
+        if configuration in candidates:
             raise ValueError(f"{listed.where}: row {row} repeats {configuration}")
         launched = [_row(stage, row) for stage in stages] if limits is not None else []
         launches = tuple(
             launch(limits, **stage) for stage in launched if limits and None not in stage.values()
         )
         worked = _row(work, row)
-        found[configuration] = candidate(
+        candidates[configuration] = candidate(
             configuration, launches, roles, work=None if None in worked.values() else Work(**worked)
         )
-    return tuple(found.values())
+    return tuple(candidates.values())
 
 
 def _count(fields: Fields) -> int:

@@ -67,8 +67,8 @@ class OneSpace:
             InputError: it is another one.
         """
         if tuple(names) != self._space.names:
-            known = " + ".join(self._space.names)
-            raise InputError(f"{self.path}: no recorded space of {' + '.join(names)}; there is {known}")
+            names_here = " + ".join(self._space.names)
+            raise InputError(f"{self.path}: no recorded space of {' + '.join(names)}; there is {names_here}")
         return self._space
 
     def sensor(self, names: Sequence[str]) -> str:
@@ -182,10 +182,10 @@ def packed_text(path: Path) -> str:
         ValueError: it cannot be read, or is too large.
     """
     try:
-        found = read_bytes(path, JSON_BYTES)
+        content = read_bytes(path, JSON_BYTES)
     except OSError as error:
         raise ValueError(f"cannot be read: {error}") from error
-    return (gunzip(found) if found.startswith(_GZIP) else found).decode()
+    return (gunzip(content) if content.startswith(_GZIP) else content).decode()
 
 
 def closed_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -318,23 +318,23 @@ def read_npz(path: Path) -> RecordedSpace:
 def _arrays(path: Path) -> dict[str, Any]:
     import numpy as np  # noqa: PLC0415 - only for these files
 
-    found = {}
+    arrays = {}
     try:
         with open_zip(path) as archive:
             stored = {name.removesuffix(_SUFFIX): name for name in archive.namelist() if _SUFFIX in name}
             missing = [name for name in _NPZ_ARRAYS if name not in stored]
             if missing:
                 raise ValueError(f"{missing[0]} is missing; expected arrays {', '.join(_NPZ_ARRAYS)}")
-            for name in [one for one in (*_NPZ_ARRAYS, *_FURTHER) if one in stored]:
+            for name in [name for name in (*_NPZ_ARRAYS, *_FURTHER) if name in stored]:
                 data = member_of(archive, stored[name])
                 try:
                     array_header(io.BytesIO(data), len(data))
-                    found[name] = np.load(io.BytesIO(data), allow_pickle=False)
+                    arrays[name] = np.load(io.BytesIO(data), allow_pickle=False)
                 except ValueError as error:
                     raise ValueError(f"{name}: {error}") from error
     except (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise ValueError(f"not a NumPy archive of a recorded space: {error}") from error
-    return found
+    return arrays
 
 
 def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:
@@ -358,7 +358,7 @@ def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:
         sizes=axis_sizes(meta.get("problem_size")),
         tunables=tunables,
         rows=[
-            (tuple(values[place] for values, place in zip(tunables.values(), row, strict=True)), gave)
+            (tuple(values[position] for values, position in zip(tunables.values(), row, strict=True)), gave)
             for row, gave in zip(places, measured, strict=True)
         ],
         provenance={"tuner": "Kernel Tuner", **{k: str(meta[k]) for k in ("source", "licence") if k in meta}},
@@ -383,21 +383,21 @@ def _rows(arrays: Mapping[str, Any], tunables: Mapping[str, tuple[TunableValue, 
 
 def _npz_measurements(arrays: Mapping[str, Any], count: int, codes: Sequence[str]) -> list[Measurement]:
     """Return the measurement of every row: not-a-number, and a status that is not ok, where it failed."""
-    times_ms, places, sigmas_ms, windows_ms = (_column(arrays, *of, count) for of in _MEASURED)
+    times_ms, positions, sigmas_ms, windows_ms = (_column(arrays, *of, count) for of in _MEASURED)
     measured = []
-    for row, (time_ms, place) in enumerate(zip(times_ms, places, strict=True)):
-        if not 0 <= place < len(codes):
+    for row, (time_ms, position) in enumerate(zip(times_ms, positions, strict=True)):
+        if not 0 <= position < len(codes):
             raise ValueError(
-                f"status[{row}] is {place}; expected a place in status_codes, {', '.join(codes)}"
+                f"status[{row}] is {position}; expected a place in status_codes, {', '.join(codes)}"
             )
         failed = math.isnan(time_ms)
-        if failed == (codes[place] == "ok") or not (failed or 0.0 < time_ms < math.inf):
+        if failed == (codes[position] == "ok") or not (failed or 0.0 < time_ms < math.inf):
             raise ValueError(
-                f"time_ms[{row}] is {time_ms} and its status {codes[place]};"
+                f"time_ms[{row}] is {time_ms} and its status {codes[position]};"
                 " expected milliseconds above zero, or not-a-number where it failed"
             )
         if failed:
-            measured.append(measurement(codes[place]))
+            measured.append(measurement(codes[position]))
         else:
             sigma_ms, window_ms = _known(sigmas_ms[row]), _known(windows_ms[row])
             measured.append(measurement("ok", time_ms, sigma_ms, window_ms=window_ms))
@@ -406,14 +406,14 @@ def _npz_measurements(arrays: Mapping[str, Any], count: int, codes: Sequence[str
 
 def _column(arrays: Mapping[str, Any], name: str, kinds: str, count: int) -> list[Any]:
     """A number per row; zeros where the archive lacks the array."""
-    found = arrays.get(name)
-    if found is None:
+    array = arrays.get(name)
+    if array is None:
         return [0] * count
-    if found.shape != (count,) or found.dtype.kind not in kinds:
+    if array.shape != (count,) or array.dtype.kind not in kinds:
         raise ValueError(
-            f"{name} is {found.dtype}{list(found.shape)}; expected {count} numbers, one a row of idx"
+            f"{name} is {array.dtype}{list(array.shape)}; expected {count} numbers, one a row of idx"
         )
-    values: list[Any] = found.tolist()
+    values: list[Any] = array.tolist()
     return values
 
 

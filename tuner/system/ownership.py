@@ -348,8 +348,8 @@ def _remove_left(prefix: str) -> None:
 def _was_left(folder: Path) -> bool:
     """True for a folder of this user whose process ran under this boot, and has ended."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        found = folder.lstat()
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+        status = folder.lstat()
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
             with (folder / _OWNER).open("rb") as file:
                 owner = file.read(_IDENTITY_BYTES).decode()
             return bool(boot_id()) and owner.startswith(f"{boot_id()}:") and not is_alive(owner)
@@ -394,10 +394,10 @@ class StateLock:
 
     def _take(self) -> None:
         try:
-            taken = try_lock(self._file, self.directory)
+            locked = try_lock(self._file, self.directory)
         except StoreError as error:
             raise InputError(str(error)) from error
-        if not taken:
+        if not locked:
             owner = os.read(self._file, _PID_BYTES).decode("ascii", "replace").strip()
             raise InputError(
                 f"{self.directory}: another daemon works there (process {owner or 'unknown'});"

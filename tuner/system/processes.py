@@ -226,10 +226,10 @@ def _pack(message: object) -> bytes:
 def _remaining(deadline: float | None) -> float | None:
     if deadline is None:
         return None
-    left = deadline - time.monotonic()
-    if left <= 0:
+    remaining_s = deadline - time.monotonic()
+    if remaining_s <= 0:
         raise TimeoutError
-    return left
+    return remaining_s
 
 
 def _send(channel: socket.socket, message: bytes, deadline: float | None = None) -> None:
