@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from tuner.database.connection import Database
-from tuner.database.integrity.checksums import verified
 from tuner.model.errors import StoreError, UnknownNameError
 from tuner.model.jobs import Event, Job, JobSpec, JobState
 from tuner.model.objective import Objective
 from tuner.model.plan import TunableValue
-from tuner.model.records import RunOrigin, RunStatus, StoredRun, StoredTrial, measurement_from, trial_from
+from tuner.model.records import RunOrigin, RunStatus, StoredRun, measurement_from, trial_from
 from tuner.model.run_document import run_conditions, run_document
 from tuner.model.trial import Measurement, Trial, unpacked
 from tuner.model.typed import UnfitError, document, typed
@@ -312,54 +310,3 @@ def literal(trial: Sequence[object]) -> str:
     Its checksum is that of this text between the number of its run and its version, in brackets.
     """
     return ascii(tuple(trial))[1:-1]
-
-
-# --- Trials of a run, a page at a time.
-
-_PAGE = (
-    "SELECT number, trial, measurement, confirmed, ended_at FROM trials"  # noqa: S608 - constant text
-    f" WHERE run_id = ? AND number > ? AND {verified('trials')} ORDER BY number LIMIT ?"
-)
-
-_FAILED = (
-    "SELECT count(*) FROM trials WHERE run_id = ? AND status <> 'ok'"  # noqa: S608 - constant text
-    f" AND {verified('trials')}"
-)
-
-
-def trials_page(
-    database: Database, run_id: int, names: Sequence[str], *, after: int = 0, limit: int
-) -> tuple[list[StoredTrial], int | None]:
-    """Trials of a run in their order; what is not understood is left out.
-
-    Args:
-        database: that has them.
-        run_id: number of the run.
-        names: its workloads.
-        after: only trials of higher numbers.
-        limit: so many at most.
-
-    Returns:
-        The trials, and the number after which the next page begins; None after the last page.
-
-    Raises:
-        StoreError: the database cannot be used just now.
-    """
-    rows = database.read(lambda view: view.rows(_PAGE, (run_id, after, limit)))
-    trials = []
-    for number, settings, measured, again, ended_at in rows:
-        searched = trial(run_id, number, (settings, measured), names)
-        last = searched if again is None else trial(run_id, number, (settings, again), names)
-        if not isinstance(searched, NotUnderstood) and not isinstance(last, NotUnderstood):
-            trials.append(StoredTrial(number, *searched, last[1], ended_at))
-    return trials, rows[-1][0] if len(rows) == limit else None
-
-
-def failed_trials(database: Database, run_id: int) -> int:
-    """Return the number of trials of a run that are not ok.
-
-    Raises:
-        StoreError: the database cannot be used just now.
-    """
-    row = database.read(lambda view: view.row(_FAILED, (run_id,)))
-    return 0 if row is None else int(row[0])

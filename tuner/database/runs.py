@@ -19,7 +19,7 @@ from tuner.database.connection import Database
 from tuner.database.decoding import NotUnderstood, UnderstoodRows
 from tuner.database.files import now
 from tuner.database.integrity.checksums import row_checksum, verified
-from tuner.database.transaction import Transaction
+from tuner.database.transaction import Row, Transaction
 from tuner.model.errors import InputError, RunBusyError, StoreBusyError, StoreError, StoreFullError
 from tuner.model.records import (
     Conditions,
@@ -43,9 +43,12 @@ _LOG = logging.getLogger(__name__)
 RESUMABLE = frozenset(RunStatus) - {RunStatus.FINISHED}
 _READ_RUNS = 16  # at once: most who look for an answer stop at the first, and each is thousands of bytes
 _ABOVE_ALL = 2**63 - 1  # SQLite's highest number of a row
-_TRIALS = (
-    "SELECT number, trial, measurement, confirmed, ended_at FROM trials"  # noqa: S608 - constant text of this module
-    f" WHERE run_id = ? AND {verified('trials')} ORDER BY number"
+_TRIALS_OF = "SELECT number, trial, measurement, confirmed, ended_at FROM trials WHERE run_id = ?"
+_TRIALS = f"{_TRIALS_OF} AND {verified('trials')} ORDER BY number"
+_TRIALS_PAGE = f"{_TRIALS_OF} AND number > ? AND {verified('trials')} ORDER BY number LIMIT ?"
+_FAILED_TRIALS = (
+    "SELECT count(*) FROM trials WHERE run_id = ? AND status <> 'ok'"  # noqa: S608 - constant text of this module
+    f" AND {verified('trials')}"
 )
 ADD_TRIAL = "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 """All columns, with the version and the checksum."""
@@ -230,7 +233,30 @@ class Store:
 
     def stored_trials(self, run_id: int, names: Sequence[str]) -> list[StoredTrial]:
         """All trials of a run in their order, with what the search saw and what is known at the end."""
-        rows = self.database.read(lambda view: view.rows(_TRIALS, (run_id,)))
+        return self._stored(run_id, self.database.read(lambda view: view.rows(_TRIALS, (run_id,))), names)
+
+    def trials_page(
+        self, run_id: int, names: Sequence[str], *, after: int = 0, limit: int
+    ) -> tuple[list[StoredTrial], int | None]:
+        """Trials of a run in their order; what is not understood is left out.
+
+        Args:
+            run_id: number of the run.
+            names: its workloads.
+            after: only trials of higher numbers.
+            limit: so many at most.
+
+        Returns:
+            The trials, and the number after which the next page begins; None after the last page.
+        """
+        rows = self.database.read(lambda view: view.rows(_TRIALS_PAGE, (run_id, after, limit)))
+        return self._stored(run_id, rows, names), rows[-1][0] if len(rows) == limit else None
+
+    def failed_trials(self, run_id: int) -> int:
+        """Return the number of trials of a run that are not ok."""
+        return int(self.database.read(lambda view: view.rows(_FAILED_TRIALS, (run_id,)))[0][0])
+
+    def _stored(self, run_id: int, rows: Sequence[Row], names: Sequence[str]) -> list[StoredTrial]:
         trials = []
         for number, trial, measured, again, ended_at in rows:
             first = self._decoded(run_id, [(number, trial, measured)], names)

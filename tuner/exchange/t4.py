@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from tuner.exchange.exported_run import ExportedRun, ExportedTrial, milliseconds
 from tuner.exchange.t1 import is_t1
@@ -58,7 +58,37 @@ def is_t4(document: object) -> bool:
     )
 
 
-def results_of(run: ExportedRun) -> dict[str, Any]:
+class _Measured(TypedDict):
+    name: str
+    value: float
+    unit: str
+
+
+class _Result(TypedDict):
+    configuration: dict[str, TunableValue]
+    objectives: list[str]
+    times: dict[str, list[float]]
+    invalidity: str
+    correctness: int
+    measurements: list[_Measured]
+
+
+class _Metadata(TypedDict):
+    timeunit: str
+    device_name: str
+    kernel_name: str
+    problem_size: list[int]
+
+
+class Results(TypedDict):
+    """A T4 document as it is written."""
+
+    schema_version: str
+    metadata: _Metadata
+    results: list[_Result]
+
+
+def results_of(run: ExportedRun) -> Results:
     """A run as a T4 document. Joules, their uncertainty and clocks are measurements."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -72,7 +102,7 @@ def results_of(run: ExportedRun) -> dict[str, Any]:
     }
 
 
-def _result(run: ExportedRun, trial: ExportedTrial) -> dict[str, Any]:
+def _result(run: ExportedRun, trial: ExportedTrial) -> _Result:
     measured = [] if trial.time_s is None else [_measured("time", milliseconds(trial.time_s), "ms")]
     if trial.energy_j is not None:
         measured.append(_measured("energy", trial.energy_j, "J"))
@@ -92,7 +122,7 @@ def _result(run: ExportedRun, trial: ExportedTrial) -> dict[str, Any]:
     }
 
 
-def _measured(name: str, value: float, unit: str) -> dict[str, str | float]:
+def _measured(name: str, value: float, unit: str) -> _Measured:
     return {"name": name, "value": value, "unit": unit}
 
 

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
@@ -25,6 +25,11 @@ from tuner.space.occupancy import candidate
 from tuner.space.search_view import Candidate
 from tuner.untrusted.archives import array_header, gunzip, member_of, open_zip
 from tuner.untrusted.reading import JSON_BYTES, load_json, read_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray  # NumPy is imported for .npz files only
+
+    Arrays = Mapping[str, NDArray[Any]]
 
 STATUS = {
     "ok": Status.OK,
@@ -315,10 +320,10 @@ def read_npz(path: Path) -> RecordedSpace:
         raise InputError(f"{path}: {error}") from error
 
 
-def _arrays(path: Path) -> dict[str, Any]:
+def _arrays(path: Path) -> "Arrays":
     import numpy as np  # noqa: PLC0415 - only for these files
 
-    arrays = {}
+    arrays: dict[str, NDArray[Any]] = {}
     try:
         with open_zip(path) as archive:
             stored = {name.removesuffix(_SUFFIX): name for name in archive.namelist() if _SUFFIX in name}
@@ -337,7 +342,7 @@ def _arrays(path: Path) -> dict[str, Any]:
     return arrays
 
 
-def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:
+def _npz(arrays: "Arrays") -> RecordedSpace:
     meta = Fields(load_json(str(arrays["meta"])), "meta")
     names, lists = meta.entries("names"), meta.entries("values")
     codes = meta.get("status_codes", list(STATUS))
@@ -365,7 +370,7 @@ def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:
     )
 
 
-def _rows(arrays: Mapping[str, Any], tunables: Mapping[str, tuple[TunableValue, ...]]) -> list[list[int]]:
+def _rows(arrays: "Arrays", tunables: Mapping[str, tuple[TunableValue, ...]]) -> list[list[int]]:
     idx = arrays["idx"]
     if idx.ndim != 2 or idx.dtype.kind not in "iu" or idx.shape[1] != len(tunables):  # noqa: PLR2004
         raise ValueError(
@@ -381,7 +386,7 @@ def _rows(arrays: Mapping[str, Any], tunables: Mapping[str, tuple[TunableValue, 
     return rows
 
 
-def _npz_measurements(arrays: Mapping[str, Any], count: int, codes: Sequence[str]) -> list[Measurement]:
+def _npz_measurements(arrays: "Arrays", count: int, codes: Sequence[str]) -> list[Measurement]:
     """Return the measurement of every row: not-a-number, and a status that is not ok, where it failed."""
     times_ms, positions, sigmas_ms, windows_ms = (_column(arrays, *of, count) for of in _MEASURED)
     measured = []
@@ -404,7 +409,7 @@ def _npz_measurements(arrays: Mapping[str, Any], count: int, codes: Sequence[str
     return measured
 
 
-def _column(arrays: Mapping[str, Any], name: str, kinds: str, count: int) -> list[Any]:
+def _column(arrays: "Arrays", name: str, kinds: str, count: int) -> list[Any]:
     """A number per row; zeros where the archive lacks the array."""
     array = arrays.get(name)
     if array is None:

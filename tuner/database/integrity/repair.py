@@ -39,6 +39,7 @@ from tuner.database.integrity.checksums import (
     RowRepair,
     Table,
     is_sound,
+    quoted,
     row_checksum,
 )
 from tuner.database.integrity.copy_state import Copy, CopyState, inspected
@@ -113,16 +114,6 @@ def put_in_place(fresh: Path, path: Path, what: str) -> str:
     return line
 
 
-def of_the_system(error: OSError, path: Path) -> StoreError:
-    """The error of this package for one of the system's."""
-    kind = StoreError
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        kind = StoreFullError
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        kind = StoreReadOnlyError
-    return kind(f"{path}: {error.strerror}; {advice(path)}")
-
-
 def _set_aside(path: Path) -> Path | None:
     """Give a file and its log another name; None where there is nothing in it."""
     if not path.exists() or path.stat().st_size == 0:
@@ -192,7 +183,8 @@ def planned(differing: Iterable[RowDifference], *, ahead: int) -> RepairPlan:
             plan.put(table, key, None, "")
         elif row is not None:
             other = difference.mirror if ahead > 0 else difference.main
-            plain = ahead != 0 and row is knows and (other is None or _is_earlier(other, row))
+            earlier = other is None or (type(other[-2]) is int and other[-2] < row[-2])
+            plain = ahead != 0 and row is knows and earlier
             plan.put(table, key, row, "" if plain else source)
         elif ahead == 0 and (difference.main is None or difference.mirror is None):
             # what is left of a row that has another key: the other file would have it
@@ -329,8 +321,8 @@ def backup_lead(
 
 
 def _keys(connection: sqlite3.Connection, table: Table) -> Iterator[Key]:
-    columns = ", ".join(f'"{column}"' for column in table.key_columns)
-    return map(table.key, connection.execute(f"SELECT {columns} FROM main.{table.name}"))  # noqa: S608
+    statement = f"SELECT {quoted(table.key_columns)} FROM main.{table.name}"  # noqa: S608
+    return map(table.key, connection.execute(statement))
 
 
 def _row(connection: sqlite3.Connection, table: Table, key: Key) -> Row | None:
@@ -380,7 +372,7 @@ def insert(connection: sqlite3.Connection, table: Table, row: Row) -> None:
     """Write a row with its checksum; one of the same key of a lower version makes room for it."""
     marks = ", ".join("?" * len(row))
     sets = ", ".join(f'"{column}" = excluded."{column}"' for column in table.all_columns[table.keys :])
-    keys = ", ".join(f'"{column}"' for column in table.key_columns)
+    keys = quoted(table.key_columns)
     statement = (
         f"INSERT INTO main.{table.name} ({table.listed()}) VALUES ({marks})"  # noqa: S608 - names of our tables
         f" ON CONFLICT ({keys}) DO UPDATE SET {sets} WHERE excluded.version > version"
@@ -443,10 +435,6 @@ def _numbers(connection: sqlite3.Connection, table: str) -> int:
 
 def _is_number(value: object) -> bool:
     return type(value) is int and 0 < value < min(_LARGEST_NUMBER, LARGEST_COUNT)
-
-
-def _is_earlier(row: Row, than: Row) -> bool:
-    return type(row[-2]) is int and type(than[-2]) is int and row[-2] < than[-2]
 
 
 def _remove(connection: sqlite3.Connection, table: Table, key: Key) -> None:
@@ -652,7 +640,12 @@ def repair(path: Path) -> Examination:
         except sqlite3.Error as error:
             raise translated(error, path) from error
         except OSError as error:
-            raise of_the_system(error, path) from error
+            kind = StoreError
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                kind = StoreFullError
+            elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+                kind = StoreReadOnlyError
+            raise kind(f"{path}: {error.strerror}; {advice(path)}") from error
         except (LookupError, TypeError, ValueError) as error:  # damage that nobody has thought of
             raise StoreDamagedError(f"{path} cannot be put right: {error!r}; {advice(path)}") from error
     lines = [*map(str, examination.repaired), *map(str, examination.isolated)]

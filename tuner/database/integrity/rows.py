@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tuner.database.files import now
-from tuner.database.integrity.checksums import TABLES, Key, Table, checksum_all, is_sound, teach
+from tuner.database.integrity.checksums import TABLES, Key, Table, checksum_all, is_sound, quoted, teach
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.transaction import Row
 
@@ -72,7 +72,7 @@ def differences(
         tally: counts the rows.
     """
     for table in TABLES.values():
-        statement = f"SELECT {table.listed()} FROM main.{table.name} ORDER BY {_order(table)}"  # noqa: S608
+        statement = f"SELECT {table.listed()} FROM main.{table.name} ORDER BY {quoted(table.key_columns)}"  # noqa: S608
         yield from compared(
             table,
             iter(()) if main is None else main.execute(statement),
@@ -84,11 +84,9 @@ def differences(
 
 def page_of(connection: sqlite3.Connection, table: Table, after: Sequence[object], most: int) -> list[Row]:
     """The next rows of a table behind a key, in their order; from its beginning behind no key."""
-    clause = ""
-    if after:
-        columns, marks = _order(table), ", ".join("?" * len(after))
-        clause = f"WHERE ({columns}) > ({marks})"
-    statement = f"SELECT {table.listed()} FROM main.{table.name} {clause} ORDER BY {_order(table)} LIMIT ?"  # noqa: S608
+    keys = quoted(table.key_columns)
+    clause = f"WHERE ({keys}) > ({', '.join('?' * len(after))})" if after else ""
+    statement = f"SELECT {table.listed()} FROM main.{table.name} {clause} ORDER BY {keys} LIMIT ?"  # noqa: S608
     return connection.execute(statement, (*after, most)).fetchall()
 
 
@@ -140,10 +138,6 @@ def _rank(value: object) -> tuple[int, object]:
     return (2, bytes(value)) if isinstance(value, BadText) else (3, value)
 
 
-def _order(table: Table) -> str:
-    return ", ".join(f'"{column}"' for column in table.key_columns)
-
-
 # --- The tables of a file: whether they are those that the migrations make.
 #
 # The text of a table's definition is in the file too, and is damaged like everything else; a file of another
@@ -167,7 +161,10 @@ def has_our_tables(connection: sqlite3.Connection) -> bool:
     return (
         len(names) == len(NAMES)
         and set(names) == set(NAMES)
-        and (_digest(defined) == _DIGEST or _texts(defined) == _made(len(NAMES)))
+        and (
+            hashlib.blake2b(repr(defined).encode(), digest_size=16).hexdigest() == _DIGEST
+            or _texts(defined) == _made(len(NAMES))
+        )
     )
 
 
@@ -193,10 +190,6 @@ def _defined(connection: sqlite3.Connection) -> list[Row]:
         "SELECT type, name, tbl_name, sql FROM main.sqlite_master"
         " WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY type, name"
     ).fetchall()
-
-
-def _digest(defined: list[Row]) -> str:
-    return hashlib.blake2b(repr(defined).encode(), digest_size=16).hexdigest()
 
 
 def _texts(defined: list[Row]) -> list[tuple[str, ...]]:
