@@ -20,6 +20,7 @@ from tuner.database.files import (
 from tuner.database.integrity.rows import NAMES, has_our_tables, has_tables_of, text_or_bytes
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.transaction import standing
+from tuner.model.errors import StoreError
 
 _COUNTED = NAMES.index("writes") + 1  # changes from which on there is a count of transactions
 OUR_TABLES = {"runs", "trials", "migrations"}
@@ -127,3 +128,18 @@ def _trouble(path: Path, connection: sqlite3.Connection, changes: int) -> str:
     if verdict != "ok":
         return f"the database is corrupted ({' '.join(str(verdict).split())})"
     return ""
+
+
+def refuse_newer(*copies: Copy) -> None:
+    """Leave a file alone that a newer version has made.
+
+    Raises:
+        StoreError: one of them is.
+    """
+    for copy in copies:
+        if copy.form is CopyState.NEWER:
+            raise StoreError(
+                f"{copy.path} was written by a newer tuner (migrations {copy.trouble});"
+                " upgrade tuner or name another file with --database"
+                " (of the daemon: a directory with --state)"
+            )
