@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from tuner.model.errors import StoreError
 from tuner.model.jobs import DeviceIdentity
-from tuner.model.plan import Configuration, TunableValue
+from tuner.model.plan import Configuration
 from tuner.model.run_document import RunConditions, RunDocument, RunSettings, TrialRecord, device_document
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.model.typed import UnfitError, typed
@@ -190,13 +190,6 @@ def trial_record(trial: Trial, workloads: Sequence[str]) -> TrialRecord:
     return record
 
 
-@dataclass(frozen=True)
-class _TrialRecord:
-    configurations: Mapping[str, Mapping[str, TunableValue]]
-    clock_mhz: int | None
-    power_limit_w: int | None = None
-
-
 def trial_from(record: object, workloads: Sequence[str]) -> Trial:
     """The trial of a record.
 
@@ -204,14 +197,18 @@ def trial_from(record: object, workloads: Sequence[str]) -> Trial:
         StoreError: the record was not made by ``trial_record``, or lacks one of the workloads.
     """
     try:
-        checked: _TrialRecord = typed(_TrialRecord, record, "the trial")
+        typed(TrialRecord, record, "the trial")
     except UnfitError as error:
         raise StoreError(f"a stored trial is not understood: {error}") from error
-    missing = [name for name in workloads if name not in checked.configurations]
+    checked = cast("TrialRecord", record)
+    if unknown := checked.keys() - TrialRecord.__annotations__.keys():
+        raise StoreError(f"a stored trial is not understood: the trial.{min(unknown):.40} is not known")
+    configurations = checked["configurations"]
+    missing = [name for name in workloads if name not in configurations]
     if missing:
         raise StoreError(f"a stored trial is not understood: it has no configuration of {missing[0]}")
-    configurations = tuple(Configuration(checked.configurations[name]) for name in workloads)
-    return Trial(configurations, checked.clock_mhz, checked.power_limit_w)
+    chosen = tuple(Configuration(configurations[name]) for name in workloads)
+    return Trial(chosen, checked["clock_mhz"], checked.get("power_limit_w"))
 
 
 def measurement_record(measurement: Measurement) -> Record:

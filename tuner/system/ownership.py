@@ -333,16 +333,12 @@ def owned_folder(prefix: str) -> Iterator[str]:
     Args:
         prefix: what the names of all such folders begin with.
     """
-    _remove_left(prefix)
+    for earlier in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        if _was_left(earlier):
+            shutil.rmtree(earlier, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         Path(folder, _OWNER).write_text(this_process(), encoding="utf-8")
         yield folder
-
-
-def _remove_left(prefix: str) -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        if _was_left(folder):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _was_left(folder: Path) -> bool:
@@ -381,7 +377,11 @@ class StateLock:
             make_folder(directory)
             self._file = open_lock(self._path)
         except OSError as error:
-            raise _cannot_be_kept(directory, error) from error
+            if error.errno in _NO_ROOM:
+                why = "no state can be kept there: no room is left on the disk"
+                raise StoreFullError(f"{directory}: {why}") from error
+            why = f"cannot keep state there: {error.strerror}; name another"
+            raise InputError(f"{directory}: {why}") from error
         try:
             self._take()
         except TunerError:
@@ -457,12 +457,6 @@ class StateLock:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-def _cannot_be_kept(directory: Path, error: OSError) -> InputError | StoreFullError:
-    if error.errno in _NO_ROOM:
-        return StoreFullError(f"{directory}: no state can be kept there: no room is left on the disk")
-    return InputError(f"{directory}: cannot keep state there: {error.strerror}; name another")
 
 
 def _place(status: os.stat_result) -> tuple[int, int]:
