@@ -23,8 +23,8 @@ from tuner.recordings.checks import Fields
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.occupancy import candidate
 from tuner.space.search_view import Candidate
-from tuner.untrusted.archives import array_header, gunzip, member_of, open_zip
-from tuner.untrusted.reading import JSON_BYTES, load_json, read_bytes
+from tuner.system.untrusted.archives import array_header, gunzip, member_of, open_zip
+from tuner.system.untrusted.reading import JSON_BYTES, load_json, read_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray  # NumPy is imported for .npz files only
