@@ -57,8 +57,6 @@ def damaged(files: Files, old: Files, kind: str, target: str, rng: random.Random
         chance = random.Random(seed) if target == "same" else rng  # noqa: S311 - no secrets
         name = NAMES[each]
         if kind == "old":
-            if each == "mirror" and target in ("both", "same"):
-                continue  # two old copies are an old database
             found[name] = old[name]
             found.pop(name + LOG, None)
             continue
