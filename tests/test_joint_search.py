@@ -78,7 +78,7 @@ def test_a_recording_that_is_not_there_is_told(
 def test_the_page_has_the_table_of_the_result(
     scripts: SimpleNamespace, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """docs/applications.md was written from the JSON by the script."""
+    """docs/lab/applications.md was written from the JSON by the script."""
     rows = json.loads((BENCHMARKS / "results" / "joint-search.json").read_text())["rows"]
     page = tmp_path / "page.md"
     page.write_text("<!-- joint -->\nold\n<!-- end of joint -->\n")
@@ -88,4 +88,4 @@ def test_the_page_has_the_table_of_the_result(
     table = capsys.readouterr().out.strip()
     assert "old" not in page.read_text()
     assert table in page.read_text()
-    assert table in (ROOT / "docs" / "applications.md").read_text()
+    assert table in (ROOT / "docs" / "lab" / "applications.md").read_text()

@@ -282,7 +282,7 @@ def test_the_tables_of_the_page_are_those_of_the_results(benchmark: SimpleNamesp
     document = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
     begin, end = benchmark.scores.marks(name)
     text = benchmark.scores.tables([benchmark.scores.result_of(row) for row in document["rows"]])
-    assert begin + text + end in (ROOT / "docs/methodologies.md").read_text()
+    assert begin + text + end in (ROOT / "docs/lab/methodologies.md").read_text()
 
 
 def test_rounds_are_as_many_trials_as_are_measured_at_once() -> None:
