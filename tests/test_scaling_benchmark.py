@@ -1,4 +1,4 @@
-"""The model behind docs/lab/scaling.md: what it does in cases that arithmetic answers, and the page's figures."""
+"""The model behind docs/lab/scaling.md: what it does where arithmetic answers, and the page's figures."""
 
 import json
 import random
