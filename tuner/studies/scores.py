@@ -147,7 +147,7 @@ def document(
     provenance: Mapping[str, Any],
     notices: Sequence[str] = (),
 ) -> Record:
-    """The comparison as a JSON object; its keys are described in ``docs/lab/methodologies.md``.
+    """The comparison as a JSON object; its keys are described in ``docs/recordings.md``.
 
     Times are seconds and energies joules of one round; +- 1.96 uncertainties cover 95 %. What is not known is
     null.
