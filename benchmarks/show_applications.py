@@ -2,8 +2,9 @@
 
     python benchmarks/show_applications.py RESULTS.json [...] [--docs PAGE.md] [--marker NAME]
 
-docs/lab/applications.md has some of their rows and columns. Several results are tables one below the other. ``--docs`` replaces what stands between the lines
-``<!-- NAME -->`` and ``<!-- end of NAME -->``. Results of ``--analyse`` become a table of searches.
+docs/lab/applications.md has some of their rows and columns. Several results are tables one below the other.
+``--docs`` replaces what stands between the lines ``<!-- NAME -->`` and ``<!-- end of NAME -->``. Results of
+``--analyse`` become a table of searches.
 """
 
 import argparse
