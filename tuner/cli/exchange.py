@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuner.cli.history import document_of, newest_answered
 from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, search_option, with_files
 from tuner.cli.output import echo, writable, write_whole
-from tuner.cli.stored import document_of, newest_answered
 from tuner.model.errors import InputError
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
@@ -60,7 +60,7 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
 
 
 def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
-    from tuner.kernel_files.document import document_of_text
+    from tuner.kernel_files.kernel_document import document_of_text
     from tuner.kernel_files.source_folder import read_text
     from tuner.recordings.exchange.t1 import kernel_of_t1, source_of_t1
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.kernel_files.document import parsed_document
+from tuner.kernel_files.kernel_document import parsed_document
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.pragmas.directives import has_pragmas
 from tuner.kernel_files.reader import read_recipe, recipe_of

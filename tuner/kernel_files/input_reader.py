@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tuner.kernel_files.formulas import Environment, Formula, Place
 from tuner.model.errors import InputError, suggestion
 from tuner.model.expressions.arithmetic import TroubleError
-from tuner.model.expressions.arrays import file_name
+from tuner.model.expressions.array_expressions import file_name
 from tuner.model.expressions.parser import syntax_tree
 from tuner.model.plan import DataFile, InputKind, InputSpec
 from tuner.system.untrusted import archives

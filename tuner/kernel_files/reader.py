@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.kernel_files.argument_reader import ArgumentReader
-from tuner.kernel_files.document import argument_key, read_document
 from tuner.kernel_files.formulas import Formula, Place, known_names, named, parsed
 from tuner.kernel_files.input_reader import FileRecipe, file_sha256, read_file
+from tuner.kernel_files.kernel_document import argument_key, read_document
 from tuner.kernel_files.kernel_file import KernelFile, constants, row_names
 from tuner.kernel_files.measured_answers import MeasuredAnswers, read_measured
 from tuner.kernel_files.recipe import BufferRecipe, Recipe, Rule, StatedAnswer, WorkRecipe
@@ -19,7 +19,7 @@ from tuner.kernel_files.source_folder import SourceFolder, SourceTexts, split_in
 from tuner.kernel_files.stage_reader import ChainReader, StageReader
 from tuner.kernel_files.tunable_reader import TunableReader, declarations
 from tuner.model.errors import ExpressionError, InputError
-from tuner.model.expressions.arrays import ArrayExpression
+from tuner.model.expressions.array_expressions import ArrayExpression
 from tuner.model.expressions.callables import Expression, PythonExpression, is_free_name
 from tuner.model.plan import ProblemSpec, PythonFunction, Source, Workload
 from tuner.space.space import count_configurations

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tuner.kernel_files.cuda_source.guesses import used_names
 from tuner.kernel_files.cuda_source.signatures import GlobalFunction, global_functions
-from tuner.kernel_files.document import parsed_document
 from tuner.kernel_files.formulas import Place
+from tuner.kernel_files.kernel_document import parsed_document
 from tuner.kernel_files.pragmas.directives import has_pragmas
 from tuner.kernel_files.recipe import AnyStageRecipe, StageRecipe
 from tuner.kernel_files.schema import KernelDocument

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tuner.kernel_files.input_reader import array_header, array_of, file_sha256
 from tuner.model.errors import InputError, KernelFileError, UncheckableError
-from tuner.model.expressions.arrays import ArrayExpression
+from tuner.model.expressions.array_expressions import ArrayExpression
 from tuner.model.plan import Buffer, PythonFunction
 from tuner.problems.base import (
     Array,

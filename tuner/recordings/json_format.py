@@ -7,8 +7,8 @@ from typing import Any
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, TunableValue, Work
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
-from tuner.recordings import checks
-from tuner.recordings.checks import Kind, column, member, objects, one, table
+from tuner.recordings import checking
+from tuner.recordings.checking import Kind, column, member, objects, one, table
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.occupancy import candidate, launch
 from tuner.space.search_view import Candidate, StageLaunch
@@ -147,48 +147,51 @@ def _packed(values: Sequence[Any]) -> Any:  # noqa: ANN401 - a list, or what all
 
 
 _LAUNCH: Mapping[str, Kind] = {
-    "blocks": checks.COUNT,
-    "threads_per_block": checks.SIZE,
-    "shared_bytes": checks.COUNT,
-    "registers_per_thread": checks.COUNT,
-    "resident": checks.FLAG,
+    "blocks": checking.COUNT,
+    "threads_per_block": checking.SIZE,
+    "shared_bytes": checking.COUNT,
+    "registers_per_thread": checking.COUNT,
+    "resident": checking.FLAG,
 }
 _WORK: Mapping[str, Kind] = {
-    **dict.fromkeys(("bytes", "operations", "steps", "rate_units", "rate_scale"), checks.AMOUNT),
-    "rate_name": checks.TEXT,
+    **dict.fromkeys(("bytes", "operations", "steps", "rate_units", "rate_scale"), checking.AMOUNT),
+    "rate_name": checking.TEXT,
 }
-_ASSUMED: dict[str, Kind] = {"assumed": checks.FLAG}
+_ASSUMED: dict[str, Kind] = {"assumed": checking.FLAG}
 _RESULT: dict[str, Kind] = {
-    "status": checks.STATUS,
-    "time_s": checks.POSITIVE,
-    "spread_s": checks.AMOUNT,
-    "detail": checks.TEXT,
+    "status": checking.STATUS,
+    "time_s": checking.POSITIVE,
+    "spread_s": checking.AMOUNT,
+    "detail": checking.TEXT,
 }
-_RESTORE: dict[str, Kind] = {"restore_s": checks.AMOUNT}
+_RESTORE: dict[str, Kind] = {"restore_s": checking.AMOUNT}
 _MEASUREMENT: Mapping[str, Kind] = {
-    "makespan_s": checks.POSITIVE,
-    "makespan_spread_s": checks.AMOUNT,
-    "makespan_uncertainty_s": checks.AMOUNT,
-    "bursts": checks.SIZE,
-    "rounds": checks.COUNT,
-    "window_s": checks.AMOUNT,
-    "clock_mhz": checks.POSITIVE,
-    "flags": checks.TEXTS,
-    "modelled": checks.FLAG,
-    "check_s": checks.AMOUNT,
-    "energy_total_j": checks.AMOUNT,
+    "makespan_s": checking.POSITIVE,
+    "makespan_spread_s": checking.AMOUNT,
+    "makespan_uncertainty_s": checking.AMOUNT,
+    "bursts": checking.SIZE,
+    "rounds": checking.COUNT,
+    "window_s": checking.AMOUNT,
+    "clock_mhz": checking.POSITIVE,
+    "flags": checking.TEXTS,
+    "modelled": checking.FLAG,
+    "check_s": checking.AMOUNT,
+    "energy_total_j": checking.AMOUNT,
 }
 _ENERGY: dict[str, Kind] = {
-    "joules": checks.POSITIVE,
-    "uncertainty_j": checks.AMOUNT,
-    "watts": checks.POSITIVE,
-    "sensor": checks.TEXT,
-    "scope": checks.TEXT,
-    "degrees": checks.POSITIVE,
-    "idle_watts": checks.NUMBER,
-    "idle_uncertainty_w": checks.AMOUNT,
+    "joules": checking.POSITIVE,
+    "uncertainty_j": checking.AMOUNT,
+    "watts": checking.POSITIVE,
+    "sensor": checking.TEXT,
+    "scope": checking.TEXT,
+    "degrees": checking.POSITIVE,
+    "idle_watts": checking.NUMBER,
+    "idle_uncertainty_w": checking.AMOUNT,
 }
-_OF_WINDOWS: dict[str, Kind] = {"window_uncertainty_j": checks.AMOUNT, "window_degrees": checks.POSITIVE}
+_OF_WINDOWS: dict[str, Kind] = {
+    "window_uncertainty_j": checking.AMOUNT,
+    "window_degrees": checking.POSITIVE,
+}
 _OPTIONAL = {"time_s", "makespan_s", "clock_mhz"}  # of failed trials, and where nothing tells the clock
 
 
@@ -214,17 +217,17 @@ def space_of(document: Any) -> RecordedSpace:  # noqa: ANN401 - whatever a file 
         identity=_identity(table(document, "device", "document")),
         limits=limits,
         trials=_distinct(_trials(table(document, "trials", "document"), workloads)),
-        sensor=one(document, "sensor", "document", checks.TEXT),
+        sensor=one(document, "sensor", "document", checking.TEXT),
         provenance=table(document, "provenance", "document"),
     )
 
 
 def _identity(fields: Mapping[str, Any]) -> DeviceIdentity:
     texts = {
-        name: one(fields, name, "device", checks.TEXT)
+        name: one(fields, name, "device", checking.TEXT)
         for name in ("spec", "name", "uuid", "driver", "runtime")
     }
-    return DeviceIdentity(**texts, modelled=one(fields, "modelled", "device", checks.FLAG))
+    return DeviceIdentity(**texts, modelled=one(fields, "modelled", "device", checking.FLAG))
 
 
 _MAY_BE_NOTHING = ("shared_reserved_bytes", "memory_bytes", "l2_bytes")  # others are divided by, or maxima
@@ -234,10 +237,10 @@ def _limits(fields: Any) -> DeviceLimits | None:  # noqa: ANN401 - any JSON valu
     if fields is None:
         return None
     capability = objects(fields, "compute_capability", "limits")
-    if len(capability) != 2 or not all(map(checks.COUNT.accepts, capability)):  # noqa: PLR2004 - major, minor
+    if len(capability) != 2 or not all(map(checking.COUNT.accepts, capability)):  # noqa: PLR2004 - major, minor
         raise ValueError(f"limits: compute_capability is {capability}; expected two whole numbers")
     names = [name for name in DeviceLimits.__dataclass_fields__ if name != "compute_capability"]
-    kinds = dict.fromkeys(names, checks.SIZE) | dict.fromkeys(_MAY_BE_NOTHING, checks.COUNT)
+    kinds = dict.fromkeys(names, checking.SIZE) | dict.fromkeys(_MAY_BE_NOTHING, checking.COUNT)
     numbers = {name: one(fields, name, "limits", kinds[name]) for name in names}
     return DeviceLimits(compute_capability=(capability[0], capability[1]), **numbers)
 
@@ -250,7 +253,7 @@ def _workload(document: Any, where: str, limits: DeviceLimits | None) -> Recorde
     ruled = document.get("roles", {}) is not None
     roles = table(document, "roles", where) if ruled else {}
     for role in roles:
-        if one(roles, role, f"{where}.roles", checks.TEXT) not in tunables:
+        if one(roles, role, f"{where}.roles", checking.TEXT) not in tunables:
             raise ValueError(f"{where}.roles: {role} is {roles[role]!r}, which is none of the tunables")
     sizes = table(document, "sizes", where)
     candidates = _candidates(document, where, tunables, roles, limits)
@@ -259,16 +262,16 @@ def _workload(document: Any, where: str, limits: DeviceLimits | None) -> Recorde
     if not always <= default.keys() <= tunables.keys():
         raise ValueError(f"{where}: default has {', '.join(default)}; expected {', '.join(tunables)}")
     return RecordedWorkload(
-        name=one(document, "name", where, checks.NAME),
-        kernel=one(document, "kernel", where, checks.NAME),
-        family=one(document, "family", where, checks.TEXT),
-        sizes={name: one(sizes, name, f"{where}.sizes", checks.PROBLEM) for name in sizes},
-        batch=one(document, "batch", where, checks.SIZE),
-        fingerprint=one(document, "fingerprint", where, checks.TEXT),
+        name=one(document, "name", where, checking.NAME),
+        kernel=one(document, "kernel", where, checking.NAME),
+        family=one(document, "family", where, checking.TEXT),
+        sizes={name: one(sizes, name, f"{where}.sizes", checking.PROBLEM) for name in sizes},
+        batch=one(document, "batch", where, checking.SIZE),
+        fingerprint=one(document, "fingerprint", where, checking.TEXT),
         tunables=tunables,
         roles=dict(roles) if ruled else None,
         default=Configuration(
-            {name: one(default, name, f"{where}.default", checks.VALUE) for name in default}
+            {name: one(default, name, f"{where}.default", checking.VALUE) for name in default}
         ),
         candidates=candidates,
     )
@@ -280,10 +283,10 @@ def _tunables(lists: Mapping[str, Any], where: str) -> dict[str, tuple[TunableVa
     tunables = {}
     for name in lists:
         values = objects(lists, name, f"{where}.tunables")
-        wrong = [value for value in values if not checks.VALUE.accepts(value)]
+        wrong = [value for value in values if not checking.VALUE.accepts(value)]
         if wrong or not values or len(set(values)) < len(values):
             raise ValueError(
-                f"{where}.tunables: {name} is {checks.shown(values)}; expected different texts or numbers"
+                f"{where}.tunables: {name} is {checking.shown(values)}; expected different texts or numbers"
             )
         tunables[name] = tuple(values)
     return tunables
@@ -299,7 +302,7 @@ def _candidates(
     count = _count(document, where)
     listed = table(document, "configurations", where)
     columns = {
-        name: column(listed, name, f"{where}.configurations", count, checks.one_of(values), optional=True)
+        name: column(listed, name, f"{where}.configurations", count, checking.one_of(values), optional=True)
         for name, values in tunables.items()
     }
     stages = [
@@ -340,9 +343,9 @@ def _work(columns: Mapping[str, Sequence[Any]], row: int) -> Work | None:
 
 
 def _count(document: Mapping[str, Any], where: str) -> int:
-    count: int = one(document, "count", where, checks.SIZE)
-    if count > checks.MAX_ROWS:
-        raise ValueError(f"{where}: count is {count}; at most {checks.MAX_ROWS} are read")
+    count: int = one(document, "count", where, checking.SIZE)
+    if count > checking.MAX_ROWS:
+        raise ValueError(f"{where}: count is {count}; at most {checking.MAX_ROWS} are read")
     return count
 
 
@@ -368,13 +371,13 @@ def _trials(
             f"trials: at and results have {len(places)} and {len(lanes)} of {len(workloads)} workloads"
         )
     at = [
-        column({"at": place}, "at", "trials", count, checks.place(len(workload.candidates)))
+        column({"at": place}, "at", "trials", count, checking.place(len(workload.candidates)))
         for place, workload in zip(places, workloads, strict=True)
     ]
-    set_mhz = column(document, "set_mhz", "trials", count, checks.SIZE, optional=True)
+    set_mhz = column(document, "set_mhz", "trials", count, checking.SIZE, optional=True)
     set_w: Sequence[int | None] = [None] * count  # where no trial was made at a power limit of its own
     if "set_w" in document:
-        set_w = column(document, "set_w", "trials", count, checks.SIZE, optional=True)
+        set_w = column(document, "set_w", "trials", count, checking.SIZE, optional=True)
     results = [
         _columns(lane, f"trials.results[{i}]", count, _RESULT | (_RESTORE if "restore_s" in lane else {}))
         for i, lane in enumerate(lanes)

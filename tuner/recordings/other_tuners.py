@@ -18,7 +18,7 @@ from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
-from tuner.recordings import checks
+from tuner.recordings import checking
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.occupancy import candidate
 from tuner.space.search_view import Candidate
@@ -123,17 +123,17 @@ def value_list(name: str, values: Any) -> tuple[TunableValue, ...]:  # noqa: ANN
     Raises:
         ValueError: it is no list of different texts or numbers.
     """
-    if not isinstance(values, list) or not values or not all(map(checks.VALUE.accepts, values)):
-        raise ValueError(f"values of {name}: {checks.shown(values)}; expected a list of texts or numbers")
+    if not isinstance(values, list) or not values or not all(map(checking.VALUE.accepts, values)):
+        raise ValueError(f"values of {name}: {checking.shown(values)}; expected a list of texts or numbers")
     if len(set(values)) < len(values):
-        raise ValueError(f"values of {name}: {checks.shown(values)}; a value is in it twice")
+        raise ValueError(f"values of {name}: {checking.shown(values)}; a value is in it twice")
     return tuple(values)
 
 
 def axis_sizes(problem_size: Any) -> dict[str, int | str]:  # noqa: ANN401 - any JSON value
     """Problem sizes by axis; none where they are not stated as numbers."""
     listed = problem_size if isinstance(problem_size, list) else [problem_size]
-    if not all(map(checks.COUNT.accepts, listed)):
+    if not all(map(checking.COUNT.accepts, listed)):
         return {}
     return dict(zip(_AXES, listed, strict=False))
 
@@ -208,16 +208,16 @@ def closed_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
 
 def _cache(document: Any, path: Path) -> RecordedSpace:  # noqa: ANN401 - any JSON value
     where = "cache file"
-    lists = checks.table(document, "tune_params", where)
+    lists = checking.table(document, "tune_params", where)
     names = document.get("tune_params_keys", list(lists))
-    if not checks.TEXTS.accepts(names) or set(names) != set(lists) or len(names) != len(lists):
+    if not checking.TEXTS.accepts(names) or set(names) != set(lists) or len(names) != len(lists):
         raise ValueError(
-            f"{where}: tune_params_keys is {checks.shown(names)}; expected the names of tune_params"
+            f"{where}: tune_params_keys is {checking.shown(names)}; expected the names of tune_params"
         )
     tunables = {name: value_list(name, lists[name]) for name in names}
     rows: dict[tuple[TunableValue, ...], Measurement] = {}
     wrong = []
-    for key, entry in checks.table(document, "cache", where).items():
+    for key, entry in checking.table(document, "cache", where).items():
         at = f"cache[{key!r}]"
         try:
             values = _values(entry, tunables, at)
@@ -228,11 +228,11 @@ def _cache(document: Any, path: Path) -> RecordedSpace:  # noqa: ANN401 - any JS
             wrong.append(str(error))
     if wrong and not rows:
         raise ValueError(wrong[0])
-    kernel = checks.one(document, "kernel_name", where, checks.NAME)
+    kernel = checking.one(document, "kernel_name", where, checking.NAME)
     return one_workload(
         name=kernel,
         kernel=kernel,
-        device=checks.one(document, "device_name", where, checks.TEXT),
+        device=checking.one(document, "device_name", where, checking.TEXT),
         sizes=axis_sizes(document.get("problem_size")),
         tunables=tunables,
         rows=rows.items(),
@@ -250,7 +250,7 @@ def _values(
     tunables: Mapping[str, tuple[TunableValue, ...]],
     at: str,
 ) -> tuple[TunableValue, ...]:
-    values = tuple(checks.one(entry, name, at, checks.VALUE) for name in tunables)
+    values = tuple(checking.one(entry, name, at, checking.VALUE) for name in tunables)
     for (name, listed), value in zip(tunables.items(), values, strict=True):
         if value not in listed:
             raise ValueError(f"{at}: {name} is {value!r}, which tune_params does not list")
@@ -268,23 +268,23 @@ def entry_measurement(entry: Any, at: str) -> Measurement:  # noqa: ANN401 - any
         ValueError: its times are none, or it is no object.
     """
     if not isinstance(entry, Mapping):
-        raise ValueError(f"{at}: expected an object, found {checks.shown(entry)}")  # noqa: TRY004 - of a file
+        raise ValueError(f"{at}: expected an object, found {checking.shown(entry)}")  # noqa: TRY004 - of a file
     failure = next((v for v in entry.values() if isinstance(v, str) and v in FAILURES), None)
     if failure is not None:
         return measurement(failure)
     times = entry.get("times")
-    if times is not None and (not isinstance(times, list) or not all(map(checks.POSITIVE.accepts, times))):
-        raise ValueError(f"{at}: times is {checks.shown(times)}; expected milliseconds above zero")
+    if times is not None and (not isinstance(times, list) or not all(map(checking.POSITIVE.accepts, times))):
+        raise ValueError(f"{at}: times is {checking.shown(times)}; expected milliseconds above zero")
     time_ms = entry.get("time")
     if time_ms is None and times:
         time_ms = math.fsum(times) / len(times)
-    if not checks.POSITIVE.accepts(time_ms):
+    if not checking.POSITIVE.accepts(time_ms):
         choices = ", ".join(FAILURES)
         raise ValueError(
-            f"{at}: time is {checks.shown(time_ms)}; expected milliseconds above zero, or {choices}"
+            f"{at}: time is {checking.shown(time_ms)}; expected milliseconds above zero, or {choices}"
         )
     spent = [entry.get(name, 0.0) for name in ("benchmark_time", "verification_time")]
-    window_ms, check_ms = (value if checks.AMOUNT.accepts(value) else 0.0 for value in spent)
+    window_ms, check_ms = (value if checking.AMOUNT.accepts(value) else 0.0 for value in spent)
     sigma_ms = _sigma(times or ())
     return measurement("ok", time_ms, sigma_ms, len(times or ()), window_ms=window_ms, check_ms=check_ms)
 
@@ -343,23 +343,23 @@ def _arrays(path: Path) -> dict[str, Any]:
 
 def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:
     meta = load_json(str(arrays["meta"]))
-    names = checks.objects(meta, "names", "meta")
-    lists = checks.objects(meta, "values", "meta")
+    names = checking.objects(meta, "names", "meta")
+    lists = checking.objects(meta, "values", "meta")
     codes = meta.get("status_codes", list(STATUS))
-    if not names or not all(map(checks.TEXT.accepts, names)) or len(set(names)) < len(names):
-        raise ValueError(f"meta: names is {checks.shown(names)}; expected different texts")
-    if len(names) != len(lists) or not checks.TEXTS.accepts(codes):
+    if not names or not all(map(checking.TEXT.accepts, names)) or len(set(names)) < len(names):
+        raise ValueError(f"meta: names is {checking.shown(names)}; expected different texts")
+    if len(names) != len(lists) or not checking.TEXTS.accepts(codes):
         raise ValueError(
             "meta: expected a list of values for every name, and status_codes as a list of texts"
         )
     tunables = {name: value_list(name, values) for name, values in zip(names, lists, strict=True)}
     places = _rows(arrays, tunables)
-    kernel = checks.one(meta, "kernel", "meta", checks.NAME)
+    kernel = checking.one(meta, "kernel", "meta", checking.NAME)
     measured = _npz_measurements(arrays, len(places), codes)
     return one_workload(
-        name=checks.one({"space": kernel, **meta}, "space", "meta", checks.NAME),
+        name=checking.one({"space": kernel, **meta}, "space", "meta", checking.NAME),
         kernel=kernel,
-        device=checks.one(meta, "device", "meta", checks.TEXT),
+        device=checking.one(meta, "device", "meta", checking.TEXT),
         sizes=axis_sizes(meta.get("problem_size")),
         tunables=tunables,
         rows=[
@@ -424,4 +424,4 @@ def _column(arrays: Mapping[str, Any], name: str, kinds: str, count: int) -> lis
 
 def _known(value: float) -> float:
     """A side value that may be missing: 0 then."""
-    return value if checks.AMOUNT.accepts(value) else 0.0
+    return value if checking.AMOUNT.accepts(value) else 0.0

@@ -20,7 +20,13 @@ from tuner.database.integrity.backups import backups, same_database
 from tuner.database.integrity.checksums import TABLES, Examination, IsolatedRow, Position, verified
 from tuner.database.integrity.copy_state import Copy, CopyState, inspected
 from tuner.database.integrity.repair import complete, gathered, planned, planned_alone, refuse_newer
-from tuner.database.integrity.rows import VerifiedRows, compared, differences, page_of, text_or_bytes
+from tuner.database.integrity.row_comparison import (
+    VerifiedRows,
+    compared,
+    differences,
+    page_of,
+    text_or_bytes,
+)
 from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction, standing
 

@@ -42,7 +42,7 @@ from tuner.database.integrity.checksums import (
     row_checksum,
 )
 from tuner.database.integrity.copy_state import Copy, CopyState, inspected
-from tuner.database.integrity.rows import (
+from tuner.database.integrity.row_comparison import (
     BadText,
     RowDifference,
     VerifiedRows,

@@ -13,7 +13,7 @@ from tuner.model.plan import STREAM_PRIORITY, Configuration, TunableValue
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded
 from tuner.model.trial import Measurement, Status, Trial
-from tuner.recordings import checks
+from tuner.recordings import checking
 from tuner.recordings.values import RecordedSpace
 from tuner.system.untrusted.build_texts import define_words, is_plain_word, macro_value
 from tuner.system.untrusted.compiler_options import check_options
@@ -86,15 +86,15 @@ def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None)
         launch = {name: value for name, value in configuration.items() if name == STREAM_PRIORITY}
         return Build({n: v for n, v in configuration.items() if n not in launch}, parameters=launch)
     where = "expanded"
-    macros = checks.table(record, "macros", where)
+    macros = checking.table(record, "macros", where)
     lists = {
-        key: checks.one(record, key, where, checks.TEXTS) if key in record else ()
+        key: checking.one(record, key, where, checking.TEXTS) if key in record else ()
         for key in ("options", "entries", "parameters")
     }
     return Build(
-        macros={name: checks.one(macros, name, "expanded macros", checks.TEXT) for name in macros},
+        macros={name: checking.one(macros, name, "expanded macros", checking.TEXT) for name in macros},
         options=tuple(lists["options"]),
-        source=None if record.get("source") is None else checks.one(record, "source", where, checks.NAME),
+        source=None if record.get("source") is None else checking.one(record, "source", where, checking.NAME),
         entries=tuple(lists["entries"]),
         parameters={name: configuration[name] for name in lists["parameters"]},
     )
@@ -246,21 +246,21 @@ def run_of_document(document: Any, where: str) -> ExportedRun:  # noqa: ANN401 -
     """
     try:
         workloads = tuple(
-            checks.one(one, "name", "workloads", checks.NAME)
-            for one in checks.objects(document, "workloads", where)
+            checking.one(one, "name", "workloads", checking.NAME)
+            for one in checking.objects(document, "workloads", where)
         )
-        device = checks.one(checks.table(document, "device", where), "name", "device", checks.TEXT)
+        device = checking.one(checking.table(document, "device", where), "name", "device", checking.TEXT)
         if not workloads:
             raise ValueError(f"{where}: workloads is empty")  # noqa: TRY301 - worded below
         trials = document.get("trials") or []
         return ExportedRun(
             device=device,
-            objective=checks.one(document, "objective", where, checks.NAME).split()[0],
+            objective=checking.one(document, "objective", where, checking.NAME).split()[0],
             workloads=workloads,
             trials=tuple(_trial(one, workloads, f"trials[{i}]") for i, one in enumerate(trials)),
             best=None if document.get("best") is None else _trial(document["best"], workloads, "best"),
             problem_size=_sizes(workloads),
-            expanded=tuple(one.get("expanded") for one in checks.objects(document, "workloads", where)),
+            expanded=tuple(one.get("expanded") for one in checking.objects(document, "workloads", where)),
         )
     except (ValueError, AttributeError, TypeError, LookupError) as error:
         raise InputError(f"{where}: no document of a run: {error}") from error
@@ -307,17 +307,17 @@ def held_against_kernels(
 
 
 def _trial(record: Any, workloads: Sequence[str], where: str) -> ExportedTrial:  # noqa: ANN401 - any JSON value
-    configurations = checks.table(record, "configurations", where)
+    configurations = checking.table(record, "configurations", where)
     parts = record.get("workloads") or {}
     details = (str(part.get("detail", "")) for part in parts.values())
-    energy_j = checks.one(
-        {"energy_j": record.get("energy_j")}, "energy_j", where, checks.AMOUNT, optional=True
+    energy_j = checking.one(
+        {"energy_j": record.get("energy_j")}, "energy_j", where, checking.AMOUNT, optional=True
     )
     return ExportedTrial(
         configurations=tuple(_configuration(configurations, name, where) for name in workloads),
-        status=Status(checks.one(record, "status", where, checks.STATUS)),
+        status=Status(checking.one(record, "status", where, checking.STATUS)),
         detail=next(filter(None, details), ""),
-        time_s=checks.one(record, "time_s", where, checks.POSITIVE, optional=True),
+        time_s=checking.one(record, "time_s", where, checking.POSITIVE, optional=True),
         energy_j=energy_j,
         energy_uncertainty_j=float(record.get("energy_j_uncertainty") or 0.0),
         clock_mhz=record.get("clock_mhz"),
@@ -326,8 +326,10 @@ def _trial(record: Any, workloads: Sequence[str], where: str) -> ExportedTrial: 
 
 
 def _configuration(configurations: Mapping[str, Any], name: str, where: str) -> Configuration:
-    values = checks.table(configurations, name, where)
-    return Configuration({tunable: checks.one(values, tunable, where, checks.VALUE) for tunable in values})
+    values = checking.table(configurations, name, where)
+    return Configuration(
+        {tunable: checking.one(values, tunable, where, checking.VALUE) for tunable in values}
+    )
 
 
 def run_of_space(space: RecordedSpace) -> ExportedRun:

@@ -10,7 +10,7 @@ from tuner.kernel_files.drafting import quoted
 from tuner.model.errors import ExpressionError, InputError
 from tuner.model.expressions.callables import Expression, is_free_name
 from tuner.model.plan import TunableValue
-from tuner.recordings import checks
+from tuner.recordings import checking
 from tuner.recordings.exchange.build_files import values_of
 from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
 
@@ -68,15 +68,15 @@ def argument_line(argument: Any, where: str, read: Read, notes: list[str]) -> st
     Raises:
         ValueError: it is of a kind that kernel files do not have; the message names the key.
     """
-    name = checks.one(argument, "Name", where, checks.NAME)
+    name = checking.one(argument, "Name", where, checking.NAME)
     if not name.isidentifier():
         raise ValueError(f"{where}: Name is {name!r}; expected an identifier")
-    dtype, lanes = _element(checks.one(argument, "Type", where, checks.TEXT), where)
+    dtype, lanes = _element(checking.one(argument, "Type", where, checking.TEXT), where)
     memory = argument.get("MemType") or argument.get("MemoryType")
     if memory == "Scalar":
         value = read(argument.get("FillValue", 0), f"{where}: FillValue")
         return f"{name} = {json.dumps(f'{dtype} = {value}')}"
-    size = read(checks.member(argument, "Size", where), f"{where}: Size")
+    size = read(checking.member(argument, "Size", where), f"{where}: Size")
     shape = f"{size}, {lanes}" if lanes > 1 else size
     if is_constant(argument):
         return f"{name} = {json.dumps(f'constant {dtype}[{shape}]{_fill(argument, name, dtype, notes)}')}"
@@ -103,7 +103,7 @@ def _element(kind: str, where: str) -> tuple[str, int]:
 def _fill(argument: Mapping[str, Any], name: str, dtype: str, notes: list[str]) -> str:
     """Return the fill of an argument's values; empty for the default if kernel files have no counterpart."""
     fill, value = argument.get("FillType"), argument.get("FillValue")
-    number = value if checks.NUMBER.accepts(value) else None
+    number = value if checking.NUMBER.accepts(value) else None
     whole = "int" in dtype
     if fill == "Constant" and number is not None and dtype != "bool":
         return f" = constant({int(number) if whole else number})"
@@ -155,7 +155,7 @@ def source_of_t1(document: Mapping[str, Any]) -> str:
         ValueError: it names none.
     """
     where = "KernelSpecification"
-    name: str = checks.one(checks.table(document, where, "T1 file"), "KernelFile", where, checks.NAME)
+    name: str = checking.one(checking.table(document, where, "T1 file"), "KernelFile", where, checking.NAME)
     return name
 
 
@@ -179,8 +179,8 @@ class _Importer:
     def __init__(self, document: Mapping[str, Any], source_text: str) -> None:
         self.document = document
         self.source_text = source_text
-        self.space = checks.table(document, "ConfigurationSpace", "T1 file")
-        self.specification = checks.table(document, "KernelSpecification", "T1 file")
+        self.space = checking.table(document, "ConfigurationSpace", "T1 file")
+        self.specification = checking.table(document, "KernelSpecification", "T1 file")
         self.notes = [f"{key} is left out: {why}" for key, why in _LEFT_OUT.items() if key in document]
         self.tunables: dict[str, tuple[TunableValue, ...]] = {}
         self.default: dict[str, TunableValue] = {}
@@ -188,10 +188,10 @@ class _Importer:
 
     def kernel(self, source: str) -> ImportedKernel:
         where = "KernelSpecification"
-        language = checks.one(self.specification, "Language", where, checks.TEXT)
+        language = checking.one(self.specification, "Language", where, checking.TEXT)
         if language != "CUDA":
             raise ValueError(f"{where}: Language is {language!r}; only CUDA kernels can be tuned")
-        entry = checks.one(self.specification, "KernelName", where, checks.NAME)
+        entry = checking.one(self.specification, "KernelName", where, checking.NAME)
         self._read_tunables()
         self._read_sizes()
         general = self.document.get("General") or {}
@@ -218,20 +218,20 @@ class _Importer:
         return ImportedKernel(name, "\n".join(lines) + "\n", self.notes)
 
     def _read_tunables(self) -> None:
-        for i, one in enumerate(checks.objects(self.space, "TuningParameters", "ConfigurationSpace")):
+        for i, one in enumerate(checking.objects(self.space, "TuningParameters", "ConfigurationSpace")):
             where = f"ConfigurationSpace.TuningParameters[{i}]"
-            name = checks.one(one, "Name", where, checks.NAME)
+            name = checking.one(one, "Name", where, checking.NAME)
             if not name.isidentifier() or not is_free_name(name) or name in self.tunables:
                 raise ValueError(f"{where}: Name is {name!r}; it must be a name that no other parameter has")
             try:
-                self.tunables[name] = values_of(checks.member(one, "Values", where))
+                self.tunables[name] = values_of(checking.member(one, "Values", where))
             except ValueError as error:
                 raise ValueError(f"{where} ({name}): Values: {error}") from None
             default = one.get("Default")
             if default in self.tunables[name]:
                 self.default[name] = default
             elif default is not None:
-                self.notes.append(f"{name}: its Default {checks.shown(default)} is none of its values")
+                self.notes.append(f"{name}: its Default {checking.shown(default)} is none of its values")
         if not self.tunables:
             raise ValueError("ConfigurationSpace: TuningParameters is empty")
 
@@ -240,9 +240,9 @@ class _Importer:
         if given is None:
             return
         listed = given if isinstance(given, list) else [given]
-        if not listed or len(listed) > len(_AXES) or not all(map(checks.SIZE.accepts, listed)):
+        if not listed or len(listed) > len(_AXES) or not all(map(checking.SIZE.accepts, listed)):
             raise ValueError(
-                f"KernelSpecification: ProblemSize is {checks.shown(given)}; expected one to three numbers"
+                f"KernelSpecification: ProblemSize is {checking.shown(given)}; expected one to three numbers"
             )
         self.sizes = dict(zip(_AXES, listed, strict=False))
         taken = self.sizes.keys() & self.tunables.keys()
@@ -262,14 +262,14 @@ class _Importer:
             raise ValueError(f"{where}: {error}") from None
         unknown = expression.names - self.tunables.keys() - self.sizes.keys()
         if unknown:
-            raise ValueError(f"{where}: {checks.shown(text)} uses {min(unknown)}, which is no parameter")
+            raise ValueError(f"{where}: {checking.shown(text)} uses {min(unknown)}, which is no parameter")
         return written
 
     def _options(self) -> list[str]:
         options = _listed(self.specification, "CompilerOptions", "KernelSpecification")
-        if not all(map(checks.TEXT.accepts, options)):
+        if not all(map(checking.TEXT.accepts, options)):
             raise ValueError(
-                f"KernelSpecification: CompilerOptions is {checks.shown(options)}; expected a list of texts"
+                f"KernelSpecification: CompilerOptions is {checking.shown(options)}; expected a list of texts"
             )
         left = [one for one in options if _UNKNOWN_OPTION.match(one)]
         if left:
@@ -286,7 +286,7 @@ class _Importer:
 
     def _arguments(self) -> list[str]:
         found = []
-        for i, one in enumerate(checks.objects(self.specification, "Arguments", "KernelSpecification")):
+        for i, one in enumerate(checking.objects(self.specification, "Arguments", "KernelSpecification")):
             where = f"KernelSpecification.Arguments[{i}]"
             line = argument_line(one, where, self.expression, self.notes)
             found.append(line)
@@ -318,7 +318,7 @@ class _Importer:
         rules = [f"{' * '.join(factors)} <= {_MAX_BLOCK_THREADS}"] if len(factors) > 1 else []
         for i, one in enumerate(_listed(self.space, "Conditions", "ConfigurationSpace")):
             where = f"ConfigurationSpace.Conditions[{i}]"
-            text = checks.one(one, "Expression", where, checks.TEXT)
+            text = checking.one(one, "Expression", where, checking.TEXT)
             rules.append(self.expression(text, f"{where}: Expression"))
         return rules
 
@@ -327,8 +327,8 @@ class _Importer:
         grid = self._grid(block)
         lines = [f"grid = {json.dumps(grid)}", f"block = {json.dumps(block)}"]
         shared = self.specification.get("SharedMemory") or 0
-        if not checks.COUNT.accepts(shared):
-            raise ValueError(f"KernelSpecification: SharedMemory is {checks.shown(shared)}; expected bytes")
+        if not checking.COUNT.accepts(shared):
+            raise ValueError(f"KernelSpecification: SharedMemory is {checking.shown(shared)}; expected bytes")
         return [*lines, *([f"shared_bytes = {shared}"] if shared else [])]
 
     def _extents(self, key: str, usual: Sequence[str] = ()) -> list[str]:
@@ -363,4 +363,4 @@ class _Importer:
 
 def _listed(mapping: Mapping[str, Any], key: str, where: str) -> list[Any]:
     """The list of a key that may be left out."""
-    return [] if mapping.get(key) is None else checks.objects(mapping, key, where)
+    return [] if mapping.get(key) is None else checking.objects(mapping, key, where)

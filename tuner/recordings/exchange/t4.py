@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from tuner.model.errors import InputError
 from tuner.model.plan import TunableValue
 from tuner.model.trial import Measurement, Status, WorkloadResult
-from tuner.recordings import checks
+from tuner.recordings import checking
 from tuner.recordings.exchange.exported_run import ExportedRun, ExportedTrial, milliseconds
 from tuner.recordings.exchange.t1 import is_t1
 from tuner.recordings.other_tuners import (
@@ -108,8 +108,10 @@ def space_of_t4(document: Mapping[str, Any], name: str) -> RecordedSpace:
     metadata = document.get("metadata") or {}
     unit = metadata.get("timeunit", "milliseconds") if isinstance(metadata, Mapping) else ""
     if not isinstance(unit, str) or unit not in _UNITS_S:
-        raise ValueError(f"metadata.timeunit is {checks.shown(unit)}; expected one of {', '.join(_UNITS_S)}")
-    results = checks.objects(document, "results", "T4 file")
+        raise ValueError(
+            f"metadata.timeunit is {checking.shown(unit)}; expected one of {', '.join(_UNITS_S)}"
+        )
+    results = checking.objects(document, "results", "T4 file")
     read = [_read(one, f"results[{i}]", _UNITS_S[unit]) for i, one in enumerate(results)]
     names = list(dict.fromkeys(key for values, _ in read for key in values))
     for i, (values, _) in enumerate(read):
@@ -129,20 +131,20 @@ def space_of_t4(document: Mapping[str, Any], name: str) -> RecordedSpace:
 
 
 def _read(result: Any, where: str, unit_s: float) -> tuple[dict[str, TunableValue], Measurement]:  # noqa: ANN401
-    values = dict(checks.table(result, "configuration", where))
+    values = dict(checking.table(result, "configuration", where))
     for key, value in values.items():
-        if not checks.VALUE.accepts(value):
+        if not checking.VALUE.accepts(value):
             raise ValueError(
-                f"{where}.configuration: {key} is {checks.shown(value)}; expected {checks.VALUE.words}"
+                f"{where}.configuration: {key} is {checking.shown(value)}; expected {checking.VALUE.words}"
             )
-    invalidity = checks.one(result, "invalidity", where, checks.one_of(list(_STATUS)))
+    invalidity = checking.one(result, "invalidity", where, checking.one_of(list(_STATUS)))
     status = _STATUS[invalidity]
     if status is not Status.OK:
         return values, Measurement((WorkloadResult(status, detail=invalidity),))
-    times = checks.table(result, "times", where)
+    times = checking.table(result, "times", where)
     runtimes = times.get("runtimes") or []
-    if not isinstance(runtimes, list) or not all(map(checks.POSITIVE.accepts, runtimes)):
-        raise ValueError(f"{where}.times: runtimes is {checks.shown(runtimes)}; expected times above zero")
+    if not isinstance(runtimes, list) or not all(map(checking.POSITIVE.accepts, runtimes)):
+        raise ValueError(f"{where}.times: runtimes is {checking.shown(runtimes)}; expected times above zero")
     time_s = _time_measured(result, where, unit_s)
     if time_s is None and not runtimes:
         raise ValueError(f"{where}: a correct result needs times.runtimes, or a measurement called time")
@@ -155,10 +157,14 @@ def _read(result: Any, where: str, unit_s: float) -> tuple[dict[str, TunableValu
 
 def _time_measured(result: Mapping[str, Any], where: str, unit_s: float) -> float | None:
     """The measurement called ``time`` in seconds; None where there is none."""
-    listed = [] if result.get("measurements") is None else checks.objects(result, "measurements", where)
+    listed = [] if result.get("measurements") is None else checking.objects(result, "measurements", where)
     for one in listed:
-        if isinstance(one, Mapping) and one.get("name") == "time" and checks.NUMBER.accepts(one.get("value")):
-            value = checks.one(one, "value", f"{where}.measurements", checks.POSITIVE)
+        if (
+            isinstance(one, Mapping)
+            and one.get("name") == "time"
+            and checking.NUMBER.accepts(one.get("value"))
+        ):
+            value = checking.one(one, "value", f"{where}.measurements", checking.POSITIVE)
             return float(value) * _UNITS_S.get(str(one.get("unit") or ""), unit_s)
     return None
 
