@@ -288,9 +288,9 @@ class Application:
     def _found(self, cp: ModuleType, asked: ApplicationCall, stream: Stream | None = None) -> KernelRunner:
         """The kernel of a call, which is worked out unless the stream of the call is being captured."""
         key = asked.key()
-        found = self._calls.get(key)
-        if found is not None:
-            return found
+        result = self._calls.get(key)
+        if result is not None:
+            return result
         with cp.cuda.Device(asked.device):
             refuse_capture(cp, asked.kernel, stream, asked.device, COMPILES)
             return self._work_out(cp, key, asked)
@@ -328,7 +328,7 @@ class Application:
         names = [buffer.name for buffer in taken(file)]
         written = [buffer.role == "inout" for buffer in taken(file)]
         call = borrowed_call(cp, kernel, list(zip(names, arrays, written, strict=True)), outs, stream)
-        self._check(kernel, [one.array for one in call.arrays], [one.array for one in call.outs])
+        self._check(kernel, [array.array for array in call.arrays], [out.array for out in call.outs])
         return call
 
     def _workload(

@@ -294,8 +294,8 @@ def on_host(value: UserValue) -> UserValue:
 def save(arrays: Sequence[GivenArray], folder: Path) -> dict[str, Path]:
     """Write arrays to files that the worker reads; name -> file."""
     paths = {one.name: folder / f"{one.name}.npy" for one in arrays}
-    for one in arrays:
-        np.save(paths[one.name], one.stored, allow_pickle=False)
+    for array in arrays:
+        np.save(paths[array.name], array.stored, allow_pickle=False)
     return paths
 
 

@@ -49,7 +49,7 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
     """
     with ExitStack() as stack:
         arrays = (*call.kernel.arrays, *call.kernel.constants)
-        paths = save(arrays, stack.enter_context(data_folder(sum(one.stored.nbytes for one in arrays))))
+        paths = save(arrays, stack.enter_context(data_folder(sum(array.stored.nbytes for array in arrays))))
         setup = stack.enter_context(open_setup(call.device_spec, call.request("", None)))
         if not call.quiet:
             say(f"Using: {setup.device.identity.name}")
@@ -103,21 +103,21 @@ def run_once(kernel: KernelCall, device_spec: str | None) -> list[Any]:
         file = kernel_file_of(kernel, paths, writable(kernel, None))
         (workload,) = file.workloads()
         plan = file.plan(workload, file.default(workload))
-        check, arrays = device.outputs(plan, _SEED, [one.name for one in kernel.arrays])
+        check, arrays = device.outputs(plan, _SEED, [array.name for array in kernel.arrays])
     if check.status is not Status.OK:
         kind = CompileError if check.status is Status.COMPILE_ERROR else DeviceError
         raise kind(f"run_kernel: {kernel.name}: {check.status.value}: {check.detail}")
     return [
-        one.value if isinstance(one, GivenScalar) else restored(one, arrays[one.name])
-        for one in kernel.arguments
+        argument.value if isinstance(argument, GivenScalar) else restored(argument, arrays[argument.name])
+        for argument in kernel.arguments
     ]
 
 
 def writable(kernel: KernelCall, judge: Judge | None) -> tuple[str, ...]:
     """Names of the arrays that a kernel may write, as far as its source and the answer tell."""
     answered = set() if judge is None or judge.answer is None else set(judge.wanted)
-    found = tuple(one.name for one in kernel.arrays if not one.const or one.name in answered)
-    return found or tuple(one.name for one in kernel.arrays[-1:])
+    found = tuple(array.name for array in kernel.arrays if not array.const or array.name in answered)
+    return found or tuple(array.name for array in kernel.arrays[-1:])
 
 
 def _with_roles(
@@ -135,9 +135,9 @@ def _with_roles(
         return kernel
     answered = () if call.judge is None or call.judge.answer is None else call.judge.wanted
     written = [
-        one.name
-        for one in call.kernel.arrays
-        if one.name in arrays and (one.name in answered or _changed(one, arrays[one.name]))
+        array.name
+        for array in call.kernel.arrays
+        if array.name in arrays and (array.name in answered or _changed(array, arrays[array.name]))
     ]
     if not written or len(written) == len(names):
         return kernel

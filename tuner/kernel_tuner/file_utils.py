@@ -42,7 +42,7 @@ def store_output_file(
         objective: as given to it.
     """
     document = {
-        "results": [_t4_result(one, tune_params, objective) for one in results],
+        "results": [_t4_result(result, tune_params, objective) for result in results],
         "schema_version": SCHEMA_VERSION,
         "metadata": {"timeunit": "milliseconds"},
     }

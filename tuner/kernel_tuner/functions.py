@@ -196,7 +196,7 @@ def _refuse_what_is_missing(
             " `tuner run --device replay:FILE` searches it"
         )
     if observers:
-        names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in observers)
+        names = ", ".join(getattr(observer, "__name__", type(observer).__name__) for observer in observers)
         raise UnsupportedError(
             f"observers: {names} is not supported; joules are measured without one: objective='energy'"
         )

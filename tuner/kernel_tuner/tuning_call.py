@@ -147,12 +147,12 @@ def _dropped(
     (workload,) = outcome.document["workloads"]
     known = [{n: row[n] for n in call.kernel.tunables if n in row} for row in rows]
     known += [candidate["configuration"] for candidate in workload["candidates"]]
-    found = dropped_rows(space, known, workload["compile_errors"])
+    result = dropped_rows(space, known, workload["compile_errors"])
     if call.verbose:
-        for row in found:
+        for row in result:
             values = {name: row[name] for name in call.kernel.tunables if name in row}
             say(f"skipping config {shown(values)}, reason: {row['__error__']}")
-    return found
+    return result
 
 
 def cache_of(call: TuningCall, device: Device, kernel: KernelFile) -> CacheFile | None:

@@ -50,7 +50,7 @@ class TrainedDevice:
     @classmethod
     def of(cls, identity: DeviceIdentity) -> "TrainedDevice":
         """Of a device."""
-        return cls(*(getattr(identity, one.name) for one in fields(cls)))
+        return cls(*(getattr(identity, attribute.name) for attribute in fields(cls)))
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class SelectionModel:
                 "versions": [dict(version) for version in portfolio.versions],
                 "conditions": list(self.conditions),
                 "features": [
-                    {"powers": dict(one.powers), **({"text": one.text} if one.text else {})}
-                    for one in portfolio.features
+                    {"powers": dict(feature.powers), **({"text": feature.text} if feature.text else {})}
+                    for feature in portfolio.features
                 ],
                 "tree": portfolio.tree.document(),
                 "orders": [list(order) for order in portfolio.orders],
