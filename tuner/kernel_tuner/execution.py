@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tuner.database.runs import Store
-from tuner.devices.base import Check, Device
+from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.worker import WorkerDevice
 from tuner.kernel_files.catalog import Catalog
@@ -27,7 +28,7 @@ from tuner.kernel_tuner.tuning_call import (
     without_known,
 )
 from tuner.model.errors import CompileError, DeviceError, DeviceUnavailableError, EmptySpaceError
-from tuner.model.plan import Plan, Workload
+from tuner.model.plan import Workload
 from tuner.model.records import RunStatus
 from tuner.model.trial import Status
 from tuner.python.arguments import HostArray, data_folder
@@ -156,11 +157,7 @@ def _verify(call: TuningCall, device: Device) -> None:
     if judge is None:
         return
     if isinstance(device, WorkerDevice):
-
-        def verified(plan: Plan, seed: int) -> Check:
-            return judge.check(device, plan, seed)
-
-        device.verifier = verified
+        device.verifier = partial(judge.check, device)
     elif not call.quiet:
         say(f"answers are not checked: {device.identity.spec} computes nothing")
 
