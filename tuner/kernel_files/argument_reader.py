@@ -4,10 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.kernel_files.formulas import Formula, Place, Template
-from tuner.kernel_files.input_reader import InputRecipe, read_input
-from tuner.kernel_files.kernel_file import check_in_place, check_rows
-from tuner.kernel_files.recipe import (
+from tuner.kernel_files.argument_recipe import (
     ArgumentRecipe,
     BufferRecipe,
     ScalarRecipe,
@@ -15,6 +12,9 @@ from tuner.kernel_files.recipe import (
     TensorMapRecipe,
     known_dtype,
 )
+from tuner.kernel_files.formulas import Formula, Place, Template
+from tuner.kernel_files.input_reader import InputRecipe, read_input
+from tuner.kernel_files.kernel_file import check_in_place, check_rows
 from tuner.kernel_files.schema import (
     DTYPES,
     MAPPED_DTYPES,

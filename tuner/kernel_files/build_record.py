@@ -2,8 +2,9 @@
 
 from tuner.kernel_files.formulas import Environment, Template
 from tuner.kernel_files.kernel_file import KernelFile, environment
-from tuner.kernel_files.recipe import Recipe, StageRecipe
+from tuner.kernel_files.recipe import Recipe
 from tuner.kernel_files.source_checks import follow_derived
+from tuner.kernel_files.stage_recipe import StageRecipe
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration, Workload, without_priority
 from tuner.model.run_document import Expanded

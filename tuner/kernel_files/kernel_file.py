@@ -13,9 +13,10 @@ from functools import cached_property
 from pathlib import Path
 
 from tuner.expressions.arithmetic import NoValue
+from tuner.kernel_files.argument_recipe import BufferRecipe, BufferTable
 from tuner.kernel_files.formulas import Environment, Formula, Place, derived_for, with_derived
 from tuner.kernel_files.measured_answers import MeasuredAnswer
-from tuner.kernel_files.recipe import BufferRecipe, BufferTable, Recipe
+from tuner.kernel_files.recipe import Recipe
 from tuner.kernel_files.schema import Argument, BufferArgument
 from tuner.kernel_files.short_files import SUFFIXES, assumed_work
 from tuner.kernel_files.sizes import SizeValues, chosen, combinations, described

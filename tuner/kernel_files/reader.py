@@ -8,12 +8,13 @@ from typing import Any
 from tuner.expressions.arrays import ArrayExpression
 from tuner.expressions.callables import Expression, PythonExpression, is_free_name
 from tuner.kernel_files.argument_reader import ArgumentReader
+from tuner.kernel_files.argument_recipe import BufferRecipe
 from tuner.kernel_files.document import argument_key, read_document
 from tuner.kernel_files.formulas import Formula, Place, known_names, named, parsed
 from tuner.kernel_files.input_reader import FileRecipe, file_sha256, read_file
 from tuner.kernel_files.kernel_file import KernelFile, constants, row_names
 from tuner.kernel_files.measured_answers import MeasuredAnswers, read_measured
-from tuner.kernel_files.recipe import BufferRecipe, Recipe, Rule, StatedAnswer, WorkRecipe
+from tuner.kernel_files.recipe import Recipe, Rule, StatedAnswer, WorkRecipe
 from tuner.kernel_files.schema import KernelDocument, ProblemTable, ScalarArgument, SizeRange, WorkTable
 from tuner.kernel_files.short_files import SUFFIXES, default_name, line_of, read_pragma_file
 from tuner.kernel_files.sizes import SizeValues, count_combinations, is_text

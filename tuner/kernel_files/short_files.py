@@ -11,9 +11,9 @@ from tuner.cuda_source.guesses import used_names
 from tuner.cuda_source.signatures import GlobalFunction, global_functions
 from tuner.kernel_files.document import parsed_document
 from tuner.kernel_files.formulas import Place
-from tuner.kernel_files.recipe import AnyStageRecipe, StageRecipe
 from tuner.kernel_files.schema import KernelDocument
 from tuner.kernel_files.source_folder import read_text
+from tuner.kernel_files.stage_recipe import AnyStageRecipe, StageRecipe
 from tuner.model.elements import element_dtype
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Buffer, Source, Work

@@ -5,19 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.cuda_source.tokens import declared_symbols, names_word, texture_line
+from tuner.kernel_files.argument_recipe import ArgumentRecipe, ParameterRecipe, ViewRecipe, values_of
 from tuner.kernel_files.formulas import Formula, Place, Template, named
-from tuner.kernel_files.recipe import (
-    AnyStageRecipe,
-    ArgumentRecipe,
-    LibraryStageRecipe,
-    LoopRecipe,
-    OperandRecipe,
-    ParameterRecipe,
-    Predecessor,
-    StageRecipe,
-    ViewRecipe,
-    values_of,
-)
+from tuner.kernel_files.recipe import LoopRecipe
 from tuner.kernel_files.schema import (
     OPERANDS,
     ChainedTable,
@@ -31,6 +21,13 @@ from tuner.kernel_files.schema import (
 )
 from tuner.kernel_files.short_files import default_block, default_entry, with_macros
 from tuner.kernel_files.source_folder import SourceFolder, SourceTexts
+from tuner.kernel_files.stage_recipe import (
+    AnyStageRecipe,
+    LibraryStageRecipe,
+    OperandRecipe,
+    Predecessor,
+    StageRecipe,
+)
 from tuner.model.errors import suggestion
 from tuner.model.plan import Source, TunableValue
 from tuner.untrusted.compiler_options import RefusedOptionError, check_options

@@ -16,7 +16,8 @@ from tuner.expressions.callables import Expression, PythonExpression, function_d
 from tuner.kernel_files.catalog import kernel_of
 from tuner.kernel_files.formulas import Environment
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_files.recipe import Rule, StageRecipe
+from tuner.kernel_files.recipe import Rule
+from tuner.kernel_files.stage_recipe import StageRecipe
 from tuner.kernel_tuner.arguments import (
     Given,
     GivenArray,
