@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 from tuner.kernel_files.formulas import Environment, Formula, Place, Template
 from tuner.kernel_files.input_reader import InputRecipe
@@ -71,8 +70,8 @@ class BufferTable(dict[str, Buffer]):
         self._env = env
 
     def __missing__(self, name: str) -> Buffer:
-        self[name] = found = self._recipes[name].evaluated(self._env)
-        return found
+        self[name] = buffer = self._recipes[name].evaluated(self._env)
+        return buffer
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class StructRecipe:
             KernelFileError: as of scalars.
         """
         scalars = [field.evaluated(env) for field in self.fields]
-        names = tuple((field.name, one.dtype) for field, one in zip(self.fields, scalars, strict=True))
+        names = tuple((field.name, scalar.dtype) for field, scalar in zip(self.fields, scalars, strict=True))
         return StructValue(names, struct_bytes(scalars))
 
 
@@ -151,24 +150,24 @@ class TensorMapRecipe:
         """
         element = known_dtype(self.element.place, self.element.fill(env), MAPPED_DTYPES)
         size = element_dtype(element).itemsize
-        dims = _pair(self.dims, env, MAX_TENSOR_DIMENSION)
-        box = _pair(self.box, env, MAX_BOX)
-        for name, inner in (("dims", dims[0]), ("box", box[0])):
-            if inner * size % ALIGNMENT_BYTES:
+        width, height = (formula.whole(env, 1, MAX_TENSOR_DIMENSION) for formula in self.dims)
+        box_width, box_height = (formula.whole(env, 1, MAX_BOX) for formula in self.box)
+        for name, row_bytes in (("dims", width * size), ("box", box_width * size)):
+            if row_bytes % ALIGNMENT_BYTES:
                 raise self.place.error(
-                    f"a row of {name} takes {inner * size} bytes; it must be a multiple of {ALIGNMENT_BYTES}"
+                    f"a row of {name} takes {row_bytes} bytes; it must be a multiple of {ALIGNMENT_BYTES}"
                 )
         buffer = self.buffer.evaluated(env)
         available = buffer.elements * element_dtype(buffer.dtype).itemsize
-        if math.prod(dims) * size > available:
+        if width * height * size > available:
             raise self.place.error(
-                f"dims take {math.prod(dims) * size} bytes, and {buffer.name} has {available}"
+                f"dims take {width * height * size} bytes, and {buffer.name} has {available}"
             )
         promotion = self.promotion.whole(env, least=0)
         if promotion not in PROMOTIONS:
             listed = ", ".join(map(str, PROMOTIONS))
             raise self.promotion.place.error(f"{self.promotion} is {promotion}; choose from {listed}")
-        return TensorMap(buffer.name, element, dims, box, promotion)
+        return TensorMap(buffer.name, element, (width, height), (box_width, box_height), promotion)
 
 
 ArgumentRecipe = str | ScalarRecipe | StructRecipe | TensorMapRecipe
@@ -178,19 +177,15 @@ ParameterRecipe = ArgumentRecipe | ViewRecipe
 """Parameter of a stage: an argument, or a buffer from one of its elements on."""
 
 
-def known_dtype(place: Place, given: str, dtypes: tuple[str, ...]) -> str:
+def known_dtype(place: Place, dtype: str, dtypes: tuple[str, ...]) -> str:
     """The type itself.
 
     Raises:
         KernelFileError: it is not among ``dtypes``.
     """
-    if given not in dtypes:
-        raise place.error(f"{given!r} is not one of {', '.join(dtypes)}{suggestion(given, dtypes)}")
-    return given
-
-
-def _pair(formulas: tuple[Formula, Formula], env: Environment, most: int) -> tuple[int, int]:
-    return cast("tuple[int, int]", tuple(formula.whole(env, 1, most) for formula in formulas))
+    if dtype not in dtypes:
+        raise place.error(f"{dtype!r} is not one of {', '.join(dtypes)}{suggestion(dtype, dtypes)}")
+    return dtype
 
 
 def values_of(item: ParameterRecipe) -> Iterator[Formula]:

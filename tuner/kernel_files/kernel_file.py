@@ -16,7 +16,7 @@ from tuner.expressions.arithmetic import NoValue
 from tuner.kernel_files.argument_recipe import BufferRecipe, BufferTable
 from tuner.kernel_files.formulas import Environment, Formula, Place, derived_for, with_derived
 from tuner.kernel_files.measured_answers import MeasuredAnswer
-from tuner.kernel_files.recipe import Recipe
+from tuner.kernel_files.recipe import Recipe, TableValues
 from tuner.kernel_files.schema import Argument, BufferArgument
 from tuner.kernel_files.short_files import SUFFIXES, assumed_work
 from tuner.kernel_files.sizes import SizeValues, chosen, combinations, described
@@ -177,18 +177,18 @@ class Assignment:
         values = self._values
         return Configuration([(name, values[name]) for name in self._recipe.tunables if name in values])
 
-    def take_table(self, given: Mapping[str, Formula | str | None], table: str) -> Configuration:
+    def take_table(self, values: TableValues, table: str) -> Configuration:
         """The values of ``[default]``, or of a table of an analytical answer.
 
         Args:
-            given: what the table says.
+            values: what the table says.
             table: its name.
 
         Raises:
             KernelFileError: one is not in its list, or is missing.
         """
         recipe, path = self._recipe, self._recipe.place.path
-        for name, formula in given.items():
+        for name, formula in values.items():
             if not self._has_value(name):
                 continue
             if formula is None:
@@ -469,7 +469,7 @@ class KernelFile:
         Raises:
             KernelFileError: a value is not in its list or is missing, or a rule forbids a configuration.
         """
-        answers = [self._of_table(workload, one.values, one.table) for one in self.recipe.stated]
+        answers = [self._of_table(workload, values, table) for table, values in self.recipe.stated.items()]
         measured = self.recipe.measured
         if measured is not None and measured.hold(constants(self.recipe, workload)):
             rows = measured.at(dict(workload.sizes), gpu)
@@ -493,10 +493,8 @@ class KernelFile:
                 raise answer.place.error(f"{name} has a value, but its condition {condition} is false")
         return found
 
-    def _of_table(
-        self, workload: Workload, given: Mapping[str, Formula | str | None], table: str
-    ) -> Configuration:
-        configuration = Assignment(self.recipe, workload).take_table(given, table)
+    def _of_table(self, workload: Workload, values: TableValues, table: str) -> Configuration:
+        configuration = Assignment(self.recipe, workload).take_table(values, table)
         broken = self.broken_rule(workload, configuration)
         if broken is not None:
             place = Place(str(self.path), table)
@@ -667,7 +665,7 @@ def with_stream_priorities(kernel: KernelFile, levels: int) -> KernelFile:
         recipe,
         tunables=tunables,
         default={**recipe.default, **lowest} if recipe.default else {},
-        stated=tuple(replace(one, values={**one.values, **lowest}) for one in recipe.stated),
+        stated={table: {**values, **lowest} for table, values in recipe.stated.items()},
         measured=recipe.measured and replace(recipe.measured, further={STREAM_PRIORITY: 0}),
         stream_priority=priority,
     )

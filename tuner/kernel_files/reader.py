@@ -14,7 +14,7 @@ from tuner.kernel_files.formulas import Formula, Place, known_names, named, pars
 from tuner.kernel_files.input_reader import FileRecipe, file_sha256, read_file
 from tuner.kernel_files.kernel_file import KernelFile, constants, row_names
 from tuner.kernel_files.measured_answers import MeasuredAnswers, read_measured
-from tuner.kernel_files.recipe import Recipe, Rule, StatedAnswer, WorkRecipe
+from tuner.kernel_files.recipe import Recipe, Rule, TableValues, WorkRecipe
 from tuner.kernel_files.schema import KernelDocument, ProblemTable, ScalarArgument, SizeRange, WorkTable
 from tuner.kernel_files.short_files import SUFFIXES, default_name, line_of, read_pragma_file
 from tuner.kernel_files.sizes import SizeValues, count_combinations, is_text
@@ -313,17 +313,17 @@ class _Reader:
             reference_files=files,
         )
 
-    def _stated(self, tunables: TunableReader) -> tuple[StatedAnswer, ...]:
+    def _stated(self, tunables: TunableReader) -> dict[str, TableValues]:
         given = self.document.analytical
         tables = {"[analytical]": given} if isinstance(given, Mapping) and given else {}
         if self.document.kernel.analytical == "default":
             tables = {"[default]": self.document.default}
         elif isinstance(given, list):
-            tables = {f"[[analytical]] #{number}": one for number, one in enumerate(given, 1)}
-        for table, one in tables.items():
-            if not one:
+            tables = {f"[[analytical]] #{number}": values for number, values in enumerate(given, 1)}
+        for table, values in tables.items():
+            if not values:
                 raise self.at(table).error("holds nothing: give every tunable a value")
-        return tuple(StatedAnswer(table, tunables.assigned(one, table)) for table, one in tables.items())
+        return {table: tunables.assigned(values, table) for table, values in tables.items()}
 
     def _measured(self, derived: Mapping[str, Formula]) -> MeasuredAnswers | None:
         table = self.document.measured

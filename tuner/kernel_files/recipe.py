@@ -1,7 +1,7 @@
 """A kernel file with all expressions parsed: its loops of launches, written out, and everything it says."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -17,7 +17,6 @@ from tuner.model.errors import KernelFileError
 from tuner.model.plan import (
     Buffer,
     BufferView,
-    LibraryCall,
     ProblemSpec,
     Stage,
     StageArgument,
@@ -59,11 +58,11 @@ class LoopRecipe:
     @cached_property
     def varying(self) -> frozenset[str]:
         """The names whose values depend on the step."""
-        found = {self.index}
+        names = {self.index}
         for name, formula in self.derived.items():
-            if not found.isdisjoint(formula.expression.names):
-                found.add(name)
-        return frozenset(found)
+            if not names.isdisjoint(formula.expression.names):
+                names.add(name)
+        return frozenset(names)
 
     def with_constants(self, env: Environment) -> dict[str, TunableValue | NoValue]:
         """An environment with the named expressions that are the same in all steps.
@@ -88,14 +87,14 @@ class LoopRecipe:
             if name in self.varying:
                 values[name] = formula.value_or_none(values)
 
-    def names(self, count: int, buffers: Mapping[str, Buffer]) -> "Names":
-        """Which arrays stand for the swapped names in each step.
+    def swapped(self, count: int, buffers: Mapping[str, Buffer]) -> "tuple[_SwappedPair, ...]":
+        """The pairs of names that change places in a run of so many steps.
 
         Raises:
             KernelFileError: the arrays of a pair differ, may not be written, or the result of the last step
                 is not in an output.
         """
-        return Names(tuple(self._pair(buffers[a], buffers[b], count) for a, b in self.swaps))
+        return tuple(self._pair(buffers[first], buffers[second], count) for first, second in self.swaps)
 
     def _pair(self, first: Buffer, second: Buffer, count: int) -> "_SwappedPair":
         key = f"swap of {first.name} and {second.name}"
@@ -149,17 +148,6 @@ class _SwappedPair:
         return self.second if (self.count - steps) % 2 == 0 else self.second + BETWEEN
 
 
-@dataclass(frozen=True)
-class Names:
-    """Arrays that the swapped names of a loop stand for."""
-
-    pairs: tuple[_SwappedPair, ...]
-
-    def at(self, step: int) -> tuple[tuple[str, str], ...]:
-        """(name, array) in a step, of those that are another array."""
-        return tuple((name, array) for pair in self.pairs for name, array in pair.at(step) if name != array)
-
-
 def written_out(
     stages: Sequence[AnyStageRecipe],
     loops: Mapping[str, LoopRecipe],
@@ -171,20 +159,20 @@ def written_out(
     Raises:
         KernelFileError: an expression has no result, a stage cannot be launched, or there are too many.
     """
-    found: list[Stage] = []
+    run: list[Stage] = []
     ended: dict[str, int] = {}
     for name, body in itertools.groupby(stages, key=lambda stage: stage.loop):
         if name:
-            _Steps(loops[name], tuple(body), env, buffers).put(found, ended)
+            _Steps(loops[name], tuple(body), env, buffers).put(run, ended)
             continue
         for recipe in body:
             if recipe.when is not None and not recipe.when.value(env):
                 continue
             stage = recipe.evaluated(env, buffers)
             if stage is not None:
-                _put(stage, [ended.get(one.name) for one in recipe.after], found)
-                ended[recipe.name] = len(found) - 1
-    return tuple(found)
+                _put(stage, [ended.get(predecessor.name) for predecessor in recipe.after], run)
+                ended[recipe.name] = len(run) - 1
+    return tuple(run)
 
 
 class _Steps:
@@ -203,90 +191,84 @@ class _Steps:
         self._buffers = buffers
         self._varying = [recipe.varying(loop.varying) for recipe in body]
         # a stage by the names of the file, and on the arrays of a step; None where there is nothing to do
-        self._known: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[Stage | None, Stage | None]] = {}
+        self._stages: dict[tuple[int, tuple[tuple[str, str], ...]], tuple[Stage | None, Stage | None]] = {}
 
-    def put(self, found: list[Stage], ended: dict[str, int]) -> None:
-        """Add the stages of all steps to those found, and note where those of each name ended last."""
+    def put(self, run: list[Stage], ended: dict[str, int]) -> None:
+        """Add the stages of all steps to a run, and note where those of each name ended last."""
         loop, names_of_body = self._loop, {recipe.name for recipe in self._body}
         count = loop.repeat.whole(self._env, least=1)
+        too_long = loop.place.error(
+            f"repeat: {loop.repeat} is {count}; a run has at most {MAX_LAUNCHES} launches"
+        )
         if count > MAX_LAUNCHES:
-            raise self._too_long(count)
-        names = loop.names(count, self._buffers)
+            raise too_long
+        pairs = loop.swapped(count, self._buffers)
         steps: list[dict[str, int]] = []
         for step in range(count):
             now: dict[str, int] = {}
             steps.append(now)
-            for recipe, stage in self._step_told(step, names):
+            try:
+                stages = self._step(step, pairs)
+            except KernelFileError as error:
+                raise KernelFileError(f"{error} (in step {step} of {loop.place.key})") from error
+            for recipe, stage in stages:
                 after = [
-                    (steps[step - one.before] if one.name in names_of_body else ended).get(one.name)
-                    for one in recipe.after
-                    if one.before <= step
+                    (steps[step - other.before] if other.name in names_of_body else ended).get(other.name)
+                    for other in recipe.after
+                    if other.before <= step
                 ]
-                _put(stage, after, found)
-                now[recipe.name] = len(found) - 1
+                _put(stage, after, run)
+                now[recipe.name] = len(run) - 1
             ended.update(now)
-            if len(found) > MAX_LAUNCHES:
-                raise self._too_long(count)
+            if len(run) > MAX_LAUNCHES:
+                raise too_long
 
-    def _too_long(self, count: int) -> KernelFileError:
-        return self._loop.place.error(
-            f"repeat: {self._loop.repeat} is {count}; a run has at most {MAX_LAUNCHES} launches"
-        )
-
-    def _step_told(self, step: int, names: Names) -> Iterator[tuple[AnyStageRecipe, Stage]]:
-        """The stages of a step; errors name it."""
-        try:
-            yield from self._step(step, names)
-        except KernelFileError as error:
-            raise KernelFileError(f"{error} (in step {step} of {self._loop.place.key})") from error
-
-    def _step(self, step: int, names: Names) -> Iterator[tuple[AnyStageRecipe, Stage]]:
+    def _step(self, step: int, pairs: Sequence[_SwappedPair]) -> list[tuple[AnyStageRecipe, Stage]]:
         env = self._env
         self._loop.put_step(step, env)
-        arrays = names.at(step)
+        # (name, array that stands for it) of those that stand for another array in this step
+        arrays = tuple((name, array) for pair in pairs for name, array in pair.at(step) if name != array)
+        launched: list[tuple[AnyStageRecipe, Stage]] = []
         for number, recipe in enumerate(self._body):
             if recipe.when is not None and not recipe.when.value(env):
                 continue
             key = number, arrays
-            stage, renamed = self._known.get(key, (None, None))
-            if key not in self._known or self._varying[number]:
+            stage, renamed = self._stages.get(key, (None, None))
+            if key not in self._stages or self._varying[number]:
                 if stage is None:
                     stage = recipe.evaluated(env, self._buffers)
                 else:
                     stage = recipe.stepped(stage, self._varying[number], env, self._buffers)
                 renamed = _renamed(stage, dict(arrays)) if stage and arrays else stage
-                self._known[key] = stage, renamed
+                self._stages[key] = stage, renamed
             if renamed is not None:
-                yield recipe, renamed
+                launched.append((recipe, renamed))
+        return launched
 
 
-def _put(stage: Stage, after: Sequence[int | None], found: list[Stage]) -> None:
+def _put(stage: Stage, after: Sequence[int | None], run: list[Stage]) -> None:
     waits = tuple(sorted({index for index in after if index is not None}))
-    found.append(stage.changed(after=waits) if waits else stage)
+    run.append(stage.changed(after=waits) if waits else stage)
 
 
 def _renamed(stage: Stage, arrays: Mapping[str, str]) -> Stage:
     """A stage on other arrays, by the names it knows them by."""
-    arguments = tuple(_renamed_argument(item, arrays) for item in stage.arguments)
-    return stage.changed(arguments=arguments, library=_renamed_call(stage.library, arrays))
-
-
-def _renamed_argument(item: StageArgument, arrays: Mapping[str, str]) -> StageArgument:
-    if isinstance(item, str):
-        return arrays.get(item, item)
-    if isinstance(item, BufferView | TensorMap) and item.buffer in arrays:
-        return replace(item, buffer=arrays[item.buffer])
-    return item
-
-
-def _renamed_call(call: LibraryCall | None, arrays: Mapping[str, str]) -> LibraryCall | None:
-    if call is None:
-        return None
-    operands = tuple(
-        (letter, replace(operand, buffer=arrays.get(operand.buffer, operand.buffer)))
-        for letter, operand in call.operands
-    )
-    return replace(call, operands=operands)
+    arguments: list[StageArgument] = []
+    for argument in stage.arguments:
+        if isinstance(argument, str):
+            arguments.append(arrays.get(argument, argument))
+        elif isinstance(argument, BufferView | TensorMap) and argument.buffer in arrays:
+            arguments.append(replace(argument, buffer=arrays[argument.buffer]))
+        else:
+            arguments.append(argument)
+    library = stage.library
+    if library is not None:
+        operands = tuple(
+            (letter, replace(operand, buffer=arrays.get(operand.buffer, operand.buffer)))
+            for letter, operand in library.operands
+        )
+        library = replace(library, operands=operands)
+    return stage.changed(arguments=tuple(arguments), library=library)
 
 
 # --- A kernel file with all expressions parsed, for ``KernelFile.plan``.
@@ -363,28 +345,18 @@ class WorkRecipe:
         )
 
 
-@dataclass(frozen=True)
-class StatedAnswer:
-    """An analytical answer that a kernel file states.
-
-    Attributes:
-        table: what messages call its table.
-        values: of the tunables, as of ``Recipe.default``.
-    """
-
-    table: str
-    values: Mapping[str, Formula | str | None]
+TableValues = Mapping[str, Formula | str | None]
+"""Of tunables: formulas, or texts that are values; None where a condition needs a value that is not there."""
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Everything a kernel file says.
 
-    Values of ``default`` are formulas, or texts that are values themselves; None for tunables with a
-    condition for which none is given. ``stated`` has the analytical answers that the file states, the
-    preferred one first, and ``measured`` those of a file that come before them. ``work`` is None where the
-    file states none, and ``stream_priority`` where priorities are not searched. ``extends`` names kernels
-    that this one is taken for at sizes and types that they refuse.
+    ``stated`` has the analytical answers that the file states, by the names of their tables and the preferred
+    one first, and ``measured`` those of a file that come before them. ``work`` is None where the file states
+    none, and ``stream_priority`` where priorities are not searched. ``extends`` names kernels that this one
+    is taken for at sizes and types that they refuse.
     """
 
     place: Place
@@ -400,7 +372,7 @@ class Recipe:
     roles: Mapping[str, str]
     rules: tuple[Rule, ...]
     spills: bool
-    default: Mapping[str, Formula | str | None]
+    default: TableValues
     buffers: tuple[BufferRecipe, ...]
     stages: tuple[AnyStageRecipe, ...]
     loops: Mapping[str, LoopRecipe]
@@ -408,7 +380,7 @@ class Recipe:
     work: WorkRecipe | None
     min_occupancy: float | None
     analytical: bool = True
-    stated: tuple[StatedAnswer, ...] = ()
+    stated: Mapping[str, TableValues] = field(default_factory=dict)
     measured: MeasuredAnswers | None = None
     reference: StageRecipe | None = None
     reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
@@ -435,7 +407,7 @@ class Recipe:
         inputs = (buffer.input.files for buffer in self.buffers if buffer.input is not None)
         files = [*itertools.chain.from_iterable(inputs), *self.reference_files.values()]
         function = self.problem.function
-        further = [one.sha256 for one in (function, self.measured) if one is not None]
+        further = [source.sha256 for source in (function, self.measured) if source is not None]
         return (*(file.hashed.sha256 for file in files), *further)
 
     def priority(self, env: Environment) -> int:
@@ -460,15 +432,15 @@ class Recipe:
 
         Arrays that take turns with an output between the steps of a loop follow.
         """
-        taken = frozenset().union(*(stage.buffers for stage in stages))
+        used = frozenset().union(*(stage.buffers for stage in stages))
         evaluated = [
             buffer.evaluated(env)
             for buffer in self.buffers
-            if buffer.role not in ("scratch", "zeroed") or buffer.name in taken
+            if buffer.role not in ("scratch", "zeroed") or buffer.name in used
         ]
         between = [
             replace(buffer, name=buffer.name + BETWEEN, role="scratch")
             for buffer in evaluated
-            if buffer.name + BETWEEN in taken
+            if buffer.name + BETWEEN in used
         ]
         return (*evaluated, *between)

@@ -92,7 +92,7 @@ class StageRecipe:
             "block": self.block,
             "shared_bytes": (self.shared_bytes,),
             "moved_bytes": () if self.moved_bytes is None else (self.moved_bytes,),
-            **{place: tuple(values_of(argument)) for place, argument in enumerate(self.arguments)},
+            **{index: tuple(values_of(argument)) for index, argument in enumerate(self.arguments)},
         }
         return frozenset(
             field
@@ -114,15 +114,32 @@ class StageRecipe:
         if cluster > 1 or any(isinstance(argument, TensorMap) for argument in arguments):
             least = max(least, CLUSTER_ARCHITECTURE)
         entry = self.entry.fill(env)
-        options = (*(option.fill(env) for option in self.options), *self._defined(env))
-        self._check(entry, options)
+        options = [option.fill(env) for option in self.options]
+        for name in self.macros:
+            value = env[name]
+            if not isinstance(value, NoValue):
+                options.append(f"-D{name}={int(value) if isinstance(value, bool) else value}")
+        # What the compiler must not be given is refused here, where all expressions have their values.
+        try:
+            check_options(options, self.source.include_paths)
+        except RefusedOptionError as e:
+            raise (self.options[0].place if self.options else self.place).error(e) from e
+        try:
+            check_name_expression(entry)
+        except RefusedOptionError as e:
+            raise self.entry.place.error(e) from e
+        resources = None
+        if self.registers is not None:
+            shared = self.static_shared_bytes
+            static = 0 if shared is None else shared.whole(env, least=0)
+            resources = Resources(self.registers.whole(env, least=1), static, compiled=False)
         return Stage(
             name=self.name,
             source=self.source,
             entry=entry,
-            options=options,
+            options=tuple(options),
             arguments=arguments,
-            declared=self._declared(env),
+            declared=resources,
             min_architecture=least,
             resident=bool(self.resident.number(env)),
             cluster=cluster,
@@ -152,24 +169,6 @@ class StageRecipe:
             self._check_cluster(stage.cluster, changed["grid"])
         return stage.changed(arguments=tuple(arguments), **changed)
 
-    def _check(self, entry: str, options: tuple[str, ...]) -> None:
-        """Refuse what the compiler must not be given, now that all expressions have their values."""
-        try:
-            check_options(options, self.source.include_paths)
-        except RefusedOptionError as e:
-            raise (self.options[0].place if self.options else self.place).error(e) from e
-        try:
-            check_name_expression(entry)
-        except RefusedOptionError as e:
-            raise self.entry.place.error(e) from e
-
-    def _defined(self, env: Environment) -> list[str]:
-        """NVRTC options of the macros; a tunable without a value has none."""
-        values = ((name, env[name]) for name in self.macros)
-        return [
-            f"-D{n}={int(v) if isinstance(v, bool) else v}" for n, v in values if not isinstance(v, NoValue)
-        ]
-
     def _field(self, field: str, env: Environment) -> Any:  # noqa: ANN401
         """One of the fields that may differ from step to step."""
         if field == "moved_bytes":
@@ -189,12 +188,6 @@ class StageRecipe:
     def _check_cluster(self, cluster: int, grid: tuple[int, int, int]) -> None:
         if grid[0] % cluster:
             raise self.cluster.place.error(f"a grid of {grid[0]} blocks is not made of clusters of {cluster}")
-
-    def _declared(self, env: Environment) -> Resources | None:
-        if self.registers is None:
-            return None
-        shared = 0 if self.static_shared_bytes is None else self.static_shared_bytes.whole(env, least=0)
-        return Resources(self.registers.whole(env, least=1), shared, compiled=False)
 
 
 def _extent(
@@ -289,7 +282,7 @@ class LibraryStageRecipe:
         """See ``StageRecipe.varying``."""
         used = [*self.numbers.values(), *(matrix.offset for matrix in self.matrices.values())]
         used += [matrix.leading for matrix in self.matrices.values() if matrix.leading is not None]
-        varies = any(not one.expression.names.isdisjoint(names) for one in used)
+        varies = any(not formula.expression.names.isdisjoint(names) for formula in used)
         return frozenset({"library"} if varies else ())
 
     def stepped(
@@ -327,7 +320,7 @@ class LibraryStageRecipe:
         )
         return LibraryCall(
             routine,
-            self._dtype({name: buffers[matrix.buffer] for name, matrix in self.matrices.items()}),
+            self._dtype(buffers),
             operands,
             m,
             n,
@@ -350,24 +343,27 @@ class LibraryStageRecipe:
             return self._dimension("n", env) if self.table.library in ("syrk", "lapack-potrf") else 1
         return 0
 
-    def _dtype(self, given: Mapping[str, Buffer]) -> str:
+    def _dtype(self, buffers: Mapping[str, Buffer]) -> str:
         """The type of the matrices.
 
         Raises:
             KernelFileError: they are of several, or of one that the routine does not take.
         """
-        for name in given.keys() & set(_INDICES):
-            if given[name].dtype != "int32":
-                raise self.place.error(f"{name}: {given[name].name} is {given[name].dtype}; it must be int32")
-        buffers = [buffer for name, buffer in given.items() if name not in _INDICES]
-        known = _COMPLEX if self.table.library == "fft" else _TYPES
-        found = {buffer.dtype for buffer in buffers}
-        if len(found) > 1 or not found.issubset(known):
-            told = ", ".join(f"{buffer.name} is {buffer.dtype}" for buffer in buffers)
+        matrices: list[Buffer] = []
+        for name, matrix in self.matrices.items():
+            buffer = buffers[matrix.buffer]
+            if name not in _INDICES:
+                matrices.append(buffer)
+            elif buffer.dtype != "int32":
+                raise self.place.error(f"{name}: {buffer.name} is {buffer.dtype}; it must be int32")
+        choices = _COMPLEX if self.table.library == "fft" else _TYPES
+        dtypes = {buffer.dtype for buffer in matrices}
+        if len(dtypes) > 1 or not dtypes.issubset(choices):
+            types = ", ".join(f"{buffer.name} is {buffer.dtype}" for buffer in matrices)
             raise self.place.error(
-                f"{told}; {self.table.library} takes arrays of one type: {', '.join(known)}"
+                f"{types}; {self.table.library} takes arrays of one type: {', '.join(choices)}"
             )
-        return found.pop()
+        return dtypes.pop()
 
 
 def _extents(routine: Routine, side: str, m: int, n: int, k: int) -> dict[str, tuple[int, int]]:
