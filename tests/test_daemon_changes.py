@@ -224,7 +224,7 @@ def test_what_changes_while_kernels_are_read_is_seen(tmp_path: Path, monkeypatch
 
     def load(search_path: Sequence[Path], known: Sequence[Any]) -> Catalog:
         (folder / "new.toml").write_text("")
-        return Catalog.load(search_path=search_path[:1], known=known)
+        return Catalog.load(search_path=search_path[:1], cached=known)
 
     monkeypatch.setattr(state_module, "Catalog", SimpleNamespace(load=load))
     settings = Settings.model_validate({"kernels": {"directories": [str(folder)]}})

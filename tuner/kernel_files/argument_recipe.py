@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tuner.kernel_files.formulas import Environment, Formula, Place, Template
+from tuner.kernel_files.formulas import Environment, Formula, Location, Template
 from tuner.kernel_files.input_reader import InputRecipe
 from tuner.kernel_files.schema import DTYPES, MAPPED_DTYPES
 from tuner.model.elements import BFLOAT16, element_dtype, struct_bytes
@@ -55,7 +55,7 @@ class BufferRecipe:
             KernelFileError: the type is none of NumPy's that can be used, an axis is not a whole number, or
                 the array cannot hold its input.
         """
-        dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
+        dtype = known_dtype(self.dtype.location, self.dtype.fill(env), DTYPES)
         shape = tuple(axis.whole(env, least=1) for axis in self.shape)
         values = None if self.input is None else self.input.evaluated(env, dtype, shape)
         return Buffer(self.name, dtype, shape, self.role, values, self.restored)
@@ -104,12 +104,12 @@ class ScalarRecipe:
         Raises:
             KernelFileError: the type is none that can be used, or cannot hold the value.
         """
-        dtype = known_dtype(self.dtype.place, self.dtype.fill(env), DTYPES)
+        dtype = known_dtype(self.dtype.location, self.dtype.fill(env), DTYPES)
         if dtype in _WHOLE_TYPES:
             return Scalar(dtype, self.value.whole(env, *_WHOLE_TYPES[dtype]))
         number = self.value.number(env)
         if abs(number) > _LARGEST.get(dtype, math.inf):
-            raise self.value.place.error(f"{self.value} is {number}, which is beyond {dtype}")
+            raise self.value.location.error(f"{self.value} is {number}, which is beyond {dtype}")
         return Scalar(dtype, int(bool(number)) if dtype == "bool" else float(number))
 
 
@@ -135,7 +135,7 @@ class StructRecipe:
 class TensorMapRecipe:
     """A tensor map; evaluated only for stages that take it."""
 
-    place: Place
+    location: Location
     buffer: BufferRecipe
     element: Template
     dims: tuple[Formula, Formula]
@@ -148,25 +148,25 @@ class TensorMapRecipe:
         Raises:
             KernelFileError: CUDA cannot make it, or it reaches beyond its array.
         """
-        element = known_dtype(self.element.place, self.element.fill(env), MAPPED_DTYPES)
+        element = known_dtype(self.element.location, self.element.fill(env), MAPPED_DTYPES)
         size = element_dtype(element).itemsize
         width, height = (formula.whole(env, 1, MAX_TENSOR_DIMENSION) for formula in self.dims)
         box_width, box_height = (formula.whole(env, 1, MAX_BOX) for formula in self.box)
         for name, row_bytes in (("dims", width * size), ("box", box_width * size)):
             if row_bytes % ALIGNMENT_BYTES:
-                raise self.place.error(
+                raise self.location.error(
                     f"a row of {name} takes {row_bytes} bytes; it must be a multiple of {ALIGNMENT_BYTES}"
                 )
         buffer = self.buffer.evaluated(env)
         available = buffer.elements * element_dtype(buffer.dtype).itemsize
         if width * height * size > available:
-            raise self.place.error(
+            raise self.location.error(
                 f"dims take {width * height * size} bytes, and {buffer.name} has {available}"
             )
         promotion = self.promotion.whole(env, least=0)
         if promotion not in PROMOTIONS:
             listed = ", ".join(map(str, PROMOTIONS))
-            raise self.promotion.place.error(f"{self.promotion} is {promotion}; choose from {listed}")
+            raise self.promotion.location.error(f"{self.promotion} is {promotion}; choose from {listed}")
         return TensorMap(buffer.name, element, (width, height), (box_width, box_height), promotion)
 
 
@@ -177,14 +177,14 @@ ParameterRecipe = ArgumentRecipe | ViewRecipe
 """Parameter of a stage: an argument, or a buffer from one of its elements on."""
 
 
-def known_dtype(place: Place, dtype: str, dtypes: tuple[str, ...]) -> str:
+def known_dtype(location: Location, dtype: str, dtypes: tuple[str, ...]) -> str:
     """The type itself.
 
     Raises:
         KernelFileError: it is not among ``dtypes``.
     """
     if dtype not in dtypes:
-        raise place.error(f"{dtype!r} is not one of {', '.join(dtypes)}{suggestion(dtype, dtypes)}")
+        raise location.error(f"{dtype!r} is not one of {', '.join(dtypes)}{suggestion(dtype, dtypes)}")
     return dtype
 
 

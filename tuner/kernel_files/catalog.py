@@ -102,11 +102,11 @@ def sources_seen(folders: Iterable[Path]) -> frozenset[tuple[object, ...]]:
 
 
 def _seen(folders: Iterable[Path]) -> Iterator[tuple[object, ...]]:
-    left = [Path(folder) for folder in folders]
+    pending = [Path(folder) for folder in folders]
     entered: set[tuple[int, int]] = set()
     files = 0
-    while left and files < MOST_FILES:
-        folder = left.pop()
+    while pending and files < MOST_FILES:
+        folder = pending.pop()
         try:
             status = folder.stat()
             here = list(os.scandir(folder))
@@ -118,7 +118,7 @@ def _seen(folders: Iterable[Path]) -> Iterator[tuple[object, ...]]:
         entered.add((status.st_dev, status.st_ino))
         for entry in here:
             if _is_folder(entry):
-                left.append(Path(entry.path))
+                pending.append(Path(entry.path))
                 continue
             files += 1
             try:
@@ -313,33 +313,33 @@ class KernelsOnDemand(Mapping[str, KernelFile]):
 
 
 class LayeredKernels(Mapping[str, KernelFile]):
-    """Kernels of several places by name, in the order of names; a later place overrides an earlier one.
+    """Kernels of several layers by name, in the order of names; a later layer overrides an earlier one.
 
     Args:
-        places: the strongest last.
+        layers: the strongest last.
     """
 
-    def __init__(self, *places: Mapping[str, KernelFile]) -> None:
-        self._places = places
+    def __init__(self, *layers: Mapping[str, KernelFile]) -> None:
+        self._layers = layers
 
     def __getitem__(self, name: str) -> KernelFile:
-        """The kernel of the strongest place that has the name.
+        """The kernel of the strongest layer that has the name.
 
         Raises:
             KeyError: none has it.
         """
-        for place in reversed(self._places):
-            if name in place:
-                return place[name]
+        for layer in reversed(self._layers):
+            if name in layer:
+                return layer[name]
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
         """The names, sorted."""
-        return iter(sorted(set().union(*self._places)))
+        return iter(sorted(set().union(*self._layers)))
 
     def __len__(self) -> int:
         """The number of names."""
-        return len(set().union(*self._places))
+        return len(set().union(*self._layers))
 
 
 def _listed(folder: Path) -> tuple[list[Path], list[KernelFileError]]:
@@ -366,22 +366,22 @@ def _read(paths: Sequence[Path]) -> tuple[dict[str, KernelFile], list[KernelFile
             continue
         first = kernels.setdefault(kernel.name, kernel)
         if first is not kernel:
-            taken = f"{path}: [kernel] name: {kernel.name!r} is taken by {first.path}"
-            broken.append(KernelFileError(taken))
+            message = f"{path}: [kernel] name: {kernel.name!r} is taken by {first.path}"
+            broken.append(KernelFileError(message))
     return kernels, broken
 
 
 def _stamp(folder: Path) -> frozenset[tuple[str, int, int, int]]:
     """Name, size and times of every file below a folder, which change with its content."""
-    found = set()
+    stamps = set()
     with suppress(OSError):  # of a folder that this user may not read
         for path in folder.rglob("*"):
             try:
                 status = path.stat()
             except OSError:  # gone since, or a broken link
                 continue
-            found.add((str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    return frozenset(found)
+            stamps.add((str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return frozenset(stamps)
 
 
 # --- The catalogue: kernels and workloads by name.
@@ -408,18 +408,18 @@ def named_files(
     Raises:
         KernelFileError: a file is broken.
     """
-    found, paths = [], [Path(file) for file in files]
+    workloads, paths = [], [Path(file) for file in files]
     for spec in specs:
         match = _FILE_SPEC.fullmatch(spec.strip())
         if match is None:
-            found.append(spec)
+            workloads.append(spec)
             continue
         path = Path(match["file"])
         kernel = load_kernel_file(path)
-        found.append(f"{kernel.name}:{match['sizes']}" if match["sizes"] else _first(kernel))
+        workloads.append(f"{kernel.name}:{match['sizes']}" if match["sizes"] else _first(kernel))
         if path not in paths:
             paths.append(path)
-    return tuple(found), tuple(paths)
+    return tuple(workloads), tuple(paths)
 
 
 def default_search_path() -> tuple[Path, ...]:
@@ -455,7 +455,7 @@ class Catalog:
         cls,
         extra_files: Iterable[str | Path] = (),
         search_path: Sequence[str | Path] | None = None,
-        known: Iterable[ReadFolder] = (),
+        cached: Iterable[ReadFolder] = (),
     ) -> "Catalog":
         """Find the kernel files of the search path; read those that are not shipped.
 
@@ -466,23 +466,23 @@ class Catalog:
             search_path: folders, the strongest last; None for those of the package, system and user. A
                 folder holds ``NAME.toml`` or ``NAME/kernel.toml``, or with tuning pragmas ``NAME.cu`` or
                 ``NAME/kernel.cu``; one that is not there is skipped.
-            known: folders that were read before, and are not read again while they are as they were.
+            cached: folders that were read before, and are not read again while they are as they were.
 
         Raises:
             KernelFileError: one of ``extra_files`` is broken (broken files in folders are only noted).
         """
         folders = default_search_path() if search_path is None else tuple(map(Path, search_path))
-        before = {one.folder: one for one in known}
-        places: list[ReadFolder | UnreadFolder] = []
+        before = {folder.folder: folder for folder in cached}
+        layers: list[ReadFolder | UnreadFolder] = []
         for folder in folders:
-            found = before.get(folder)
-            if found is not None and found.is_current:
-                places.append(found)
+            earlier = before.get(folder)
+            if earlier is not None and earlier.is_current:
+                layers.append(earlier)
             else:
-                places.append(UnreadFolder(folder) if folder == kernels_root() else ReadFolder.read(folder))
+                layers.append(UnreadFolder(folder) if folder == kernels_root() else ReadFolder.read(folder))
         own = {kernel.name: kernel for kernel in map(load_kernel_file, extra_files)}
-        kernels = LayeredKernels(*(place.kernels for place in places), own)
-        return cls(kernels, tuple(own), tuple(places))
+        kernels = LayeredKernels(*(layer.kernels for layer in layers), own)
+        return cls(kernels, tuple(own), tuple(layers))
 
     def with_kernels(self, kernels: Mapping[str, KernelFile]) -> "Catalog":
         """The same with further kernels, which override others of their names."""
@@ -517,12 +517,12 @@ class Catalog:
             UnknownNameError: as of ``workload``.
             InputError: as of ``workload``; or a workload is named twice, whatever its batch.
         """
-        found = self.workloads(specs)
-        names = [str(workload) for workload in found]
+        workloads = self.workloads(specs)
+        names = [str(workload) for workload in workloads]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
-        return found
+        return workloads
 
     def kernel(self, name: str) -> KernelFile:
         """The kernel of this name.
@@ -533,8 +533,8 @@ class Catalog:
         name = name.strip()
         if name in self.kernels:
             return self.kernels[name]
-        known = ", ".join(self.names) or "there is none"
-        message = f"unknown kernel {name!r}; choose from: {known}{suggestion(name, self.names)}"
+        names = ", ".join(self.names) or "there is none"
+        message = f"unknown kernel {name!r}; choose from: {names}{suggestion(name, self.names)}"
         if name.endswith((".toml", ".cu")) or not suggestion(name, self.names):
             message += "; a kernel file follows --kernel, as in --kernel FILE"
         if self.broken:
@@ -560,7 +560,7 @@ class Catalog:
                 raise InputError(f"workload {spec!r}: {key} is given twice")
             sizes[key] = value
         batch = None if name.batch is None else _whole(name.batch, spec)
-        return self.workload_of(kernel, lambda one: one.workload(sizes, batch))
+        return self.workload_of(kernel, lambda candidate: candidate.workload(sizes, batch))
 
     def workload_of(self, kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> Workload:
         """A kernel at the sizes that ``at`` gives it, or one that extends it and takes them.
@@ -573,8 +573,10 @@ class Catalog:
         try:
             return at(kernel)
         except InputError as error:
-            extending = [one for one in self.kernels.values() if kernel.name in one.recipe.extends]
-            other = next((one for one in extending if _refusal(one, at) is None), None)
+            extending = [
+                candidate for candidate in self.kernels.values() if kernel.name in candidate.recipe.extends
+            ]
+            other = next((candidate for candidate in extending if _refusal(candidate, at) is None), None)
             if other is not None:
                 return at(other)
             if not isinstance(error, UnknownNameError):
@@ -585,8 +587,8 @@ class Catalog:
                 raise UnknownNameError(f"{error}, or take {named}, which solves this too") from error
             if not extending:
                 raise
-            refusals = "; ".join(str(_refusal(one, at)) for one in extending)
-            names = ", ".join(one.name for one in extending)
+            refusals = "; ".join(str(_refusal(candidate, at)) for candidate in extending)
+            names = ", ".join(candidate.name for candidate in extending)
             raise UnknownNameError(f"{error}. Other sizes are those of {names}: {refusals}") from error
 
     def _kin(self, kernel: KernelFile) -> list[KernelFile]:

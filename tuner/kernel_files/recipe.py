@@ -8,7 +8,7 @@ from functools import cached_property
 from tuner.expressions.arithmetic import NoValue
 from tuner.expressions.callables import Expression
 from tuner.kernel_files.argument_recipe import BufferRecipe, BufferTable
-from tuner.kernel_files.formulas import Environment, Formula, Place, with_derived
+from tuner.kernel_files.formulas import Environment, Formula, Location, with_derived
 from tuner.kernel_files.input_reader import FileRecipe
 from tuner.kernel_files.measured_answers import MeasuredAnswers
 from tuner.kernel_files.sizes import SizeValues
@@ -42,14 +42,14 @@ class LoopRecipe:
     """A loop whose steps are not counted yet.
 
     Attributes:
-        place: the table.
+        location: the table.
         repeat: steps.
         index: name of a step's number.
         swaps: pairs of buffers: a step reads the first and writes the second.
         derived: named expressions of a step, in their order.
     """
 
-    place: Place
+    location: Location
     repeat: Formula
     index: str
     swaps: tuple[tuple[str, str], ...]
@@ -99,12 +99,12 @@ class LoopRecipe:
     def _pair(self, first: Buffer, second: Buffer, count: int) -> "_SwappedPair":
         key = f"swap of {first.name} and {second.name}"
         if (first.dtype, first.shape) != (second.dtype, second.shape):
-            raise self.place.error(
+            raise self.location.error(
                 f"{key}: {first.dtype} {list(first.shape)} is no {second.dtype} {list(second.shape)};"
                 " they must have the same type and shape"
             )
         if second.role == "in" or (first.role == "in" and second.role != "out"):
-            raise self.place.error(
+            raise self.location.error(
                 f"{key}: the roles are {first.role} and {second.role}; a step reads the first and writes the"
                 " second, so that in and out can be swapped, and any that are not in"
             )
@@ -113,7 +113,7 @@ class LoopRecipe:
             return _SwappedPair(first.name, second.name, count, keeps_first=True)
         last, other = (second, first) if odd else (first, second)
         if last.role not in _OUTPUTS and other.role in _OUTPUTS:
-            raise self.place.error(
+            raise self.location.error(
                 f"{key}: after {count} steps the result lies in {last.name}, whose role is {last.role}, and"
                 f" {other.name} is the output; make the steps {'even' if odd else 'odd'} in number"
             )
@@ -197,7 +197,7 @@ class _Steps:
         """Add the stages of all steps to a run, and note where those of each name ended last."""
         loop, names_of_body = self._loop, {recipe.name for recipe in self._body}
         count = loop.repeat.whole(self._env, least=1)
-        too_long = loop.place.error(
+        too_long = loop.location.error(
             f"repeat: {loop.repeat} is {count}; a run has at most {MAX_LAUNCHES} launches"
         )
         if count > MAX_LAUNCHES:
@@ -210,7 +210,7 @@ class _Steps:
             try:
                 stages = self._step(step, pairs)
             except KernelFileError as error:
-                raise KernelFileError(f"{error} (in step {step} of {loop.place.key})") from error
+                raise KernelFileError(f"{error} (in step {step} of {loop.location.key})") from error
             for recipe, stage in stages:
                 after = [
                     (steps[step - other.before] if other.name in names_of_body else ended).get(other.name)
@@ -359,7 +359,7 @@ class Recipe:
     is taken for at sizes and types that they refuse.
     """
 
-    place: Place
+    location: Location
     name: str
     description: str
     family: str
@@ -422,9 +422,9 @@ class Recipe:
         """
         stages = written_out(self.stages, self.loops, env, BufferTable(self.buffers, env))
         if not stages:
-            raise KernelFileError(f"{self.place.path}: [[stage]] when: every stage is left out")
+            raise KernelFileError(f"{self.location.path}: [[stage]] when: every stage is left out")
         if all(stage.setup for stage in stages):
-            raise KernelFileError(f"{self.place.path}: [[stage]] setup: no stage is left that runs launch")
+            raise KernelFileError(f"{self.location.path}: [[stage]] setup: no stage is left that runs launch")
         return stages
 
     def arrays(self, env: Environment, stages: Sequence[Stage]) -> tuple[Buffer, ...]:

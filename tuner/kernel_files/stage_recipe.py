@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.expressions.arithmetic import NoValue
 from tuner.kernel_files.argument_recipe import ParameterRecipe, parameter, values_of
-from tuner.kernel_files.formulas import Environment, Formula, Place, Template
+from tuner.kernel_files.formulas import Environment, Formula, Location, Template
 from tuner.kernel_files.schema import OPERANDS, LibraryStageTable, Routine
 from tuner.model.plan import (
     Buffer,
@@ -61,7 +61,7 @@ class StageRecipe:
         macros: tunables and sizes that the source gets as macros.
     """
 
-    place: Place
+    location: Location
     name: str
     source: Source
     entry: Template
@@ -123,11 +123,11 @@ class StageRecipe:
         try:
             check_options(options, self.source.include_paths)
         except RefusedOptionError as e:
-            raise (self.options[0].place if self.options else self.place).error(e) from e
+            raise (self.options[0].location if self.options else self.location).error(e) from e
         try:
             check_name_expression(entry)
         except RefusedOptionError as e:
-            raise self.entry.place.error(e) from e
+            raise self.entry.location.error(e) from e
         resources = None
         if self.registers is not None:
             shared = self.static_shared_bytes
@@ -180,14 +180,16 @@ class StageRecipe:
         block = _extent(self.block, env, MAX_BLOCK)
         if math.prod(block) > MAX_BLOCK_THREADS:
             formulas = ", ".join(map(str, self.block))
-            raise self.block[0].place.error(
+            raise self.block[0].location.error(
                 f"{formulas} makes {math.prod(block)} threads; a block has at most {MAX_BLOCK_THREADS}"
             )
         return block
 
     def _check_cluster(self, cluster: int, grid: tuple[int, int, int]) -> None:
         if grid[0] % cluster:
-            raise self.cluster.place.error(f"a grid of {grid[0]} blocks is not made of clusters of {cluster}")
+            raise self.cluster.location.error(
+                f"a grid of {grid[0]} blocks is not made of clusters of {cluster}"
+            )
 
 
 def _extent(
@@ -212,7 +214,7 @@ _INDICES = ("pivots", "info")  # arrays of int32
 class OperandRecipe:
     """A matrix of a routine."""
 
-    place: Place
+    location: Location
     buffer: str
     offset: Formula
     leading: Formula | None
@@ -237,7 +239,7 @@ class OperandRecipe:
         )
         end = offset + (columns - 1) * leading + rows
         if end > buffer.elements:
-            raise self.place.error(
+            raise self.location.error(
                 f"{rows} x {columns} elements from {offset} on, ld {leading}, end at {end};"
                 f" {buffer.name} has {buffer.elements}"
             )
@@ -255,7 +257,7 @@ class LibraryStageRecipe:
             ``first``; those that are not given are left out.
     """
 
-    place: Place
+    location: Location
     table: LibraryStageTable
     matrices: Mapping[str, OperandRecipe]
     numbers: Mapping[str, Formula]
@@ -355,12 +357,12 @@ class LibraryStageRecipe:
             if name not in _INDICES:
                 matrices.append(buffer)
             elif buffer.dtype != "int32":
-                raise self.place.error(f"{name}: {buffer.name} is {buffer.dtype}; it must be int32")
+                raise self.location.error(f"{name}: {buffer.name} is {buffer.dtype}; it must be int32")
         choices = _COMPLEX if self.table.library == "fft" else _TYPES
         dtypes = {buffer.dtype for buffer in matrices}
         if len(dtypes) > 1 or not dtypes.issubset(choices):
             types = ", ".join(f"{buffer.name} is {buffer.dtype}" for buffer in matrices)
-            raise self.place.error(
+            raise self.location.error(
                 f"{types}; {self.table.library} takes arrays of one type: {', '.join(choices)}"
             )
         return dtypes.pop()

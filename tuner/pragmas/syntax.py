@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser, Tree
@@ -12,7 +12,7 @@ from tree_sitter import Language, Node, Parser, Tree
 from tuner.cuda_source.signatures import GlobalFunction, Parameter, global_functions
 from tuner.model.errors import suggestion
 from tuner.pragmas.directives import Directive, PragmaSource, clauses, named, one_value, split_list
-from tuner.untrusted.reading import load_toml
+from tuner.untrusted.reading import TomlTable, TomlValue, load_toml
 
 # --- Edits of a source by byte ranges; what is not edited stays as it is, and lines keep their numbers.
 
@@ -164,6 +164,8 @@ _RANGE = re.compile(r"(\d+)\s*\.\.\s*(\d+)")
 _HEAD = re.compile(rb"[^;{}]*")
 _EQUATION = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)", re.DOTALL)
 
+Stated = TypeVar("Stated")
+
 
 @dataclass
 class LaunchStatement:
@@ -177,7 +179,7 @@ class LaunchStatement:
 
     directive: Directive
     function: GlobalFunction
-    keys: dict[str, Any]
+    keys: TomlTable
 
 
 @dataclass
@@ -185,7 +187,9 @@ class Statements:
     """All that the pragmas of a source say beside tunables.
 
     Attributes:
-        problem: ``[problem]``.
+        sizes: ``[problem] sizes``.
+        problem: all else of ``[problem]``.
+        references: ``[problem.reference]``, which is part of ``problem`` once it has an entry.
         arguments: name -> dtype, shape and input, value, or fields, as ``[arguments]`` writes it.
         derived: ``[derived]``.
         rules: ``[constraints] rules``.
@@ -194,12 +198,14 @@ class Statements:
         lines: key of the kernel file -> line of the pragma.
     """
 
-    problem: dict[str, Any] = field(default_factory=lambda: {"sizes": {}})
-    arguments: dict[str, Any] = field(default_factory=dict)
+    sizes: TomlTable = field(default_factory=dict)
+    problem: TomlTable = field(default_factory=dict)
+    references: TomlTable = field(default_factory=dict)
+    arguments: TomlTable = field(default_factory=dict)
     derived: dict[str, str] = field(default_factory=dict)
     rules: list[str] = field(default_factory=list)
     launches: list[LaunchStatement] = field(default_factory=list)
-    other: dict[str, Any] = field(default_factory=dict)
+    other: TomlTable = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
 
 
@@ -221,11 +227,6 @@ def read_statements(source: PragmaSource) -> Statements:
     return found
 
 
-def keywords() -> tuple[str, ...]:
-    """The pragmas that are read here."""
-    return tuple(_READERS)
-
-
 def _problem(_: PragmaSource, directive: Directive, found: Statements) -> None:
     text = directive.text
     if not (text.startswith("(") and text.endswith(")")):
@@ -239,11 +240,11 @@ def _problem(_: PragmaSource, directive: Directive, found: Statements) -> None:
             _once(found.problem, name, _problem_value(name, value))
             found.lines[f"[problem] {name}"] = directive.line
         else:
-            _once(found.problem["sizes"], name, _size(value))
+            _once(found.sizes, name, _size(value))
             found.lines[f"[problem.sizes] {name}"] = directive.line
 
 
-def _problem_value(name: str, text: str) -> object:
+def _problem_value(name: str, text: str) -> TomlValue:
     if name == "optional":
         return split_list(text.strip("[]"))
     if name in ("name", "reference_arrays"):
@@ -254,7 +255,7 @@ def _problem_value(name: str, text: str) -> object:
         return text.strip('"') if name == "batch" else text
 
 
-def _size(text: str) -> object:
+def _size(text: str) -> TomlValue:
     span = _RANGE.fullmatch(text)
     if span is not None:
         return {"from": _count(span[1]), "to": _count(span[2])}
@@ -301,13 +302,14 @@ def _value(_: PragmaSource, directive: Directive, found: Statements) -> None:
     found.lines[f"[arguments] {name}"] = directive.line
 
 
-def _fields(text: str) -> object:
+def _fields(text: str) -> TomlTable:
     try:
-        return load_toml(f"fields = {text}")["fields"]
+        fields: TomlTable = load_toml(f"fields = {text}")["fields"]
     except ValueError as e:
         raise ValueError(
             f'{text!r} is no table of fields, as {{ dt = "float32 = 0.5", n = "int32 = N" }}: {e}'
         ) from e
+    return fields
 
 
 def _check(_: PragmaSource, directive: Directive, found: Statements) -> None:
@@ -329,7 +331,8 @@ def _check(_: PragmaSource, directive: Directive, found: Statements) -> None:
             'write check OUTPUT = EXPRESSION, check function "FILE.py:NAME", check law "FILE.py:NAME",'
             ' check entry "KERNEL" or check default'
         )
-    _once(found.problem.setdefault("reference", {}), match[1], match[2].strip())
+    found.problem.setdefault("reference", found.references)  # in the order of the pragmas
+    _once(found.references, match[1], match[2].strip())
     found.lines[f"[problem.reference] {match[1]}"] = directive.line
 
 
@@ -359,15 +362,16 @@ def _toml(_: PragmaSource, directive: Directive, found: Statements) -> None:
         found.lines.update({f"[{name}] {key}": directive.line for key in inner})
 
 
-def merge(table: dict[str, Any], other: Mapping[str, Any], path: str = "") -> None:
+def merge(table: TomlTable, other: Mapping[str, TomlValue], path: str = "") -> None:
     """Add the keys of another table, tables in tables, too.
 
     Raises:
         ValueError: a key is there already.
     """
     for key, value in other.items():
-        if isinstance(value, Mapping) and isinstance(table.get(key), dict):
-            merge(table[key], value, f"{path}{key}.")
+        inner = table.get(key)
+        if isinstance(value, Mapping) and isinstance(inner, dict):
+            merge(inner, value, f"{path}{key}.")
         elif key in table:
             raise ValueError(f"{path}{key} is stated twice")
         else:
@@ -375,7 +379,7 @@ def merge(table: dict[str, Any], other: Mapping[str, Any], path: str = "") -> No
 
 
 def _launch(source: PragmaSource, directive: Directive, found: Statements) -> None:
-    keys: dict[str, Any] = {}
+    keys: TomlTable = {}
     for key, inside in clauses(directive.text):
         if key not in LAUNCH_KEYS:
             raise ValueError(
@@ -393,12 +397,12 @@ def _launch(source: PragmaSource, directive: Directive, found: Statements) -> No
     found.launches.append(LaunchStatement(directive, function, keys))
 
 
-def _launch_value(key: str, inside: str) -> object:
+def _launch_value(key: str, inside: str) -> TomlValue:
     if key in ("name", "index"):
         return inside.strip("\"'")
     if key == "setup":
         return inside.strip() == "true"
-    parts: list[Any] = [int(part) if part.isdecimal() else part for part in split_list(inside)]
+    parts: list[int | str] = [int(part) if part.isdecimal() else part for part in split_list(inside)]
     if not parts:
         raise ValueError(f"{key}() is empty")
     if len(parts) > 1 and key not in ("grid", "block"):
@@ -448,7 +452,7 @@ def scalar_text(text: str, parameter: Parameter) -> str:
     return f"{parameter.dtype} {text}" if text.startswith("=") else text
 
 
-def _once(table: dict[str, Any], key: str, value: object) -> None:
+def _once(table: dict[str, Stated], key: str, value: Stated) -> None:
     if key in table:
         raise ValueError(f"{key} is stated twice")
     table[key] = value
@@ -464,6 +468,7 @@ _READERS: dict[str, Callable[[PragmaSource, Directive, Statements], None]] = {
     "toml": _toml,
     "launch": _launch,
 }
+STATEMENT_KEYWORDS = tuple(_READERS)
 
 
 _BODIES = ("compound_statement", "parameter_list", "initializer_list")

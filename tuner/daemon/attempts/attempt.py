@@ -88,7 +88,7 @@ class Attempt:
         request = request_of(spec.job_spec)
         request.check()
         own = kernel_directories(spec.kernel_directories, below=spec.below)
-        catalog = Catalog.load(search_path=(kernels_root(), *own), known=self._known)
+        catalog = Catalog.load(search_path=(kernels_root(), *own), cached=self._known)
         with ExitStack() as ownership, ExitStack() as stack:  # the GPU is released last
             if not holds_something(spec.database):  # it has this job: opened, it would be made anew
                 raise StoreError(f"{spec.database} is gone, and with it job {spec.job}")
