@@ -193,9 +193,25 @@ def _compile(node: ast.expr, scope: _Scope, depth: int) -> Evaluator:
     return builder(node, lambda child: _compile(child, scope, depth + 1), scope.names)
 
 
+FUNCTIONS: dict[str, tuple[int, int]] = {  # how many values each takes
+    "ceil_div": (2, 2),
+    "gcd": (2, 2),
+    "balanced_factor": (2, 2),
+    "index_of": (2, 2),
+    "min": (2, MAX_LENGTH),
+    "max": (2, MAX_LENGTH),
+    "abs": (1, 1),
+    "log2": (1, 1),
+    "ceil": (1, 1),
+    "floor": (1, 1),
+    "int": (1, 1),
+    "select": (3, 3),
+    "is_pow2": (1, 1),
+    "next_pow2": (1, 1),
+}
 _LANGUAGE = (
     "an expression is made of numbers, text, names, + - * / // % **, comparisons, in (...), and, or, not, "
-    "a if c else b, and ceil_div min max abs log2 ceil floor int select is_pow2"
+    f"a if c else b, and {' '.join(FUNCTIONS)}"
 )
 _WORDS = {
     ast.Attribute: "attribute access",
@@ -320,22 +336,6 @@ def _call(node: ast.Call, build: _Build, _names: set[str]) -> Evaluator:
 
 # --- the language --------------------------------------------------------------------------------
 
-FUNCTIONS: dict[str, tuple[int, int]] = {  # how many values each takes
-    "ceil_div": (2, 2),
-    "gcd": (2, 2),
-    "balanced_factor": (2, 2),
-    "index_of": (2, 2),
-    "min": (2, MAX_LENGTH),
-    "max": (2, MAX_LENGTH),
-    "abs": (1, 1),
-    "log2": (1, 1),
-    "ceil": (1, 1),
-    "floor": (1, 1),
-    "int": (1, 1),
-    "select": (3, 3),
-    "is_pow2": (1, 1),
-    "next_pow2": (1, 1),
-}
 _LITERALS = {"true": True, "false": False}  # as TOML spells them
 RESERVED = frozenset({*FUNCTIONS, *_LITERALS, *keyword.kwlist})
 _BUILDERS: dict[type[ast.expr], Callable[..., Evaluator]] = {
