@@ -127,16 +127,16 @@ def _restrict(version: int, readable: Iterable[str]) -> None:
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:  # not on this machine
         return
     try:
-        rights = _READ if Path(f"/proc/self/fd/{place}").is_dir() else _READ_FILE | _EXECUTE
-        rule = _RULE.pack(rights, place)
+        rights = _READ if Path(f"/proc/self/fd/{descriptor}").is_dir() else _READ_FILE | _EXECUTE
+        rule = _RULE.pack(rights, descriptor)
         if libc.syscall(_ADD_RULE, ruleset, ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint(0)):
             raise OSError(ctypes.get_errno(), f"{path}: no Landlock rule can be made")
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 # --- NVRTC itself: where it is, and one compilation.
@@ -246,8 +246,8 @@ class Nvrtc:
             ptx = ""
             with contextlib.suppress(CompilerUnavailableError):  # none is made, as of code for linking
                 ptx = self._data(program, "PTX").decode(errors="replace")
-            kept = excerpt(ptx, lowered_name, tuple(names))
-            return Output(self._data(program, "CUBIN"), lowered_name, log, tuple(names), kept)
+            own_ptx = excerpt(ptx, lowered_name, tuple(names))
+            return Output(self._data(program, "CUBIN"), lowered_name, log, tuple(names), own_ptx)
 
     def _lowered(self, program: ctypes.c_void_p, expression: bytes) -> str:
         lowered = ctypes.c_char_p()
@@ -343,7 +343,9 @@ class CompileServer(Nvrtc):
             RefusedOptionError: an option, or the entry, is not as a kernel may have it.
             CompilerUnavailableError: NVRTC itself fails.
         """
-        folders = [one.removeprefix(_INCLUDE_PATH) for one in options if one.startswith(_INCLUDE_PATH)]
+        folders = [
+            option.removeprefix(_INCLUDE_PATH) for option in options if option.startswith(_INCLUDE_PATH)
+        ]
         check_options(options, folders, own=True)
         for expression in (entry, *symbols):
             check_name_expression(expression)

@@ -81,7 +81,7 @@ class ToolkitHeaders:
         """The headers handed over as text: those beside a source, and the parts of cub for kernels."""
         if not self._serves(source) or _ALL_OF_CUB not in _included(source):
             return source.headers
-        parts = next((found for found in map(_parts_of_cub, self.folders) if found), "")
+        parts = next((text for text in map(_parts_of_cub, self.folders) if text), "")
         return (*source.headers, (_ALL_OF_CUB, parts)) if parts else source.headers
 
     def _serves(self, source: Source) -> bool:
@@ -189,12 +189,12 @@ def _stamp(folder: Path) -> str:
 
 def _files_in(folder: str) -> Iterator[tuple[str, int, int]]:
     """(path, bytes, time of the last change in ns) of each file below a folder."""
-    left = [folder]
-    while left:
-        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
+    pending = [folder]
+    while pending:
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    left.append(entry.path)
+                    pending.append(entry.path)
                 elif entry.is_file():
                     status = entry.stat()
                     yield entry.path, status.st_size, status.st_mtime_ns

@@ -1,6 +1,6 @@
 """Parsing of expressions into closures over an environment of scalars or arrays.
 
-Only what the tables at the end name is in the language; everything else is refused by its word.
+Only what the tables name is in the language; everything else is refused by its word.
 """
 
 import ast
@@ -110,8 +110,8 @@ def choice(test: Evaluator, body: Evaluator, orelse: Evaluator) -> Evaluator:
         if where is True or where is False:
             return body(env) if where else orelse(env)
         if where.all() or not where.any():
-            taken = (body if where.size and where.flat[0] else orelse)(env)
-            return np.broadcast_to(taken, where.shape)
+            side = (body if where.size and where.flat[0] else orelse)(env)
+            return np.broadcast_to(side, where.shape)
         return merged(where, body(_restricted(env, where)), orelse(_restricted(env, ~where)))
 
     return evaluate
@@ -193,7 +193,7 @@ def _compile(node: ast.expr, scope: _Scope, depth: int) -> Evaluator:
     return builder(node, lambda child: _compile(child, scope, depth + 1), scope.names)
 
 
-FUNCTIONS: dict[str, tuple[int, int]] = {  # how many values each takes
+FUNCTIONS: dict[str, tuple[int, int]] = {  # least and most values of each
     "ceil_div": (2, 2),
     "gcd": (2, 2),
     "balanced_factor": (2, 2),
@@ -259,9 +259,9 @@ def _named(name: str) -> Evaluator:
         try:
             value = env[name]
         except KeyError:
-            known = sorted(env)
-            hint = suggestion(name, known)
-            raise TroubleError(f"unknown name {name!r} (known: {', '.join(known)}){hint}") from None
+            names = sorted(env)
+            hint = suggestion(name, names)
+            raise TroubleError(f"unknown name {name!r} (known: {', '.join(names)}){hint}") from None
         return value if type(value) in PLAIN else normal(value, name)
 
     return evaluate
@@ -305,8 +305,8 @@ def _comparison(left: ast.expr, kind: ast.cmpop, right: ast.expr, build: _Build)
 def _membership(left: ast.expr, right: ast.expr, build: _Build, *, negated: bool) -> Evaluator:
     if not isinstance(right, ast.Tuple | ast.List) or not right.elts:
         raise TroubleError("'in' needs a list of values, as in: x in (1, 2, 4)")
-    found = chain([folded(EQUAL, [build(left), build(item)]) for item in right.elts], until=True)
-    return (lambda env: inverted(found(env))) if negated else found
+    member = chain([folded(EQUAL, [build(left), build(item)]) for item in right.elts], until=True)
+    return (lambda env: inverted(member(env))) if negated else member
 
 
 def _boolean(node: ast.BoolOp, build: _Build, _names: set[str]) -> Evaluator:
@@ -333,8 +333,6 @@ def _call(node: ast.Call, build: _Build, _names: set[str]) -> Evaluator:
         return lambda env: apply_unary(function, only(env))
     return folded(BINARY_FUNCTIONS[name], arguments)
 
-
-# --- the language --------------------------------------------------------------------------------
 
 _LITERALS = {"true": True, "false": False}  # as TOML spells them
 RESERVED = frozenset({*FUNCTIONS, *_LITERALS, *keyword.kwlist})

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.cuda_source.signatures import Parameter, parameters_of
@@ -66,23 +66,23 @@ def read_kernel_launcher(source: PragmaSource, statements: Statements, tunables:
     Raises:
         KernelFileError: a clause is unknown or has another form.
     """
-    directives = [one for one in source.directives if one.family == "kernel"]
+    directives = [directive for directive in source.directives if directive.family == "kernel"]
     if not directives:
         return
-    said: dict[str, list[str]] = {}
+    stated: dict[str, list[str]] = {}
     last = directives[0]
     try:
         for last in directives:
-            _read(last, said, statements, tunables)
+            _read(last, stated, statements, tunables)
         function = kernel_below(source, last)
-        _add_launch(last, LaunchStatement(last, function, {}), said, statements)
+        _add_launch(last, LaunchStatement(last, function, {}), stated, statements)
     except ValueError as e:
         raise source.error(last, e) from e
 
 
 def _read(
     directive: Directive,
-    said: dict[str, list[str]],
+    stated: dict[str, list[str]],
     statements: Statements,
     tunables: list[PragmaTunable],
 ) -> None:
@@ -92,16 +92,23 @@ def _read(
         if key == "tune":
             tunables.append(_tunable(directive, inside))
         elif key == "default":
-            tunables.append(_with_default(tunables.pop() if tunables else None, inside))
+            if not tunables:
+                raise ValueError("default(...) follows no tune(...)")
+            tunable, value = tunables.pop(), one_value(inside)
+            if value not in tunable.values:
+                raise ValueError(f"{inside} is none of the values of {tunable.name}")
+            tunables.append(replace(tunable, default=value))
         elif key == "set":
             match = _EQUATION.fullmatch(inside)
             if match is None:
                 raise ValueError("write set(NAME = EXPRESSION)")
             statements.derived[match[1]] = _expression(match[2])
         elif key in ("restriction", "restrictions"):
-            statements.rules += [_expression(one) for one in split_list(inside)]
+            statements.rules += [_expression(condition) for condition in split_list(inside)]
         else:
-            said.setdefault(key.replace("buffers", "buffer"), []).extend(map(_expression, split_list(inside)))
+            stated.setdefault(key.replace("buffers", "buffer"), []).extend(
+                map(_expression, split_list(inside))
+            )
 
 
 def _tunable(directive: Directive, inside: str) -> PragmaTunable:
@@ -117,15 +124,6 @@ def _tunable(directive: Directive, inside: str) -> PragmaTunable:
     return PragmaTunable(directive, match[1], tuple(values), values[0], edits=())
 
 
-def _with_default(tunable: PragmaTunable | None, inside: str) -> PragmaTunable:
-    if tunable is None:
-        raise ValueError("default(...) follows no tune(...)")
-    value = one_value(inside)
-    if value not in tunable.values:
-        raise ValueError(f"{inside} is none of the values of {tunable.name}")
-    return PragmaTunable(tunable.directive, tunable.name, tunable.values, value)
-
-
 def _expression(text: str) -> str:
     for theirs, ours in _FUNCTIONS:
         text = text.replace(theirs, ours)
@@ -133,28 +131,32 @@ def _expression(text: str) -> str:
 
 
 def _add_launch(
-    directive: Directive, launch: LaunchStatement, said: dict[str, list[str]], statements: Statements
+    directive: Directive, launch: LaunchStatement, stated: dict[str, list[str]], statements: Statements
 ) -> None:
-    if "problem_size" not in said and "grid_size" not in said:
+    if "problem_size" not in stated and "grid_size" not in stated:
         raise ValueError("has neither problem_size(...) nor grid_size(...)")
-    if "block_size" not in said:
+    if "block_size" not in stated:
         raise ValueError("has no block_size(...)")
-    block = said["block_size"]
-    divisors = said.get("grid_divisor", block)
-    extents = said.get("problem_size", [])
+    block = stated["block_size"]
+    divisors = stated.get("grid_divisor", block)
+    extents = stated.get("problem_size", [])
     padded = [*divisors, *["1"] * (len(extents) - len(divisors))]
-    grid = said.get("grid_size") or [
+    grid = stated.get("grid_size") or [
         f"ceil_div({extent}, {divisor})" for extent, divisor in zip(extents, padded, strict=False)
     ]
     launch.keys["grid"] = grid if len(grid) > 1 else grid[0]
     launch.keys["block"] = block if len(block) > 1 else block[0]
     statements.launches.append(launch)
-    used = set(re.findall(r"[A-Za-z_]\w*", " ".join([*extents, *grid, *said.get("buffer", [])])))
+    used = set(re.findall(r"[A-Za-z_]\w*", " ".join([*extents, *grid, *stated.get("buffer", [])])))
     for parameter in launch.function.parameters:
         if not parameter.pointer and parameter.name in used:
             statements.sizes.setdefault(parameter.name, {"from": 1, "to": _LARGEST})
-    roles = {one.name: "in" if one.const else "inout" for one in launch.function.parameters if one.pointer}
-    for text in said.get("buffer", []):
+    roles = {
+        parameter.name: "in" if parameter.const else "inout"
+        for parameter in launch.function.parameters
+        if parameter.pointer
+    }
+    for text in stated.get("buffer", []):
         match = _BUFFER.fullmatch(text)
         if match is None or match[1] not in roles:
             raise ValueError(f"{text!r} is no array of the kernel with its length, as A[n]")
@@ -229,27 +231,27 @@ def _tunables(
     tree: SyntaxTree, selections: Sequence[Selection], statements: Statements
 ) -> list[PragmaTunable]:
     """All tunables, with the conditions of the alternatives that they stand in."""
-    found = [alternative(tree, selection) for selection in selections]
+    tunables = [alternative(tree, selection) for selection in selections]
     source = tree.source
     nest: list[Directive] = []  # tiles above the same loop
-    for place, directive in enumerate(source.directives):
+    for index, directive in enumerate(source.directives):
         if directive.family != OWN:
             continue
         if directive.keyword in OF_TUNABLES:
-            found.append(declared_tunable(tree, directive))
+            tunables.append(declared_tunable(tree, directive))
         elif directive.keyword == "unroll":
-            found.append(unrolled_loop(tree, directive))
+            tunables.append(unrolled_loop(tree, directive))
         elif directive.keyword == "tile":
             nest.append(directive)
-            below = source.directives[place + 1 :][:1]
+            below = source.directives[index + 1 :][:1]
             if not below or below[0].keyword != "tile" or source.code[directive.end : below[0].start].strip():
-                found += tiled_loops(tree, nest, statements.sizes)
+                tunables += tiled_loops(tree, nest, statements.sizes)
                 nest = []
-    return [one.under(_condition(selections, one.directive.start)) for one in found]
+    return [tunable.under(_condition(selections, tunable.directive.start)) for tunable in tunables]
 
 
 def _condition(selections: Sequence[Selection], byte: int) -> str:
-    conditions = [text for one in selections if (text := one.condition(byte))]
+    conditions = [text for selection in selections if (text := selection.condition(byte))]
     return " and ".join(conditions)
 
 
@@ -382,26 +384,26 @@ class _Writer:
     def _arguments(self) -> TomlTable:
         """``[arguments]`` in the order of the parameters; values of sizes are found by their names."""
         stated = {**self._other_arguments, **self._said.arguments}
-        found: TomlTable = {}
+        arguments: TomlTable = {}
         for launch in self._said.launches:
             for parameter in self._parameters(launch):
                 name = parameter.name
-                if name in found:
+                if name in arguments:
                     continue
                 text = stated.pop(name, None)
                 if text is None and not parameter.pointer and name in self._said.sizes:
                     text = f"= {name}"
                 if text is None:
                     raise self._source.error(launch.directive, self._missing(launch, parameter))
-                found[name] = self._typed(launch, text, parameter)
+                arguments[name] = self._typed(launch, text, parameter)
         apart = {name: text for name, text in stated.items() if str(text).startswith("constant ")}
         for name in stated.keys() - apart.keys():
             line = self._said.lines[f"[arguments] {name}"]
             directive = next(other for other in self._source.directives if other.line == line)
             raise self._source.error(
-                directive, f"{name} is no parameter of the kernels below{suggestion(name, found)}"
+                directive, f"{name} is no parameter of the kernels below{suggestion(name, arguments)}"
             )
-        return {**found, **apart}
+        return {**arguments, **apart}
 
     def _typed(self, launch: LaunchStatement, text: TomlValue, parameter: Parameter) -> TomlValue:
         if not isinstance(text, str):
@@ -427,11 +429,11 @@ def _without_options(document: TomlTable, other: Mapping[str, TomlValue]) -> Tom
         key: dict(value) if isinstance(value, Mapping) else value for key, value in other.items()
     }
     for table, key in (("kernel", "options"), ("constraints", "rules")):
-        stated, further = document.get(table), rest.get(table)
-        if isinstance(stated, dict) and isinstance(further, dict):
-            values, more = stated.get(key), further.get(key)
+        own, further = document.get(table), rest.get(table)
+        if isinstance(own, dict) and isinstance(further, dict):
+            values, more = own.get(key), further.get(key)
             if isinstance(values, list) and isinstance(more, list):
-                stated[key] = values + more
+                own[key] = values + more
                 del further[key]
     default, further = document.get("default"), rest.get("default")
     if isinstance(default, dict) and isinstance(further, dict):

@@ -63,12 +63,12 @@ class Elementwise(Generic):
 
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """See ``Problem.validate``."""
-        made = {buffer.name for buffer in buffers if buffer.role in ("out", "inout")}
+        outputs = {buffer.name for buffer in buffers if buffer.role in ("out", "inout")}
         stated = {name for name, _ in self.spec.reference}
-        if made != stated:
+        if outputs != stated:
             raise KernelFileError(
                 f"[problem.reference] must state every output once: it states {sorted(stated)}, "
-                f"and the outputs are {sorted(made)}"
+                f"and the outputs are {sorted(outputs)}"
             )
         shapes = {buffer.name: buffer.shape for buffer in buffers}
         read = {buffer.name for buffer in buffers if buffer.role in ("in", "inout")}
@@ -98,7 +98,7 @@ class Elementwise(Generic):
 
     def _judge(self, name: str, text: str, inputs: Arrays, output: Array, sizes: Sizes) -> Deviation:
         expression = Expression(text)
-        found = []
+        deviations = []
         for part in chunks(len(output), output[0].size):
             rows = {
                 key: to_host(value[part] if value.ndim == output.ndim else value)
@@ -111,9 +111,11 @@ class Elementwise(Generic):
                     reference = np.broadcast_to(expression.evaluate({**sizes, **rows}), answer.shape)
             except (ExpressionError, ValueError) as error:
                 raise UncheckableError(f"[problem.reference] {name}: {error}") from error
-            one = agreement(reference, answer, self.spec.tolerance, name)
-            found.append(Deviation(one.error, one.allowed, one.what, part.start + one.row))
-        return worst_of(found)
+            deviation = agreement(reference, answer, self.spec.tolerance, name)
+            deviations.append(
+                Deviation(deviation.error, deviation.allowed, deviation.what, part.start + deviation.row)
+            )
+        return worst_of(deviations)
 
 
 def _stretches(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
@@ -121,7 +123,7 @@ def _stretches(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:
     axes = len(onto) - len(shape)
     if axes < 0 or (axes == 0 and shape[:1] != onto[:1]):
         return False
-    return all(one in (1, other) for one, other in zip(shape, onto[axes:], strict=True))
+    return all(length in (1, other) for length, other in zip(shape, onto[axes:], strict=True))
 
 
 class Consistent(Generic):

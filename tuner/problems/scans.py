@@ -158,8 +158,8 @@ class Scan(Problem):
         scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
 
         def errors(x: Array, y: Array) -> Array:
-            given, made = self.scanned(x, y, sizes)
-            return largest(np, _differences(scan.operator, given, made, exclusive=exclusive))
+            rows, sums = self.scanned(x, y, sizes)
+            return largest(np, _differences(scan.operator, rows, sums, exclusive=exclusive))
 
         (x,), (y,) = inputs_rows.values(), outputs_rows.values()
         return sweep(np, (x, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "error"))
@@ -173,8 +173,8 @@ class Scan(Problem):
         scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
 
         def errors(x: Array, y: Array) -> Array:
-            given, made = self.scanned(x, y, sizes)
-            return largest(xp, jumps(xp, scan.operator, given, made, exclusive=exclusive))
+            rows, sums = self.scanned(x, y, sizes)
+            return largest(xp, jumps(xp, scan.operator, rows, sums, exclusive=exclusive))
 
         (x,), (y,) = inputs.values(), outputs.values()
         return sweep(xp, (x, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "residual"))
@@ -196,9 +196,9 @@ class Scan(Problem):
 
     def scanned(self, x: Array, y: Array, sizes: Sizes) -> tuple[Array, Array]:
         """Rows in the direction they are scanned in; whole numbers in the type of the output."""
-        given = x if y.dtype.kind in "fc" else x.astype(y.dtype, copy=False)
+        rows = x if y.dtype.kind in "fc" else x.astype(y.dtype, copy=False)
         back = self.word("direction", sizes) == "reverse"
-        return (given[:, ::-1], y[:, ::-1]) if back else (given, y)
+        return (rows[:, ::-1], y[:, ::-1]) if back else (rows, y)
 
     def metric(self, y: Array, what: str) -> str:
         """Return the metric of errors, in words."""
@@ -219,8 +219,8 @@ def _differences(
         right = np.concatenate([before, operator.join(np, before, inner)], axis=1)
         before = right[:, -1:]
         right = right[:, :-1] if exclusive else right[:, 1:]
-        given = y[:, part]
-        yield (given != right.astype(given.dtype) if exact else abs(given - right)), right
+        actual = y[:, part]
+        yield (actual != right.astype(actual.dtype) if exact else abs(actual - right)), right
 
 
 def jumps(
@@ -300,10 +300,10 @@ class SegmentedScan(Scan):
         elements, *others = (buffer for buffer in buffers if buffer.role == "in")
         super().validate([buffer for buffer in buffers if buffer not in others])
         if len(others) != 1 or not _are_segments(elements, others[0]):
-            found = ", ".join(f"{b.name} ({b.dtype} {list(b.shape)})" for b in others)
+            listed = ", ".join(f"{b.name} ({b.dtype} {list(b.shape)})" for b in others)
             raise KernelFileError(
                 f"[problem] name = {self.spec.name!r} needs a second input: flags, bool or uint8 [batch, N],"
-                f" or offsets, int32 or int64 [batch, K]; [[argument]] gives {found or 'none'}"
+                f" or offsets, int32 or int64 [batch, K]; [[argument]] gives {listed or 'none'}"
             )
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
@@ -320,11 +320,9 @@ class SegmentedScan(Scan):
         scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
 
         def errors(x: Array, segments: Array, y: Array) -> Array:
-            given, made = self.scanned(x, y, sizes)
+            rows, sums = self.scanned(x, y, sizes)
             begins = self.beginnings(np, x, segments, sizes)
-            return largest(
-                np, _segmented_differences(scan.operator, given, made, begins, exclusive=exclusive)
-            )
+            return largest(np, _segmented_differences(scan.operator, rows, sums, begins, exclusive=exclusive))
 
         (x, segments), (y,) = inputs_rows.values(), outputs_rows.values()
         return sweep(np, (x, segments, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "error"))
@@ -334,9 +332,9 @@ class SegmentedScan(Scan):
         scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
 
         def errors(x: Array, segments: Array, y: Array) -> Array:
-            given, made = self.scanned(x, y, sizes)
+            rows, sums = self.scanned(x, y, sizes)
             begins = self.beginnings(xp, x, segments, sizes)
-            return largest(xp, jumps(xp, scan.operator, given, made, begins, exclusive=exclusive))
+            return largest(xp, jumps(xp, scan.operator, rows, sums, begins, exclusive=exclusive))
 
         (x, segments), (y,) = inputs.values(), outputs.values()
         return sweep(xp, (x, segments, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "residual"))

@@ -43,21 +43,21 @@ _MOST_WORDS = 500  # characters of a message of the user's
 _TAKES_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def called(function: PythonFunction, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever it returns
+def called(function: PythonFunction, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever it returns
     """Call the function with those of the given values that it takes by name, and return its result.
 
     Args:
         function: which.
-        given: arrays and sizes by name.
+        values: arrays and sizes by name.
 
     Raises:
         UncheckableError: the file cannot be run or is not what was looked at, the function asks for what
             there is not, or it raises.
     """
     loaded = _function(function)
-    taken = _taken(function, loaded, given)
+    arguments = _taken(function, loaded, values)
     try:
-        return loaded(**taken)
+        return loaded(**arguments)
     except BaseException as error:  # of the user's: he may leave, or interrupt himself
         raise UncheckableError(f"{function}: raised {_told(error, function.path)}") from error
 
@@ -71,11 +71,11 @@ def _function(function: PythonFunction) -> Callable[..., Any]:
         raise UncheckableError(
             f"{function.path}: has changed since the kernel file was read; start the run again"
         )
-    found = getattr(_module(function.path, now), function.name, None)
-    if not callable(found):
-        what = "has no function" if found is None else "is no function:"
+    loaded = getattr(_module(function.path, now), function.name, None)
+    if not callable(loaded):
+        what = "has no function" if loaded is None else "is no function:"
         raise UncheckableError(f"{function.path}: {what} {function.name!r}")
-    return found  # type: ignore[no-any-return]  # callable, as was just seen
+    return loaded  # type: ignore[no-any-return]  # callable, as was just seen
 
 
 @lru_cache(maxsize=16)
@@ -116,30 +116,30 @@ def _told(error: BaseException, path: str) -> str:
         words = str(error)
     except Exception:  # noqa: BLE001 - the user's own class
         words = "its message cannot be made"
-    shown = words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
-    return f"{type(error).__name__}: {shown}{_line(error, path)}"
+    text = words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
+    return f"{type(error).__name__}: {text}{_line(error, path)}"
 
 
-def _taken(function: PythonFunction, loaded: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _taken(function: PythonFunction, loaded: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     try:
         parameters = inspect.signature(loaded).parameters.values()
     except (TypeError, ValueError):
-        return dict(given)
+        return dict(values)
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return dict(given)
+        return dict(values)
     for parameter in parameters:
         by_name = parameter.kind in _TAKES_BY_NAME
         needed = parameter.default is inspect.Parameter.empty
         if (
             needed
             and (parameter.kind is inspect.Parameter.POSITIONAL_ONLY or by_name)
-            and (not by_name or parameter.name not in given)
+            and (not by_name or parameter.name not in values)
         ):
             raise UncheckableError(
                 f"{function}: takes {parameter.name!r}, which is none of what it is called with by name: "
-                f"{', '.join(given)}"
+                f"{', '.join(values)}"
             )
-    return {p.name: given[p.name] for p in parameters if p.kind in _TAKES_BY_NAME and p.name in given}
+    return {p.name: values[p.name] for p in parameters if p.kind in _TAKES_BY_NAME and p.name in values}
 
 
 def _line(error: BaseException, path: str) -> str:
@@ -178,9 +178,10 @@ class StatedReference(Generic):
             UncheckableError: they cannot be made, or have other names, shapes or types than the outputs, or
                 are not finite. The message says which.
         """
-        made = self.made(inputs, outputs, sizes)
+        results = self.made(inputs, outputs, sizes)
         return {
-            buffer.name: _fitting(self.source(buffer.name), made[buffer.name], buffer) for buffer in outputs
+            buffer.name: _fitting(self.source(buffer.name), results[buffer.name], buffer)
+            for buffer in outputs
         }
 
     @property
@@ -337,10 +338,10 @@ class Law(Generic):
         if self.spec.function is None or self.spec.tolerance is None:
             raise UncheckableError("[problem] law: needs a function and a tolerance")
         before = {f"{name}_before" if name in outputs else name: array for name, array in inputs.items()}
-        given = {**before, **outputs}
+        values = {**before, **outputs}
         if self.arrays == "numpy":
-            given = {name: to_host(array) for name, array in given.items()}
-        result = called(self.spec.function, {**sizes, **given})
+            values = {name: to_host(array) for name, array in values.items()}
+        result = called(self.spec.function, {**sizes, **values})
         numbers = result if isinstance(result, Mapping) else {self.spec.function.name: result}
         if not numbers:
             raise UncheckableError(f"[problem] law = {str(self.spec.function)!r}: returned nothing")

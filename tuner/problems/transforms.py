@@ -141,10 +141,10 @@ class FftConvolution(_Transform):
             x, spectrum, y = sides
             if len(x.shape) == 2 and x.shape == y.shape and spectrum.shape == x.shape[1:]:  # noqa: PLR2004
                 return
-        found = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in sides)
+        listed = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in sides)
         raise KernelFileError(
             f"[problem] name = {self.spec.name!r} needs a complex input of shape [batch, N], a spectrum [N]"
-            f" and an output [batch, N]; [[argument]] gives {found}"
+            f" and an output [batch, N]; [[argument]] gives {listed}"
         )
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
@@ -169,9 +169,9 @@ class FftConvolution(_Transform):
         """
         del sizes
         (x, spectrum), (y,) = inputs.values(), outputs.values()
-        given = to_host(spectrum).astype(np.complex128)
+        factors = to_host(spectrum).astype(np.complex128)
         phases = np.exp(2j * np.pi * np.random.default_rng(x.shape[1]).random(x.shape[1]))
-        v, w = xp.asarray(phases), xp.asarray(np.fft.fft(given * np.fft.ifft(phases)))
+        v, w = xp.asarray(phases), xp.asarray(np.fft.fft(factors * np.fft.ifft(phases)))
 
         def errors(x: Array, y: Array) -> Array:
             x, y = x.astype(xp.complex128), y.astype(xp.complex128)
@@ -290,10 +290,10 @@ class RealFft(_Transform):
             real, spectrum = sorted(sides, key=lambda b: np.dtype(b.dtype).kind, reverse=True)
             if spectrum.shape == (real.shape[0], real.shape[1] // 2 + 1):
                 return
-        found = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in sides)
+        listed = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in sides)
         raise KernelFileError(
             f"[problem] name = {self.spec.name!r} needs an input and an output, one of them real of shape"
-            f" [batch, N], the other complex of shape [batch, N // 2 + 1]; [[argument]] gives {found}"
+            f" [batch, N], the other complex of shape [batch, N // 2 + 1]; [[argument]] gives {listed}"
         )
 
     def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
@@ -336,10 +336,10 @@ class RealFft(_Transform):
             if inverse:  # what no real row has counts for nothing
                 frequencies.imag[:, :: length // 2 if length % 2 == 0 else length] = 0
             squares = (w * (frequencies.real**2 + frequencies.imag**2)).sum(axis=1) / length
-            right, given = (squares, (rows**2).sum(axis=1))[:: 1 if inverse else -1]
+            right, actual = (squares, (rows**2).sum(axis=1))[:: 1 if inverse else -1]
             size = xp.sqrt(right)
             functional = abs((rows * v).sum(axis=1) - (frequencies * spectrum).sum(axis=1).real)
-            return relative(xp, xp.maximum(abs(xp.sqrt(given) - size), functional / FUNCTIONAL_SPREAD), size)
+            return relative(xp, xp.maximum(abs(xp.sqrt(actual) - size), functional / FUNCTIONAL_SPREAD), size)
 
         what = "deviation of the transform from Parseval's law and a random functional"
         return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)

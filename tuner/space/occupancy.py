@@ -113,13 +113,13 @@ def device_limits(
         InputError: the family is unknown.
     """
     major, minor = compute_capability
-    known = [key for key in _CAPABILITIES if key[0] == major and key[1] <= minor]
-    if not known:
+    capability = [key for key in _CAPABILITIES if key[0] == major and key[1] <= minor]
+    if not capability:
         raise InputError(
             f"compute capability {major}.{minor} is unknown; known are "
             + ", ".join(f"{known_major}.{known_minor}" for known_major, known_minor in _CAPABILITIES)
         )
-    numbers = _CAPABILITIES[max(known)]
+    numbers = _CAPABILITIES[max(capability)]
     return DeviceLimits(
         compute_capability=compute_capability,
         multiprocessors=multiprocessors,
@@ -224,12 +224,12 @@ def _blocks_by_registers(limits: DeviceLimits, warps: int, registers_per_thread:
 
 def _blocks_by_shared_memory(limits: DeviceLimits, shared_bytes: int) -> int | None:
     """Equation (3): blocks that shared memory allows; None where a block takes none."""
-    taken = _round_up(shared_bytes + limits.shared_reserved_bytes, limits.shared_alloc_unit)
-    if taken == 0:
+    used = _round_up(shared_bytes + limits.shared_reserved_bytes, limits.shared_alloc_unit)
+    if used == 0:
         return None
     if shared_bytes > limits.shared_bytes_per_block:
         return 0
-    return limits.shared_bytes_per_sm // taken
+    return limits.shared_bytes_per_sm // used
 
 
 def _validate(threads_per_block: int, registers_per_thread: int, shared_bytes: int) -> None:
@@ -318,11 +318,11 @@ def launches(limits: DeviceLimits, plan: Plan, resources: Sequence[Resources]) -
             limits,
             blocks=stage.blocks,
             threads_per_block=stage.threads_per_block,
-            shared_bytes=taken.static_shared_bytes + stage.shared_bytes,
-            registers_per_thread=taken.registers_per_thread,
+            shared_bytes=own.static_shared_bytes + stage.shared_bytes,
+            registers_per_thread=own.registers_per_thread,
             resident=stage.resident,
         )
-        for stage, taken in zip(stages, own_resources(plan, resources), strict=True)
+        for stage, own in zip(stages, own_resources(plan, resources), strict=True)
     ) or (_LIBRARY,)
 
 
@@ -354,15 +354,15 @@ def launch(
     resident: bool = False,
 ) -> StageLaunch:
     """One stage on a device: equations (1)-(5)."""
-    held = occupancy(limits, threads_per_block, registers_per_thread, shared_bytes)
+    fitting = occupancy(limits, threads_per_block, registers_per_thread, shared_bytes)
     return StageLaunch(
         blocks,
         threads_per_block,
         shared_bytes,
         registers_per_thread,
-        held.occupancy,
-        held.blocks_per_sm,
-        held.warps_per_sm,
+        fitting.occupancy,
+        fitting.blocks_per_sm,
+        fitting.warps_per_sm,
         resident,
     )
 
