@@ -137,10 +137,8 @@ class Tridiagonal(Problem):
         what = "backward error of the solution"
         return sweep(xp, (*inputs.values(), x), errors, allowed=self.allowed(x), what=what)
 
-    def allowed(self, output: Array) -> float:
+    def rounding(self, output: Array) -> float:
         """Condition number times four units of roundoff, the backward error of an elimination step."""
-        if self.spec.tolerance is not None:
-            return self.spec.tolerance
         growth = COMPLEX_GROWTH if _is_complex(output) else 1.0
         return 4 * unit_roundoff(output) * growth * NORM / MARGIN
 
