@@ -83,7 +83,11 @@ def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
     entry = next(iter(functions(text).values()), "")
     head, _, _ = entry.partition("{")
     parameters, _, directives = head.partition(")")
-    sizes = {name: _bytes(declared, count) for declared, name, count in _sizes(text)} if symbols else {}
+    sizes = {
+        variable[1]: _bytes(kind[2], variable[2])
+        for variable in (_VARIABLE.finditer(text) if symbols else ())
+        if (kind := _TYPE.search(variable[0])) is not None
+    }
     most = _directive("maxntid", directives)
     return (
         LaunchFacts(
@@ -121,15 +125,6 @@ def _parameter(declaration: str) -> tuple[str, int]:
     kind = _TYPE.search(declaration)
     count = _COUNT.search(declaration)
     return ("b", 0) if kind is None else (kind[1].replace("s", "u"), _bytes(kind[2], count and count[1]))
-
-
-def _sizes(text: str) -> list[tuple[str, str, str]]:
-    """Bits of the type, name and count of each variable."""
-    return [
-        (kind[2], variable[1], variable[2])
-        for variable in _VARIABLE.finditer(text)
-        if (kind := _TYPE.search(variable[0])) is not None
-    ]
 
 
 def _bytes(bits: str, count: str | None) -> int:

@@ -151,7 +151,9 @@ def executed(
     if not bodies:
         return Counter()
     entry = next(iter(bodies))
-    parameters = {name: _PARAMETER.findall(_list_of_parameters(body)) for name, body in bodies.items()}
+    heads = {name: body.partition("{")[0] for name, body in bodies.items()}
+    # without what it returns, which stands in brackets before
+    parameters = {name: _PARAMETER.findall(head[head.rfind("(") :]) for name, head in heads.items()}
     walk = _Walk({name: _decoded(body) for name, body in bodies.items()}, parameters, place, most_steps)
     walk.function(entry, dict(zip(parameters[entry], arguments, strict=False)))
     return walk.counts
@@ -289,12 +291,6 @@ class _Walk:
 def _less(counts: Counter[str], other: Counter[str]) -> Counter[str]:
     """The difference of two counts, which may be negative."""
     return Counter({unit: counts[unit] - other[unit] for unit in counts | other})
-
-
-def _list_of_parameters(body: str) -> str:
-    """The parameters of a function, without what it returns."""
-    head = body.partition("{")[0]
-    return head[head.rfind("(") :]
 
 
 def _laps_left(name: str, apart: int, step: int) -> int:

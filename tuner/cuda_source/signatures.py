@@ -195,11 +195,6 @@ class GlobalFunction:
     parameters: tuple[Parameter, ...] = ()
     line: int = 1
 
-    @property
-    def template_parameters(self) -> tuple[str, ...]:
-        """Names of the template parameters."""
-        return tuple(parameter.name for parameter in self.template)
-
 
 def global_functions(source_text: str) -> list[GlobalFunction]:
     """The ``__global__`` functions of a source, each name once, in their order.

@@ -50,7 +50,7 @@ def tokens_of(text: str) -> list[Token]:
     position, line = 0, 1
     beginning = True  # of a line, but for spaces and comments
     while position < len(text):
-        directive = _DIRECTIVE.match(text, _line_start(text, position)) if beginning else None
+        directive = _DIRECTIVE.match(text, text.rfind("\n", 0, position) + 1) if beginning else None
         match = None if directive and text[position] == "#" else _TOKEN.match(text, position)
         if match is None:
             end = directive.end() if directive else position + 1
@@ -64,10 +64,6 @@ def tokens_of(text: str) -> list[Token]:
         line += text.count("\n", position, end)
         position = end
     return tokens
-
-
-def _line_start(text: str, position: int) -> int:
-    return text.rfind("\n", 0, position) + 1
 
 
 def defined_macros(text: str) -> dict[str, str]:

@@ -93,15 +93,15 @@ class ChangeWatcher:
 
     def _devices_seen(self) -> tuple[str, ...]:
         gpus = sorted(self._gpu_files.glob("*/information"))
-        return (*map(_text, self._driver_files), *(_uuid(_text(path)) for path in gpus))
+        # of a GPU's information the line that names it: the others may change as it works
+        texts = (_text(path).splitlines() for path in gpus)
+        lines = (next((line for line in text if "UUID" in line), "") for text in texts)
+        return (*map(_text, self._driver_files), *lines)
 
 
 def sources_seen(folders: Iterable[Path]) -> frozenset[tuple[object, ...]]:
     """Every file below folders, by path, times, size and number; those of links are what they lead to."""
-    return frozenset(_seen(folders))
-
-
-def _seen(folders: Iterable[Path]) -> Iterator[tuple[object, ...]]:
+    seen: set[tuple[object, ...]] = set()
     pending = [Path(folder) for folder in folders]
     entered: set[tuple[int, int]] = set()
     files = 0
@@ -111,7 +111,7 @@ def _seen(folders: Iterable[Path]) -> Iterator[tuple[object, ...]]:
             status = folder.stat()
             here = list(os.scandir(folder))
         except OSError as error:
-            yield str(folder), error.errno
+            seen.add((str(folder), error.errno))
             continue
         if (status.st_dev, status.st_ino) in entered:  # a link leads back
             continue
@@ -124,9 +124,11 @@ def _seen(folders: Iterable[Path]) -> Iterator[tuple[object, ...]]:
             try:
                 status = entry.stat()
             except OSError as error:
-                yield entry.path, error.errno
+                seen.add((entry.path, error.errno))
                 continue
-            yield entry.path, status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+            times = status.st_mtime_ns, status.st_ctime_ns
+            seen.add((entry.path, *times, status.st_size, status.st_ino))
+    return frozenset(seen)
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -143,11 +145,6 @@ def _text(path: Path) -> str:
             return file.read(_LONGEST).decode(errors="replace")
     except OSError:
         return ""
-
-
-def _uuid(text: str) -> str:
-    """The line of a GPU's information that names it; the others may change as it works."""
-    return next((line for line in text.splitlines() if "UUID" in line), "")
 
 
 # --- Makes kernels of files, and of documents that are no files.
@@ -210,7 +207,8 @@ def kernel_files(folder: Path) -> list[Path]:
     files = [*folder.glob("*.toml"), *folder.glob("*/kernel.toml")]
     alone = [path for path in folder.glob("*/kernel.cu") if not path.with_suffix(".toml").exists()]
     sources = {*folder.glob("*.cu"), *folder.glob("*/kernel.cu")} - set(alone)
-    return sorted([*files, *alone, *(path for path in sources if _has_pragmas(path))])
+    beginnings = ((path, path.read_bytes()[:SOURCE_BYTES].decode(errors="replace")) for path in sources)
+    return sorted([*files, *alone, *(path for path, text in beginnings if has_pragmas(text))])
 
 
 @dataclass(frozen=True)
@@ -347,11 +345,6 @@ def _listed(folder: Path) -> tuple[list[Path], list[KernelFileError]]:
         return (kernel_files(folder) if folder.is_dir() else []), []
     except OSError as e:
         return [], [KernelFileError(f"{folder}: cannot be read: {e.strerror}")]
-
-
-def _has_pragmas(path: Path) -> bool:
-    """Return True if a source beside kernel files is a kernel file: the sources of others have no pragmas."""
-    return has_pragmas(path.read_bytes()[:SOURCE_BYTES].decode(errors="replace"))
 
 
 def _read(paths: Sequence[Path]) -> tuple[dict[str, KernelFile], list[KernelFileError]]:
@@ -553,9 +546,8 @@ class Catalog:
         sizes: dict[str, int | str] = {}
         for key, value in name.sizes:
             if not value:
-                raise InputError(
-                    f"workload {spec!r}: {key!r} is not of the form size=value{_example(kernel)}"
-                )
+                example = f", as in {kernel.example}" if ":" in kernel.example else ""
+                raise InputError(f"workload {spec!r}: {key!r} is not of the form size=value{example}")
             if key in sizes:
                 raise InputError(f"workload {spec!r}: {key} is given twice")
             sizes[key] = value
@@ -581,18 +573,19 @@ class Catalog:
                 return at(other)
             if not isinstance(error, UnknownNameError):
                 raise
-            others = [other.name for other in self._kin(kernel) if _refusal(other, at) is None]
+            others = [other.name for other in self._same_problem(kernel) if _refusal(other, at) is None]
             if others:
-                named = " or ".join(others)
-                raise UnknownNameError(f"{error}, or take {named}, which solves this too") from error
+                raise UnknownNameError(
+                    f"{error}, or take {' or '.join(others)}, which solves this too"
+                ) from error
             if not extending:
                 raise
             refusals = "; ".join(str(_refusal(candidate, at)) for candidate in extending)
             names = ", ".join(candidate.name for candidate in extending)
             raise UnknownNameError(f"{error}. Other sizes are those of {names}: {refusals}") from error
 
-    def _kin(self, kernel: KernelFile) -> list[KernelFile]:
-        """Other kernels of the same built-in problem."""
+    def _same_problem(self, kernel: KernelFile) -> list[KernelFile]:
+        """Other kernels of the same built-in problem, of tridiagonal systems those with the same boundary."""
         if kernel.problem.name not in _NAMED_PROBLEMS:
             return []
         return [
@@ -600,13 +593,8 @@ class Catalog:
             for other in self.kernels.values()
             if other.problem.name == kernel.problem.name
             and other.name != kernel.name
-            and _boundary(other) == _boundary(kernel)
+            and other.sizes.get("boundary", ("open",)) == kernel.sizes.get("boundary", ("open",))
         ]
-
-
-def _boundary(kernel: KernelFile) -> Sequence[int | str]:
-    """Which tridiagonal systems a kernel solves, see ``Tridiagonal.words``."""
-    return kernel.sizes.get("boundary", ("open",))
 
 
 def _refusal(kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> InputError | None:
@@ -616,11 +604,6 @@ def _refusal(kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> InputE
     except InputError as error:
         return error
     return None
-
-
-def _example(kernel: KernelFile) -> str:
-    example = kernel.example
-    return f", as in {example}" if ":" in example else ""
 
 
 def _first(kernel: KernelFile) -> str:

@@ -198,7 +198,11 @@ class Assignment:
                 raise Location(path, table).error(
                     f"a value is missing for {name}, whose condition {condition} is true at {self._workload}"
                 )
-            value = formula if isinstance(formula, str) else formula.value(self._env_of(formula))
+            if isinstance(formula, str):
+                value: TunableValue = formula
+            else:  # the derived names that it uses need no tunable that is still to come
+                derived = derived_for(formula.expression.names, recipe.derived)
+                value = formula.value(with_derived(self.env, derived))
             if value not in recipe.tunables[name]:
                 listed = ", ".join(map(str, recipe.tunables[name]))
                 raise Location(path, f"{table} {name}").error(
@@ -240,10 +244,6 @@ class Assignment:
                 raise InputError(f"configuration: {name} is {values[name]!r}; choose from {listed}")
             self._set(name, values[name])
         return self.configuration
-
-    def _env_of(self, formula: Formula) -> Environment:
-        """With the derived names that a formula needs, which need no tunable that is still to come."""
-        return with_derived(self.env, derived_for(formula.expression.names, self._recipe.derived))
 
     def _has_value(self, name: str) -> bool:
         """Return True if a tunable has a value, by those above; else put its substitute into ``env``."""

@@ -43,10 +43,6 @@ class Row(NamedTuple):
     gpu: str
     cells: tuple[TunableValue | None, ...]
 
-    def is_for(self, gpu: str) -> bool:
-        """Return True if the row names a GPU by a word, and the product name has that word."""
-        return self.gpu != "" and self.gpu in re.split(r"\W+", gpu.casefold())
-
 
 @dataclass(frozen=True)
 class MeasuredAnswers:
@@ -86,7 +82,8 @@ class MeasuredAnswers:
         """
         rows = self.rows.get(tuple(sizes[name] for name in self.sizes), ())
         if gpu is not None:
-            own = [row for row in rows if row.is_for(gpu)]
+            words = re.split(r"\W+", gpu.casefold())
+            own = [row for row in rows if row.gpu and row.gpu in words]
             rows = (*own, *(row for row in rows if not row.gpu))
         answers = []
         for row in rows:

@@ -129,7 +129,7 @@ def filled_entry(function: GlobalFunction, names: Collection[str], location: Loc
     Raises:
         KernelFileError: a template parameter is none of ``names``.
     """
-    parameters = function.template_parameters
+    parameters = [parameter.name for parameter in function.template]
     if not parameters:
         return function.name
     unknown = [name for name in parameters if name not in names]

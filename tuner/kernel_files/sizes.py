@@ -66,12 +66,11 @@ def _first_texts(sizes: Mapping[str, SizeValues]) -> dict[str, int | str]:
 def _shown(sizes: Mapping[str, SizeValues]) -> list[tuple[int | str, ...]]:
     several = sum(isinstance(values, range) for values in sizes.values()) > 1
     return [
-        _few(values) if several and isinstance(values, range) else listed(values) for values in sizes.values()
+        tuple(sorted({values[0], middle(values), values[-1]}))
+        if several and isinstance(values, range)
+        else listed(values)
+        for values in sizes.values()
     ]
-
-
-def _few(values: range) -> tuple[int, ...]:
-    return tuple(sorted({values[0], middle(values), values[-1]}))
 
 
 def middle(values: range) -> int:

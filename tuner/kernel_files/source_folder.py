@@ -161,7 +161,10 @@ class SourceFolder:
                     if directive.quoted and not directive.name.startswith("/")
                     else None
                 )
-                if file is None or not file.is_relative_to(root) or self._is_on_path(directive.name, file):
+                if file is None or not file.is_relative_to(root):
+                    continue
+                # the compiler finds the same file itself, in a folder of ``include_paths``
+                if any(_resolved(Path(folder) / directive.name) == file for folder in self.include_paths):
                     continue
                 name = file.relative_to(root).as_posix()
                 if file not in followed:
@@ -176,10 +179,6 @@ class SourceFolder:
                 if directive.name != name and (directive.name not in listed or beside != folder):
                     _add_header(quoted, listed, directive.name, f'#include "{name}"\n', location)
         return sorted(quoted.items())
-
-    def _is_on_path(self, name: str, file: Path) -> bool:
-        """Return True if the compiler finds the same file itself, in a folder of ``include_paths``."""
-        return any(_resolved(Path(folder) / name) == file for folder in self.include_paths)
 
 
 def _add_header(

@@ -38,15 +38,6 @@ _LAUNCH = "launch"
 _NUMBERS = ("m", "n", "k", "alpha", "beta", "inverse", "threads", "first")
 
 
-def loop_tables(document: KernelDocument) -> dict[str, LoopTable]:
-    """The loops of a file by name; that of ``[launch]`` is called so."""
-    launch = document.launch
-    if launch is not None and launch.repeat is not None:
-        table = LoopTable(repeat=launch.repeat, index=launch.index, swap=launch.swap, derived=launch.derived)
-        return {_LAUNCH: table}
-    return dict(document.loop)
-
-
 class ChainReader:
     """Parses the chains of one document.
 
@@ -56,7 +47,7 @@ class ChainReader:
         names: what expressions may use outside of loops.
 
     Attributes:
-        tables: the loops by name.
+        tables: the loops by name; that of ``[launch]`` is called so.
         step_names: what the loops name: the numbers of their steps, and expressions of these.
     """
 
@@ -65,8 +56,14 @@ class ChainReader:
     ) -> None:
         self._at = at
         self._names = names
-        self._in_launch = document.launch is not None and document.launch.repeat is not None
-        self.tables = loop_tables(document)
+        launch, self.tables = document.launch, dict(document.loop)
+        self._in_launch = launch is not None and launch.repeat is not None
+        if launch is not None and launch.repeat is not None:
+            self.tables = {
+                _LAUNCH: LoopTable(
+                    repeat=launch.repeat, index=launch.index, swap=launch.swap, derived=launch.derived
+                )
+            }
         self.step_names = list(dict.fromkeys(name for loop in self.tables for name in self._own(loop)))
 
     def location(self, loop: str) -> Location:
@@ -299,7 +296,12 @@ class StageReader:
     def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[AnyStageRecipe, ...]:
         document = self.document
         if document.launch is not None:
-            entry = document.kernel.entry or self._only_entry()
+            entry = document.kernel.entry
+            if not entry:
+                naive = document.problem.reference_entry
+                apart = [] if naive is None else [naive.partition("<")[0]]
+                source = self._source(None, "[kernel]")
+                entry = default_entry(source, self.names, apart, self.at("[kernel] entry"))
             return self._with_symbols([self._stage(None, "", document.launch, entry, arguments)])
         tables = {"stage": (document.stage, None)} | {
             f"variant.{name}.stage": (variant.stage, variant.when)
@@ -322,12 +324,6 @@ class StageReader:
         for key, (symbol, buffer) in self.symbols.items():
             stages = _with_symbol(stages, symbol, buffer, self.at(key))
         return tuple(stages)
-
-    def _only_entry(self) -> str:
-        reference = self.document.problem.reference_entry
-        apart = [] if reference is None else [reference.partition("<")[0]]
-        source = self._source(None, "[kernel]")
-        return default_entry(source, self.names, apart, self.at("[kernel] entry"))
 
     def _when(self, condition: str | None, stage: AnyStageRecipe) -> Formula | None:
         """The condition of a stage that is launched where that of its variant is true, too."""

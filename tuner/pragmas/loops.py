@@ -20,6 +20,7 @@ _TYPES = {
 }
 _SIGNED = ("int", "short", "long", "long long", "ptrdiff_t", "int64_t")
 _TYPE_AND_NAME = 2  # children of a declaration of one variable
+_UNROLL_BYTES = rb"\s*#\s*pragma\s+unroll\b"
 BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _STEP = re.compile(r"(?:[1-9]\d*|(?:block|grid)Dim\.[xyz])(?:\s*\*\s*(?:[1-9]\d*|(?:block|grid)Dim\.[xyz]))*")
 
@@ -93,16 +94,14 @@ def _only_loop(body: Node) -> Node | None:
     """The loop that a body consists of; None where there is more, or something else."""
     inner = [body]
     if body.type == "compound_statement":
-        inner = [child for child in body.children if child.is_named and not _is_aside(child)]
+        inner = [
+            child
+            for child in body.children
+            if child.is_named
+            and child.type != "comment"
+            and not (child.type == "preproc_call" and re.match(_UNROLL_BYTES, child.text or b""))
+        ]
     return inner[0] if len(inner) == 1 and inner[0].type == "for_statement" else None
-
-
-def _is_aside(node: Node) -> bool:
-    """Return True if a node is a comment or ``#pragma unroll``."""
-    text = node.text or b""
-    return node.type == "comment" or (
-        node.type == "preproc_call" and re.match(rb"\s*#\s*pragma\s+unroll\b", text) is not None
-    )
 
 
 def _loop(tree: SyntaxTree, directive: Directive, node: Node) -> Loop:
@@ -216,18 +215,13 @@ class LoopBody:
         ]
 
 
-def read_body(tree: SyntaxTree, directive: Directive, loops: Sequence[Loop], scope: Scope) -> LoopBody:
-    """The accesses of a nest, seen from its innermost loop that is tiled.
+class _BodyReader:
+    """Reads the accesses of a nest, seen from its innermost loop that is tiled.
 
     Raises:
         KernelFileError: the body has what is not understood, changes variables from outside, or accesses
             arrays that may overlap.
     """
-    return _BodyReader(tree, directive, loops, scope).body()
-
-
-class _BodyReader:
-    """The state of ``read_body``."""
 
     def __init__(self, tree: SyntaxTree, directive: Directive, loops: Sequence[Loop], scope: Scope) -> None:
         self._tree = tree
@@ -563,7 +557,7 @@ def check_order(
             raise source.error(
                 directive, f"{', '.join(sorted(varying))} in the bounds of {loop.name} changes in the nest"
             )
-    body = read_body(tree, directive, loops, scope)
+    body = _BodyReader(tree, directive, loops, scope).body()
     for array in body.written:
         fixed = fixed_counters(body, array, loops, scope)
         free = [loop.name for loop in loops if loop.name not in fixed]
@@ -787,7 +781,7 @@ def unrolled_loop(tree: SyntaxTree, directive: Directive) -> PragmaTunable:
     stated = read_list(source, directive, keyword, text)
     nodes = tree.behind(directive)
     if not any(node.type == "for_statement" for node in nodes):
-        unroll = re.match(rb"\s*#\s*pragma\s+unroll", tree.source.blank[directive.end :])
+        unroll = re.match(_UNROLL_BYTES, tree.source.blank[directive.end :])
         below = "something else" if unroll is None else "#pragma unroll"
         raise source.error(directive, f"a for loop must stand below it; there is {below}")
     factors = stated.values
