@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.expressions.arrays import reduced
+from tuner.expressions.array_expressions import reduced
 from tuner.expressions.callables import Expression
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile

@@ -467,7 +467,7 @@ def _checked(
 
     ``valued`` gets the tunables that have a value in any of them, ``ends`` the launches at the ends.
     """
-    from tuner.problems.choice import validate_plan
+    from tuner.problems.lookup import validate_plan
 
     threads: set[int] = set()
     launches: set[int] = set()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.expressions.arithmetic import MissingError, NoValue, TroubleError, Value
+from tuner.expressions.operations import MissingError, NoValue, TroubleError, Value
 from tuner.expressions.parser import RESERVED, parse
 from tuner.model.errors import ExpressionError, InputError, NoValueError
 

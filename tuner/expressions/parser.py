@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.expressions.arithmetic import (
+from tuner.expressions.operations import (
     BINARY_FUNCTIONS,
     EQUAL,
     MAX_INT,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.expressions.callables import PythonExpression
-from tuner.kernel_files.document import parsed_document
+from tuner.kernel_files.kernel_document import parsed_document
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.reader import read_recipe, recipe_of
 from tuner.kernel_files.source_folder import kernels_root

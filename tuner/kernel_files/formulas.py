@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from tuner.expressions.arithmetic import NoValue
 from tuner.expressions.callables import Expression
+from tuner.expressions.operations import NoValue
 from tuner.model.errors import ExpressionError, KernelFileError, NoValueError, suggestion
 from tuner.model.plan import TunableValue
 

@@ -15,8 +15,8 @@ from typing import Any, BinaryIO, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.expressions.arithmetic import TroubleError
-from tuner.expressions.arrays import file_name
+from tuner.expressions.array_expressions import file_name
+from tuner.expressions.operations import TroubleError
 from tuner.expressions.parser import syntax_tree
 from tuner.kernel_files.formulas import Environment, Formula, Location
 from tuner.model.errors import InputError, suggestion

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from tuner.expressions.arithmetic import NoValue
+from tuner.expressions.operations import NoValue
 from tuner.kernel_files.argument_recipe import BufferRecipe, BufferTable
 from tuner.kernel_files.formulas import Environment, Formula, Location, derived_for, with_derived
 from tuner.kernel_files.measured_answers import MeasuredAnswer
@@ -42,7 +42,7 @@ from tuner.model.plan import (
     Workload,
     without_priority,
 )
-from tuner.space.sampling import space_of
+from tuner.space.large_spaces import space_of
 from tuner.space.space import Space
 
 # --- Names by which expressions of a kernel file tell how the rows of arrays lie in memory.

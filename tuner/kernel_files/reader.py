@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.expressions.arrays import ArrayExpression
+from tuner.expressions.array_expressions import ArrayExpression
 from tuner.expressions.callables import Expression, PythonExpression, is_free_name
 from tuner.kernel_files.argument_reader import ArgumentReader
 from tuner.kernel_files.argument_recipe import BufferRecipe
-from tuner.kernel_files.document import argument_key, read_document
 from tuner.kernel_files.formulas import Formula, Location, known_names, named, parsed
 from tuner.kernel_files.input_reader import FileRecipe, file_sha256, read_file
+from tuner.kernel_files.kernel_document import argument_key, read_document
 from tuner.kernel_files.kernel_file import KernelFile, constants, row_names
 from tuner.kernel_files.measured_answers import MeasuredAnswers, read_measured
 from tuner.kernel_files.recipe import Recipe, Rule, TableValues, WorkRecipe

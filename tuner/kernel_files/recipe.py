@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tuner.expressions.arithmetic import NoValue
 from tuner.expressions.callables import Expression
+from tuner.expressions.operations import NoValue
 from tuner.kernel_files.argument_recipe import BufferRecipe, BufferTable
 from tuner.kernel_files.formulas import Environment, Formula, Location, with_derived
 from tuner.kernel_files.input_reader import FileRecipe

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from tuner.cuda_source.guesses import used_names
 from tuner.cuda_source.signatures import GlobalFunction, global_functions
-from tuner.kernel_files.document import parsed_document
 from tuner.kernel_files.formulas import Location
+from tuner.kernel_files.kernel_document import parsed_document
 from tuner.kernel_files.schema import KernelDocument
 from tuner.kernel_files.source_folder import read_text
 from tuner.kernel_files.stage_recipe import AnyStageRecipe, StageRecipe

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tuner.expressions.arrays import reducer
+from tuner.expressions.array_expressions import reducer
 from tuner.expressions.callables import PythonExpression
 from tuner.expressions.parser import MAX_LENGTH
 from tuner.kernel_files.kernel_file import KernelFile

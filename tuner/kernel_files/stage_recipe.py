@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.expressions.arithmetic import NoValue
+from tuner.expressions.operations import NoValue
 from tuner.kernel_files.argument_recipe import ParameterRecipe, parameter, values_of
 from tuner.kernel_files.formulas import Environment, Formula, Location, Template
 from tuner.kernel_files.schema import OPERANDS, LibraryStageTable, Routine

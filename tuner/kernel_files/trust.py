@@ -20,8 +20,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from tuner.kernel_files.catalog import kernel_files
-from tuner.kernel_files.document import read_document
 from tuner.kernel_files.input_reader import named_files
+from tuner.kernel_files.kernel_document import read_document
 from tuner.kernel_files.schema import KernelDocument, StageTable
 from tuner.kernel_files.short_files import read_pragma_file
 from tuner.kernel_files.source_folder import is_of_catalogue

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.expressions.arithmetic import NoValue
 from tuner.expressions.callables import Expression, PythonExpression, function_digest
+from tuner.expressions.operations import NoValue
 from tuner.kernel_files.catalog import kernel_of
 from tuner.kernel_files.formulas import Environment
 from tuner.kernel_files.kernel_file import KernelFile

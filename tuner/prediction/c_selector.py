@@ -7,7 +7,7 @@ import re
 import string
 from collections.abc import Collection, Mapping, Sequence
 
-from tuner.expressions.arrays import reduced
+from tuner.expressions.array_expressions import reduced
 from tuner.expressions.callables import Expression
 from tuner.model.errors import InputError
 from tuner.prediction.methods import LEAF, FlatTree

@@ -22,6 +22,7 @@ from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Configuration, Plan, Resources, Workload
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import RecordedKernel
+from tuner.space.large_spaces import SampledSpace, rounded
 from tuner.space.occupancy import (
     bounds,
     candidate,
@@ -32,7 +33,6 @@ from tuner.space.occupancy import (
     refusal,
     upper_bound,
 )
-from tuner.space.sampling import SampledSpace, rounded
 from tuner.space.search_view import Candidate, LargeSpace
 from tuner.space.space import Space
 

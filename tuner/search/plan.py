@@ -30,7 +30,7 @@ from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
 from tuner.search.option_checks import AUTO_CLOCKS, choose_clocks, choose_power_limits
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup
-from tuner.space.sampling import LISTED
+from tuner.space.large_spaces import LISTED
 from tuner.space.search_view import Payback, Policy, PriorRun
 
 _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.expressions.arithmetic import NoValue, Value
 from tuner.expressions.callables import Expression, is_free_name
+from tuner.expressions.operations import NoValue, Value
 from tuner.model.errors import (
     ConditionError,
     EmptySpaceError,

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.expressions.arithmetic import Value
 from tuner.expressions.callables import Expression
+from tuner.expressions.operations import Value
 from tuner.model.errors import InputError, UnknownNameError
 from tuner.model.plan import Configuration, TunableValue
 from tuner.space.enumeration import CHUNK_ROWS, Column, Condition, Enumeration, checked_values, value_array
@@ -107,7 +107,7 @@ class Space(Sequence[Configuration]):
     Attributes:
         tunables: value lists by name, in the order of declaration.
         cartesian_size: combinations there are without rules.
-        is_sample: only some of its configurations are listed (`tuner.space.sampling`).
+        is_sample: only some of its configurations are listed (`tuner.space.large_spaces`).
     """
 
     is_sample = False

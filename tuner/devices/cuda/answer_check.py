@@ -41,8 +41,8 @@ from tuner.problems.base import (
     values_of,
     worst_of,
 )
-from tuner.problems.choice import problem_for, validate_plan
 from tuner.problems.generic import Consistent
+from tuner.problems.lookup import problem_for, validate_plan
 from tuner.problems.scans import Scan
 from tuner.problems.stated import Law, NaiveKernel, StatedReference
 from tuner.problems.transforms import FUNCTIONAL_SPREAD, Fft

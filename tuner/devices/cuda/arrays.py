@@ -14,7 +14,7 @@ from tuner.model.elements import BFLOAT16, element_dtype
 from tuner.model.errors import InputError, UncheckableError
 from tuner.model.plan import Buffer, Plan, Workload
 from tuner.problems.base import Draw, chunks, stated_draw, stated_values
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 from tuner.problems.tridiagonal import MARGIN, Tridiagonal
 
 INPUT_ROLES = ("in", "inout")

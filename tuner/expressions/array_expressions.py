@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.expressions.arithmetic import TroubleError, Value
 from tuner.expressions.callables import Expression
+from tuner.expressions.operations import TroubleError, Value
 from tuner.expressions.parser import FUNCTIONS, MAX_DEPTH, MAX_NODES, syntax_tree
 from tuner.model.errors import ExpressionError, suggestion
 
