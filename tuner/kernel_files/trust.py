@@ -39,6 +39,11 @@ _MAX_LINKS = 40  # on one path, as path_resolution(7) has it
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH  # an ACL that lets anybody write shows as the group's right
 
 
+def service_owners() -> frozenset[int]:
+    """User ids that may write what the service runs: root and its own."""
+    return frozenset((0, os.geteuid()))
+
+
 def trusted(
     directory: Path,
     owners: Collection[int] | None = None,
@@ -57,7 +62,7 @@ def trusted(
     Raises:
         InputError: it is not there, or others can change it; the message names the path and the remedy.
     """
-    look = _TrustCheck(frozenset((0, os.geteuid()) if owners is None else owners), below)
+    look = _TrustCheck(service_owners() if owners is None else frozenset(owners), below)
     resolved = look.resolved(directory)
     if not resolved.is_dir():
         raise InputError(f"{directory}: is not a directory")
