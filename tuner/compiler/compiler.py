@@ -44,9 +44,6 @@ class CompileChildren:
     it for ``idle_s``: each holds about 30 MB of its own (Linux, NVRTC 12.9).
 
     Args:
-        server: ``module:callable`` that makes of a library what compiles.
-        library: path, or a name the dynamic loader knows.
-        jobs: children at a time.
         idle_s: seconds without work after which a child ends.
     """
 
@@ -154,7 +151,6 @@ class Library:
         path: file, or name the dynamic loader knows.
         size: bytes of the file, which tell builds of one version apart; 0 for a name.
         version: e.g. ``12.9``.
-        architectures: what it compiles for, e.g. ``(50, 52, ...)``.
     """
 
     path: str
@@ -171,13 +167,7 @@ class Library:
 def choose(
     architecture: str, libraries: Sequence[str | Path] | None, cache: CubinCache, server: str = SERVER
 ) -> Library:
-    """The newest library that serves an architecture.
-
-    Args:
-        architecture: e.g. ``sm_90``.
-        libraries: paths or loader names to choose from; those found on this machine if None.
-        cache: remembers what each library serves, so that none is loaded to find out again.
-        server: what loads a library in a child.
+    """The newest library that serves an architecture; the cache spares loading each to find out.
 
     Raises:
         CompilerUnavailableError: none serves it; the message says what each serves.
@@ -304,9 +294,7 @@ class Compiler:
     Args:
         architecture: real architecture, e.g. ``sm_90``.
         cache_dir: where cubins are kept; ``cubins`` in the user's cache directory if not given.
-        jobs: compilations at a time; the CPUs this process may use, up to `MOST_JOBS`, if not given.
         timeout_s: longest wait for one compilation.
-        libraries: NVRTC libraries to choose from; those found on this machine if not given.
         server: ``module:callable`` that makes of a library what compiles in the children.
         idle_s: time without work after which a child ends.
 
@@ -548,10 +536,6 @@ def compiled_for(
     stages: Mapping[str, Sequence[Stage]], progress: Progress | None = None
 ) -> dict[str, list[CompiledStage | CompileError]]:
     """Compile stages for architectures, several at a time.
-
-    Args:
-        stages: architecture -> what to compile for it.
-        progress: called in this thread with (done, total) architectures.
 
     Returns:
         For each architecture and stage the code or the error.

@@ -19,13 +19,7 @@ _MOST_THREADS = re.compile(r"--maxntid[= ](\d+)")  # an option of ptxas, which P
 
 
 def remarks(plan: Plan, stage: Stage, compiled: CompiledStage | None) -> list[Remark]:
-    """Return mismatches between a stage and the function it launches: first arguments, then the launch.
-
-    Args:
-        plan: of the stage.
-        stage: a launch of it.
-        compiled: its code; None where there is none, so that the source alone tells.
-    """
+    """Return mismatches between a stage and the function it launches: first arguments, then the launch."""
     facts = None if compiled is None else facts_in(compiled.ptx, compiled.symbols)
     name = None if compiled is None else demangled(compiled.lowered_name)
     listed = findings(plan, stage, signature_of(stage, name), None if facts is None else facts.parameters)
@@ -118,12 +112,7 @@ def plan_resources(
 def resources_of(
     plan: Plan, compiled: Mapping[tuple[object, ...], CompiledStage | CompileError]
 ) -> tuple[Resources, ...] | CompileError:
-    """The resources of a plan's stages, or why it does not compile or is not launched as its code asks.
-
-    Args:
-        plan: the plan.
-        compiled: the code of each of its stages, by ``code_of``.
-    """
+    """The resources of a plan's stages, or why it does not compile or is not launched as its code asks."""
     resources = []
     checked = set()
     for stage in plan.stages:

@@ -62,10 +62,6 @@ def supported() -> bool:
 def confined(work: Callable[[], _Result], readable: Iterable[str]) -> _Result:
     """Call a function in a thread that can read some folders and write nowhere; freely without Landlock.
 
-    Args:
-        work: what to call.
-        readable: folders and files, beside the libraries of the system; those that are missing are left out.
-
     Returns:
         What the function returns; what it raises is raised.
     """
@@ -217,13 +213,8 @@ class Nvrtc:
     ) -> Output:
         """Compile one entry of a translation unit to a cubin.
 
-        Args:
-            name: what messages call the translation unit.
-            text: CUDA C++.
-            headers: (include name, text).
-            entry: name expression of the ``__global__`` function.
-            options: with a real architecture, e.g. ``--gpu-architecture=sm_90``.
-            symbols: ``__constant__`` and ``__device__`` variables that are kept, and whose names are told.
+        The options name a real architecture. ``symbols`` are variables that are kept, and whose mangled names
+        are returned.
 
         Raises:
             CompilerUnavailableError: NVRTC itself fails.

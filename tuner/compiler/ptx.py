@@ -52,13 +52,7 @@ class LaunchFacts(NamedTuple):
 
 
 def excerpt(ptx: str, entry: str, symbols: tuple[str, ...] = ()) -> str:
-    """An entry with the functions it calls, its dynamic shared memory and some variables; empty if absent.
-
-    Args:
-        ptx: of a translation unit.
-        entry: mangled name.
-        symbols: mangled names of variables.
-    """
+    """An entry with the functions it calls, its dynamic shared memory and some variables; empty if absent."""
     bodies = functions(ptx)
     if entry not in bodies:
         return ""
@@ -74,12 +68,7 @@ def excerpt(ptx: str, entry: str, symbols: tuple[str, ...] = ()) -> str:
 
 
 def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
-    """Return the launch requirements in an ``excerpt``; None if it is empty.
-
-    Args:
-        text: the entry first among its functions.
-        symbols: mangled names of the variables whose sizes are wanted.
-    """
+    """Return the launch requirements in an ``excerpt``; None if it is empty."""
     entry = next(iter(functions(text).values()), "")
     head, _, _ = entry.partition("{")
     parameters, _, directives = head.partition(")")

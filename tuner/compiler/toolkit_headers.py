@@ -93,11 +93,7 @@ class ToolkitHeaders:
 
 
 def found_folders(major: int) -> Iterator[Path]:
-    """Folders of headers on this machine: of wheels, then of toolkits; those of another major version last.
-
-    Args:
-        major: version of CUDA that is wanted.
-    """
+    """Folders of headers on this machine: of wheels, then of toolkits; another major version last."""
     roots = dict.fromkeys(path.resolve() for path in _candidates() if (path / "cuda_runtime_api.h").is_file())
     versions = {root: _major_version(root) for root in roots}
     chosen = [root for root in roots if versions[root] == major] or list(roots)[:1]

@@ -26,10 +26,6 @@ def used_names(*texts: str, among: Collection[str] | None = None) -> frozenset[s
     """The names that a source uses without declaring them, as variables, (template) parameters or kernels.
 
     A macro may stand for these; a macro of a declared name would break its declaration.
-
-    Args:
-        texts: CUDA C++ of a source and its headers.
-        among: the names that are asked for; None for all.
     """
     parts = [_names_in(text) for text in texts]
     words = frozenset().union(*(words for words, _, _ in parts))
@@ -91,11 +87,7 @@ _CHANGED = frozenset({"+", "-", "*", "/", "%", "&", "|", "^"})
 
 
 def macros_to_set(text: str) -> dict[str, str]:
-    """Macros that a source leaves to who compiles it: name -> its own default, empty where it has none.
-
-    Args:
-        text: CUDA C++.
-    """
+    """Macros that a source leaves to who compiles it: name -> its own default, empty where it has none."""
     guarded = {match[1]: match[2].partition("//")[0].strip() for match in _GUARDED.finditer(text)}
     defined = {name for name in defined_macros(text) if name not in guarded}
     plain = without_comments(text, keep_strings=False)
@@ -122,12 +114,7 @@ def _plain_names(tokens: Sequence[Token]) -> set[str]:
 
 
 def role_of(text: str, name: str) -> BufferRole:
-    """Return the role of an array that is not ``const``: ``out`` if each use of it is an assignment.
-
-    Args:
-        text: CUDA C++.
-        name: of the parameter.
-    """
+    """Return the role of an array that is not ``const``: ``out`` if each use of it is an assignment."""
     tokens = tokens_of(text)
     uses = [i for i, token in enumerate(tokens) if token.text == name and _is_use(tokens, i)]
     kinds = {_use(tokens, index) for index in uses}

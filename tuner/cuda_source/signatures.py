@@ -51,7 +51,6 @@ class Parameter:
     """A parameter of a function.
 
     Attributes:
-        name: empty where it has none.
         type: type as text, without ``const`` and ``__restrict__``; of a pointer, what it points to.
         pointer: whether it is a pointer, a reference or an array.
         const: whether the value, or what the pointer points to, is ``const``.
@@ -184,7 +183,6 @@ class GlobalFunction:
     """A ``__global__`` function.
 
     Attributes:
-        name: its name.
         template: its template parameters, in order; those with a default value, too.
         parameters: its parameters, in order; types that are template parameters as they are.
         line: number of the line of its name, from 1.
@@ -197,11 +195,7 @@ class GlobalFunction:
 
 
 def global_functions(source_text: str) -> list[GlobalFunction]:
-    """The ``__global__`` functions of a source, each name once, in their order.
-
-    Args:
-        source_text: CUDA C++; any text is read without an error.
-    """
+    """The ``__global__`` functions of a source, each name once, in their order."""
     functions: dict[str, GlobalFunction] = {}
     for function in _declared(source_text):
         functions.setdefault(function.name, function)

@@ -105,9 +105,6 @@ def function_digest(value: object) -> str:
 
     Other values are told by what they hold: arrays by every element, sets in any order, objects by their
     attributes where their text has an address. It is another one for another version of Python.
-
-    Args:
-        value: a function, or what one may use: numbers, texts, arrays, collections, objects.
     """
     return _Digests().of(value, 0)
 

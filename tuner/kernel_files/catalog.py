@@ -61,14 +61,7 @@ class Changes:
 
 
 class ChangeWatcher:
-    """Compares the conditions of answers with those of the last look.
-
-    Args:
-        directories: trusted folders of kernel files, beside those shipped.
-        shipped: folder of the kernels that come with the package.
-        driver_files: whose text tells the version of the driver.
-        gpu_files: a folder per GPU.
-    """
+    """Compares the conditions of answers with those of the last look."""
 
     def __init__(
         self,
@@ -216,8 +209,6 @@ class ReadFolder:
     """The kernels of a folder as they were read; the folder refers to no kernel file outside it.
 
     Attributes:
-        folder: of kernel files.
-        kernels: name -> kernel file.
         broken: why files could not be used.
         stamp: of the folder's files when they were read.
     """
@@ -246,9 +237,6 @@ class UnreadFolder:
 
     Args:
         folder: of kernel files; one that is not there has none.
-
-    Attributes:
-        kernels: name -> kernel file, read when it is asked for.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -393,10 +381,6 @@ def named_files(
     """Workloads written with a file, as ``my.cu:N=4096``, with the name of its kernel; and all files.
 
     A file without sizes stands for its first workload, as with ``Catalog.workloads``.
-
-    Args:
-        specs: workloads.
-        files: kernel files beside them.
 
     Raises:
         KernelFileError: a file is broken.

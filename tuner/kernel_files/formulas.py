@@ -155,13 +155,7 @@ class Template:
 def named(
     at: Callable[[str], Location], table: str, texts: Mapping[str, TunableValue], allowed: Collection[str]
 ) -> dict[str, Formula]:
-    """The named expressions of a table; each may use those above it.
-
-    Args:
-        at: makes the location of a key.
-        table: the table, as messages call it: ``[derived]``.
-        texts: name -> expression.
-        allowed: the names that all may use.
+    """The named expressions of a table, as ``[derived]``; each may use ``allowed`` names and those above it.
 
     Raises:
         KernelFileError: one is not an expression, uses a name that is not known, or one that is not above it.

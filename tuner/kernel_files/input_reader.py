@@ -40,12 +40,7 @@ _hashes: dict[tuple[str, int, int], str] = {}  # of (path, time of the last chan
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """Element type and shape from the header of an array.
-
-    Attributes:
-        dtype: NumPy dtype name.
-        shape: elements per axis.
-    """
+    """Element type and shape from the header of an array."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -191,9 +186,7 @@ class InputRecipe:
     """An input whose arguments are not evaluated yet.
 
     Attributes:
-        location: of the key, for messages.
         kind: the generator, or ``file``.
-        numbers: its arguments.
         file: for ``file``.
         inner: for ``sorted``.
     """
@@ -233,13 +226,7 @@ class InputRecipe:
 
 
 def read_input(location: Location, text: str, names: Collection[str], folder: Path) -> InputRecipe:
-    """Parse ``input`` of a buffer.
-
-    Args:
-        location: of the key.
-        text: what the file says.
-        names: what the arguments may use.
-        folder: paths of files are relative to it.
+    """Parse ``input`` of a buffer; paths of files are relative to ``folder``.
 
     Raises:
         KernelFileError: it is no input, or its file cannot be used.
@@ -287,9 +274,7 @@ class FileRecipe:
     """A file of data whose header has been read; it is hashed when somebody needs it.
 
     Attributes:
-        location: of the key that names it.
         file: path and key, without a hash.
-        header: what it holds.
     """
 
     location: Location

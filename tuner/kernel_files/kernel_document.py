@@ -212,13 +212,7 @@ def _inside_stage(model: str, rest: list[int | str]) -> tuple[str, list[int | st
 
 
 def worded(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic
-    """Word one detail of a pydantic error for the author of the file.
-
-    Args:
-        name: the key.
-        detail: of ``ValidationError.errors()``.
-        model: what may stand beside the key, for suggestions.
-    """
+    """Word one detail of ``ValidationError.errors()``; ``model`` has the keys that may stand beside it."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden" and model is not None:
         keys = [field.alias or name for name, field in model.model_fields.items()]
@@ -272,10 +266,6 @@ def _document(path: Path, text: str) -> KernelDocument:
 
 def parsed_document(path: Path, table: Mapping[str, Any]) -> KernelDocument:
     """The tables of a kernel file that is TOML already; what it leaves out in short is written out.
-
-    Args:
-        path: what messages begin with.
-        table: the file as a mapping.
 
     Raises:
         KernelFileError: a key is unknown, missing or of another type.

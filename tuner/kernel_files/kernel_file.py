@@ -74,13 +74,7 @@ def row_names(arguments: Sequence[Argument]) -> list[str]:
 def check_rows(
     location: Location, argument: BufferArgument, shape: Sequence[Formula], allowed: Collection[str]
 ) -> None:
-    """Refuse an array without rows, or with some whose length is not known before a configuration is.
-
-    Args:
-        location: of the key.
-        argument: the array.
-        shape: its axes.
-        allowed: names that may decide the length of a row.
+    """Refuse an array without rows, or with some whose length not only ``allowed`` names decide.
 
     Raises:
         KernelFileError: the first axis is not the batch or the only one, or a row depends on a tunable.
@@ -116,12 +110,7 @@ def check_in_place(
 
 
 def row_values(buffers: Sequence[BufferRecipe], env: Environment, layout: RowLayout) -> dict[str, int | bool]:
-    """The values of the names.
-
-    Args:
-        buffers: of the kernel file.
-        env: sizes and batch.
-        layout: of a call's arrays.
+    """The values of the names for a call's arrays.
 
     Raises:
         InputError: the kernel file does not say that rows may lie apart, or that it works in place.
@@ -159,10 +148,6 @@ def constants(recipe: Recipe, workload: Workload, layout: RowLayout = DENSE) -> 
 class Assignment:
     """A configuration in the making.
 
-    Args:
-        recipe: of the kernel.
-        workload: at its problem.
-
     Attributes:
         env: the sizes, the batch, and of every tunable so far its value or what stands for it.
     """
@@ -181,10 +166,6 @@ class Assignment:
 
     def take_table(self, values: TableValues, table: str) -> Configuration:
         """The values of ``[default]``, or of a table of an analytical answer.
-
-        Args:
-            values: what the table says.
-            table: its name.
 
         Raises:
             KernelFileError: one is not in its list, or is missing.
@@ -280,8 +261,6 @@ class KernelFile:
     """One kernel of the catalogue.
 
     Attributes:
-        path: the file.
-        recipe: what the file says, parsed.
         text_sha256: hash of the file's text.
     """
 

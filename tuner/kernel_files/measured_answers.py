@@ -49,13 +49,10 @@ class MeasuredAnswers:
     """The rows of a file.
 
     Attributes:
-        path: of the file.
         when: the condition for the answers.
-        derived: the derived names that it needs.
         sizes: names of the columns that are sizes.
         tunables: names of the columns that are tunables.
         rows: by the values of the sizes, those of the same sizes in order of preference.
-        sha256: of the file.
         further: values of tunables without a column.
     """
 
@@ -104,15 +101,6 @@ def read_measured(
     derived: Mapping[str, Formula],
 ) -> MeasuredAnswers:
     """The answers of the file that ``[measured]`` names.
-
-    Args:
-        at: the location of a key.
-        table: what the kernel file says.
-        folder: of the kernel file.
-        sizes: of the kernel, with their values.
-        tunables: of the kernel, with their values.
-        fixed: names of the sizes, and ``batch``.
-        derived: derived names, which the condition may use, too.
 
     Raises:
         KernelFileError: the file cannot be read, a column is neither size nor tunable, or a value is none of

@@ -29,10 +29,6 @@ from tuner.space.space import count_configurations
 def configuration_counts(kernel: KernelFile, workloads: Sequence[Workload]) -> list[int]:
     """The lengths of the spaces of workloads, counted together; no space is made.
 
-    Args:
-        kernel: of all workloads.
-        workloads: at least one.
-
     Returns:
         A count for each; 0 where the rules allow nothing.
 
@@ -61,15 +57,7 @@ def read_problem(
     *,
     values: Mapping[str, int | float | str | None],
 ) -> tuple[ProblemSpec, ReferenceFiles]:
-    """The problem, and the files of data that its expressions name.
-
-    Args:
-        at: makes the location of a key.
-        problem: the table.
-        buffers: of the kernel.
-        fixed: names of the sizes, and ``batch``.
-        folder: paths are relative to it.
-        values: what arguments passed by value are, by their names; an expression may name them.
+    """The problem, and the files of data that its expressions name; these may use ``values`` of scalars.
 
     Raises:
         KernelFileError: an output has no expression, a name is unknown, or a file cannot be used.

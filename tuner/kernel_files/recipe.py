@@ -42,8 +42,6 @@ class LoopRecipe:
     """A loop whose steps are not counted yet.
 
     Attributes:
-        location: the table.
-        repeat: steps.
         index: name of a step's number.
         swaps: pairs of buffers: a step reads the first and writes the second.
         derived: named expressions of a step, in their order.
@@ -279,7 +277,6 @@ class ConditionRecipe:
     """When a tunable has a value.
 
     Attributes:
-        when: the condition.
         otherwise: what stands for the tunable where it is false; None where nothing may.
         derived: the derived names that the condition needs.
     """
@@ -310,7 +307,6 @@ class Rule:
 
     Attributes:
         expression: the condition; of a variant's, true where the variant's own is false.
-        text: as the file writes it.
         where: the condition of its variant; empty outside of variants.
     """
 

@@ -96,13 +96,7 @@ def default_name(path: Path, location: Location) -> str:
 
 
 def default_entry(source: Source, names: Collection[str], apart: Collection[str], location: Location) -> str:
-    """The entry of a kernel that states none: its only ``__global__`` function, filled in by name.
-
-    Args:
-        source: the code.
-        names: of sizes, tunables and derived values, which template parameters may have.
-        apart: functions that do not count.
-        location: of the key, for messages.
+    """The entry of a kernel that states none: its only ``__global__`` function not in ``apart``.
 
     Raises:
         KernelFileError: there is none, or several, or a template parameter is none of ``names``.
@@ -120,11 +114,6 @@ def default_entry(source: Source, names: Collection[str], apart: Collection[str]
 
 def filled_entry(function: GlobalFunction, names: Collection[str], location: Location) -> str:
     """The name expression of a function, with a name for every template parameter.
-
-    Args:
-        function: a template, or none.
-        names: of sizes, tunables and derived values, which template parameters may have.
-        location: of the key, for messages.
 
     Raises:
         KernelFileError: a template parameter is none of ``names``.
@@ -156,12 +145,7 @@ def default_block(tunables: Collection[str], location: Location) -> list[int | s
 
 
 def with_macros(stages: Sequence[AnyStageRecipe], names: Iterable[str]) -> tuple[AnyStageRecipe, ...]:
-    """The stages with a macro for every name that no entry and no option mentions, where the source uses it.
-
-    Args:
-        stages: all launches of the kernel.
-        names: of its tunables and sizes.
-    """
+    """The stages with a macro for every name that no entry and no option mentions and the source uses."""
     compiled = [stage for stage in stages if isinstance(stage, StageRecipe)]
     templates = [template for stage in compiled for template in (stage.entry, *stage.options)]
     mentioned = frozenset().union(*(template.names for template in templates))

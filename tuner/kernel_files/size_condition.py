@@ -42,10 +42,6 @@ def _constant(condition: ConditionRecipe) -> TunableValue | None:
 def size_condition(recipe: Recipe, configuration: Mapping[str, TunableValue]) -> str | None:
     """An expression over the sizes that is true where a configuration is allowed; ``True`` for all sizes.
 
-    Args:
-        recipe: of the kernel.
-        configuration: written out, or not.
-
     Returns:
         None where Python functions decide, where it is too long for an expression, or where nobody knows.
     """

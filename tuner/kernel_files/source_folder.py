@@ -32,12 +32,7 @@ def is_of_catalogue(name: str) -> bool:
 
 
 def header_folder(folder: Path, name: str) -> Path:
-    """A folder of headers as a kernel file names it.
-
-    Args:
-        folder: of the kernel file.
-        name: relative to it, or ``catalogue:NAME`` for a folder beside the kernels of the package.
-    """
+    """A folder of headers: relative to the kernel file's, or ``catalogue:NAME`` of shipped kernels."""
     match = _OF_CATALOGUE.fullmatch(name)
     return kernels_root() / match[1] if match else folder / name
 
@@ -68,13 +63,7 @@ class SourceFolder:
         location: Location,
         texts: Mapping[str, str] | None = None,
     ) -> None:
-        """Read the headers.
-
-        Args:
-            folder: of the kernel file.
-            header_folders: as the kernel file names them, see ``header_folder``.
-            location: what messages begin with.
-            texts: sources that are not read from their files, by their names.
+        """Read the headers; ``texts`` are sources by name that are not read from their files.
 
         Raises:
             KernelFileError: a folder is not there, or a header cannot be read; ``location`` lists them.
@@ -253,10 +242,6 @@ def split_includes(options: Sequence[str], folder: Path | None) -> tuple[list[st
 
     As include paths, what is in them counts as part of the kernel. Other folders stay among the options,
     which are refused there unless include paths name them.
-
-    Args:
-        options: as the file has them.
-        folder: of the file; None for a kernel that has none.
     """
     folders, rest = [], []
     words = iter(options)

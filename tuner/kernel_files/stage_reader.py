@@ -41,11 +41,6 @@ _NUMBERS = ("m", "n", "k", "alpha", "beta", "inverse", "threads", "first")
 class ChainReader:
     """Parses the chains of one document.
 
-    Args:
-        at: makes the location of a key.
-        document: the file.
-        names: what expressions may use outside of loops.
-
     Attributes:
         tables: the loops by name; that of ``[launch]`` is called so.
         step_names: what the loops name: the numbers of their steps, and expressions of these.
@@ -240,14 +235,6 @@ class StageReader:
     """Parses the launches of one document.
 
     Attributes:
-        at: makes the location of a key.
-        document: the file.
-        name: of the kernel.
-        tunables: names of the tunables.
-        sizes: names of the sizes.
-        names: what expressions may use outside of loops.
-        chains: loops, views and library stages of the document.
-        sources: its CUDA C++.
         symbols: key of an argument -> variable of the source, and the buffer that fills it.
         options: of the compiler, without those that became include paths of the sources.
     """
@@ -267,9 +254,6 @@ class StageReader:
         self, arguments: Mapping[str, ArgumentRecipe]
     ) -> tuple[tuple[AnyStageRecipe, ...], StageRecipe | None]:
         """The launches of a run, and that of the naive kernel; macros are for names that no run mentions.
-
-        Args:
-            arguments: the parameters by name.
 
         Raises:
             KernelFileError: a key of a launch is wrong, or a source cannot be read.

@@ -54,10 +54,8 @@ class StageRecipe:
 
     Attributes:
         arguments: names of buffers, or what is passed by value.
-        when: None for always.
         registers: None where the file declares no resources.
         symbols: (variable of the source, buffer) pairs.
-        setup: launched once for the arrays, before runs.
         macros: tunables and sizes that the source gets as macros.
     """
 
@@ -221,12 +219,7 @@ class OperandRecipe:
     transposed: Formula
 
     def evaluated(self, env: Environment, buffer: Buffer, extent: tuple[int, int]) -> Operand:
-        """The matrix of one configuration, and one step.
-
-        Args:
-            env: values of all names.
-            buffer: where it lies.
-            extent: rows and columns that the routine asks for, after transposing.
+        """The matrix of one configuration, and one step; ``extent`` is rows and columns after transposing.
 
         Raises:
             KernelFileError: it reaches beyond its array.
@@ -252,7 +245,6 @@ class LibraryStageRecipe:
 
     Attributes:
         table: the keys that hold no expressions.
-        matrices: by letter.
         numbers: the formulas of ``m``, ``n``, ``k``, ``alpha``, ``beta``, ``inverse``, ``threads`` and
             ``first``; those that are not given are left out.
     """

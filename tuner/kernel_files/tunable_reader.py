@@ -24,9 +24,7 @@ class Declaration:
     """One tunable as the file declares it.
 
     Attributes:
-        name: of the tunable.
         table: where it stands, e.g. ``variant.ring.tunables``.
-        values: its list.
         conditions: key and text of each condition that holds for it: its table's, then its own.
         otherwise: what stands for it where one is false; None where nothing does.
     """
@@ -91,14 +89,7 @@ def orders(items: Sequence[int | str]) -> list[str]:
 
 
 class TunableReader:
-    """Parses the declarations of tunables.
-
-    Args:
-        at: the location of a key.
-        declared: the tunables.
-        fixed: names of the sizes, and ``batch``.
-        derived: the derived names.
-    """
+    """Parses the declarations of tunables."""
 
     def __init__(
         self,
@@ -215,10 +206,6 @@ class TunableReader:
 
     def assigned(self, entries: Mapping[str, TunableValue], table: str) -> dict[str, Formula | str | None]:
         """Tunable -> value or formula, in an order in which they can be found; None where none is given.
-
-        Args:
-            entries: what a table says.
-            table: its name, e.g. ``[default]``.
 
         Raises:
             KernelFileError: a tunable is unknown, lacks a value, or stands above one its condition needs.

@@ -32,7 +32,6 @@ class ValueList:
 
     Attributes:
         name: of the tunable; empty where the pragma does not say it.
-        values: in their order.
         when: the condition, an expression; empty without one.
         otherwise: value where the condition is false; None where the pragma does not say it.
     """
@@ -239,11 +238,8 @@ class Directive:
     Attributes:
         family: ``tuner``, or ``kernel`` for Kernel Launcher's.
         keyword: what it is, as ``erange``; empty for Kernel Launcher's, whose clauses say it.
-        text: what follows, on one line and without comments.
-        line: number of its line, from 1.
         column: of the ``#``, from 1.
         start: its first byte.
-        end: the byte behind its last line.
         guards: the conditions of the preprocessor around it, outermost first.
         branches: where these begin: two pragmas under the same ones have the same places.
     """
@@ -267,9 +263,6 @@ class PragmaSource:
     """A source with tuning pragmas.
 
     Attributes:
-        path: what messages begin with.
-        text: as UTF-8.
-        directives: in their order.
         blank: the text with spaces for the pragmas: the same places, and the same lines.
         code: the same with spaces for comments and all directives of the preprocessor, too.
         conditions: of the preprocessor: where each stands, and what it says.
@@ -318,11 +311,7 @@ def has_pragmas(text: str) -> bool:
 
 
 def read_pragmas(path: Path, text: str) -> PragmaSource:
-    """The pragmas of a source.
-
-    Args:
-        path: what messages begin with.
-        text: CUDA C++.
+    """The pragmas of a source; messages begin with its path.
 
     Raises:
         KernelFileError: a pragma stands where whether it counts is decided only when compiling, or as
@@ -448,13 +437,7 @@ _FIELD = '{ FIELD = "int32 = EXPRESSION" }'
 
 
 def what_to_write(parameter: Parameter, text: str, sizes: Collection[str]) -> str:
-    """The pragma that would declare a parameter, with what to fill in.
-
-    Args:
-        parameter: that is not declared.
-        text: of the source, where structs are looked up.
-        sizes: names that fields are compared with.
-    """
+    """The pragma that would declare a parameter, with what to fill in; fields like sizes are filled."""
     value = f"#pragma tuner value {parameter.name}"
     if parameter.pointer:
         role = "input" if parameter.const else "output"

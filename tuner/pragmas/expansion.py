@@ -187,11 +187,7 @@ class Expansion:
 
 
 def expansion(path: Path, text: str) -> Expansion:
-    """Expand a source with tuning pragmas.
-
-    Args:
-        path: of the source; messages begin with it.
-        text: CUDA C++.
+    """Expand a source with tuning pragmas; messages begin with its path.
 
     Raises:
         KernelFileError: a pragma is unknown, in the wrong place, contradicts another, or cannot be
@@ -443,11 +439,7 @@ def _without_options(document: TomlTable, other: Mapping[str, TomlValue]) -> Tom
 
 
 def toml_text(document: Mapping[str, TomlValue]) -> str:
-    """A document of tables and lists as TOML.
-
-    Args:
-        document: table -> its keys; a list of tables stands as ``[[name]]``. Deeper tables stand in braces.
-    """
+    """A document as TOML: a list of tables stands as ``[[name]]``, and deeper tables stand in braces."""
     parts = []
     for name, value in document.items():
         if isinstance(value, Mapping):

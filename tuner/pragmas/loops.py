@@ -30,15 +30,8 @@ class Loop:
     """``for (type name = first; name < bound; name += step)``.
 
     Attributes:
-        node: the statement.
         start: node of the declaration of the counter.
-        type: of the counter.
-        name: of the counter.
-        first: node of the first value.
-        bound: node of the limit.
-        condition: node of the comparison.
         step: as written; ``1`` of an increment.
-        body: the statement that is repeated.
     """
 
     node: Node
@@ -199,8 +192,6 @@ class LoopBody:
 
     Attributes:
         accesses: array -> the indices of each access, one text for each dimension.
-        written: arrays that are assigned to.
-        local: names that the body declares.
     """
 
     accesses: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
@@ -649,12 +640,7 @@ _LARGEST_TILE = 2**20
 def tiled_loops(
     tree: SyntaxTree, directives: Sequence[Directive], numbers: Collection[str] = ()
 ) -> list[PragmaTunable]:
-    """The tunables of ``tile`` pragmas that stand above the same nest, outermost tile first.
-
-    Args:
-        tree: of the source.
-        directives: the pragmas.
-        numbers: sizes and tunables, which are numbers wherever the source does not declare them.
+    """The tunables of ``tile`` pragmas above the same nest, outermost first; ``numbers`` are undeclared ones.
 
     Raises:
         KernelFileError: no such loops are perfectly nested there, or it is not proved that tiles keep the

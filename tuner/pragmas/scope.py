@@ -64,8 +64,6 @@ class Scope:
     """The declarations that a loop nest may mean.
 
     Args:
-        tree: of the source.
-        nest: its outermost loop.
         numbers: sizes and tunables of the kernel, which are numbers wherever they are not declared.
 
     Attributes:

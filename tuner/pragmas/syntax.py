@@ -19,13 +19,7 @@ from tuner.untrusted.reading import TomlTable, TomlValue, load_toml
 
 @dataclass(frozen=True, order=True)
 class Edit:
-    """A replacement.
-
-    Attributes:
-        start: first byte that is replaced.
-        end: the byte behind the last one.
-        text: what stands there instead.
-    """
+    """A replacement."""
 
     start: int
     end: int
@@ -75,11 +69,7 @@ _MOST_STEPS = 8
 
 
 class Macros:
-    """The macros of a source: every definition of a name counts, whatever its conditions.
-
-    Args:
-        text: the source.
-    """
+    """The macros of a source: every definition of a name counts, whatever its conditions."""
 
     def __init__(self, text: str) -> None:
         self._bodies: dict[str, list[str]] = {}
@@ -169,13 +159,7 @@ Stated = TypeVar("Stated")
 
 @dataclass
 class LaunchStatement:
-    """A launch of a ``__global__`` function.
-
-    Attributes:
-        directive: that states it.
-        function: the function below.
-        keys: what its clauses say.
-    """
+    """A pragma that states a launch, the ``__global__`` function below it, and what its clauses say."""
 
     directive: Directive
     function: GlobalFunction
@@ -191,9 +175,6 @@ class Statements:
         problem: all else of ``[problem]``.
         references: ``[problem.reference]``, which is part of ``problem`` once it has an entry.
         arguments: name -> dtype, shape and input, value, or fields, as ``[arguments]`` writes it.
-        derived: ``[derived]``.
-        rules: ``[constraints] rules``.
-        launches: in their order.
         other: what ``toml`` pragmas say.
         lines: key of the kernel file -> line of the pragma.
     """
@@ -476,11 +457,7 @@ _LANGUAGE = Language(tree_sitter_cuda.language())
 
 
 class SyntaxTree:
-    """The tree of a source whose pragmas are spaces.
-
-    Args:
-        source: the source.
-    """
+    """The tree of a source whose pragmas are spaces."""
 
     def __init__(self, source: PragmaSource) -> None:
         self.source = source

@@ -30,8 +30,6 @@ class PragmaTunable:
     """A tunable, and how the source gets its value.
 
     Attributes:
-        directive: that declares it.
-        name: on the command line.
         values: in their order; texts for alternatives.
         default: what the source has.
         when: condition, an expression; empty where it always has a value.
@@ -287,16 +285,7 @@ def _check_name(source: PragmaSource, directive: Directive, stated: ValueList, n
 def _default(
     tree: SyntaxTree, directive: Directive, stated: ValueList, name: str, node: Node | None, *, typed: bool
 ) -> Value:
-    """The value that the source has; one of the list.
-
-    Args:
-        tree: of the source.
-        directive: the pragma.
-        stated: the list.
-        name: of the tunable.
-        node: of the value.
-        typed: whether the value says the type, as that of a macro does.
-    """
+    """The value that the source has; one of the list. It says the type where it is ``typed``."""
     source = tree.source
     text = "" if node is None else re.sub(r"//.*|/\*.*?\*/", " ", tree.text(node), flags=re.DOTALL)
     try:
@@ -351,14 +340,7 @@ MOST_CASES = 32
 
 @dataclass
 class Selection:
-    """One choice between pieces of code.
-
-    Attributes:
-        opening: the ``select`` pragma.
-        name: of the tunable.
-        cases: the ``case`` pragmas with their names.
-        closing: the ``end`` pragma.
-    """
+    """One choice between pieces of code: its ``select``, ``case`` (with names) and ``end`` pragmas."""
 
     opening: Directive
     name: str
