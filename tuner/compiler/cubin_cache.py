@@ -47,7 +47,7 @@ class CubinCache:
         self._lock = threading.Lock()
         self._memory: dict[str, Output] = {}
         self._writable = True
-        self._told = False
+        self._warned = False
 
     def load(self, key: str) -> Output | None:
         """The answer for a key; None where there is none, or its file is damaged or of somebody else."""
@@ -122,7 +122,7 @@ class CubinCache:
         if status.st_uid in (0, os.geteuid()) and not status.st_mode & _OF_OTHERS:
             return True
         with self._lock:
-            first, self._told = not self._told, True
+            first, self._warned = not self._warned, True
         if first:
             _log.warning(
                 "cubin cache: %s can be written by others, so what it holds is not used: chmod go-w it, and"

@@ -202,9 +202,9 @@ class _Walk:
             at += 1
             condition = self._held(instruction, registers)
             if instruction.name == "bra":
-                taken = condition if condition is not None else at in met
+                jumps = condition if condition is not None else at in met
                 met.add(at)
-                if not taken:
+                if not jumps:
                     laps.pop(at, None)
                 elif isinstance(instruction.target, int):
                     if instruction.target < at:

@@ -57,7 +57,7 @@ class ToolkitHeaders:
 
     def __init__(self, nvrtc_version: str) -> None:
         self._major = int(nvrtc_version.split(".", maxsplit=1)[0])
-        self._wanted: dict[str, bool] = {}
+        self._needs: dict[str, bool] = {}
 
     @cached_property
     def folders(self) -> tuple[Path, ...]:
@@ -86,10 +86,10 @@ class ToolkitHeaders:
 
     def _serves(self, source: Source) -> bool:
         """Return True if a source has include paths, or includes files that are not beside it."""
-        if source.sha256 not in self._wanted:
+        if source.sha256 not in self._needs:
             beside = {name for name, _ in source.headers}
-            self._wanted[source.sha256] = bool(source.include_paths) or not _included(source) <= beside
-        return self._wanted[source.sha256]
+            self._needs[source.sha256] = bool(source.include_paths) or not _included(source) <= beside
+        return self._needs[source.sha256]
 
 
 def found_folders(major: int) -> Iterator[Path]:

@@ -379,7 +379,7 @@ class _Reduction(ast.NodeTransformer):
         self._values = values
         self._formulas = formulas
         self._under_way: set[str] = set()
-        self._found: dict[str, ast.expr] = {}  # what is left of formulas
+        self._trees: dict[str, ast.expr] = {}  # what is left of formulas
 
     def reduced(self, text: str) -> ast.expr:
         """Return the syntax tree of an expression, reduced."""
@@ -392,14 +392,14 @@ class _Reduction(ast.NodeTransformer):
             return ast.Constant(self._values[node.id])
         if node.id not in self._formulas or node.id in self._under_way:
             return node
-        if node.id not in self._found:
+        if node.id not in self._trees:
             self._under_way.add(node.id)
             tree: ast.expr = self.visit(syntax_tree(self._formulas[node.id]))
             self._under_way.discard(node.id)
             if any(count >= _MOST_INLINED for count, _ in enumerate(ast.walk(tree))):  # a character each
                 raise TroubleError(f"{node.id} is too long with all that it names")
-            self._found[node.id] = tree
-        return self._found[node.id]
+            self._trees[node.id] = tree
+        return self._trees[node.id]
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if isinstance(node.func, ast.Name) and node.func.id == "select" and len(node.args) == 3:  # noqa: PLR2004

@@ -113,20 +113,20 @@ class _Digests:
     """Digests of values by their identity, so that each is looked at once and circles end."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[object, str]] = {}  # with the value, whose identity is then its own
+        self._digests: dict[int, tuple[object, str]] = {}  # with the value, whose identity is then its own
 
     def of(self, value: object, depth: int) -> str:
         """The digest of a value that stands so deep in the one that is asked for."""
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        if id(value) in self._known:
-            return self._known[id(value)][1]
-        if depth > _DEEPEST or len(self._known) > _MOST:
+        if id(value) in self._digests:
+            return self._digests[id(value)][1]
+        if depth > _DEEPEST or len(self._digests) > _MOST:
             return kind
-        self._known[id(value)] = (value, kind)
+        self._digests[id(value)] = (value, kind)
         digest = hashlib.sha256(kind.encode())
         for part in _parts(value, lambda inner: [self.of(item, depth + 1).encode() for item in inner]):
             digest.update(b"\0" + part)
-        self._known[id(value)] = (value, digest.hexdigest())
+        self._digests[id(value)] = (value, digest.hexdigest())
         return digest.hexdigest()
 
 

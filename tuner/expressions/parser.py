@@ -295,18 +295,14 @@ def _compare(node: ast.Compare, build: _Build, _names: set[str]) -> Evaluator:
 
 def _comparison(left: ast.expr, kind: ast.cmpop, right: ast.expr, build: _Build) -> Evaluator:
     if isinstance(kind, ast.In | ast.NotIn):
-        return _membership(left, right, build, negated=isinstance(kind, ast.NotIn))
+        if not isinstance(right, ast.Tuple | ast.List) or not right.elts:
+            raise TroubleError("'in' needs a list of values, as in: x in (1, 2, 4)")
+        member = chain([folded(EQUAL, [build(left), build(item)]) for item in right.elts], until=True)
+        return member if isinstance(kind, ast.In) else lambda env: inverted(member(env))
     op = OPERATIONS.get(type(kind).__name__)
     if op is None:
         raise TroubleError(f"comparison {type(kind).__name__} is not allowed; {_LANGUAGE}")
     return folded(op, [build(left), build(right)])
-
-
-def _membership(left: ast.expr, right: ast.expr, build: _Build, *, negated: bool) -> Evaluator:
-    if not isinstance(right, ast.Tuple | ast.List) or not right.elts:
-        raise TroubleError("'in' needs a list of values, as in: x in (1, 2, 4)")
-    member = chain([folded(EQUAL, [build(left), build(item)]) for item in right.elts], until=True)
-    return (lambda env: inverted(member(env))) if negated else member
 
 
 def _boolean(node: ast.BoolOp, build: _Build, _names: set[str]) -> Evaluator:

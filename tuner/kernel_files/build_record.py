@@ -25,7 +25,7 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
     """
     values = without_priority(configuration)
     launched = [stage for stage in kernel.launches(workload, values) if stage.library is None]
-    named, tuned_options = _told(kernel.recipe, workload, values)
+    named, tuned_options = _named_by_options(kernel.recipe, workload, values)
     defined: dict[str, set[str]] = {}
     options = []
     for option in dict.fromkeys(option for stage in launched for option in stage.options):
@@ -48,7 +48,7 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
     }
 
 
-def _told(recipe: Recipe, workload: Workload, values: Configuration) -> tuple[set[str], set[str]]:
+def _named_by_options(recipe: Recipe, workload: Workload, values: Configuration) -> tuple[set[str], set[str]]:
     """The tunables that options and entries tell, and the options that do."""
     env = environment(recipe, workload, values)
     tuned = {*recipe.tunables, *recipe.derived}

@@ -23,7 +23,7 @@ from tuner.model.plan import Source, Workload
 from tuner.model.records import WorkloadName
 from tuner.pragmas.directives import has_pragmas
 from tuner.system.user_folders import user_folder
-from tuner.untrusted.reading import SOURCE_BYTES
+from tuner.untrusted.reading import SOURCE_BYTES, TomlValue
 
 # --- Detects changes of kernel files, the driver or the GPUs.
 #
@@ -155,7 +155,7 @@ def load_kernel_file(path: str | Path) -> KernelFile:
 
 
 def kernel_of(
-    document: Mapping[str, Any],
+    document: Mapping[str, TomlValue],
     sources: Mapping[str, Source],
     *,
     label: str,
@@ -263,7 +263,7 @@ class KernelsOnDemand(Mapping[str, KernelFile]):
         self._paths: dict[str, list[Path]] = {}
         for path in paths:
             self._paths.setdefault(path.parent.name if path.stem == "kernel" else path.stem, []).append(path)
-        self._found: dict[str, tuple[dict[str, KernelFile], list[KernelFileError]]] = {}
+        self._by_path: dict[str, tuple[dict[str, KernelFile], list[KernelFileError]]] = {}
 
     def __getitem__(self, name: str) -> KernelFile:
         """The kernel of a name.
@@ -287,15 +287,15 @@ class KernelsOnDemand(Mapping[str, KernelFile]):
         return [error for name in self._paths for error in self._of(name)[1]]
 
     def _of(self, name: str) -> tuple[dict[str, KernelFile], list[KernelFileError]]:
-        if name not in self._found:
+        if name not in self._by_path:
             kernels, broken = _read(self._paths[name])
             broken += [
                 KernelFileError(f"{kernel.path}: [kernel] name: must be {name!r}, as the file is called")
                 for kernel in kernels.values()
                 if kernel.name != name
             ]
-            self._found.setdefault(name, (kernels, broken))  # another thread may have been first
-        return self._found[name]
+            self._by_path.setdefault(name, (kernels, broken))  # another thread may have been first
+        return self._by_path[name]
 
 
 class LayeredKernels(Mapping[str, KernelFile]):

@@ -12,7 +12,7 @@ from tuner.kernel_files.schema import KernelDocument
 from tuner.kernel_files.source_folder import read_text
 from tuner.model.errors import KernelFileError, suggestion
 from tuner.model.plan import BufferRole
-from tuner.untrusted.reading import load_toml
+from tuner.untrusted.reading import TomlTable, TomlValue, load_toml
 
 # --- ``[arguments]``: the parameters of a kernel in one line each, as ``a = "in float32[N]"``.
 #
@@ -27,13 +27,13 @@ _EMPTY = {"empty": "uint8 = 0"}  # C++: sizeof an empty class is 1
 _FORMS = "write an array as 'in float32[N]', and a value as 'int32 = N'"
 
 
-def expanded(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+def expanded(arguments: Mapping[str, TomlValue]) -> list[TomlTable]:
     """The ``[[argument]]`` tables that ``[arguments]`` stands for, in its order.
 
     Raises:
         ValueError: a line is not of the form; the message begins with its name.
     """
-    tables = []
+    tables: list[TomlTable] = []
     for name, text in arguments.items():
         if isinstance(text, Mapping):
             tables.append({"scalar": name, "fields": dict(text) or _EMPTY})
@@ -47,7 +47,7 @@ def expanded(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
     return tables
 
 
-def _argument(name: str, text: str) -> dict[str, Any]:
+def _argument(name: str, text: str) -> TomlTable:
     match = _BEGINNING.match(text)
     if match is None:
         raise ValueError(f"{text!r} is neither an array nor a value; {_FORMS}")
@@ -61,7 +61,7 @@ def _argument(name: str, text: str) -> dict[str, Any]:
         hint = "" if role is None else f", not with {role!r}{suggestion(role, ROLES)}"
         raise ValueError(f"an array begins with one of {', '.join(ROLES)}{hint}; as in 'in float32[N]'")
     axes, rest = _axes(text, rest)
-    argument: dict[str, Any] = {"buffer": name, "dtype": dtype, "shape": axes, "role": role}
+    argument: TomlTable = {"buffer": name, "dtype": dtype, "shape": axes, "role": role}
     if rest.strip():
         equals, values = rest.strip()[0], rest.strip()[1:].strip()
         if equals != "=" or not values:
@@ -264,7 +264,7 @@ def _document(path: Path, text: str) -> KernelDocument:
     return parsed_document(path, table)
 
 
-def parsed_document(path: Path, table: Mapping[str, Any]) -> KernelDocument:
+def parsed_document(path: Path, table: Mapping[str, TomlValue]) -> KernelDocument:
     """The tables of a kernel file that is TOML already; what it leaves out in short is written out.
 
     Raises:
@@ -275,13 +275,13 @@ def parsed_document(path: Path, table: Mapping[str, Any]) -> KernelDocument:
     try:
         return KernelDocument.model_validate(table)
     except ValidationError as e:
-        text = explain(path, e)
-        if table.get("arguments"):
-            text = argument_key(text, list(table["arguments"]))
+        text, lines = explain(path, e), table.get("arguments")
+        if isinstance(lines, Mapping) and lines:
+            text = argument_key(text, list(lines))
         raise KernelFileError(text) from e
 
 
-def _written_out(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
+def _written_out(path: Path, table: Mapping[str, TomlValue]) -> TomlTable:
     """``[arguments]`` as ``[[argument]]``, and a problem with a reference as an ``expression``."""
     whole = dict(table)
     lines, problem = whole.get("arguments"), whole.get("problem")
@@ -316,12 +316,12 @@ def argument_key(text: str, names: Sequence[str] = ()) -> str:
     return _ARGUMENT_KEY.sub(line, text)
 
 
-def _check_numbers(path: Path, table: Mapping[str, Any]) -> None:
+def _check_numbers(path: Path, table: Mapping[str, TomlValue]) -> None:
     """Refuse whole numbers of more bits than expressions work with."""
-    pending: list[tuple[str, Any]] = list(table.items())
+    pending: list[tuple[str, TomlValue]] = list(table.items())
     while pending:
         key, value = pending.pop()
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             pending += [(f"{key}.{name}", inner) for name, inner in value.items()]
         elif isinstance(value, list):
             pending += [(key, inner) for inner in value]

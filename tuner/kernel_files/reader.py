@@ -138,11 +138,13 @@ def read_sizes(problem: ProblemTable, at: Callable[[str], Location]) -> dict[str
         name: range(table.first, table.last + 1) if isinstance(table, SizeRange) else tuple(table)
         for name, table in problem.sizes.items()
     }
-    _check(sizes, problem.optional, at)
+    _check_sizes(sizes, problem.optional, at)
     return sizes
 
 
-def _check(sizes: Mapping[str, SizeValues], optional: Sequence[str], at: Callable[[str], Location]) -> None:
+def _check_sizes(
+    sizes: Mapping[str, SizeValues], optional: Sequence[str], at: Callable[[str], Location]
+) -> None:
     for name, values in sizes.items():
         if isinstance(values, range):
             continue  # as long as it may be

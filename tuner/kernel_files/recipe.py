@@ -85,16 +85,13 @@ class LoopRecipe:
             if name in self.varying:
                 values[name] = formula.value_or_none(values)
 
-    def swapped(self, count: int, buffers: Mapping[str, Buffer]) -> "tuple[_SwappedPair, ...]":
-        """The pairs of names that change places in a run of so many steps.
+    def swapped(self, first: Buffer, second: Buffer, count: int) -> "_SwappedPair":
+        """Two arrays that change places from step to step.
 
         Raises:
-            KernelFileError: the arrays of a pair differ, may not be written, or the result of the last step
-                is not in an output.
+            KernelFileError: they differ, may not be written, or the result of the last step is not in an
+                output.
         """
-        return tuple(self._pair(buffers[first], buffers[second], count) for first, second in self.swaps)
-
-    def _pair(self, first: Buffer, second: Buffer, count: int) -> "_SwappedPair":
         key = f"swap of {first.name} and {second.name}"
         if (first.dtype, first.shape) != (second.dtype, second.shape):
             raise self.location.error(
@@ -200,7 +197,7 @@ class _Steps:
         )
         if count > MAX_LAUNCHES:
             raise too_long
-        pairs = loop.swapped(count, self._buffers)
+        pairs = [loop.swapped(self._buffers[a], self._buffers[b], count) for a, b in loop.swaps]
         steps: list[dict[str, int]] = []
         for step in range(count):
             now: dict[str, int] = {}

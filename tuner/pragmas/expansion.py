@@ -200,11 +200,15 @@ def expansion(path: Path, text: str) -> Expansion:
     statements = read_statements(source)
     tunables = _tunables(tree, selections, statements)
     read_kernel_launcher(source, statements, tunables)
-    tunables.sort(key=lambda one: one.directive.start)
+    tunables.sort(key=lambda tunable: tunable.directive.start)
     _check_names(source, tunables, statements)
     edits = [edit for tunable in tunables for edit in tunable.edits]
     changed = {(edit.start, edit.end) for edit in edits}  # insertions may begin there, too
-    edits += [instead_of(source, one) for one in source.directives if (one.start, one.end) not in changed]
+    edits += [
+        instead_of(source, directive)
+        for directive in source.directives
+        if (directive.start, directive.end) not in changed
+    ]
     try:
         transformed = edited(source.text, edits)
     except OverlapError as e:
@@ -276,7 +280,7 @@ class _Writer:
         self._tree = tree
         self._source = tree.source
         self._selections = selections
-        self._said = statements
+        self._statements = statements
         self._tunables = tunables
         self._notes: list[str] = []
         table = statements.other.get("arguments")
@@ -284,41 +288,41 @@ class _Writer:
         self._blank = tree.source.blank.decode(errors="replace")
 
     def expansion(self, text: str) -> Expansion:
-        said = self._said
+        statements = self._statements
         tunables = self._tunables
         kernel: TomlTable = {"source": self._source.path.name}
         if options := [tunable.option for tunable in tunables if tunable.option]:
             kernel["options"] = options
-        sizes: TomlTable = {"sizes": said.sizes} if said.sizes else {}
-        document: TomlTable = {"kernel": kernel, "problem": sizes | said.problem, "arguments": {}}
+        sizes: TomlTable = {"sizes": statements.sizes} if statements.sizes else {}
+        document: TomlTable = {"kernel": kernel, "problem": sizes | statements.problem, "arguments": {}}
         document["tunables"] = {tunable.name: tunable.table() for tunable in tunables}
-        document |= {"derived": said.derived} if said.derived else {}
-        document |= {"constraints": {"rules": said.rules}} if said.rules else {}
+        document |= {"derived": statements.derived} if statements.derived else {}
+        document |= {"constraints": {"rules": statements.rules}} if statements.rules else {}
         document["default"] = {tunable.name: tunable.default for tunable in tunables}
         document |= self._launches(kernel)
         arguments = document["arguments"] = self._arguments()
         lines = {f"[tunables] {tunable.name}": tunable.directive.line for tunable in tunables}
         lines |= {f"[tunables.{tunable.name}]": tunable.directive.line for tunable in tunables}
-        other = dict(said.other)
+        other = dict(statements.other)
         if self._other_arguments:  # without those that the document has because of them
             other["arguments"] = {
                 name: text
                 for name, text in self._other_arguments.items()
-                if name in said.arguments or name not in arguments
+                if name in statements.arguments or name not in arguments
             }
         try:
             merge(document, _without_options(document, other))
         except ValueError as e:
-            stated = [directive for directive in self._source.directives if directive.keyword == "toml"]
+            pragmas = [directive for directive in self._source.directives if directive.keyword == "toml"]
             key = str(e).split(" ")[0].rpartition(".")[2]
-            wrong = next((directive for directive in stated if key in directive.text), stated[0])
+            wrong = next((directive for directive in pragmas if key in directive.text), pragmas[0])
             raise self._source.error(wrong, e) from e
         document = {key: value for key, value in document.items() if value or key == "problem"}
-        return Expansion(document, text, said.lines | lines, tuple(dict.fromkeys(self._notes)))
+        return Expansion(document, text, statements.lines | lines, tuple(dict.fromkeys(self._notes)))
 
     def _launches(self, kernel: TomlTable) -> TomlTable:
         """``[launch]``, whose entry is stated in ``[kernel]``, or ``[[stage]]`` tables."""
-        launches = self._said.launches
+        launches = self._statements.launches
         if not launches:
             raise self._source.error(
                 self._source.directives[0],
@@ -348,7 +352,11 @@ class _Writer:
 
         It begins with the namespaces around the launch.
         """
-        names = {*self._said.sizes, *self._said.derived, *(tunable.name for tunable in self._tunables)}
+        names = {
+            *self._statements.sizes,
+            *self._statements.derived,
+            *(tunable.name for tunable in self._tunables),
+        }
         arguments = []
         for parameter in launch.function.template:
             if parameter.name in names:
@@ -379,22 +387,22 @@ class _Writer:
 
     def _arguments(self) -> TomlTable:
         """``[arguments]`` in the order of the parameters; values of sizes are found by their names."""
-        stated = {**self._other_arguments, **self._said.arguments}
+        stated = {**self._other_arguments, **self._statements.arguments}
         arguments: TomlTable = {}
-        for launch in self._said.launches:
+        for launch in self._statements.launches:
             for parameter in self._parameters(launch):
                 name = parameter.name
                 if name in arguments:
                     continue
                 text = stated.pop(name, None)
-                if text is None and not parameter.pointer and name in self._said.sizes:
+                if text is None and not parameter.pointer and name in self._statements.sizes:
                     text = f"= {name}"
                 if text is None:
                     raise self._source.error(launch.directive, self._missing(launch, parameter))
                 arguments[name] = self._typed(launch, text, parameter)
         apart = {name: text for name, text in stated.items() if str(text).startswith("constant ")}
         for name in stated.keys() - apart.keys():
-            line = self._said.lines[f"[arguments] {name}"]
+            line = self._statements.lines[f"[arguments] {name}"]
             directive = next(other for other in self._source.directives if other.line == line)
             raise self._source.error(
                 directive, f"{name} is no parameter of the kernels below{suggestion(name, arguments)}"
@@ -408,14 +416,14 @@ class _Writer:
         if parameter.pointer and rest.startswith("[") and parameter.dtype:
             return f"{role} {parameter.dtype}{rest}"
         if text.startswith("=") and not parameter.dtype:
-            what = what_to_write(parameter, self._blank, self._said.sizes)
+            what = what_to_write(parameter, self._blank, self._statements.sizes)
             raise self._source.error(
                 launch.directive, f"{parameter.name} of {launch.function.name} has no type: {what}"
             )
         return scalar_text(text, parameter) if parameter.dtype else text
 
     def _missing(self, launch: LaunchStatement, parameter: Parameter) -> str:
-        what = what_to_write(parameter, self._blank, self._said.sizes)
+        what = what_to_write(parameter, self._blank, self._statements.sizes)
         return f"parameter {parameter.name} of {launch.function.name} is not declared; {what}"
 
 

@@ -221,7 +221,7 @@ class _BodyReader:
         self._nest = loops[0].node
         self._innermost = loops[-1].body
         self._scope = scope
-        self._found = LoopBody()
+        self._body = LoopBody()
 
     def body(self) -> LoopBody:
         self._add_locals()
@@ -234,7 +234,7 @@ class _BodyReader:
             if node.parent is None or node.parent.type != "subscript_expression":
                 self._add_access(node)
         self._check_overlap()
-        return self._found
+        return self._body
 
     def _refusal(self, node: Node, why: str) -> KernelFileError:
         line = self._tree.source.place(node.start_byte)[0]
@@ -263,7 +263,7 @@ class _BodyReader:
                     raise self._refusal(
                         node, f"{name} has another meaning outside; give it a name of its own"
                     )
-                self._found.local.add(name)
+                self._body.local.add(name)
 
     def _check_node(self, node: Node) -> None:
         text = self._tree.text
@@ -287,14 +287,14 @@ class _BodyReader:
         target = node.child_by_field_name("left") or node.child_by_field_name("argument")
         if target is not None and target.type == "identifier":
             variable = self._tree.text(target)
-            if variable not in self._found.local:
+            if variable not in self._body.local:
                 raise self._refusal(node, f"{variable} is carried from one iteration to the next")
         elif target is None or target.type != "subscript_expression":
             raise self._refusal(node, "it is not clear what is assigned to")
 
     def _check_name(self, node: Node) -> None:
         name, parent = self._tree.text(node), node.parent
-        if name in self._counters | self._found.local or parent is None:
+        if name in self._counters | self._body.local or parent is None:
             return
         if parent.type == "field_expression" and name in BUILT_IN and not self._scope.declared(name):
             return
@@ -339,14 +339,14 @@ class _BodyReader:
         array = self._tree.text(base)
         if any(declaration.dimensions != len(indices) for declaration in self._scope.declared(array)):
             raise self._refusal(node, f"{array} has another number of dimensions")
-        self._found.accesses.setdefault(array, []).append(tuple(indices))
-        if _is_assigned(node) and array not in self._found.written:
-            self._found.written.append(array)
+        self._body.accesses.setdefault(array, []).append(tuple(indices))
+        if _is_assigned(node) and array not in self._body.written:
+            self._body.written.append(array)
 
     def _check_overlap(self) -> None:
         """Refuse written arrays that another name may lead to."""
-        for array in self._found.written:
-            alone = len(self._found.accesses) == 1
+        for array in self._body.written:
+            alone = len(self._body.accesses) == 1
             for declaration in self._scope.declared(array):
                 own = (
                     declaration.local
@@ -364,9 +364,9 @@ class _BodyReader:
                         else f"it is not known where {array} leads to; written are parameters and arrays of"
                         " the function",
                     )
-        if not self._found.written:
+        if not self._body.written:
             return
-        for array in self._found.accesses:
+        for array in self._body.accesses:
             for declaration in self._scope.declared(array):
                 local = declaration.local and declaration.pointer and not declaration.parameter
                 if local or (declaration.parameter and self._is_moved(array)):

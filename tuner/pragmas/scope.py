@@ -77,7 +77,7 @@ class Scope:
         self.macros: Macros = tree.macros
         self.function: Node | None = None
         self._types: set[str] = set()  # template parameters that are types
-        self._found: dict[str, list[NameDeclaration]] = {}
+        self._declarations: dict[str, list[NameDeclaration]] = {}
         outer: Node | None = nest
         while outer is not None:
             if outer.type == "lambda_expression" and self.function is None:
@@ -94,7 +94,7 @@ class Scope:
 
     def declared(self, name: str) -> list[NameDeclaration]:
         """All declarations of a name outside the nest."""
-        return self._found.get(name, [])
+        return self._declarations.get(name, [])
 
     def kind(self, name: str) -> str:
         """The kind of a number that the nest cannot change; empty of all else.
@@ -156,7 +156,7 @@ class Scope:
     def _add(self, node: Node, *, local: bool, template: bool = False) -> None:
         for name, declared in declarations(self._tree, node):
             qualifiers = declared.qualifiers | ({"constexpr"} if template else set())
-            one = NameDeclaration(
+            outer = NameDeclaration(
                 declared.type,
                 frozenset(qualifiers),
                 declared.dimensions,
@@ -165,7 +165,7 @@ class Scope:
                 parameter=local and not template and node.type.endswith("parameter_declaration"),
                 local=local,
             )
-            self._found.setdefault(name, []).append(one)
+            self._declarations.setdefault(name, []).append(outer)
 
 
 def declarations(tree: SyntaxTree, node: Node) -> Iterator[tuple[str, NameDeclaration]]:

@@ -113,18 +113,6 @@ class Macros:
         return words
 
 
-def aliases_in(text: str) -> Mapping[str, str]:
-    """Other names of types in a source: name -> type; of a name with several, ``?``."""
-    pairs = [(match[2], match[1]) for match in re.finditer(r"\btypedef\b([^;{}]*?)(\w+)\s*;", text)]
-    pairs += [(match[1], match[2]) for match in re.finditer(r"\busing\s+(\w+)\s*=\s*([^;]+);", text)]
-    types: dict[str, str] = {}
-    for name, target in pairs:
-        other = types.setdefault(name, " ".join(target.split()))
-        if other != " ".join(target.split()):
-            types[name] = "?"
-    return types
-
-
 # --- What pragmas say of the rest of a kernel file: sizes, arrays, checks, launches.
 
 ROLES = {
@@ -480,8 +468,16 @@ class SyntaxTree:
 
     @functools.cached_property
     def type_aliases(self) -> Mapping[str, str]:
-        """Other names of types: name -> type."""
-        return aliases_in(self.source.code.decode(errors="replace"))
+        """Other names of types: name -> type; of a name with several, ``?``."""
+        text = self.source.code.decode(errors="replace")
+        pairs = [(match[2], match[1]) for match in re.finditer(r"\btypedef\b([^;{}]*?)(\w+)\s*;", text)]
+        pairs += [(match[1], match[2]) for match in re.finditer(r"\busing\s+(\w+)\s*=\s*([^;]+);", text)]
+        types: dict[str, str] = {}
+        for name, target in pairs:
+            words = " ".join(target.split())
+            if types.setdefault(name, words) != words:
+                types[name] = "?"
+        return types
 
     @functools.cached_property
     def classes(self) -> frozenset[str]:

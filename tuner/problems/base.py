@@ -153,19 +153,19 @@ def stated_values(buffer: Buffer, rng: np.random.Generator) -> NDArray[Any]:
     """
     if buffer.input is None:
         raise ValueError(f"no input is stated for {buffer.name}")
-    values = _made(buffer.input, value_dtype(buffer.dtype), buffer.shape, rng)
+    values = _generated(buffer.input, value_dtype(buffer.dtype), buffer.shape, rng)
     if buffer.dtype == BFLOAT16:
         return values if values.dtype == np.uint16 else bfloat16_bits(values)
     return values.astype(buffer.dtype, copy=False)
 
 
-def _made(
+def _generated(
     spec: InputSpec, dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[Any]:
     if spec.file is not None:
         return array_of(spec.file)
     if spec.inner is not None:
-        return np.sort(_made(spec.inner, dtype, shape, rng), axis=-1)
+        return np.sort(_generated(spec.inner, dtype, shape, rng), axis=-1)
     if spec.kind in _OF_REALS:
         return _OF_REALS[spec.kind](spec, dtype, shape, rng)
     if spec.kind == "constant":

@@ -42,23 +42,23 @@ _MOST_WORDS = 500  # characters of a message of the user's
 _TAKES_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def called(function: PythonFunction, values: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever it returns
+def called(function: PythonFunction, values: Arrays) -> Any:  # noqa: ANN401 - whatever it returns
     """Call the function with those of the given values that it takes by name, and return its result.
 
     Args:
         function: which.
-        values: arrays and sizes by name.
+        values: arrays by name, and sizes as numbers.
 
     Raises:
         UncheckableError: the file cannot be run or is not what was looked at, the function asks for what
             there is not, or it raises.
     """
     loaded = _function(function)
-    arguments = _taken(function, loaded, values)
+    arguments = _arguments(function, loaded, values)
     try:
         return loaded(**arguments)
     except BaseException as error:  # of the user's: he may leave, or interrupt himself
-        raise UncheckableError(f"{function}: raised {_told(error, function.path)}") from error
+        raise UncheckableError(f"{function}: raised {_error_text(error, function.path)}") from error
 
 
 def _function(function: PythonFunction) -> Callable[..., Any]:
@@ -90,7 +90,7 @@ def _module(path: str, sha256: str) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         sys.modules.pop(name, None)
-        raise UncheckableError(f"{path}: cannot be imported: {_told(error, path)}") from error
+        raise UncheckableError(f"{path}: cannot be imported: {_error_text(error, path)}") from error
     return module
 
 
@@ -109,7 +109,7 @@ class _ReadLoader(importlib.machinery.SourceFileLoader):
         return code
 
 
-def _told(error: BaseException, path: str) -> str:
+def _error_text(error: BaseException, path: str) -> str:
     """Return the type of an error, the beginning of its message, and its line."""
     try:
         words = str(error)
@@ -119,7 +119,7 @@ def _told(error: BaseException, path: str) -> str:
     return f"{type(error).__name__}: {text}{_line(error, path)}"
 
 
-def _taken(function: PythonFunction, loaded: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(function: PythonFunction, loaded: Callable[..., Any], values: Arrays) -> dict[str, Array]:
     try:
         parameters = inspect.signature(loaded).parameters.values()
     except (TypeError, ValueError):
@@ -185,7 +185,7 @@ class StatedReference(Generic):
         return "numpy"
 
     @abstractmethod
-    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> dict[str, Any]:
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> Arrays:
         """The right outputs by name, of whatever type and shape they come."""
 
     @abstractmethod
@@ -230,7 +230,7 @@ class Expressions(StatedReference):
                     f"{output.dtype} {list(output.shape)}"
                 )
 
-    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> dict[str, Any]:
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> Arrays:
         """See ``StatedReference.made``."""
         del outputs
         try:
@@ -255,7 +255,7 @@ class FunctionReference(StatedReference):
         """See ``StatedReference.arrays``."""
         return "numpy" if self.spec.function is None else self.spec.function.arrays
 
-    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> dict[str, Any]:
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> Arrays:
         """See ``StatedReference.made``: one array, several in the order of the outputs, or a table."""
         names = [buffer.name for buffer in outputs]
         if self.spec.function is None:

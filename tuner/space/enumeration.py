@@ -277,20 +277,18 @@ class Enumeration:
     def _needed(self, rule: Expression) -> frozenset[str]:
         """Names a rule depends on, through derived names and what stands for tunables without a value too."""
         needed = self._needed_by.get(rule)
-        if needed is None:
-            needed = self._needed_by[rule] = frozenset(self._names_below(rule))
-        return needed
-
-    def _names_below(self, rule: Expression) -> set[str]:
-        needed = set(rule.names)
+        if needed is not None:
+            return needed
+        names = set(rule.names)
         for name, expression in reversed(self.derived.items()):
-            if name in needed:
-                needed |= expression.names
+            if name in names:
+                names |= expression.names
         for name in reversed(list(self.lists)):
-            if name in needed and name in self.conditions:
+            if name in names and name in self.conditions:
                 otherwise = self.conditions[name].otherwise
-                needed |= frozenset() if otherwise is None else otherwise.names
-        return needed
+                names |= frozenset() if otherwise is None else otherwise.names
+        self._needed_by[rule] = frozenset(names)
+        return self._needed_by[rule]
 
     def scope(self, rule: Expression) -> list[str]:
         """The tunables that decide whether a rule holds, in the order of the space."""
