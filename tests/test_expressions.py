@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.expressions.callables import Expression, is_free_name
-from tuner.expressions.parser import FUNCTIONS
 from tuner.model.errors import ExpressionError
+from tuner.model.expressions.callables import Expression, is_free_name
+from tuner.model.expressions.parser import FUNCTIONS
 
 NAMES = ("a", "b", "c")
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from tuner.expressions.operations import NoValue
 from tuner.kernel_files.argument_recipe import BufferRecipe, BufferTable
 from tuner.kernel_files.formulas import Environment, Formula, Location, derived_for, with_derived
 from tuner.kernel_files.measured_answers import MeasuredAnswer
@@ -29,6 +28,7 @@ from tuner.model.errors import (
     UnknownNameError,
     suggestion,
 )
+from tuner.model.expressions.operations import NoValue
 from tuner.model.plan import (
     DENSE,
     STREAM_PRIORITY,

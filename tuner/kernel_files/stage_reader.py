@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.cuda_source.tokens import declared_symbols, names_word, texture_line
 from tuner.kernel_files.argument_recipe import ArgumentRecipe, ParameterRecipe, ViewRecipe, values_of
+from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
 from tuner.kernel_files.formulas import Formula, Location, Template, named
 from tuner.kernel_files.recipe import LoopRecipe
 from tuner.kernel_files.schema import (
@@ -30,7 +30,7 @@ from tuner.kernel_files.stage_recipe import (
 )
 from tuner.model.errors import suggestion
 from tuner.model.plan import Source, TunableValue
-from tuner.untrusted.compiler_options import RefusedOptionError, check_options
+from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
 
 # --- Reads what makes stages a chain: loops, views of buffers, streams, and stages of libraries.
 

@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.expressions.operations import NoValue
 from tuner.kernel_files.argument_recipe import ParameterRecipe, parameter, values_of
 from tuner.kernel_files.formulas import Environment, Formula, Location, Template
 from tuner.kernel_files.schema import OPERANDS, LibraryStageTable, Routine
+from tuner.model.expressions.operations import NoValue
 from tuner.model.plan import (
     Buffer,
     LibraryCall,
@@ -18,7 +18,7 @@ from tuner.model.plan import (
     Stage,
     TensorMap,
 )
-from tuner.untrusted.compiler_options import RefusedOptionError, check_name_expression, check_options
+from tuner.system.untrusted.compiler_options import RefusedOptionError, check_name_expression, check_options
 
 
 @dataclass(frozen=True)
