@@ -22,7 +22,7 @@ from tuner.model.errors import InputError, KernelFileError, UnknownNameError, su
 from tuner.model.expressions.callables import PythonExpression
 from tuner.model.plan import Source, Workload
 from tuner.model.records import WorkloadName
-from tuner.system.untrusted.reading import SOURCE_BYTES, TomlValue
+from tuner.system.untrusted.reading import SOURCE_BYTES
 from tuner.system.user_folders import user_folder
 
 # --- Detects changes of kernel files, the driver or the GPUs.
@@ -155,7 +155,7 @@ def load_kernel_file(path: str | Path) -> KernelFile:
 
 
 def kernel_of(
-    document: Mapping[str, TomlValue],
+    document: Mapping[str, Any],
     sources: Mapping[str, Source],
     *,
     label: str,
