@@ -67,9 +67,9 @@ def explain(
                 opened = open_device(device_spec, workloads=(spec,))
                 device = stack.enter_context(closing(opened.device))
                 notices += [opened.notice] if opened.notice else []
-            document, told = _workload(spec, catalog, device, rule=rule, shown=shown, progress=progress)
+            document, messages = _workload(spec, catalog, device, rule=rule, shown=shown, progress=progress)
             documents.append(document)
-            notices += told
+            notices += messages
         return {"device": _device(device), "workloads": documents, "notices": notices}
 
 
@@ -123,7 +123,7 @@ def _workload(
             "reasons": [f"no analytical answer: {why or 'compiling rules out what its kernel file states'}"],
             "candidates": [],
         }, notices
-    rows = [_row(one, device.limits, prepared.kernel.roles) for one in choice.table[:shown]]
+    rows = [_row(rated, device.limits, prepared.kernel.roles) for rated in choice.table[:shown]]
     return (
         document
         | {
@@ -175,23 +175,23 @@ def analytical_choice(
         missing = registry.load("explain", "missing")
         if choice is None and not missing(declared.candidates, device.limits, declared.kernel.rule_roles):
             compilation.resolve_all()  # says why nothing is left, where that is so
-        (known,) = compilation.known()
-        return choice, known
+        (compiled,) = compilation.known()
+        return choice, compiled
     finally:
         compilation.close()
 
 
 def _architecture(prepared: PreparedWorkload) -> str:
     """Return the architecture of compiled candidates; empty if their resources were recorded."""
-    found = (taken.architecture for one in prepared.candidates for taken in one.resources)
-    return next(found, "")
+    architectures = (resources.architecture for each in prepared.candidates for resources in each.resources)
+    return next(architectures, "")
 
 
 def _origin(prepared: PreparedWorkload, device: Device) -> str:
     """Return the origin of the registers and shared memory of the candidates, for people."""
     if device.identity.recorded:
         return "as recorded"
-    if not any(one.resources for one in prepared.candidates):
+    if not any(each.resources for each in prepared.candidates):
         return "none compiled"
     architecture = _architecture(prepared)
     return f"compiled for {architecture}" if architecture else "as their kernel file declares"

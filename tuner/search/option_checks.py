@@ -193,30 +193,30 @@ def _chosen(text: str, supported: Sequence[int], setting: _Setting) -> tuple[int
     bounds = _RANGE.fullmatch(text)
     if bounds is not None:
         low, high, step = (int(group or setting.step) for group in bounds.groups())
-        kept = _thinned([one for one in supported if low <= one <= high], step)
-        if not kept:
+        values = _thinned([value for value in supported if low <= value <= high], step)
+        if not values:
             raise InputError(
                 f"{option} {text}: this GPU has no {setting.name} in that range; {_offer(supported, unit)}"
             )
-        return tuple(kept)
-    wanted = {int(part) for part in text.split(",")}
-    unknown = sorted(wanted - set(supported))
+        return tuple(values)
+    requested = {int(part) for part in text.split(",")}
+    unknown = sorted(requested - set(supported))
     if unknown:
-        nearest = sorted({min(supported, key=lambda one: abs(one - want)) for want in unknown})
+        nearest = sorted({min(supported, key=lambda value: abs(value - want)) for want in unknown})
         raise InputError(
             f"{option} {text}: this GPU does not have {', '.join(map(str, unknown))} {unit};"
             f" {_offer(supported, unit)}, the nearest are {', '.join(map(str, nearest))}"
         )
-    return tuple(sorted(wanted, reverse=True))
+    return tuple(sorted(requested, reverse=True))
 
 
 def _thinned(values: Sequence[int], step: int) -> list[int]:
     """Of values, highest first, those that are at least a step below the one kept before."""
-    kept: list[int] = []
+    thinned: list[int] = []
     for value in values:
-        if not kept or kept[-1] - value >= step:
-            kept.append(value)
-    return kept
+        if not thinned or thinned[-1] - value >= step:
+            thinned.append(value)
+    return thinned
 
 
 def _offer(supported: Sequence[int], unit: str) -> str:
@@ -295,9 +295,9 @@ def job_options(spec: JobSpec) -> dict[str, Any]:
     """
     for name in spec.options:
         if name not in JOB_OPTIONS:
-            shown = name[:_LONGEST_SHOWN]
+            shortened = name[:_LONGEST_SHOWN]
             choices = ", ".join(JOB_OPTIONS)
             raise InputError(
-                f"unknown option {shown!r}; choose from {choices}{suggestion(shown, JOB_OPTIONS)}"
+                f"unknown option {shortened!r}; choose from {choices}{suggestion(shortened, JOB_OPTIONS)}"
             )
     return {"objective": spec.objective, "policy": spec.policy, "clocks": spec.clocks, **spec.options}

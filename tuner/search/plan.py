@@ -155,7 +155,7 @@ def plan_search(request: SearchRequest, catalog: Catalog, setup: MeasurementSetu
     power_limits_w = choose_run_limits(request, setup.power_limits, setup.no_power_limits)
     requested: dict[str, int] = {}  # batches before any was capped
     if replayed(device) is None:
-        requested = {str(one): one.batch for one in catalog.workload_set(request.workloads)}
+        requested = {str(workload): workload.batch for workload in catalog.workload_set(request.workloads)}
     conditions = Conditions(
         workloads=tuple((str(workload), workload.batch) for _, workload in workloads),
         sources={kernel.name: kernel.fingerprint for kernel, _ in workloads},
@@ -202,7 +202,9 @@ def resolve(
     kernels = [catalog.kernel(workload.kernel) for workload in workloads]
     fitted, notices = fit_batches(list(zip(kernels, workloads, strict=True)), device.free_memory_bytes())
     named = {kernel.name: kernel for kernel in kernels}
-    notices += [f"{name}: {text}" for name, one in named.items() for text in overridden_macros(one.recipe)]
+    notices += [
+        f"{name}: {text}" for name, kernel in named.items() for text in overridden_macros(kernel.recipe)
+    ]
     notices += [
         f'{name}: states no default: "default" is the first configuration of its space'
         for name, kernel in named.items()
@@ -349,21 +351,21 @@ def knowledge(plan: SearchPlan, store: TrialStore, run_id: int, objective: str) 
         objective: name of the objective; costs are in its unit.
     """
     return tuple(
-        PriorRun(place, sizes, name, points)
-        for place in range(len(plan.workloads))
-        for sizes, name, points in islice(_told(plan, place, store, run_id, objective), RUNS)
+        PriorRun(index, sizes, name, points)
+        for index in range(len(plan.workloads))
+        for sizes, name, points in islice(_told(plan, index, store, run_id, objective), RUNS)
     )
 
 
 def _told(
-    plan: SearchPlan, place: int, store: TrialStore, run_id: int, objective: str
+    plan: SearchPlan, index: int, store: TrialStore, run_id: int, objective: str
 ) -> Iterator[tuple[dict[str, int | str], str, Points]]:
     """Sizes, GPU and points of every run that tells something of a workload, nearest first."""
-    kernel, workload = plan.workloads[place]
+    kernel, workload = plan.workloads[index]
     device, together = plan.conditions.device, len(plan.workloads) > 1
     here = kernel.workload(sizes_named(str(workload)))  # as runs are read: names leave some sizes out
     own = size_point(here, here.batch)
-    found: list[tuple[tuple[object, ...], StoredRun, str, Workload]] = []
+    runs: list[tuple[tuple[object, ...], StoredRun, str, Workload]] = []
     for run in store.finished_before(run_id, kernel.name, objective):
         conditions = run.conditions
         ((name, measured),) = conditions["workloads"]
@@ -375,11 +377,11 @@ def _told(
             there = kernel.workload(sizes_named(name))
         except InputError:  # of a merged file that says what no run of this kernel can have said
             continue
-        asked = conditions.get("asked", {}).get(name, measured)
-        apart = distance(own, workload.batch, size_point(there, there.batch), measured, asked)
+        requested = conditions.get("asked", {}).get(name, measured)
+        apart = distance(own, workload.batch, size_point(there, there.batch), measured, requested)
         elsewhere = bool(conditions["device"]["name"] != device.name)
-        found.append(((elsewhere, apart, -run.id), run, name, there))
-    for _, run, name, there in sorted(found, key=lambda one: one[0]):
+        runs.append(((elsewhere, apart, -run.id), run, name, there))
+    for _, run, name, there in sorted(runs, key=lambda entry: entry[0]):
         points = _points(store, run, name, Objective(objective))
         if points:
             yield dict(there.sizes), run.conditions["device"]["name"], points

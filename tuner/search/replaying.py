@@ -15,7 +15,7 @@ from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
-from tuner.measurement.base import Contest, TrialGate
+from tuner.measurement.base import ComparisonTarget, TrialGate
 from tuner.measurement.gates import passed
 from tuner.model.errors import (
     CompilerUnavailableError,
@@ -76,7 +76,7 @@ class ReplayMeasurer:
         self,
         trial: Trial,
         plans: Sequence[Plan],  # noqa: ARG002 - nothing runs
-        contest: Contest | None = None,  # noqa: ARG002 - a recorded window is as long as it is
+        target: ComparisonTarget | None = None,  # noqa: ARG002 - a recorded window is as long as it is
     ) -> Measurement:
         """Return the measurement of the trial."""
 
@@ -128,8 +128,8 @@ def kernel_of(recorded: RecordedWorkload) -> RecordedKernel:
 def workload_of(recorded: RecordedWorkload) -> Workload:
     """The workload, whose text is the name it was recorded under; sizes that are not in it are implied."""
     sizes = tuple(recorded.sizes.items())
-    told = WorkloadName.parse(recorded.name).sizes
-    implied = tuple(name for name, value in sizes if (name, str(value)) not in told)
+    named_sizes = WorkloadName.parse(recorded.name).sizes
+    implied = tuple(name for name, value in sizes if (name, str(value)) not in named_sizes)
     named = Workload(recorded.kernel, sizes, recorded.batch, implied)
     if str(named) == recorded.name:
         return named
@@ -150,14 +150,14 @@ def prepared(space: RecordedSpace, min_occupancy: float | None = None) -> list[P
 
 
 def _prepared(recorded: RecordedWorkload, min_occupancy: float) -> PreparedWorkload:
-    kept = tuple(c for c in recorded.candidates if c.occupancy >= min_occupancy)
-    if not kept:
+    candidates = tuple(c for c in recorded.candidates if c.occupancy >= min_occupancy)
+    if not candidates:
         raise EmptySpaceError(
             f"{recorded.name}: no recorded configuration reaches an occupancy of {min_occupancy:.0%};"
             " lower --min-occupancy, or leave it out"
         )
     workload = workload_of(recorded)
-    left_out = len(recorded.candidates) - len(kept)
+    left_out = len(recorded.candidates) - len(candidates)
     return PreparedWorkload(
         workload=workload,
         kernel=kernel_of(recorded),
@@ -166,7 +166,7 @@ def _prepared(recorded: RecordedWorkload, min_occupancy: float) -> PreparedWorkl
             c.configuration: Plan(workload, c.configuration, (), (), _RECORDED, c.work or _NO_WORK)
             for c in recorded.candidates
         },
-        candidates=kept,
+        candidates=candidates,
         default=recorded.default,
         min_occupancy=min_occupancy,
         pruned={"occupancy, as recorded": left_out} if left_out else {},
@@ -178,9 +178,11 @@ def space_of(
     configurations: Sequence[Configuration], tunables: Mapping[str, tuple[TunableValue, ...]]
 ) -> Space:
     """The configurations as a space, in the order of the value lists."""
-    places = {name: {value: i for i, value in enumerate(values)} for name, values in tunables.items()}
+    columns = {name: {value: i for i, value in enumerate(values)} for name, values in tunables.items()}
     rows = sorted(
-        tuple(place[configuration[name]] if name in configuration else -1 for name, place in places.items())
+        tuple(
+            indices[configuration[name]] if name in configuration else -1 for name, indices in columns.items()
+        )
         for configuration in configurations
     )
     return Space(tunables, [np.array(column) for column in zip(*rows, strict=True)])
@@ -312,9 +314,11 @@ def _workload(item: PreparedWorkload, tried: set[Configuration]) -> RecordedWork
 
 def _candidates(item: PreparedWorkload, tried: set[Configuration]) -> list[Candidate]:
     """Candidates that were tried; a default that pruning dropped was tried, too, without being one."""
-    known = {c.configuration: c for c in item.candidates}
-    found = [known.get(c) or candidate(c, (), item.kernel.roles, work=item.plans[c].work) for c in tried]
-    return sorted(found, key=lambda one: item.space.order(one.configuration))
+    compiled = {c.configuration: c for c in item.candidates}
+    candidates = [
+        compiled.get(c) or candidate(c, (), item.kernel.roles, work=item.plans[c].work) for c in tried
+    ]
+    return sorted(candidates, key=lambda each: item.space.order(each.configuration))
 
 
 class SpaceExport(NamedTuple):
@@ -365,10 +369,10 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
     else:
         with closing(device):
             prepared, notices = _prepared_workloads(chosen.conditions, catalog, trials, device)
-    spared = sum(measurement.estimated_j is not None for measurement in trials.values())
-    if spared:
+    without_joules = sum(measurement.estimated_j is not None for measurement in trials.values())
+    if without_joules:
         notices.append(
-            f"{spared} of {len(trials)} trials have no joules: tuner run --joules measures them too"
+            f"{without_joules} of {len(trials)} trials have no joules: tuner run --joules measures them too"
         )
     settings = chosen.conditions["settings"]
     provenance: dict[str, Any] = {
@@ -393,19 +397,19 @@ def _weight(measurement: Measurement) -> tuple[bool, int]:
 def _chosen(history: Sequence[StoredRun], run_id: int | None) -> StoredRun:
     """The run of that number, or the newest that measured something."""
     if run_id is None:
-        found = next((run for run in history if run.trials and not _replayed(run)), None)
-        if found is None:
+        run = next((run for run in history if run.trials and not _replayed(run)), None)
+        if run is None:
             what = "only replays of recordings are" if any(map(_replayed, history)) else "nothing is"
             raise InputError(f"{what} stored, so there is nothing to export: tuner run measures and stores")
-        return found
-    found = next((run for run in history if run.id == run_id), None)
-    if found is None:
+        return run
+    run = next((run for run in history if run.id == run_id), None)
+    if run is None:
         raise InputError(f"--run {run_id}: there is no such run; tuner history lists them")
-    if not found.trials:
+    if not run.trials:
         raise InputError(f"--run {run_id}: no trial of it was measured")
-    if _replayed(found):
+    if _replayed(run):
         raise InputError(f"--run {run_id}: it replayed a recording, which is the file to give away")
-    return found
+    return run
 
 
 def _replayed(run: StoredRun) -> bool:
@@ -465,7 +469,7 @@ def _prepared_workloads(
         workload = replace(catalog.workload(name), batch=batch)
         plans = {configuration: kernel.plan(workload, configuration) for configuration in tried}
         candidates = tuple(_compiled_candidates(kernel, list(plans.values()), device))
-        if not any(one.launches for one in candidates):
+        if not any(each.launches for each in candidates):
             notices.append(f"{name}: without launches: the GPU, or a compiler for it, is not here")
         prepared.append(
             PreparedWorkload(
@@ -495,9 +499,9 @@ def _compiled_candidates(
     if device is not None and limits is not None:
         reports = device.resources(plans)
     for plan, report in zip(plans, reports, strict=True):
-        known: tuple[Resources, ...] = report if isinstance(report, tuple) else ()
-        stages = launches(limits, plan, known) if known and limits is not None else ()
-        yield candidate(plan.configuration, stages, kernel.roles, resources=known, work=plan.work)
+        resources: tuple[Resources, ...] = report if isinstance(report, tuple) else ()
+        stages = launches(limits, plan, resources) if resources and limits is not None else ()
+        yield candidate(plan.configuration, stages, kernel.roles, resources=resources, work=plan.work)
 
 
 def _forgotten(

@@ -113,8 +113,8 @@ def open_setup(
             stack.callback(limits.close)
         needs_energy = Objective(request.objective).needs_energy
         meter, no_meter = None, ""
-        asked = request.sensor is not None or request.scope != GPU
-        every = request.joules or (asked and not needs_energy)
+        sensor_named = request.sensor is not None or request.scope != GPU
+        every = request.joules or (sensor_named and not needs_energy)
         if needs_energy or every:
             meter, no_meter = open_meter(device, clocks, request.sensor, request.scope)
         if meter is not None:
@@ -168,8 +168,12 @@ def _replay_setup(
     device: ReplayDevice, request: SearchRequest, gates: Sequence[TrialGate]
 ) -> MeasurementSetup:
     """A setup on which nothing runs: windows and sensor are those of the recording."""
-    asked = (("--sensor", request.sensor), ("--window", request.window_s), ("--scope", request.scope))
-    for option, value in asked:
+    measured_options = (
+        ("--sensor", request.sensor),
+        ("--window", request.window_s),
+        ("--scope", request.scope),
+    )
+    for option, value in measured_options:
         if value not in (None, GPU):
             raise InputError(f"{option} {value}: {device.spec} was measured already; leave the option out")
     if Objective(request.objective).needs_energy:

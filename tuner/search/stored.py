@@ -24,7 +24,7 @@ def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) 
     """
     names = [name for name, _ in run.conditions["workloads"]]
     if with_series:
-        trials = [_with_series(one, names) for one in store.stored_trials(run.id, names)]
+        trials = [_with_series(stored, names) for stored in store.stored_trials(run.id, names)]
     else:
         trials = [trial_document(pair, names) for pair in store.best_known(run.id, names)]
     document = run.answer or _without_answer(run, failed=sum(trial["status"] != "ok" for trial in trials))
@@ -40,19 +40,19 @@ def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) 
     }
 
 
-def _with_series(one: StoredTrial, names: Sequence[str]) -> TrialDocument:
-    series = series_record(one.searched, one.known, names, one.ended_at)
-    return {"number": one.number, **trial_document((one.trial, one.known), names), **series}
+def _with_series(stored: StoredTrial, names: Sequence[str]) -> TrialDocument:
+    series = series_record(stored.searched, stored.known, names, stored.ended_at)
+    return {"number": stored.number, **trial_document((stored.trial, stored.known), names), **series}
 
 
 def _in_order(document: RunDocument, trial: TrialDocument) -> TrialDocument:
     """A trial with its tunables as its kernel declares them: stored trials have them sorted by name."""
     configurations = dict(trial["configurations"])
     for workload in document["workloads"]:
-        known = workload["best"] or workload["default"]
-        if known is not None:
+        trial_part = workload["best"] or workload["default"]
+        if trial_part is not None:
             own = configurations[workload["name"]]
-            order = [name for name in known["configuration"] if name in own]
+            order = [name for name in trial_part["configuration"] if name in own]
             order += [name for name in own if name not in order]
             configurations[workload["name"]] = {name: own[name] for name in order}
     return {**trial, "configurations": configurations}

@@ -205,19 +205,19 @@ class FleetGroup:
     @property
     def outliers(self) -> tuple[Outlier, ...]:
         """GPUs that need at least ``OUTLIER`` more joules than the median of the others, beyond chance."""
-        found = [self._against_others(gpu) for gpu in self.gpus]
+        differences = [self._against_others(gpu) for gpu in self.gpus]
         return tuple(
-            one
-            for one in found
-            if one is not None and one.excess >= OUTLIER and one.excess - one.interval > 0.0
+            outlier
+            for outlier in differences
+            if outlier is not None and outlier.excess >= OUTLIER and outlier.excess - outlier.interval > 0.0
         )
 
     def _against_others(self, gpu: GpuAnswer) -> Outlier | None:
-        others = [one.energy for one in self.gpus if one.uuid != gpu.uuid and one.energy is not None]
+        others = [other.energy for other in self.gpus if other.uuid != gpu.uuid and other.energy is not None]
         if gpu.energy is None or not others:
             return None
-        found = _difference(gpu.energy, _median(others), ENERGY_REPEATABILITY)
-        return Outlier(gpu.uuid, found.value, found.interval)
+        difference = _difference(gpu.energy, _median(others), ENERGY_REPEATABILITY)
+        return Outlier(gpu.uuid, difference.value, difference.interval)
 
     def document(self) -> dict[str, Any]:
         """As JSON has it; seconds and joules of a round, intervals half of 95 %."""
@@ -230,7 +230,7 @@ class FleetGroup:
             "gpus": [_gpu_document(gpu) for gpu in self.gpus],
             **_spread_document("time_spread", self.time_spread),
             **_spread_document("energy_spread", self.energy_spread),
-            "outliers": [vars(one) for one in self.outliers],
+            "outliers": [vars(outlier) for outlier in self.outliers],
         }
 
 
@@ -247,13 +247,13 @@ def fleet(answers: Iterable[StoredAnswer], names: Sequence[str] = (), *, least: 
     """
     groups: dict[tuple[object, ...], list[StoredAnswer]] = {}
     for answer in answers:
-        asked = not names or not set(names).isdisjoint(answer.names)
-        if asked and not answer.conditions["device"].get("recorded"):
+        named = not names or not set(names).isdisjoint(answer.names)
+        if named and not answer.conditions["device"].get("recorded"):
             groups.setdefault(_kind(answer), []).append(answer)
-    made = [_group(sorted(found, key=lambda one: -one.run)) for found in groups.values()]
-    kept = [group for group in made if len(group.gpus) >= least]
+    built = [_group(sorted(members, key=lambda answer: -answer.run)) for members in groups.values()]
+    large = [group for group in built if len(group.gpus) >= least]
     return sorted(
-        kept, key=lambda group: (tuple(group.workloads), group.model, group.driver, group.objective)
+        large, key=lambda group: (tuple(group.workloads), group.model, group.driver, group.objective)
     )
 
 
@@ -283,10 +283,10 @@ def _kind(answer: StoredAnswer) -> tuple[object, ...]:
 def _group(answers: Sequence[StoredAnswer]) -> FleetGroup:
     """The group of answers, the newest first."""
     newest = answers[0]
-    alike = [one for one in answers if _measured(one) == _measured(newest)]
+    alike = [answer for answer in answers if _measured(answer) == _measured(newest)]
     chosen: dict[str, StoredAnswer] = {}
-    for one in sorted(alike, key=lambda one: not one.finished):  # stable: the newest of each first
-        chosen.setdefault(one.uuid, one)
+    for answer in sorted(alike, key=lambda answer: not answer.finished):  # stable: the newest of each first
+        chosen.setdefault(answer.uuid, answer)
     device = newest.conditions["device"]
     return FleetGroup(
         dict(sorted(newest.batches.items())),
@@ -327,22 +327,22 @@ def _amount(value: float | None, uncertainty: float | None) -> Amount | None:
 
 def _median(amounts: Sequence[Amount]) -> Amount:
     """The median, with the interval of the mean of the one or two values in the middle."""
-    ordered = sorted(amounts, key=lambda one: one.value)
+    ordered = sorted(amounts, key=lambda amount: amount.value)
     middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
-    interval = math.hypot(*(one.interval for one in middle)) / len(middle)
-    return Amount(statistics.fmean(one.value for one in middle), interval)
+    interval = math.hypot(*(amount.interval for amount in middle)) / len(middle)
+    return Amount(statistics.fmean(amount.value for amount in middle), interval)
 
 
 def _spread(amounts: Sequence[Amount | None], repeatability: float) -> CostDifference | None:
     """The highest against the lowest; None of fewer than two."""
-    ordered = sorted((one for one in amounts if one is not None), key=lambda one: one.value)
+    ordered = sorted((amount for amount in amounts if amount is not None), key=lambda amount: amount.value)
     return _difference(ordered[-1], ordered[0], repeatability) if len(ordered) > 1 else None
 
 
 def _difference(more: Amount, less: Amount, repeatability: float) -> CostDifference:
     """One cost against another; each was measured once, with that relative standard deviation of repeats."""
     ratio = more.value / less.value
-    parts = [one.interval / one.value for one in (more, less)]
+    parts = [amount.interval / amount.value for amount in (more, less)]
     return CostDifference(ratio - 1.0, ratio * math.hypot(*parts, COVERAGE * math.sqrt(2.0) * repeatability))
 
 
@@ -417,17 +417,23 @@ class VerifiableAnswer:
 
     def trials(self, search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
         """The policy: the answer, then its rivals, as far as they are in the space of this run."""
-        known = [
-            {one: one for one in (default, *(each.configuration for each in candidates))}
+        spaces = [
+            {
+                configuration: configuration
+                for configuration in (default, *(each.configuration for each in candidates))
+            }
             for candidates, default in zip(search.candidates, search.defaults, strict=True)
         ]
         limits_w = search.power_limits_w or (None,)
         trials = [  # with the tunables in the order of this run, which a stored answer has lost
-            replace(trial, configurations=tuple(map(dict.__getitem__, known, trial.configurations)))
+            replace(trial, configurations=tuple(map(dict.__getitem__, spaces, trial.configurations)))
             for trial in (self.answer, *self.rivals)
             if trial.clock_mhz in search.clocks
             and trial.power_limit_w in limits_w
-            and all(one in space for one, space in zip(trial.configurations, known, strict=True))
+            and all(
+                configuration in space
+                for configuration, space in zip(trial.configurations, spaces, strict=True)
+            )
         ]
         measured = yield trials
         costs = dict(zip(trials, map(search.cost, measured), strict=True))
@@ -445,7 +451,7 @@ def verifiable_answer(store: TrialStore, conditions: Conditions) -> VerifiableAn
         store: the database.
         conditions: of the run.
     """
-    found = [
+    verifiable_runs = [
         (run.conditions["policy"] == POLICY, -run.id, run, document, best)
         for run in store.answered(conditions.names, conditions.objective)
         if (answer := stored_answer(run)) is not None
@@ -453,9 +459,9 @@ def verifiable_answer(store: TrialStore, conditions: Conditions) -> VerifiableAn
         and (best := document["best"]) is not None
         and verifiable(answer, run, conditions)
     ]
-    if not found:
+    if not verifiable_runs:
         return None
-    _, _, run, document, best = min(found, key=lambda one: one[:2])
+    _, _, run, document, best = min(verifiable_runs, key=lambda entry: entry[:2])
     trials = [trial for trial, _ in store.trials(run.id, conditions.names)]
     trial, rivals = _answer_and_rivals(document, best, trials, conditions.names)
     return VerifiableAnswer(run.id, run.conditions["device"]["uuid"], trial, rivals)
@@ -485,8 +491,8 @@ def _answer_and_rivals(
     if document.get("max_slowdown") is not None and fastest is not None:
         others.insert(0, _trial(fastest, names))  # what the slowdown is held against
     answer = _trial(best, names)
-    known = {answer} if default is None else {answer, _trial(default, names)}
-    rivals = [trial for trial in dict.fromkeys(others) if trial not in known]
+    named = {answer} if default is None else {answer, _trial(default, names)}
+    rivals = [trial for trial in dict.fromkeys(others) if trial not in named]
     return answer, tuple(rivals[:RIVALS])
 
 
@@ -507,7 +513,7 @@ def verdict(verified: VerifiableAnswer, outcome: Outcome, precision: float) -> V
         ``run`` and ``gpu`` of the answer, ``held`` (None where the run was ended before it was known), its
         ``ratio`` to the lowest cost here with ``ratio_interval`` (half of the 95 % interval), and ``told``.
     """
-    held, ratio, told = _judged(verified, outcome, precision)
+    held, ratio, message = _judged(verified, outcome, precision)
     value, interval = (None, None) if ratio is None else ratio
     return {
         "run": verified.run,
@@ -515,7 +521,7 @@ def verdict(verified: VerifiableAnswer, outcome: Outcome, precision: float) -> V
         "held": held,
         "ratio": value,
         "ratio_interval": interval,
-        "told": f"{_VERDICTS[held]}: the answer of {verified.gpu} (run {verified.run}) {told}",
+        "told": f"{_VERDICTS[held]}: the answer of {verified.gpu} (run {verified.run}) {message}",
     }
 
 
@@ -530,10 +536,14 @@ def _judged(
         return False, None, "does not run here as it did there: a search is needed"
     lowest = next(iter(outcome.paired.rivals(outcome.objective)), verified.answer)
     ratio = outcome.paired.ratio(verified.answer, lowest, cost)
-    known = (1.0, 0.0) if lowest == verified.answer or ratio is None else (ratio.value, ratio.interval)
+    judged_ratio = (1.0, 0.0) if lowest == verified.answer or ratio is None else (ratio.value, ratio.interval)
     if verified.answer in outcome.paired.tied(outcome.objective, precision):
-        return True, known, "holds on this GPU, turn by turn with the default and its rivals"
+        return True, judged_ratio, "holds on this GPU, turn by turn with the default and its rivals"
     default = None if outcome.default is None else outcome.trials[outcome.default][0]
     winner = "the default" if lowest == default else "a rival"
-    more = f"{100 * (known[0] - 1):.2g} ± {100 * known[1]:.2g} %"
-    return False, known, f"is not the best here: it costs {more} more than {winner}; a search is needed"
+    more = f"{100 * (judged_ratio[0] - 1):.2g} ± {100 * judged_ratio[1]:.2g} %"
+    return (
+        False,
+        judged_ratio,
+        f"is not the best here: it costs {more} more than {winner}; a search is needed",
+    )
