@@ -197,10 +197,10 @@ class SignalPipe:
         self._mouth.setblocking(False)
         self._ear.setblocking(False)
         self._old_ear = signal.set_wakeup_fd(self._ear.fileno(), warn_on_full_buffer=False)
-        found = {number: signal.getsignal(number) for number in self._numbers}
+        handlers = {number: signal.getsignal(number) for number in self._numbers}
         self._handlers = {
             number: old
-            for number, old in found.items()
+            for number, old in handlers.items()
             # an ignored signal stays so; but who ignores SIGCHLD never learns how its own children ended
             if old is not None and (old is not signal.SIG_IGN or number == signal.SIGCHLD)
         }

@@ -67,7 +67,7 @@ def problem_of(plan: Plan) -> Problem:
 
 def related_plans(plan: Plan) -> list[Plan]:
     """The plan, and those whose answers it is held against."""
-    return [one for one in (plan, plan.baseline, plan.reference) if one is not None]
+    return [each for each in (plan, plan.baseline, plan.reference) if each is not None]
 
 
 def judged_key(plan: Plan, seed: int) -> JudgedKey:
@@ -150,12 +150,12 @@ class CheckedRuns:
         """Return a message if a run wrote outside of a buffer, or to one of role ``in``; else empty."""
         guards = self._guards(plan)
         slots = self._inputs.begin_look(plan)
-        found = self._kernels.read()
-        overrun = next((name for name, slot in guards.items() if found[slot]), None)
+        slots_read = self._kernels.read()
+        overrun = next((name for name, slot in guards.items() if slots_read[slot]), None)
         if overrun is not None:
             return f"wrote outside of buffer {overrun!r}"
         written = self._inputs.written(
-            plan, seed, {buffer: int(found[slot]) for buffer, slot in slots.items()}
+            plan, seed, {buffer: int(slots_read[slot]) for buffer, slot in slots.items()}
         )
         return "" if written is None else f"wrote to buffer {written!r}, whose role is 'in'"
 
@@ -175,8 +175,8 @@ class CheckedRuns:
     def overrun(self, plan: Plan) -> str:
         """Return a message if a run wrote outside of its arrays, else empty; role ``in`` may be written."""
         guards = self._guards(plan)
-        found = self._kernels.read()
-        overrun = next((name for name, slot in guards.items() if found[slot]), None)
+        slots_read = self._kernels.read()
+        overrun = next((name for name, slot in guards.items() if slots_read[slot]), None)
         return "" if overrun is None else f"wrote outside of buffer {overrun!r}"
 
     def _guards(self, plan: Plan) -> dict[str, int]:
@@ -292,25 +292,25 @@ def unwritten(plan: Plan, outputs: Mapping[str, Array]) -> str:
     """
     for buffer in plan.buffers:
         if buffer.role == "out":
-            left, seen = _left(outputs[buffer.name])
-            if left == seen:
+            untouched, seen = _left(outputs[buffer.name])
+            if untouched == seen:
                 return f"output {buffer.name!r} was not written"
-            if left and value_dtype(buffer.dtype).kind in "fc":
-                return f"output {buffer.name!r} was not written in {left} of {seen} elements"
+            if untouched and value_dtype(buffer.dtype).kind in "fc":
+                return f"output {buffer.name!r} was not written in {untouched} of {seen} elements"
     return ""
 
 
 def _left(output: Array) -> tuple[int, int]:
     """Elements as they were filled, and elements that were looked at."""
-    flat, left, seen = output.reshape(-1), 0, 0
+    flat, untouched, seen = output.reshape(-1), 0, 0
     for piece in chunks(flat.size, 1):
         if seen >= _LOOKED_AT:
             break
         host = to_host(flat[piece])
         raw = host.view(np.uint8).reshape(host.size, host.itemsize)
-        left += int((raw == _POISON).all(axis=1).sum())
+        untouched += int((raw == _POISON).all(axis=1).sum())
         seen += host.size
-    return left, seen
+    return untouched, seen
 
 
 # --- Right answers of workloads: stated by the user, of a naive kernel, of the default, or found by a check.
@@ -420,7 +420,7 @@ class RightAnswers:
                 inputs = {name: to_host(array) for name, array in inputs.items()}
             outputs = [buffer for buffer in plan.buffers if buffer.role in OUTPUT_ROLES]
             right = problem.reference(inputs, outputs, sizes_of(plan))
-            others = {other: kept for other, kept in self._stated.items() if other[0] != key[0]}
+            others = {other: arrays for other, arrays in self._stated.items() if other[0] != key[0]}
             self._stated = {**others, key: right}
         arrays = {name: self._cp.asarray(array) for name, array in self._stated[key].items()}
         return self._summed(problem, arrays, "the reference")
@@ -458,7 +458,7 @@ class RightAnswers:
 
     def _keep(self, key: JudgedKey, reference: RightAnswer) -> None:
         """Keep the reference instead of others of its workload."""
-        self._kept = {other: kept for other, kept in self._kept.items() if other[0] != key[0]}
+        self._kept = {other: answer for other, answer in self._kept.items() if other[0] != key[0]}
         self._kept[key] = reference
 
     def _has_room(self, plan: Plan) -> bool:
@@ -525,15 +525,15 @@ class AnswerCheck:
         if strayed:
             self._pool.forget(plan)
             return Status.WRONG_ANSWER, strayed
-        found = None if reference is None else self._compared(problem, plan, seed, reference)
-        if found is None:
+        judged = None if reference is None else self._compared(problem, plan, seed, reference)
+        if judged is None:
             self._right.drop(plan, seed)  # it is the reference that was wrong
-            found = self._thorough(problem, plan, seed)
-            if found[0] is Status.OK:
+            judged = self._thorough(problem, plan, seed)
+            if judged[0] is Status.OK:
                 self._right.keep(problem, plan, seed)
-        status, words = found
-        left = unwritten(plan, self._runs.written(plan)) if status is Status.WRONG_ANSWER else ""
-        return status, f"{left}: {words}" if left else words
+        status, words = judged
+        untouched = unwritten(plan, self._runs.written(plan)) if status is Status.WRONG_ANSWER else ""
+        return status, f"{untouched}: {words}" if untouched else words
 
     def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> dict[str, Array]:
         """Arrays as one run on the inputs of a seed leaves them; they are those of the pool.
@@ -577,8 +577,8 @@ class AnswerCheck:
         if not (problem.needs_baseline or problem.judged_whole) and deviations[0].ok:
             rows = sample_rows(plan.workload.batch, seed)
             axes = axes_of(inputs, outputs)
-            taken = (take_rows(inputs, rows, axes), take_rows(outputs, rows, axes))
-            sampled = problem.compare(*taken, sizes)
+            sample = (take_rows(inputs, rows, axes), take_rows(outputs, rows, axes))
+            sampled = problem.compare(*sample, sizes)
             deviations.append(sampled)
             if not sampled.ok:
                 return Status.WRONG_ANSWER, f"{sampled} of the sample {rows.tolist()}"
@@ -593,18 +593,18 @@ class AnswerCheck:
         self, problem: Problem, plan: Plan, seed: int, reference: RightAnswer
     ) -> tuple[Status, str] | None:
         """Judge outputs by a right answer; None where that turns out to be the wrong one."""
-        found = {
+        differences = {
             name: self._difference(problem, reference, name, output)
             for name, output in self._runs.outputs(plan).items()
         }
-        worst = worst_of(list(found.values()))
+        worst = worst_of(list(differences.values()))
         if worst.ok:
             return Status.OK, str(worst)
         if isinstance(problem, Law):
             return self._by_law(problem, plan, seed)
         if problem.needs_baseline or problem.judged_whole:
             return Status.WRONG_ANSWER, str(worst)
-        return self._judged(problem, plan, seed, reference, found)
+        return self._judged(problem, plan, seed, reference, differences)
 
     def _difference(self, problem: Problem, reference: RightAnswer, name: str, output: Array) -> Deviation:
         norm, rows = problem.norm(output), judged_rows(problem, output)
@@ -627,11 +627,11 @@ class AnswerCheck:
         output = next(outputs[name] for name, deviation in differences.items() if deviation is worst)
         axes = axes_of(inputs, outputs)
         part = slice(worst.row, worst.row + problems_in(judged_rows(problem, output), output))
-        given = part_of(inputs, part, axes)
-        deviation = problem.compare(given, part_of(outputs, part, axes), sizes)
+        part_inputs = part_of(inputs, part, axes)
+        deviation = problem.compare(part_inputs, part_of(outputs, part, axes), sizes)
         if not deviation.ok:
             return Status.WRONG_ANSWER, str(replace(deviation, row=deviation.row + worst.row))
-        if not problem.compare(given, part_of(reference.outputs, part, axes), sizes).ok:
+        if not problem.compare(part_inputs, part_of(reference.outputs, part, axes), sizes).ok:
             return None
         return Status.OK, f"{deviation}; {worst}"
 

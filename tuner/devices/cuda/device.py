@@ -312,8 +312,8 @@ class CudaDevice:
     def _rounds(self, plans: Sequence[Plan], window_s: float) -> tuple[Rounds, tuple[Flag, ...]]:
         self._pool.evict(plans)
         one_set = set_bytes(plans)
-        wanted = self._sets_to_go_round(plans, one_set)
-        count = min(wanted, most_sets(sum(len(plan.stages) for plan in plans)))
+        rotated = self._sets_to_go_round(plans, one_set)
+        count = min(rotated, most_sets(sum(len(plan.stages) for plan in plans)))
         sets = [self._sets(plan, count) for plan in plans]
         runs = [self._runs(plan, lane, sets[lane]) for lane, plan in enumerate(plans)]
         rotation = list(zip(*runs, strict=True))
@@ -325,19 +325,19 @@ class CudaDevice:
         rounds = self._runner.measure(rotation, window_s, [plan.stream_priority for plan in plans])
         flags = [rounds.flag] if rounds.flag else []
         flags += dict.fromkeys(flag for plan in plans for flag in self._code.flags(plan))
-        if not is_cold(wanted, one_set, self._limits.l2_bytes):
-            told = f"{wanted} sets of {one_set} bytes do not reach past the L2"
-            flags.append(Flag(FlagKind.WARM_L2, told))
+        if not is_cold(rotated, one_set, self._limits.l2_bytes):
+            detail = f"{rotated} sets of {one_set} bytes do not reach past the L2"
+            flags.append(Flag(FlagKind.WARM_L2, detail))
         return rounds, tuple(flags)
 
     def _sets_to_go_round(self, plans: Sequence[Plan], one_set: int) -> int:
         """As many sets as are wanted, or as there is memory for, that of right answers included."""
         l2_bytes = self._limits.l2_bytes
-        wanted = rotation_sets(one_set, l2_bytes, sys.maxsize)
-        if self._pool.held_sets(plans) >= wanted:
-            return wanted
+        sets = rotation_sets(one_set, l2_bytes, sys.maxsize)
+        if self._pool.held_sets(plans) >= sets:
+            return sets
         count = rotation_sets(one_set, l2_bytes, self._available_bytes(plans))
-        if count < wanted:
+        if count < sets:
             self._answers.forget()
             count = rotation_sets(one_set, l2_bytes, self._available_bytes(plans))
         return count

@@ -193,8 +193,8 @@ class SteppedRun:
         """The memory at an address; it belongs to the caller."""
         cp, size = self._cp, math.prod(shape) * dtype.itemsize
         memory = cp.cuda.UnownedMemory(address, size, None, cp.cuda.runtime.getDevice())
-        made: Array = cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0))
-        return made
+        array: Array = cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0))
+        return array
 
 
 def synchronize(index: int) -> str:
