@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -132,10 +131,7 @@ class WorkerDevice:
         if plan.problem.name in _STATED:
             self._prepare(plan, seed)
         begun = self.now_s()
-        answer = self._attempt("check", plan, seed, timeout_s=self._run_timeout_s)
-        if isinstance(answer, _LostProcess):
-            return Check(answer.status, answer.detail, self.now_s() - begun)
-        check: Check = answer
+        check: Check = self._attempt("check", plan, seed, timeout_s=self._run_timeout_s)
         if check.status is Status.CRASHED:
             self._drop()
         if check.status is Status.OK and self.verifier is not None:
@@ -171,12 +167,9 @@ class WorkerDevice:
         Returns:
             How it ended, and the buffers as the run left them; none of them where it failed.
         """
-        begun = self.now_s()
+        timeout_s = self._run_timeout_s
         with tempfile.TemporaryDirectory(prefix="tuner-outputs-") as folder:
-            answer = self._attempt("outputs", plan, seed, tuple(names), folder, timeout_s=self._run_timeout_s)
-            if isinstance(answer, _LostProcess):
-                return Check(answer.status, answer.detail, self.now_s() - begun), {}
-            check: Check = answer
+            check: Check = self._attempt("outputs", plan, seed, tuple(names), folder, timeout_s=timeout_s)
             if check.status is Status.CRASHED:
                 self._drop()
             if check.status is not Status.OK:
@@ -188,7 +181,7 @@ class WorkerDevice:
         begun = self.now_s()
         timeout_s = self._run_timeout_s + window_s
         answer = self._attempt("run", tuple(plans), window_s, timeout_s=timeout_s)
-        if isinstance(answer, _LostProcess):
+        if isinstance(answer, Check):
             results = tuple(WorkloadResult(answer.status, detail=answer.detail) for _ in plans)
             return RunRecord(results, start_s=begun, end_s=self.now_s())
         record: RunRecord = answer
@@ -252,18 +245,18 @@ class WorkerDevice:
             self._drop()
             raise DeviceError(f"{self._spec}: {error}") from error
 
-    def _attempt(self, method: str, *args: object, timeout_s: float) -> "Any | _LostProcess":  # noqa: ANN401
-        """Call the worker; what takes it down is told, not raised."""
-        child = self._running()
+    def _attempt(self, method: str, *args: object, timeout_s: float) -> Any:  # noqa: ANN401
+        """The method's answer; a failed check where the call takes the worker down."""
+        begun, child = self.now_s(), self._running()
         try:
             return child.call(method, *args, timeout_s=timeout_s)
         except ChildTimeoutError:
-            lost = _LostProcess(Status.TIMEOUT, f"no answer within {timeout_s:g} s; the worker was killed")
+            status, detail = Status.TIMEOUT, f"no answer within {timeout_s:g} s; the worker was killed"
         except ChildCrashedError as error:
-            lost = _LostProcess(Status.CRASHED, str(error))
-        _LOG.debug("%s: %s: %s", self._spec, method, lost.detail)
+            status, detail = Status.CRASHED, str(error)
+        _LOG.debug("%s: %s: %s", self._spec, method, detail)
         self._drop()
-        return lost
+        return Check(status, detail, self.now_s() - begun)
 
     def _running(self) -> Child:
         if self._child is None or not self._child.alive:
@@ -293,14 +286,6 @@ class WorkerDevice:
         self._prepared.clear()
         if child is not None:
             child.close()
-
-
-@dataclass(frozen=True)
-class _LostProcess:
-    """A call that took the worker down."""
-
-    status: Status
-    detail: str
 
 
 # --- choosing a device ---------------------------------------------------------------------------

@@ -213,18 +213,15 @@ def opened(
         return
     available = readings(gpu, interval_s)
     with ExitStack() as stack:
-        if names:
-            yield tuple(_named_sampler(reading, stack) for reading in _named(available, names))
-        else:
+        if not names:
             yield _best(available, gpu.name, stack, rails=rails)
-
-
-def _named_sampler(reading: Reading, stack: ExitStack) -> PowerSampler:
-    """The sampler of a reading that was asked for by its name."""
-    try:
-        return stack.enter_context(closing(reading.open()))
-    except SensorUnavailableError as error:
-        raise InputError(f"--sensor {error}") from error
+            return
+        named = _named(available, names)
+        try:
+            samplers = tuple(stack.enter_context(closing(reading.open())) for reading in named)
+        except SensorUnavailableError as error:
+            raise InputError(f"--sensor {error}") from error
+        yield samplers
 
 
 def _named(available: Iterator[Reading], names: Sequence[str], option: str = "--sensor") -> list[Reading]:

@@ -117,18 +117,9 @@ class TrialMeasurer:
     ) -> Measurement:
         """Check what was not checked before, then run the plans at the trial's clock and power limit.
 
-        Args:
-            trial: what is measured.
-            plans: its configurations as plans, in its order.
-            target: what it is held against; None to measure it to the end.
-
-        Returns:
-            The measurement; failures of a candidate are statuses in it.
-
         Raises:
-            ClockError: the trial's clock or power limit could not be set, held or restored.
-            DeviceError: the device is lost.
-            PowerError: joules are needed, and the sensor did not answer for three windows in a row.
+            ClockError, DeviceError, PowerError: as of ``Measurer``; a sensor is lost that did not answer for
+                three windows in a row.
         """
         return passed(self._gates, trial, lambda: self._measure(trial, plans, target))
 

@@ -470,6 +470,12 @@ def outcome_of(
         answer = chosen(objective)
         alike = tuple(places[trial] for trial in paired.tied(objective, precision)) or tuple(ties)
     best = None if answer is None else at_end[answer][1]
+    once_tied = []  # of a recording, or of a run that was stopped
+    if len(ties) > 1:
+        once_tied.append(
+            f"tie: {len(ties):,} trials, each measured once, cannot be told apart in cost by their 95 %"
+            " intervals; the answer is the fastest of them"
+        )
     return Outcome(
         status=status,
         trials=at_end,
@@ -487,7 +493,7 @@ def outcome_of(
             *_power_limited(at_end),
             *_spared(objective, at_end),
             *_without_joules(objective, at_end),
-            *_tie_once(len(ties)),
+            *once_tied,
             *([] if objective.is_front else _tie(objective, searched, paired, precision)),
             *_imprecise(plan, spaces, best, scatter),
             *_unreferenced(spaces),
@@ -495,17 +501,6 @@ def outcome_of(
             *_uncounted_cpu(spaces, best),
         ],
     )
-
-
-def _tie_once(count: int) -> list[str]:
-    """A notice where trials tie that nobody measured again: of a recording, or of a run that was stopped."""
-    if count <= 1:
-        return []
-    notice = (
-        f"tie: {count:,} trials, each measured once, cannot be told apart in cost by their 95 % intervals;"
-        " the answer is the fastest of them"
-    )
-    return [notice]
 
 
 def _tie(

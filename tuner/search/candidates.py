@@ -276,22 +276,19 @@ def fit_batches(
                 f" ({free_bytes // 2 / 2**20:.0f} MiB); choose smaller sizes"
             )
         fitted = [replace(w, batch=max(1, w.batch // 2)) for w in fitted]
-    notices = [
-        _capped(kernel, old, new)
-        for (kernel, old), new in zip(workloads, fitted, strict=True)
-        if old.batch != new.batch
-    ]
+    notices = []
+    for (kernel, old), new in zip(workloads, fitted, strict=True):
+        if old.batch == new.batch:
+            continue
+        if old.batch == kernel.workload(dict(old.sizes)).batch:  # nobody requested it
+            limit = f"capped from {old.batch} to {new.batch} (half of the free device memory)"
+            notices.append(f"{new}: batch {limit}")
+        else:
+            notices.append(
+                f"{new}: measured with a batch of {new.batch:,}; arrays of {old.batch:,} do not fit into half"
+                " of the free device memory"
+            )
     return fitted, notices
-
-
-def _capped(kernel: KernelFile, old: Workload, new: Workload) -> str:
-    """Return the message on a batch that does not fit: one for the default, another for a requested one."""
-    if old.batch == kernel.workload(dict(old.sizes)).batch:
-        return f"{new}: batch capped from {old.batch} to {new.batch} (half of the free device memory)"
-    return (
-        f"{new}: measured with a batch of {new.batch:,}; arrays of {old.batch:,} do not fit into half of the"
-        " free device memory"
-    )
 
 
 def _bytes(kernel: KernelFile, workload: Workload) -> int:
@@ -417,27 +414,26 @@ def judge(
         work=plan.work,
         stated=place_of(plan.configuration, item.stated),
     )
-    spilled = _spilled(own_resources(plan, report))
+    resources = own_resources(plan, report)
+    spilled = ""
+    if any(stage.spill_bytes for stage in resources):
+        spilled = _SPILLS[0]
+    elif any(stage.local_bytes for stage in resources):
+        spilled = _SPILLS[1]
     allowed = isinstance(item.kernel, KernelFile) and item.kernel.spills
     dropped = ""
     if compiled.blocks_per_sm == 0:
         dropped = "cannot be launched (registers)"
-    elif _too_many_to_cooperate(plan, compiled, limits):
+    elif any(
+        not holds_whole(plan.stages[index], launch.blocks_per_sm, limits)
+        for index, launch in zip(own_stages(plan), compiled.launches, strict=False)
+    ):
         dropped = "cooperative grid larger than what the device holds"
     elif spilled and not allowed:
         dropped = spilled
     elif compiled.occupancy < item.min_occupancy:
         dropped = COMPILED_OCCUPANCY
     return Verdict(compiled, dropped, spills=bool(spilled))
-
-
-def _too_many_to_cooperate(plan: Plan, compiled: Candidate, limits: DeviceLimits) -> bool:
-    """True if a cooperative grid does not fit on the device as a whole."""
-    stages = [plan.stages[index] for index in own_stages(plan)]
-    return any(
-        not holds_whole(stage, launch.blocks_per_sm, limits)
-        for stage, launch in zip(stages, compiled.launches, strict=False)
-    )
 
 
 def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
@@ -462,13 +458,6 @@ def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
     if any(reason in item.pruned for reason in _SPILLS):
         first += f"; spills = true under [constraints] in {path} lets them be tried"
     return f"{item.workload}: none of {len(item.space)} configurations is left ({reasons}){first}"
-
-
-def _spilled(resources: Sequence[Resources]) -> str:
-    """Return the reason for the use of local memory, or an empty string."""
-    if any(stage.spill_bytes for stage in resources):
-        return _SPILLS[0]
-    return _SPILLS[1] if any(stage.local_bytes for stage in resources) else ""
 
 
 def plan_bytes(plan: Plan) -> int:

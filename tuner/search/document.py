@@ -19,9 +19,7 @@ from tuner.model.run_document import (
     ClockCurve,
     ClockPointDocument,
     Comparisons,
-    Confirmation,
     Expanded,
-    FrontPoint,
     PoolGpuDocument,
     PowerLimitPoint,
     RepeatabilityDocument,
@@ -37,7 +35,7 @@ from tuner.model.run_document import (
     WorkloadPart,
     device_document,
 )
-from tuner.model.trial import Energy, Measurement, Trial, of_window, unpacked
+from tuner.model.trial import Measurement, Trial, of_window, unpacked
 from tuner.search.answer import Outcome, against
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.plan import SearchPlan
@@ -146,12 +144,12 @@ def _points(line: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> list[
     """
     windows = {mhz: of_window(measurement) for mhz, measurement in line.items()}
     points: list[ClockPoint] = registry.load("clocks", "curve")(windows, clocks_mhz)
-    return [_stated(point, line[point.clock_mhz]) if point.measured else point for point in points]
-
-
-def _stated(point: ClockPoint, measurement: Measurement) -> ClockPoint:
-    energy = measurement.energy
-    return point if energy is None else replace(point, joules_uncertainty=energy.uncertainty_j)
+    return [
+        replace(point, joules_uncertainty=energy.uncertainty_j)
+        if point.measured and (energy := line[point.clock_mhz].energy) is not None
+        else point
+        for point in points
+    ]
 
 
 def _shown(outcome: Outcome, trials: Mapping[Trial, Measurement]) -> Trial:
@@ -318,6 +316,7 @@ def document(
     request, conditions = plan.request, plan.conditions
     names = conditions.names
     least = _least_energy(outcome)
+    numbers = {trial: number for number, (trial, _) in enumerate(outcome.trials, start=1)}
 
     def named(number: int | None) -> TrialDocument | None:
         return None if number is None else trial_document(outcome.trials[number], names)
@@ -344,7 +343,16 @@ def document(
         "least_energy": named(least),
         "solo_bests": named(outcome.solo_bests),
         **_comparisons(outcome, outcome.answer, least),
-        "front": [_front_point(spaces, outcome, index, names) for index in outcome.front],
+        "front": [
+            {
+                "number": index + 1,
+                "trial": trial_document(outcome.trials[index], names),
+                "parts": [_part(item, outcome, index, i) for i, item in enumerate(spaces)],
+                "expanded": [_expanded(item, outcome, index, i) for i, item in enumerate(spaces)],
+                **_comparisons(outcome, index, least),  # any point may take the place of the answer
+            }
+            for index in outcome.front
+        ],
         "solo_best_runs": dict(zip(names, outcome.solo_best_runs, strict=False)),
         "limited_solo_bests": list(outcome.limited_solo_bests),
         "no_solo_bests": outcome.no_solo_bests or None,
@@ -352,7 +360,8 @@ def document(
         "power_limit_curve": power_limit_curve(outcome),
         "one_after_another": record_of(outcome.co_run, names, outcome.scatter),
         "repeatability": _repeatability(outcome),
-        **_confirmation(outcome),
+        "contenders": sorted(numbers[trial] for trial in outcome.paired.joined()),
+        "tied": sorted(index + 1 for index in outcome.tied),
         "window_scatter": _scatter(outcome),
         **_tuning_energy(outcome),  # type: ignore[typeddict-item]  # to mypy it may have any further key
         "resumed": outcome.resumed,
@@ -385,7 +394,9 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Tri
         "energy_net_j_uncertainty": None if energy is None else energy.net_uncertainty_j,
         "power_w": None if energy is None else energy.watts,
         "idle_w": None if energy is None else energy.idle_watts,
-        "idle_w_uncertainty": _idle_uncertainty(energy),
+        "idle_w_uncertainty": None
+        if energy is None or energy.idle_watts is None
+        else energy.idle_uncertainty_w,
         "sensor": None if energy is None else energy.sensor,
         "scope": None if energy is None else energy.scope,
         "clock_seen_mhz": measurement.clock_mhz,
@@ -411,10 +422,6 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Tri
 def is_confirmed(measurement: Measurement) -> bool:
     """True for paired repeats after the search, which measures a trial once."""
     return measurement.repeats > 1
-
-
-def _idle_uncertainty(energy: Energy | None) -> float | None:
-    return None if energy is None or energy.idle_watts is None else energy.idle_uncertainty_w
 
 
 def _workload(
@@ -455,19 +462,6 @@ def _comparisons(outcome: Outcome, index: int | None, least: int | None) -> Comp
     }
 
 
-def _front_point(
-    prepared: Sequence[PreparedWorkload], outcome: Outcome, index: int, names: Sequence[str]
-) -> FrontPoint:
-    """A point of the front, with all that a document says of its answer: either may take that place."""
-    return {
-        "number": index + 1,
-        "trial": trial_document(outcome.trials[index], names),
-        "parts": [_part(item, outcome, index, i) for i, item in enumerate(prepared)],
-        "expanded": [_expanded(item, outcome, index, i) for i, item in enumerate(prepared)],
-        **_comparisons(outcome, index, _least_energy(outcome)),
-    }
-
-
 def _expanded(item: PreparedWorkload, outcome: Outcome, index: int | None, position: int) -> Expanded | None:
     """See ``build_record``; None of kernels without a file."""
     if index is None or not isinstance(item.kernel, KernelFile):
@@ -495,6 +489,9 @@ def _part(item: PreparedWorkload, outcome: Outcome, index: int | None, position:
     share_j = energy_share(measurement, position)
     rate = work.rate_units / work.rate_scale / result.time_s if result.time_s and work.rate_units else None
     watts = share_j / result.time_s if share_j is not None and result.time_s else None
+    share_unsure_j = None  # the measured joules' part; that of sharing by time is not known
+    if measurement.energy is not None and share_j is not None:
+        share_unsure_j = share_j * measurement.energy.uncertainty_j / measurement.energy.joules
     return {
         "configuration": dict(trial.configurations[position]),
         "spills": trial.configurations[position] in item.spilling,
@@ -503,17 +500,10 @@ def _part(item: PreparedWorkload, outcome: Outcome, index: int | None, position:
         "time_spread_s": result.spread_s,
         "restore_s": result.restore_s,
         "energy_share_j": share_j,
-        "energy_share_j_uncertainty": _share_uncertainty(measurement, share_j),
+        "energy_share_j_uncertainty": share_unsure_j,
         "rate": rate,
         "rate_per_watt": rate / watts if rate is not None and watts else None,
     }
-
-
-def _share_uncertainty(measurement: Measurement, share_j: float | None) -> float | None:
-    """The measured joules' part in a share's uncertainty; that of sharing by time is not known."""
-    if measurement.energy is None or share_j is None:
-        return None
-    return share_j * measurement.energy.uncertainty_j / measurement.energy.joules
 
 
 def energy_share(measurement: Measurement, position: int) -> float | None:
@@ -593,15 +583,6 @@ def _scatter(outcome: Outcome) -> ScatterDocument | None:
         "energy_interval": scatter.interval,
         "assumed": not scatter.learnt,
         "drift_interval": COVERAGE * scatter.drift,
-    }
-
-
-def _confirmation(outcome: Outcome) -> Confirmation:
-    """Numbers of the trials that were measured again, and of those that tie with the lowest of them."""
-    numbers = {trial: number for number, (trial, _) in enumerate(outcome.trials, start=1)}
-    return {
-        "contenders": sorted(numbers[trial] for trial in outcome.paired.joined()),
-        "tied": sorted(index + 1 for index in outcome.tied),
     }
 
 

@@ -36,6 +36,7 @@ from tuner.model.plan import (
     tunable_names,
 )
 from tuner.model.records import StoredRun, WorkloadName
+from tuner.model.run_document import RunConditions, RunSettings
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.checks import AMOUNT
 from tuner.recordings.files import RecordedSpaces
@@ -201,7 +202,7 @@ def changed(space: RecordedSpace, catalog: Catalog) -> list[str]:
     return notices
 
 
-def measured_as(space: RecordedSpace) -> dict[str, Any]:
+def measured_as(space: RecordedSpace) -> RunSettings:
     """Return the window (the longest, in seconds) and the sensor of the trials of a space."""
     longest_s = max((measurement.window_s for measurement in space.trials.values()), default=0.0)
     wanted_s = space.provenance.get("window_s")  # by its maker's words; anything may stand there
@@ -284,31 +285,28 @@ def recorded_space(  # noqa: PLR0917 - what a recording is made of
     measured = dict(trials.items() if isinstance(trials, Mapping) else trials)
     if not measured:
         raise InputError(f"{' + '.join(str(item.workload) for item in prepared)}: no trial was measured")
+    workloads = (
+        RecordedWorkload(
+            name=str(item.workload),
+            kernel=item.kernel.name,
+            family=item.kernel.family,
+            sizes=dict(item.workload.sizes),
+            batch=item.workload.batch,
+            fingerprint=item.kernel.fingerprint,
+            tunables=item.space.tunables,
+            roles=item.kernel.rule_roles,
+            default=item.default,
+            candidates=tuple(_candidates(item, {trial.configurations[lane] for trial in measured})),
+        )
+        for lane, item in enumerate(prepared)
+    )
     return RecordedSpace(
-        workloads=tuple(
-            _workload(item, {trial.configurations[lane] for trial in measured})
-            for lane, item in enumerate(prepared)
-        ),
+        workloads=tuple(workloads),
         identity=identity,
         limits=limits,
         trials=measured,
         sensor=sensor,
         provenance=dict(provenance or {}),
-    )
-
-
-def _workload(item: PreparedWorkload, tried: set[Configuration]) -> RecordedWorkload:
-    return RecordedWorkload(
-        name=str(item.workload),
-        kernel=item.kernel.name,
-        family=item.kernel.family,
-        sizes=dict(item.workload.sizes),
-        batch=item.workload.batch,
-        fingerprint=item.kernel.fingerprint,
-        tunables=item.space.tunables,
-        roles=item.kernel.rule_roles,
-        default=item.default,
-        candidates=tuple(_candidates(item, tried)),
     )
 
 
@@ -360,7 +358,11 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
     trials: dict[Trial, Measurement] = {}
     for run in reversed(alike):
         for trial, measurement in store.best_known(run.id, names):
-            if trial not in trials or _weight(measurement) >= _weight(trials[trial]):
+            before = trials.get(trial)
+            if before is None or (measurement.estimated_j is None, measurement.repeats) >= (
+                before.estimated_j is None,
+                before.repeats,
+            ):
                 trials[trial] = measurement
     identity = DeviceIdentity(**chosen.conditions["device"])
     device = _device(identity)
@@ -386,12 +388,9 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
         provenance["window_s"] = settings["window_s"]
     limits = None if device is None else device.limits
     space = recorded_space(prepared, identity, limits, trials, settings.get("sensor") or "", provenance)
-    return SpaceExport(space, tuple(run.id for run in alike), _size(alike), tuple(notices))
-
-
-def _weight(measurement: Measurement) -> tuple[bool, int]:
-    """Of a measurement among those of one trial."""
-    return measurement.estimated_j is None, measurement.repeats
+    sizes = [run.answer["space"].get("pruned") for run in alike if run.answer is not None]
+    size = max((size for size in sizes if size is not None), default=None)  # of the largest of their spaces
+    return SpaceExport(space, tuple(run.id for run in alike), size, tuple(notices))
 
 
 def _chosen(history: Sequence[StoredRun], run_id: int | None) -> StoredRun:
@@ -416,7 +415,7 @@ def _replayed(run: StoredRun) -> bool:
     return bool(run.conditions["device"].get("recorded"))
 
 
-def _key(conditions: Mapping[str, Any]) -> tuple[Any, ...]:
+def _key(conditions: RunConditions) -> tuple[object, ...]:
     """Return the key that runs share if their trials can be compared."""
     device = {name: value for name, value in conditions["device"].items() if name != "spec"}
     settings = conditions["settings"]
@@ -427,12 +426,6 @@ def _key(conditions: Mapping[str, Any]) -> tuple[Any, ...]:
         conditions.get("protocol"),
         [settings.get(name) for name in _MEASURED_ALIKE],
     )
-
-
-def _size(runs: Sequence[StoredRun]) -> int | None:
-    """Trials of the largest of the runs' spaces."""
-    sizes = [run.answer["space"].get("pruned") for run in runs if run.answer is not None]
-    return max((size for size in sizes if size is not None), default=None)
 
 
 def _device(identity: DeviceIdentity) -> Device | None:
@@ -450,7 +443,7 @@ def _device(identity: DeviceIdentity) -> Device | None:
 
 
 def _prepared_workloads(
-    conditions: Mapping[str, Any],
+    conditions: RunConditions,
     catalog: Catalog,
     trials: Mapping[Trial, Measurement],
     device: Device | None,

@@ -248,23 +248,21 @@ class Session:
             generator.close()
 
     def _measure(self, trial: Trial, *, whole: bool = False) -> Measurement:
-        """Budget, compile, check and measure, store, tell: one trial, each once.
-
-        One that compiled resources rule out is answered as ``pruned``: it costs nothing, and is not stored.
+        """Budget, compile, check and measure, store, tell: one trial from request to numbers.
 
         Args:
-            trial: what is measured, unless it was before.
+            trial: what is measured; one that was measured before is answered from memory.
             whole: measure it to the end, also where it cannot be the best.
 
         Raises:
             LimitReachedError: the budget or the time is used up.
         """
         if trial not in self._trials:
-            if self._trials:  # one is measured whatever it takes
+            if self._trials:  # a run has one trial at least, however small its limits are
                 self._limits.check(len(self._trials), out_of_time=self.out_of_time)
             pruned = self._pruned(trial)  # waits for the compiler
             if pruned is not None:
-                return pruned
+                return pruned  # it costs nothing, and is not stored
             mark(f"trial {len(self._trials) + 1}")
             target = None if whole else self._target()
             # The measurer checks the output of each configuration once, and locks the clock.
@@ -273,11 +271,12 @@ class Session:
         return self._trials[trial]
 
     def _record(self, trial: Trial, measurement: Measurement) -> None:
-        """Store a trial at once, remember it, and only then tell of it."""
+        """Store a trial, remember it, and tell of it."""
         measurement = self._counted(measurement)
         if trial != self._default:
             measurement = replace(measurement, power=())  # of contenders their repeats keep it
         number = len(self._trials) + 1
+        # Stored first: whoever is told of a trial finds it in the database, also after a crash.
         self._store.add(self._run, number, trial, stated(measurement, self._assumed), self._names)
         self._remember(trial, measurement)
         self._announce(trial, measurement, number)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
@@ -16,7 +15,8 @@ from tuner.measurement.settle import WarmUp
 from tuner.measurement.window import least_window_s
 from tuner.model.errors import InputError
 from tuner.model.objective import GPU, Objective
-from tuner.power.base import Meter, PowerLimitControl, SettableClocks, SettableLimits
+from tuner.model.run_document import RunSettings
+from tuner.power.base import PowerLimitControl, SettableClocks, SettableLimits
 from tuner.search.replaying import (
     ReplayMeasurer,
     measured_as,
@@ -57,7 +57,7 @@ class MeasurementSetup:
     pool: TrialPool | None = None
 
     @property
-    def measuring(self) -> dict[str, Any]:
+    def measuring(self) -> RunSettings:
         """Window and sensor of the trials: numbers of another sensor or window are other numbers."""
         replay = replayed(self.device)
         if replay is not None:
@@ -121,8 +121,14 @@ def open_setup(
             stack.callback(meter.close)
         elif needs_energy:
             raise InputError(f"--objective {request.objective}: {no_meter}; use --objective time")
-        if meter is not None and needs_energy:
-            _check_window(request, meter)
+        if meter is not None and needs_energy and request.window_s is not None:
+            least_s = least_window_s(meter.info)
+            if request.window_s < least_s:  # only trials of long rounds would have joules, not the best
+                raise InputError(
+                    f"--window {request.window_s:g}: {meter.info.name} gives a sample every"
+                    f" {meter.info.period_s:.3g} s, and joules need two; choose {least_s:.3g} s or more,"
+                    " or --objective time"
+                )
         measurer = stack.enter_context(
             TrialMeasurer(
                 device,
@@ -153,17 +159,6 @@ def _power_limits(device: Device, request: SearchRequest) -> tuple[PowerLimitCon
     return (None, "") if request.power_limits == "off" else open_power_limits(device)
 
 
-def _check_window(request: SearchRequest, meter: Meter) -> None:
-    """Refuse a window in which only some trials would have joules: those of long rounds, not the best."""
-    least_s = least_window_s(meter.info)
-    if request.window_s is not None and request.window_s < least_s:
-        raise InputError(
-            f"--window {request.window_s:g}: {meter.info.name} gives a sample every"
-            f" {meter.info.period_s:.3g} s, and joules need two; choose {least_s:.3g} s or more,"
-            " or --objective time"
-        )
-
-
 def _replay_setup(
     device: ReplayDevice, request: SearchRequest, gates: Sequence[TrialGate]
 ) -> MeasurementSetup:
@@ -182,6 +177,6 @@ def _replay_setup(
     require_power_limits(device.space, request.power_limits)
     clocks, no_clocks = open_clocks(device)
     limits, no_limits = _power_limits(device, request)
-    window_s = measured_as(device.space)["window_s"]
+    window_s = measured_as(device.space)["window_s"] or 0.0
     measurer = ReplayMeasurer(device, gates)
     return MeasurementSetup(device, measurer, clocks, no_clocks, None, window_s, (), limits, no_limits)

@@ -1,11 +1,10 @@
 """Stored runs as documents and as rows."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import cast
 
 from tuner.database.runs import Store
-from tuner.model.records import RunStatus, StoredRun, StoredTrial
+from tuner.model.records import RunStatus, StoredRun
 from tuner.model.run_document import MergedFrom, RunDocument, RunRow, TrialDocument
 from tuner.search.document import series_record, trial_document
 from tuner.system.ownership import is_alive
@@ -23,8 +22,16 @@ def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) 
         with_series: its trials with what ``tuner.search.document`` adds.
     """
     names = [name for name, _ in run.conditions["workloads"]]
+    trials: list[TrialDocument]
     if with_series:
-        trials = [_with_series(stored, names) for stored in store.stored_trials(run.id, names)]
+        trials = [
+            {
+                "number": stored.number,
+                **trial_document((stored.trial, stored.known), names),
+                **series_record(stored.searched, stored.known, names, stored.ended_at),
+            }
+            for stored in store.stored_trials(run.id, names)
+        ]
     else:
         trials = [trial_document(pair, names) for pair in store.best_known(run.id, names)]
     document = run.answer or _without_answer(run, failed=sum(trial["status"] != "ok" for trial in trials))
@@ -38,11 +45,6 @@ def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) 
         "settings": run.conditions["settings"],
         "trials": [_in_order(document, trial) for trial in trials],
     }
-
-
-def _with_series(stored: StoredTrial, names: Sequence[str]) -> TrialDocument:
-    series = series_record(stored.searched, stored.known, names, stored.ended_at)
-    return {"number": stored.number, **trial_document((stored.trial, stored.known), names), **series}
 
 
 def _in_order(document: RunDocument, trial: TrialDocument) -> TrialDocument:

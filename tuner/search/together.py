@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.database.ranking import AnswerQuery, served_answer
@@ -14,9 +14,9 @@ from tuner.kernel_files.sizes import SizeValues
 from tuner.measurement.paired import CoRunComparison, compared
 from tuner.model.errors import DeviceError, InputError
 from tuner.model.objective import Objective
-from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, Workload, with_priority
+from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, TunableValue, Workload, with_priority
 from tuner.model.records import Conditions, RunStatus, StoredRun, WorkloadName
-from tuner.model.run_document import CoRunDocument, CoRunTotals, device_document
+from tuner.model.run_document import CoRunDocument, CoRunTotals, Device, device_document
 from tuner.model.trial import ASSUMED, Measurement, Trial, WindowScatter, stated
 from tuner.search.answer import Outcome
 from tuner.search.candidates import PreparedWorkload, fit_batches
@@ -173,7 +173,9 @@ def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store:
     stored = {item.workload: solo_best(store, item.workload, conditions) for item in spaces}
     without = [workload for workload, answer in stored.items() if answer is None]
     if without:
-        return SoloBests(missing=_not_tuned_alone(without, len(stored)))
+        names = "any workload" if len(without) == len(stored) else ", ".join(map(str, without))
+        missing = f"no answer of {names} alone is stored for this batch and these conditions"
+        return SoloBests(missing=f"{missing}; --solo-bests N finds one")
     answers = [answer for answer in stored.values() if answer is not None]
     configurations: list[Configuration] = []
     for item, answer in zip(spaces, answers, strict=True):
@@ -195,13 +197,6 @@ def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store:
     )
     limited = tuple(str(workload) for workload, answer in stored.items() if answer and not answer.finished)
     return SoloBests(trial, tuple(answer.run for answer in answers), limited)
-
-
-def _not_tuned_alone(without: Sequence[Workload], count: int) -> str:
-    names = "any workload" if len(without) == count else ", ".join(map(str, without))
-    return (
-        f"no answer of {names} alone is stored for this batch and these conditions; --solo-bests N finds one"
-    )
 
 
 def note_solo_bests(outcome: Outcome, solo: SoloBests) -> None:
@@ -531,8 +526,35 @@ def _measured(setup: MeasurementSetup, kernel: KernelFile, workload: Workload, s
     return SoloTime(workload, configuration, run, measurement.makespan_s, measurement.makespan_uncertainty_s)
 
 
-def balance_document(setup: MeasurementSetup, balanced: Balance) -> dict[str, Any]:
-    """The result as a JSON object; its keys are described in ``docs/run.md``."""
+class SoloTimeDocument(TypedDict):
+    """A workload alone."""
+
+    name: str
+    batch: int
+    configuration: dict[str, TunableValue]
+    run: int | None
+    time_s: float
+    time_s_uncertainty: float
+
+
+class BalanceDocument(TypedDict):
+    """The result of balancing; its keys are described in ``docs/run.md``."""
+
+    device: Device
+    modelled: bool
+    most_apart: float
+    workloads: list[SoloTimeDocument]
+    apart: float
+    proposed: list[SoloTimeDocument] | None
+    proposed_apart: float | None
+    balanced: bool
+    advice: list[str]
+    specs: list[str]
+    notices: list[str]
+
+
+def balance_document(setup: MeasurementSetup, balanced: Balance) -> BalanceDocument:
+    """The result as a JSON object."""
     same = balanced.after == balanced.before
     return {
         "device": device_document(setup.device.identity),
@@ -549,7 +571,7 @@ def balance_document(setup: MeasurementSetup, balanced: Balance) -> dict[str, An
     }
 
 
-def _time_record(solo: SoloTime) -> dict[str, Any]:
+def _time_record(solo: SoloTime) -> SoloTimeDocument:
     return {
         "name": str(solo.workload),
         "batch": solo.workload.batch,

@@ -15,7 +15,7 @@ from tuner.measurement.paired import LEAST_REPEATS, join
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.model.errors import InputError, suggestion
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.plan import Configuration, Plan
+from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.model.records import Conditions, RunStatus, StoredRun, trial_from
 from tuner.model.run_document import RunDocument, TrialDocument, Verdict
 from tuner.model.trial import Measurement, Trial
@@ -68,22 +68,21 @@ def measure_again(
 
 def _joined(setup: MeasurementSetup, request: SearchRequest, trial: Trial, plans: list[Plan]) -> Measurement:
     objective = Objective(request.objective)
+
+    def is_known(measurement: Measurement) -> bool:
+        """True where half of the cost's 95 % interval is within the precision; or where it has no cost."""
+        cost = objective.cost(measurement)
+        unsure = COVERAGE * objective.uncertainty(measurement)
+        return not math.isfinite(cost) or unsure <= request.energy_precision * cost
+
     repeats: list[Measurement] = []
-    while len(repeats) < LEAST_REPEATS or (
-        len(repeats) < MOST_REPEATS and not _known(join(repeats), objective, request.energy_precision)
-    ):
+    while len(repeats) < LEAST_REPEATS or (len(repeats) < MOST_REPEATS and not is_known(join(repeats))):
         repeats.append(setup.measurer.measure(trial, plans))
         if not repeats[-1].ok:
             return repeats[-1]
     setup.measurer.measure_idle(trial.clock_mhz)
     joined = setup.measurer.with_idle(join(repeats), trial.clock_mhz)
     return replace(joined, ended_s=setup.device.now_s())
-
-
-def _known(measurement: Measurement, objective: Objective, precision: float) -> bool:
-    """True where half of the cost's 95 % interval is no more than so much of it; or where it has no cost."""
-    cost = objective.cost(measurement)
-    return not math.isfinite(cost) or COVERAGE * objective.uncertainty(measurement) <= precision * cost
 
 
 # --- How the GPUs of a kind differ: the answers of stored runs, held against each other.
@@ -100,23 +99,10 @@ OUTLIER = 0.05
 
 @dataclass(frozen=True)
 class Amount:
-    """A measured value.
+    """A value with its uncertainty.
 
     Attributes:
-        value: in seconds or joules of a round.
-        interval: half of its 95 % interval.
-    """
-
-    value: float
-    interval: float
-
-
-@dataclass(frozen=True)
-class CostDifference:
-    """By how much one cost is above another.
-
-    Attributes:
-        value: as a fraction.
+        value: in seconds or joules of a round; of a difference of two costs, as a fraction of the lower.
         interval: half of its 95 % interval.
     """
 
@@ -149,7 +135,7 @@ class GpuAnswer:
     at: str
     verified: bool
     refuted: bool
-    configurations: Mapping[str, Mapping[str, Any]]
+    configurations: Mapping[str, Mapping[str, TunableValue]]
     time: Amount | None
     energy: Amount | None
     default_energy: Amount | None
@@ -193,31 +179,27 @@ class FleetGroup:
     gpus: tuple[GpuAnswer, ...]
 
     @property
-    def time_spread(self) -> CostDifference | None:
+    def time_spread(self) -> Amount | None:
         """The longest time above the shortest; None of fewer than two."""
         return _spread([gpu.time for gpu in self.gpus], TIME_REPEATABILITY)
 
     @property
-    def energy_spread(self) -> CostDifference | None:
+    def energy_spread(self) -> Amount | None:
         """The most joules above the least; None of fewer than two."""
         return _spread([gpu.energy for gpu in self.gpus], ENERGY_REPEATABILITY)
 
     @property
     def outliers(self) -> tuple[Outlier, ...]:
         """GPUs that need at least ``OUTLIER`` more joules than the median of the others, beyond chance."""
-        differences = [self._against_others(gpu) for gpu in self.gpus]
-        return tuple(
-            outlier
-            for outlier in differences
-            if outlier is not None and outlier.excess >= OUTLIER and outlier.excess - outlier.interval > 0.0
-        )
-
-    def _against_others(self, gpu: GpuAnswer) -> Outlier | None:
-        others = [other.energy for other in self.gpus if other.uuid != gpu.uuid and other.energy is not None]
-        if gpu.energy is None or not others:
-            return None
-        difference = _difference(gpu.energy, _median(others), ENERGY_REPEATABILITY)
-        return Outlier(gpu.uuid, difference.value, difference.interval)
+        outliers = []
+        for gpu in self.gpus:
+            others = [one.energy for one in self.gpus if one.uuid != gpu.uuid and one.energy is not None]
+            if gpu.energy is None or not others:
+                continue
+            excess = _difference(gpu.energy, _median(others), ENERGY_REPEATABILITY)
+            if excess.value >= OUTLIER and excess.value - excess.interval > 0.0:
+                outliers.append(Outlier(gpu.uuid, excess.value, excess.interval))
+        return tuple(outliers)
 
     def document(self) -> dict[str, Any]:
         """As JSON has it; seconds and joules of a round, intervals half of 95 %."""
@@ -227,9 +209,24 @@ class FleetGroup:
             "clocks": self.clocks,
             "kind": {"model": self.model, "driver": self.driver},
             "modelled": self.modelled,
-            "gpus": [_gpu_document(gpu) for gpu in self.gpus],
-            **_spread_document("time_spread", self.time_spread),
-            **_spread_document("energy_spread", self.energy_spread),
+            "gpus": [
+                {
+                    "uuid": gpu.uuid,
+                    "device": gpu.device,
+                    "host": gpu.host,
+                    "run": gpu.run,
+                    "at": gpu.at,
+                    "verified": gpu.verified,
+                    "refuted": gpu.refuted,
+                    "configurations": {name: dict(values) for name, values in gpu.configurations.items()},
+                    **_numbers(gpu.time, "time_s", "time_interval_s"),
+                    **_numbers(gpu.energy, "energy_j", "energy_interval_j"),
+                    **_numbers(gpu.default_energy, "default_energy_j", "default_energy_interval_j"),
+                }
+                for gpu in self.gpus
+            ],
+            **_numbers(self.time_spread, "time_spread", "time_spread_interval"),
+            **_numbers(self.energy_spread, "energy_spread", "energy_spread_interval"),
             "outliers": [vars(outlier) for outlier in self.outliers],
         }
 
@@ -333,46 +330,24 @@ def _median(amounts: Sequence[Amount]) -> Amount:
     return Amount(statistics.fmean(amount.value for amount in middle), interval)
 
 
-def _spread(amounts: Sequence[Amount | None], repeatability: float) -> CostDifference | None:
+def _spread(amounts: Sequence[Amount | None], repeatability: float) -> Amount | None:
     """The highest against the lowest; None of fewer than two."""
     ordered = sorted((amount for amount in amounts if amount is not None), key=lambda amount: amount.value)
     return _difference(ordered[-1], ordered[0], repeatability) if len(ordered) > 1 else None
 
 
-def _difference(more: Amount, less: Amount, repeatability: float) -> CostDifference:
+def _difference(more: Amount, less: Amount, repeatability: float) -> Amount:
     """One cost against another; each was measured once, with that relative standard deviation of repeats."""
     ratio = more.value / less.value
     parts = [amount.interval / amount.value for amount in (more, less)]
-    return CostDifference(ratio - 1.0, ratio * math.hypot(*parts, COVERAGE * math.sqrt(2.0) * repeatability))
+    return Amount(ratio - 1.0, ratio * math.hypot(*parts, COVERAGE * math.sqrt(2.0) * repeatability))
 
 
-def _spread_document(name: str, spread: CostDifference | None) -> dict[str, float | None]:
+def _numbers(amount: Amount | None, name: str, interval: str) -> dict[str, float | None]:
+    """An amount under its two names in a document."""
     return {
-        name: None if spread is None else spread.value,
-        f"{name}_interval": None if spread is None else spread.interval,
-    }
-
-
-def _gpu_document(gpu: GpuAnswer) -> dict[str, Any]:
-    amounts = (
-        ("time", "s", gpu.time),
-        ("energy", "j", gpu.energy),
-        ("default_energy", "j", gpu.default_energy),
-    )
-    numbers: dict[str, Any] = {}
-    for name, unit, amount in amounts:
-        numbers[f"{name}_{unit}"] = None if amount is None else amount.value
-        numbers[f"{name}_interval_{unit}"] = None if amount is None else amount.interval
-    return {
-        "uuid": gpu.uuid,
-        "device": gpu.device,
-        "host": gpu.host,
-        "run": gpu.run,
-        "at": gpu.at,
-        "verified": gpu.verified,
-        "refuted": gpu.refuted,
-        "configurations": {name: dict(values) for name, values in gpu.configurations.items()},
-        **numbers,
+        name: None if amount is None else amount.value,
+        interval: None if amount is None else amount.interval,
     }
 
 
@@ -411,7 +386,7 @@ class VerifiableAnswer:
     rivals: tuple[Trial, ...] = ()
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, str | int]:
         """Settings that a verifying run is bound to."""
         return {"verified_run": self.run, "verified_gpu": self.gpu}
 

@@ -94,12 +94,12 @@ def axes_of(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> int:
     return max(array.ndim for array in (*inputs.values(), *outputs.values()))
 
 
-def part_of(arrays: Mapping[str, Array], part: slice, axes: int) -> dict[str, Any]:
+def part_of(arrays: Mapping[str, Array], part: slice, axes: int) -> dict[str, NDArray[Any]]:
     """Some problems on the host; arrays with fewer axes hold no problems and come whole."""
     return {name: to_host(array[part] if array.ndim == axes else array) for name, array in arrays.items()}
 
 
-def sizes_of(plan: Plan) -> dict[str, Any]:
+def sizes_of(plan: Plan) -> dict[str, int | str]:
     """The sizes of a workload, with ``batch``."""
     return {**dict(plan.workload.sizes), "batch": plan.workload.batch}
 
@@ -126,11 +126,11 @@ class CheckedRuns:
         inputs: Inputs,
     ) -> None:
         self._cp = cp
-        self._pool = pool
+        self.pool = pool
         self._code = code
         self._runner = runner
-        self._kernels = kernels
-        self._inputs = inputs
+        self.kernels = kernels
+        self.input_values = inputs
 
     def run(self, plan: Plan, seed: int) -> None:
         """Run a plan on the inputs of a seed; outputs that it does not write hold a pattern.
@@ -139,29 +139,28 @@ class CheckedRuns:
             LaunchRefusedError: a stage cannot be compiled, loaded or launched.
             UncheckableError: the inputs cannot be made.
         """
-        arrays = self._pool.sets(plan, 1)[0]
+        arrays = self.pool.sets(plan, 1)[0]
         launches = self._code.launches(plan, arrays)
-        self._inputs.prepare(plan, seed)
-        self._pool.poison(plan)
+        self.input_values.prepare(plan, seed)
+        self.pool.poison(plan)
         self._cp.cuda.runtime.deviceSynchronize()  # the rounds' streams do not wait for the default one
         self._runner.once((*self._code.preparation(plan, arrays), *launches))
 
     def strayed(self, plan: Plan, seed: int) -> str:
         """Return a message if a run wrote outside of a buffer, or to one of role ``in``; else empty."""
         guards = self._guards(plan)
-        slots = self._inputs.begin_look(plan)
-        slots_read = self._kernels.read()
-        overrun = next((name for name, slot in guards.items() if slots_read[slot]), None)
+        slots = self.input_values.begin_look(plan)
+        looks = self.kernels.read()
+        overrun = next((name for name, slot in guards.items() if looks[slot]), None)
         if overrun is not None:
             return f"wrote outside of buffer {overrun!r}"
-        written = self._inputs.written(
-            plan, seed, {buffer: int(slots_read[slot]) for buffer, slot in slots.items()}
-        )
+        digests = {buffer: int(looks[slot]) for buffer, slot in slots.items()}
+        written = self.input_values.written(plan, seed, digests)
         return "" if written is None else f"wrote to buffer {written!r}, whose role is 'in'"
 
     def written(self, plan: Plan) -> dict[str, Array]:
         """The outputs by name, as the pool holds them."""
-        arrays = self._pool.sets(plan, 1)[0]
+        arrays = self.pool.sets(plan, 1)[0]
         return {b.name: arrays[b.name] for b in plan.buffers if b.role in OUTPUT_ROLES}
 
     def outputs(self, plan: Plan) -> dict[str, Array]:
@@ -170,18 +169,18 @@ class CheckedRuns:
 
     def inputs(self, plan: Plan, seed: int) -> dict[str, Array]:
         """The inputs before the run as numbers."""
-        return values_of(self._inputs.copies(plan, seed), plan.buffers)
+        return values_of(self.input_values.copies(plan, seed), plan.buffers)
 
     def overrun(self, plan: Plan) -> str:
         """Return a message if a run wrote outside of its arrays, else empty; role ``in`` may be written."""
         guards = self._guards(plan)
-        slots_read = self._kernels.read()
-        overrun = next((name for name, slot in guards.items() if slots_read[slot]), None)
+        looks = self.kernels.read()
+        overrun = next((name for name, slot in guards.items() if looks[slot]), None)
         return "" if overrun is None else f"wrote outside of buffer {overrun!r}"
 
     def _guards(self, plan: Plan) -> dict[str, int]:
         """Slots of the looks at the guards of every array."""
-        return {name: self._kernels.guarded(raw, GUARD_BYTES) for name, raw in self._pool.raw(plan).items()}
+        return {name: self.kernels.guarded(raw, GUARD_BYTES) for name, raw in self.pool.raw(plan).items()}
 
 
 # --- The laws of right answers, tested on complete arrays by the kernels of ``answers.cu``.
@@ -338,28 +337,15 @@ class RightAnswers:
 
     Args:
         cp: CuPy, with the device current.
-        pool: the buffers of plans.
-        kernels: sum magnitudes.
-        inputs: of the plans in the pool.
         laws: judge whether outputs are finite.
         runs: make the answers of plans.
     """
 
-    def __init__(  # noqa: PLR0917 - the parts of one device
-        self,
-        cp: ModuleType,
-        pool: BufferPool,
-        kernels: AnswerKernels,
-        inputs: Inputs,
-        laws: Laws,
-        runs: CheckedRuns,
-    ) -> None:
+    def __init__(self, cp: ModuleType, laws: Laws, runs: CheckedRuns) -> None:
         self._cp = cp
-        self._pool = pool
-        self._kernels = kernels
-        self._inputs = inputs
         self._laws = laws
         self._runs = runs
+        self._pool, self._kernels, self._inputs = runs.pool, runs.kernels, runs.input_values
         self._kept: dict[JudgedKey, RightAnswer] = {}
         self._stated: dict[JudgedKey, dict[str, NDArray[Any]]] = {}  # on the host
 
@@ -413,7 +399,8 @@ class RightAnswers:
         if key not in self._stated:
             self._pool.sets(plan, 1)
             self._inputs.prepare(plan, seed)
-            inputs: dict[str, Any] = values_of(self._inputs.present(plan), plan.buffers)
+            inputs: Mapping[str, Array | NDArray[Any]]
+            inputs = values_of(self._inputs.present(plan), plan.buffers)
             if problem.arrays == "cupy":
                 self._pool.forget(plan)  # a function of the user's is given the arrays themselves
             else:
@@ -472,28 +459,14 @@ class AnswerCheck:
 
     Args:
         cp: CuPy, with the device current.
-        pool: the buffers of plans.
-        code: the functions of plans.
-        runner: runs them.
-        kernels: make inputs and compare.
-        inputs: of the plans in the pool.
+        runs: of plans.
     """
 
-    def __init__(  # noqa: PLR0917 - the parts of one device
-        self,
-        cp: ModuleType,
-        pool: BufferPool,
-        code: CodeCache,
-        runner: RoundRunner,
-        kernels: AnswerKernels,
-        inputs: Inputs,
-    ) -> None:
-        self._pool = pool
-        self._kernels = kernels
-        self._inputs = inputs
-        self._laws = Laws(cp, kernels)
-        self._runs = CheckedRuns(cp, pool, code, runner, kernels, inputs)
-        self._right = RightAnswers(cp, pool, kernels, inputs, self._laws, self._runs)
+    def __init__(self, cp: ModuleType, runs: CheckedRuns) -> None:
+        self._runs = runs
+        self._pool, self._kernels, self._inputs = runs.pool, runs.kernels, runs.input_values
+        self._laws = Laws(cp, runs.kernels)
+        self._right = RightAnswers(cp, self._laws, runs)
 
     def prepare(self, plan: Plan, seed: int) -> None:
         """Make what the user states to be right, so that checks do not take the time for it.
@@ -517,8 +490,13 @@ class AnswerCheck:
         self._valid(plan)
         self._pool.evict(related_plans(plan))
         problem = problem_of(plan)
-        if not problem.judged:
-            return self._unjudged(plan, seed)
+        if not problem.judged:  # only the guards are looked at
+            self._runs.run(plan, seed)
+            overrun = self._runs.overrun(plan)
+            if not overrun:
+                return Status.OK, "not compared"
+            self._pool.forget(plan)
+            return Status.WRONG_ANSWER, overrun
         reference = self._right.of(problem, plan, seed)
         self._runs.run(plan, seed)
         strayed = self._runs.strayed(plan, seed)
@@ -559,15 +537,6 @@ class AnswerCheck:
         except InputError as error:
             raise UncheckableError(f"{error} (at {plan.label()})") from error
 
-    def _unjudged(self, plan: Plan, seed: int) -> tuple[Status, str]:
-        """One run of which only the guards are looked at."""
-        self._runs.run(plan, seed)
-        overrun = self._runs.overrun(plan)
-        if not overrun:
-            return Status.OK, "not compared"
-        self._pool.forget(plan)
-        return Status.WRONG_ANSWER, overrun
-
     # --- without a reference ---------------------------------------------------------------------
 
     def _thorough(self, problem: Problem, plan: Plan, seed: int) -> tuple[Status, str]:
@@ -600,8 +569,11 @@ class AnswerCheck:
         worst = worst_of(list(differences.values()))
         if worst.ok:
             return Status.OK, str(worst)
-        if isinstance(problem, Law):
-            return self._by_law(problem, plan, seed)
+        if isinstance(problem, Law):  # it may allow both answers, and has judged the other one
+            try:
+                return self._thorough(problem, plan, seed)
+            except UncheckableError as error:
+                return Status.WRONG_ANSWER, str(error)
         if problem.needs_baseline or problem.judged_whole:
             return Status.WRONG_ANSWER, str(worst)
         return self._judged(problem, plan, seed, reference, differences)
@@ -634,10 +606,3 @@ class AnswerCheck:
         if not problem.compare(part_inputs, part_of(reference.outputs, part, axes), sizes).ok:
             return None
         return Status.OK, f"{deviation}; {worst}"
-
-    def _by_law(self, problem: Law, plan: Plan, seed: int) -> tuple[Status, str]:
-        """Judge an answer that differs from a right one: the law may allow both, and has judged before."""
-        try:
-            return self._thorough(problem, plan, seed)
-        except UncheckableError as error:
-            return Status.WRONG_ANSWER, str(error)

@@ -230,16 +230,13 @@ class AnswerKernels:
     def _function(self, name: str) -> CudaFunction:
         if name not in self._functions:
             if self._module is None:
+                compiled = self._compiled.result()
+                if isinstance(compiled, CompileError):
+                    raise CompilerUnavailableError(f"no answers can be checked: {compiled}") from compiled
                 self._module = self._cp.cuda.function.Module()
-                self._module.load(self._cubin())
+                self._module.load(compiled.cubin)
             self._functions[name] = self._module.get_function(name)
         return self._functions[name]
-
-    def _cubin(self) -> bytes:
-        compiled = self._compiled.result()
-        if isinstance(compiled, CompileError):
-            raise CompilerUnavailableError(f"no answers can be checked: {compiled}") from compiled
-        return compiled.cubin
 
     def _compile(self) -> None:
         try:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -21,7 +21,7 @@ from tuner.compiler.compiler import Compiler
 from tuner.compiler.contract import plan_resources
 from tuner.devices.base import Check, RunRecord
 from tuner.devices.cuda import probe
-from tuner.devices.cuda.answer_check import AnswerCheck
+from tuner.devices.cuda.answer_check import AnswerCheck, CheckedRuns
 from tuner.devices.cuda.answer_kernels import AnswerKernels
 from tuner.devices.cuda.arrays import BufferPool, Inputs, is_cold, original_bytes, rotation_sets, set_bytes
 from tuner.devices.cuda.code import CodeCache
@@ -201,7 +201,8 @@ class CudaDevice:
         self._inputs = Inputs(self._cp, self._pool, kernels)
         self._code = CodeCache(self._cp, self._compiler, self._limits, DriverCalls())
         self._runner = RoundRunner(self._cp)
-        self._answers = AnswerCheck(self._cp, self._pool, self._code, self._runner, kernels, self._inputs)
+        runs = CheckedRuns(self._cp, self._pool, self._code, self._runner, kernels, self._inputs)
+        self._answers = AnswerCheck(self._cp, runs)
         self._dead = ""
 
     @property
@@ -265,11 +266,13 @@ class CudaDevice:
             return RunRecord(tuple(answer.result(lane) for lane in range(len(plans))))
         rounds, flags = answer
         makespan_s, spread_s = median_and_spread(rounds.makespan_s)
+        results = []
+        for shares, restore_s in zip(rounds.shares, rounds.restore_s, strict=True):
+            share, share_spread = median_and_spread(shares)  # of the makespan
+            own_spread_s = math.hypot(share * spread_s, share_spread * makespan_s)
+            results.append(WorkloadResult(Status.OK, share * makespan_s, own_spread_s, restore_s=restore_s))
         return RunRecord(
-            results=tuple(
-                replace(_own_time(shares, makespan_s, spread_s), restore_s=restore_s)
-                for shares, restore_s in zip(rounds.shares, rounds.restore_s, strict=True)
-            ),
+            results=tuple(results),
             makespan_s=makespan_s,
             makespan_spread_s=spread_s,
             makespan_uncertainty_s=uncertainty(rounds.makespan_s),
@@ -412,12 +415,6 @@ class CudaDevice:
             self._dead = f"the CUDA context is lost: {error}"
             return _Failure(Status.CRASHED, self._dead)
         return failure
-
-
-def _own_time(shares: Sequence[float], makespan_s: float, spread_s: float) -> WorkloadResult:
-    share, share_spread = median_and_spread(shares)
-    spread = math.hypot(share * spread_s, share_spread * makespan_s)
-    return WorkloadResult(Status.OK, share * makespan_s, spread)
 
 
 @dataclass(frozen=True)

@@ -210,23 +210,15 @@ def synchronize(index: int) -> str:
     cupy = getattr(sys.modules.get("cupy"), "cuda", None)
     try:
         if torch is not None and torch.is_initialized():
-            return _by_torch(torch, index)
+            if torch.is_current_stream_capturing():
+                return "torch captures a CUDA graph"
+            torch.synchronize(index)
+            return ""
         if cupy is not None:
-            return _by_cupy(cupy, index)
+            if cupy.get_current_stream().is_capturing():
+                return "CuPy captures a CUDA graph"
+            cupy.Device(index).synchronize()
+            return ""
     except (RuntimeError, AttributeError) as error:  # AttributeError: half imported, or an old release
         return f"{type(error).__name__}: {error}"
     return "neither CuPy nor torch has used a GPU in this process"
-
-
-def _by_torch(torch: Any, index: int) -> str:  # noqa: ANN401 - torch is no dependency
-    if torch.is_current_stream_capturing():
-        return "torch captures a CUDA graph"
-    torch.synchronize(index)
-    return ""
-
-
-def _by_cupy(cupy: Any, index: int) -> str:  # noqa: ANN401 - CuPy ships no type information
-    if cupy.get_current_stream().is_capturing():
-        return "CuPy captures a CUDA graph"
-    cupy.Device(index).synchronize()
-    return ""

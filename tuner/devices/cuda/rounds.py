@@ -525,14 +525,13 @@ class ReplayQueue:
             self._land()
 
     def _put(self, replay: Replay) -> None:
-        while len(self._flying) >= self._depth or self._is_read_first(replay):
+        # Stamps are written anew by each replay: those of the one before have to be read first.
+        while len(self._flying) >= self._depth or (
+            replay.stamps is not None and any(replay is other for other, _ in self._flying)
+        ):
             self._land()
         replay.put()
         self._flying.append((replay, self._recorded()))
-
-    def _is_read_first(self, replay: Replay) -> bool:
-        """True for one whose stamps are yet to be read."""
-        return replay.stamps is not None and any(replay is other for other, _ in self._flying)
 
     def _land(self) -> None:
         replay, edge = self._flying.popleft()

@@ -20,7 +20,7 @@ import numpy as np
 from tuner.devices.gpu_models import GpuModel
 from tuner.devices.simulated.arithmetic import StageArithmetic, per_clock
 from tuner.model.elements import element_dtype
-from tuner.model.plan import Buffer, Configuration, LibraryCall, Plan, Resources, Stage, Work, Workload
+from tuner.model.plan import Buffer, Configuration, LibraryCall, Plan, Resources, Stage, Workload
 from tuner.space.occupancy import Occupancy, holds_whole, occupancy, refusal
 
 # --- What calls of libraries ask of a modelled GPU: bytes and operations by their dimensions.
@@ -327,7 +327,9 @@ def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
         most[stage.name] = max(most.get(stage.name, 0), stage.blocks)
     called = [library_work(stage.library) for stage in plan.stages if stage.library is not None]
     work_bytes = max(0.0, plan.work.bytes - sum(work.bytes for work in called))
-    stated = max(plan.work.operations, _floating_point(plan.work))
+    # The operations that the rate of a kernel file counts, where it counts operations: no unit does more.
+    counted = plan.work.rate_units if "flop" in plan.work.rate_name.lower() else 0.0
+    stated = max(plan.work.operations, counted)
     operations = max(0.0, stated - sum(work.operations for work in called))
     sizes = {buffer.name: buffer for buffer in plan.buffers}
     parts = [
@@ -345,11 +347,6 @@ def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
         _share(work_bytes, operations, (reads, writes), total, part / count if count else 0.0)
         for (reads, writes), part in zip(touched, parts, strict=True)
     )
-
-
-def _floating_point(work: Work) -> float:
-    """The operations that the rate of a kernel file counts, where it counts operations: no unit does more."""
-    return work.rate_units if "flop" in work.rate_name.lower() else 0.0
 
 
 def _share(
