@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from tuner import registry
 from tuner.devices.base import Device
 from tuner.devices.replay import RecordedClocks, RecordedPowerLimits, ReplayDevice
 from tuner.devices.simulated.device import SimulatedClocks, SimulatedDevice, SimulatedPowerLimits
+from tuner.model import registry
 from tuner.model.errors import (
     ClockError,
     InputError,

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from tuner import registry
 from tuner.database.runs import TrialStore
 from tuner.measurement.base import ComparisonTarget, PlannedTrial, ReferenceTrial
 from tuner.measurement.paired import LEAST_TURNS, CoRunComparison, PairedRepeats, window_scatter
+from tuner.model import registry
 from tuner.model.errors import InputError, PoolLostError, RunInterrupted, StoreError
 from tuner.model.objective import Objective
 from tuner.model.plan import Plan
