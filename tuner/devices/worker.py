@@ -94,12 +94,12 @@ class WorkerDevice:
 
     @property
     def identity(self) -> DeviceIdentity:
-        """See ``Device.identity``."""
+        """Identity of the hosted device, as its process told when it started."""
         return self._identity
 
     @property
     def limits(self) -> DeviceLimits:
-        """See ``Device.limits``."""
+        """Limits of the hosted device, as its process told when it started."""
         return self._limits
 
     @property
@@ -110,7 +110,7 @@ class WorkerDevice:
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
-        """See ``Device.resources``; compiled from this process, found by the worker in the cache on disk.
+        """Compile from this process; the worker finds the code in the cache on disk.
 
         Raises:
             DeviceError: the device is closed.
@@ -123,7 +123,7 @@ class WorkerDevice:
         return plan_resources(self._compiler, plans, progress)
 
     def check(self, plan: Plan, seed: int) -> Check:
-        """See ``Device.check``; a time-out or a crash is a status, and the worker is replaced.
+        """Check in the worker; a time-out or a crash is a status, and the worker is replaced.
 
         Raises:
             UncheckableError: what the user states to be right cannot be made.
@@ -177,7 +177,7 @@ class WorkerDevice:
             return check, {name: np.load(f"{folder}/{name}.npy", allow_pickle=False) for name in names}
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
-        """See ``Device.run``; a time-out or a crash is the status of all, and the worker is replaced."""
+        """Run in the worker; a time-out or a crash is the status of all, and the worker is replaced."""
         begun = self.now_s()
         timeout_s = self._run_timeout_s + window_s
         answer = self._attempt("run", tuple(plans), window_s, timeout_s=timeout_s)
@@ -190,7 +190,7 @@ class WorkerDevice:
         return record
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """See ``LoadSource.pulse``.
+        """Play pulses of load in the worker; returns when each was busy.
 
         Raises:
             DeviceError: the worker does not answer.
@@ -200,7 +200,7 @@ class WorkerDevice:
         return played
 
     def free_memory_bytes(self) -> int:
-        """See ``Device.free_memory_bytes``.
+        """Device memory that is free now, asked of the worker.
 
         Raises:
             DeviceError: the worker does not answer.
@@ -213,18 +213,18 @@ class WorkerDevice:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """See ``Device.sleep``."""
+        """Wait; the worker stays idle."""
         time.sleep(seconds)
 
     def resume_at(self, ended_s: float) -> None:
-        """See ``Device.resume_at``: the monotonic clock goes its own way."""
+        """Change nothing: the monotonic clock goes its own way."""
 
     def own_processes(self) -> int:
-        """See ``Device.own_processes``: the worker, while there is one."""
+        """One, the worker, while it lives."""
         return int(self.pid is not None)
 
     def abort(self) -> None:
-        """See ``Device.abort``: the worker is killed, as a candidate in it may hang."""
+        """Kill the worker, as a candidate in it may hang."""
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)

@@ -132,12 +132,12 @@ class CandidateSource:
         self.made: dict[Configuration, Candidate | None] = {}
 
     def neighbours(self, configuration: Configuration) -> Sequence[Candidate]:
-        """See ``LargeSpace.neighbours``."""
+        """Candidates that differ in one tunable, listed or not."""
         candidates = map(self._made, self._space.neighbours(configuration))
         return [each for each in candidates if each is not None]
 
     def candidate(self, configuration: Configuration) -> Candidate | None:
-        """See ``LargeSpace.candidate``."""
+        """Candidate of a configuration; None where rules or pruning leave it out."""
         allowed = self._declaration.kernel.allowed(self._declaration.workload, configuration)
         return None if allowed is None else self._made(allowed)
 

@@ -463,7 +463,7 @@ def _comparisons(outcome: Outcome, index: int | None, least: int | None) -> Comp
 
 
 def _expanded(item: PreparedWorkload, outcome: Outcome, index: int | None, position: int) -> Expanded | None:
-    """See ``build_record``; None of kernels without a file."""
+    """Record of a build with a trial's configuration; None of kernels without a file."""
     if index is None or not isinstance(item.kernel, KernelFile):
         return None
     trial, _ = outcome.trials[index]

@@ -563,7 +563,8 @@ class Session:
             for number, (trial, measurement) in enumerate(self._trials.items(), start=1)
             if trial in confirmed or (scatter != ASSUMED and measurement.energy is not None)
         }
-        self._store.confirm(self._run, changed)
+        if changed:
+            self._store.confirm(self._run, changed)
         self._confirmation = Confirmation(paired, confirmed, scatter)
 
     def _compare_answer(self) -> CoRunComparison | None:

@@ -96,7 +96,7 @@ class SetupOpener(Protocol):
         allow_simulated: bool = False,
         turns: BoardTurns | None = None,
     ) -> AbstractContextManager[MeasurementSetup]:
-        """See ``open_setup``."""
+        """Open a device for a request, and close it on every way out."""
 
 
 class RunListener(SearchListener, Protocol):

@@ -207,12 +207,12 @@ class CudaDevice:
 
     @property
     def identity(self) -> DeviceIdentity:
-        """See ``Device.identity``."""
+        """Identity of the GPU, its driver and CUDA."""
         return self._identity
 
     @property
     def limits(self) -> DeviceLimits:
-        """See ``Device.limits``."""
+        """Limits as the GPU states them."""
         return self._limits
 
     def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
@@ -222,11 +222,11 @@ class CudaDevice:
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
-        """See ``Device.resources``."""
+        """Compile plans in parallel, with the cache on disk; nothing is loaded."""
         return plan_resources(self._compiler, plans, progress)
 
     def check(self, plan: Plan, seed: int) -> Check:
-        """See ``Device.check``."""
+        """Run a plan once and compare; whatever goes wrong is a status."""
         begun = self.now_s()
         answer = self._guarded([plan], lambda: self._answers.check(plan, seed))
         status, detail = (answer.status, answer.detail) if isinstance(answer, _Failure) else answer
@@ -260,7 +260,7 @@ class CudaDevice:
         return answer
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
-        """See ``Device.run``."""
+        """Run rounds of the plans; whatever goes wrong is the status of one of them, or of all."""
         answer = self._guarded(plans, lambda: self._rounds(plans, window_s))
         if isinstance(answer, _Failure):
             return RunRecord(tuple(answer.result(lane) for lane in range(len(plans))))
@@ -283,11 +283,11 @@ class CudaDevice:
         )
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """See ``LoadSource.pulse``."""
+        """Play pulses of load; returns when each was busy."""
         return PulsePlayer(self._cp, self._code).play(pulses)
 
     def free_memory_bytes(self) -> int:
-        """See ``Device.free_memory_bytes``."""
+        """Device memory that is free now, CuPy's pool included."""
         free, _ = self._cp.cuda.runtime.memGetInfo()
         return int(free) + int(self._cp.get_default_memory_pool().free_bytes())
 
@@ -296,14 +296,14 @@ class CudaDevice:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """See ``Device.sleep``."""
+        """Wait; the GPU stays idle."""
         time.sleep(seconds)
 
     def resume_at(self, ended_s: float) -> None:
-        """See ``Device.resume_at``: the monotonic clock goes its own way."""
+        """Change nothing: the monotonic clock goes its own way."""
 
     def close(self) -> None:
-        """See ``Device.close``."""
+        """Release arrays and code."""
         if not self._dead:
             self._answers.forget()
             self._pool.keep_only((), 0)

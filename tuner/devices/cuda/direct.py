@@ -80,7 +80,7 @@ class CompilingGpu:
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
-        """See ``Device.resources``; nothing is loaded."""
+        """Compile plans; nothing is loaded."""
         return plan_resources(self.compiler, plans, progress)
 
 
@@ -93,7 +93,7 @@ class _BriefCompiler:
             self.nvrtc_version = compiler.nvrtc_version
 
     def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
-        """See ``Compiler.compile``."""
+        """For each stage, in order, the code or the error."""
         with Compiler(self._architecture) as compiler:
             return compiler.compile(stages)
 

@@ -337,7 +337,7 @@ class SimulatedDevice:
         )
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """See ``LoadSource.pulse``: arithmetic at full rate, as far as the power limit goes."""
+        """Play pulses of arithmetic at full rate, as far as the power limit goes."""
         self._occupant.enter()
         watts = load_watts(self.gpu, self._set_mhz, self._model.limit_w)
         played = []
@@ -357,11 +357,11 @@ class SimulatedDevice:
         return self._timeline.now_s
 
     def sleep(self, seconds: float) -> None:
-        """See ``Device.sleep``: virtual time passes."""
+        """Let virtual time pass at idle power."""
         self._timeline.pass_time(seconds, idle_watts(self.gpu, self._set_mhz))
 
     def resume_at(self, ended_s: float) -> None:
-        """See ``Device.resume_at``: sensor ticks and noise follow virtual time, so a resumed run needs it."""
+        """Set virtual time forward: sensor ticks and noise follow it, so a resumed run needs it."""
         self.sleep(max(0.0, ended_s - self.now_s()))
 
     def power_segments(self, since_s: float) -> list[tuple[float, float, float]]:
@@ -372,11 +372,11 @@ class SimulatedDevice:
         return self._timeline.since(since_s, idle_watts(self.gpu, self._set_mhz))
 
     def own_processes(self) -> int:
-        """See ``Device.own_processes``: this process, where others can see it."""
+        """One, this process, where others can see it."""
         return int(is_present(self.identity.spec))
 
     def abort(self) -> None:
-        """See ``Device.abort``: no hardware is held."""
+        """Do nothing: no hardware is held."""
 
     def close(self) -> None:
         """Close the compiler if it was opened here, and leave the GPU to others."""
