@@ -251,11 +251,6 @@ class SimulatedDevice:
         """The scope of its sensors, which all see the whole of its power."""
         return next((sensor.scope for sensor in self.gpu.sensors), "gpu")
 
-    @property
-    def supported_mhz(self) -> tuple[int, ...]:
-        """SM clocks that can be set, highest first."""
-        return self.gpu.clocks_mhz
-
     def set_clock_mhz(self, mhz: int | None) -> None:
         """Set the SM clock; None sets the default, which is the highest.
 
@@ -430,7 +425,7 @@ class SimulatedClocks:
 
     def supported_mhz(self) -> tuple[int, ...]:
         """Clocks that can be locked, highest first."""
-        return self._device.supported_mhz
+        return self._device.gpu.clocks_mhz
 
     def read(self) -> ClockReading:
         """Present clock, throttle reasons, power limit and temperature."""
@@ -450,8 +445,8 @@ class SimulatedClocks:
         Raises:
             ClockError: the device has no such clock.
         """
-        if mhz not in self._device.supported_mhz:
-            choices = ", ".join(map(str, self._device.supported_mhz)) or "none"
+        if mhz not in self._device.gpu.clocks_mhz:
+            choices = ", ".join(map(str, self._device.gpu.clocks_mhz)) or "none"
             raise ClockError(f"no clock of {mhz} MHz; choose from {choices}")
         try:
             self._device.set_clock_mhz(mhz)
