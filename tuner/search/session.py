@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from tuner.database.runs import TrialStore
+from tuner.database.runs import Store
 from tuner.measurement.base import ComparisonTarget, PlannedTrial, ReferenceTrial
 from tuner.measurement.paired import LEAST_TURNS, CoRunComparison, PairedRepeats, window_scatter
 from tuner.model import registry
@@ -114,7 +114,7 @@ class Session:
     """
 
     def __init__(
-        self, plan: SearchPlan, setup: MeasurementSetup, store: TrialStore, listener: SearchListener
+        self, plan: SearchPlan, setup: MeasurementSetup, store: Store, listener: SearchListener
     ) -> None:
         verify = plan.request.verify and plan.strategy is None
         self._verified = verifiable_answer(store, plan.conditions) if verify else None
@@ -662,7 +662,7 @@ class Session:
 
 
 @contextmanager
-def _ended_in_any_case(store: TrialStore) -> Iterator[list[int]]:
+def _ended_in_any_case(store: Store) -> Iterator[list[int]]:
     """Numbers of runs that were taken; one that is still there when an interrupt comes through is ended."""
     owned: list[int] = []
     try:
