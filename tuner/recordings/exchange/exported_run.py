@@ -9,6 +9,7 @@ from typing import Any
 from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.kernel_file import KernelFile, stored_configuration
 from tuner.model.errors import InputError, suggestion
+from tuner.model.objective import TIME_EXPONENT
 from tuner.model.plan import STREAM_PRIORITY, Configuration, TunableValue
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded
@@ -141,8 +142,7 @@ class ExportedTrial:
         """The number an objective minimises, in SI units; None where it was not measured."""
         if objective == "time" or self.time_s is None or self.energy_j is None:
             return self.time_s if objective == "time" else None
-        exponents = {"energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
-        return self.energy_j * self.time_s ** exponents.get(objective, 0)
+        return self.energy_j * self.time_s ** TIME_EXPONENT.get(objective, 0)  # a file may name any objective
 
 
 @dataclass(frozen=True)
