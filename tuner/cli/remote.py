@@ -187,7 +187,7 @@ def top(*, socket: str | None) -> None:
         raise InputError("tuner top needs a terminal; `tuner status` and `tuner jobs` print")
     client, _ = when_started(socket, lambda daemon: daemon.status())
 
-    from tuner.cli.top.state import EventReader
+    from tuner.cli.top.live_state import EventReader
     from tuner.cli.top.view import TerminalView
 
     asyncio.run(_show(TerminalView(client, EventReader(client))))

@@ -131,7 +131,7 @@ def compare(
 
     rules = Rules(policies(policy_words), seeds, objective, budget)
     if plot_path is not None:
-        from tuner.report.power import check_picture
+        from tuner.report.power_tables import check_picture
 
         check_picture(Path(plot_path))
     found = _ComparisonSetup(of_one_cost(objective, "tuner compare"))
@@ -348,8 +348,8 @@ def _on_pool(read: "SweepFile", where: str, database: Path | None) -> AbstractCo
 
 def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
     """Run the sweep and show it; returns the exit code."""
-    from tuner.studies.progress import SweepProgress, show_sweep
     from tuner.studies.sweep import RefusedJobsError, run_sweep
+    from tuner.studies.sweep_progress import SweepProgress, show_sweep
 
     try:
         with SweepProgress() as progress:
@@ -496,7 +496,7 @@ def train(
     from tuner.model.objective import of_one_cost
     from tuner.search.request import SearchRequest
     from tuner.search.setup import open_setup
-    from tuner.studies.progress import TrainingProgress, show_training
+    from tuner.studies.sweep_progress import TrainingProgress, show_training
     from tuner.studies.training import Trainer, TrainingRequest
 
     (spec,), files = with_files((kernel,), kernel_files)
