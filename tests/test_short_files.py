@@ -127,8 +127,8 @@ def test_functions_of_a_source() -> None:
     extern "C" __launch_bounds__(32, 2) __global__ void second(int* y);
     __global__ void second(int* y) {}
     """
-    found = [(one.name, one.template_parameters) for one in global_functions(text)]
-    assert found == [("first", ("T", "P", "pair")), ("second", ())]
+    found = {one.name: [parameter.name for parameter in one.template] for one in global_functions(text)}
+    assert found == {"first": ["T", "P", "pair"], "second": []}
     assert global_functions("__global__ lost") == []
     assert used_names("int a; f(b, float* c, unsigned int d) // e\n") == {
         "int",

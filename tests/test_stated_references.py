@@ -24,7 +24,7 @@ from tuner.model.expressions.array_expressions import ArrayExpression
 from tuner.model.plan import Plan
 from tuner.model.trial import Status
 from tuner.problems.base import stated_values
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 SEED = 3
 N = 32

@@ -88,7 +88,7 @@ class Attempt:
         request = request_of(spec.job_spec)
         request.check()
         own = kernel_directories(spec.kernel_directories, below=spec.below)
-        catalog = Catalog.load(search_path=(kernels_root(), *own), known=self._known)
+        catalog = Catalog.load(search_path=(kernels_root(), *own), cached=self._known)
         with ExitStack() as ownership, ExitStack() as stack:  # the GPU is released last
             if not holds_something(spec.database):  # it has this job: opened, it would be made anew
                 raise StoreError(f"{spec.database} is gone, and with it job {spec.job}")
@@ -120,7 +120,13 @@ class Attempt:
     ) -> AttemptResult:
         job = Jobs(store.database).job(self._spec.job)
         begun = job is not None and job.run is not None
-        retrying = RetryingStore(store, stop=self._stop, begun=self._begun, ending=self._guard.leave)
+        retrying = RetryingStore(
+            store.database,
+            job=self._spec.job,
+            stop=self._stop,
+            begun=self._begun,
+            ending=self._guard.leave,
+        )
         outcome = tune(setup, request, catalog, retrying, self._events, resume=begun)
         if outcome.status is RunStatus.INTERRUPTED:
             return self._interrupted()
