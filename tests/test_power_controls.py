@@ -101,7 +101,7 @@ def test_everybody_sees_who_holds_a_clock(where: ClockPaths) -> None:
         finally:
             os.seteuid(0)
         assert state.trouble == ()
-        assert (state.announced_mhz, state.stale) == (announced, False)
+        assert (state.announced, state.stale) == (announced, False)
         assert state.owner == (f"process {os.getpid()}" if announced else "")
     owner.give_up()
     assert survey(where)[0].stale

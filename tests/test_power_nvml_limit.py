@@ -299,10 +299,10 @@ def test_a_second_run_is_told_who_holds_it(nvml: State, where: ClockPaths) -> No
         with first.locked(450), held, second.locked(300):
             pass
         (state,) = survey_power_limits(where)
-        assert (state.announced_w, state.stale, state.default_w) == (None, False, 700.0)
+        assert (state.announced, state.stale, state.default_w) == (None, False, 700.0)
         with first.locked(450):
             (state,) = survey_power_limits(where)
-            assert (state.announced_w, state.stale, state.limit_w) == (450, False, 450.0)
+            assert (state.announced, state.stale, state.reading.power_limit_w) == (450, False, 450.0)
             assert state.owner.startswith("process ")
             with pytest.raises(HeldError, match=r"the power limit of .* is held by process"):
                 open_power_limits(UUID)  # which would take 450 W for the limit as found
