@@ -17,7 +17,7 @@ from fake_nvml_state import SECOND_UUID, UUID, State, fake_nvml, library
 from jetson_trees import build, limits_hz, set_limits_hz
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
-from tuner.power.clocks.journal import JournalPlace
+from tuner.power.clocks.journal import SettingJournal
 
 from tuner.system.ownership import BootRecord
 
@@ -85,9 +85,9 @@ def left(where: ClockPaths, gpu: str, value: int, setting: str = "clock") -> Ite
     yield
 
 
-def place(where: ClockPaths, control: str = "nvml", gpu: str = UUID) -> JournalPlace:
+def place(where: ClockPaths, control: str = "nvml", gpu: str = UUID) -> SettingJournal:
     assert where.directory is not None
-    return JournalPlace(where.directory, control, gpu)
+    return SettingJournal(where.directory, control, gpu)
 
 
 def shown(*words: str) -> str:
@@ -356,7 +356,7 @@ def test_an_entry_of_a_container_is_restored(nvml: State, where: ClockPaths) -> 
     assert not place(where).journal.exists()
 
 
-def announced_in(place: JournalPlace, written: BootRecord) -> BootRecord:
+def announced_in(place: SettingJournal, written: BootRecord) -> BootRecord:
     """Announce a clock as another boot or container would have."""
     place.directory.mkdir()
     with pytest.MonkeyPatch.context() as patch:

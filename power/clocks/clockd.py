@@ -50,7 +50,7 @@ from .clockd_client import (
     refused,
 )
 from .control import open_actuator, undo
-from .journal import JournalPlace, runtime_directory
+from .journal import SettingJournal, runtime_directory
 from .ownership import GLANCE_S, HANDOVER_S, Ownership, Undo, restore_stale
 
 # --- Energy counters of processors that only root may read, read by ``tuner-clockd`` for its group.
@@ -66,7 +66,7 @@ _ADVICE = "the administrator allows it by [powercap] read = true in /etc/tuner/c
 
 
 class RareReads:
-    """Reads zones by name, each at most every ``LEAST_S``: in between the last value is told again.
+    """Reads zones by name, each at most every ``LEAST_S``: in between the last value is given again.
 
     Args:
         allowed: tells whether the administrator allows it; asked once.
@@ -83,7 +83,7 @@ class RareReads:
         self._allowed = allowed
         self._folders = folders
         self._now = now
-        self._known: dict[str, tuple[float, int]] = {}
+        self._latest: dict[str, tuple[float, int]] = {}
 
     def microjoules(self, zone: str) -> int:
         """The counter of a zone.
@@ -93,7 +93,7 @@ class RareReads:
         """
         if not self._allowed():
             raise ClockRefusal("permission", f"tuner-clockd reads no energy: {_ADVICE}")
-        read_s, value = self._known.get(zone, (-LEAST_S, 0))
+        read_s, value = self._latest.get(zone, (-LEAST_S, 0))
         if self._now() - read_s < LEAST_S:
             return value
         folder = self._folders().get(zone)
@@ -103,7 +103,7 @@ class RareReads:
             value = int((folder / "energy_uj").read_text())
         except (OSError, ValueError) as error:
             raise ClockRefusal("clock", f"{folder / 'energy_uj'}: {error}") from error
-        self._known[zone] = self._now(), value
+        self._latest[zone] = self._now(), value
         return value
 
 
@@ -231,6 +231,9 @@ class Leases:
         now: monotonic clock in seconds.
         owner: identity of the process that others are told of; this one if empty.
         patience_s: how long a client, and all others with it, may wait for the guardian of a dead owner.
+
+    Attributes:
+        retry_at_s: when ``retry`` has something to do; None while nothing is left to restore.
     """
 
     def __init__(
@@ -251,7 +254,7 @@ class Leases:
         self._now = now
         self._held: dict[Hashable, _ClientLease] = {}
         self._retry_s = _FIRST_RETRY_S
-        self._retry_at_s: float | None = None
+        self.retry_at_s: float | None = None
 
     def __len__(self) -> int:
         return len(self._held)
@@ -301,7 +304,7 @@ class Leases:
         except Exception:  # noqa: BLE001 - the others must be restored, whatever this one met
             _LOG.exception("the %s of %s is not restored yet", kind.value, lease.actuator.gpu)
             self._retry_s = _FIRST_RETRY_S
-            self._retry_at_s = self._now() + self._retry_s
+            self.retry_at_s = self._now() + self._retry_s
         finally:
             lease.close()
         _LOG.info("%s gave up the %s of %s", holder, kind.name, lease.actuator.gpu)
@@ -310,17 +313,12 @@ class Leases:
         """Undo what dead owners left, and what could not be restored before; False if something is left."""
         outcomes = restore_stale(self._directory, self._undo)  # which logs what it does
         done = all(outcome.state != "failed" for outcome in outcomes)
-        self._retry_at_s = None if done else self._now() + self._retry_s
+        self.retry_at_s = None if done else self._now() + self._retry_s
         return done
-
-    @property
-    def retry_at_s(self) -> float | None:
-        """When ``retry`` has something to do; None while nothing is left to restore."""
-        return self._retry_at_s
 
     def retry(self) -> None:
         """Try again to restore what could not be, ever more rarely."""
-        if self._retry_at_s is not None and self._now() >= self._retry_at_s:
+        if self.retry_at_s is not None and self._now() >= self.retry_at_s:
             self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
             self.restore_stale()
 
@@ -340,7 +338,7 @@ class Leases:
         if (actuator.control, actuator.gpu) != (request.control, request.gpu):
             actuator.close()
             raise ClockRefusal("clock", f"{request.gpu} is no name of a GPU, but {actuator.gpu} is")
-        place = JournalPlace(self._directory, request.control, request.gpu)
+        place = SettingJournal(self._directory, request.control, request.gpu)
         ownership = Ownership(place, self._undo, owner=self._owner, patience_s=self._patience_s)
         try:
             ownership.take()
@@ -486,10 +484,8 @@ class ClockServer:
             key.data(events)
         self._expire()
         self._leases.retry()
-        self._tell()
 
-    def _tell(self) -> None:
-        """Keep the service manager's status line true."""
+        # The service manager's status line follows.
         status = f"STATUS=GPUs held: {len(self._leases)}, clients: {len(self._clients)}"
         if status != self._status:
             self._status = status

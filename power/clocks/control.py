@@ -20,7 +20,7 @@ from . import devfreq
 from .actuator import Actuator, ClockActuator, ClockPaths, Ruling, load_config, no_ruling
 from .clockd_client import SetterLink, helper_answers, reach
 from .guardian import hire
-from .journal import JournalEntry, JournalPlace, directories, is_undone, places, runtime_directory
+from .journal import JournalEntry, SettingJournal, directories, is_undone, places, runtime_directory
 from .lease import LeasedClocks, LeasedPowerLimit
 from .ownership import HANDOVER_S, HeldError, Ownership, RestoreOutcome, Undo, owner_of
 from .ownership import restore_stale as _restore_stale
@@ -163,7 +163,7 @@ def _demand_free(actuator: Actuator, folders: Iterable[Path]) -> None:
         HeldError: somebody owns it.
     """
     for folder in folders:
-        place = JournalPlace(folder, actuator.control, actuator.gpu)
+        place = SettingJournal(folder, actuator.control, actuator.gpu)
         try:
             owner = owner_of(place)
         except ClockError:  # nobody tells this user
@@ -268,7 +268,7 @@ def reset_power_limit(gpu: str | int, where: ClockPaths | None = None) -> None:
 def _reset(actuator: Actuator, where: ClockPaths) -> None:
     try:
         _demand_free(actuator, _others(where))
-        place = JournalPlace(where.directory or runtime_directory(), actuator.control, actuator.gpu)
+        place = SettingJournal(where.directory or runtime_directory(), actuator.control, actuator.gpu)
         ownership = Ownership(place, undo(where), patience_s=HANDOVER_S)
         ownership.take(settle=False)
         try:
@@ -400,7 +400,7 @@ def _with_journal(state: GpuSettingState, folders: Iterable[Path]) -> GpuSetting
     """Add what locks and journals say of a setting."""
     owner, announced, stale, trouble = "", None, False, list(state.trouble)
     for folder in folders:
-        place = JournalPlace(folder, state.control, state.gpu)
+        place = SettingJournal(folder, state.control, state.gpu)
         entry = _attempt(place.read, trouble)
         owns = _attempt(partial(owner_of, place), trouble) or ""
         owner = owner or owns

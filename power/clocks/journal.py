@@ -39,7 +39,7 @@ class JournalEntry:
 
 
 @dataclass(frozen=True)
-class JournalPlace:
+class SettingJournal:
     """Paths of the journal entry and the lock of one setting of a GPU.
 
     Attributes:
@@ -180,12 +180,12 @@ def _written(record: Mapping[str, object]) -> BootRecord | None:
     return None  # of a newer version
 
 
-def places(directory: Path) -> Iterator[JournalPlace]:
+def places(directory: Path) -> Iterator[SettingJournal]:
     """Yield the settings with a journal entry or a draft of one in a runtime directory, in order."""
     found = {path.stem for pattern in ("*-*.json", "*-*.draft") for path in directory.glob(pattern)}
     for name in sorted(found):
         control, _, gpu = name.partition("-")
-        yield JournalPlace(directory, control, gpu)
+        yield SettingJournal(directory, control, gpu)
 
 
 def runtime_directory() -> Path:

@@ -18,7 +18,7 @@ from tuner.model.errors import ClockError, ClockPermissionError, TunerError
 from tuner.system.ownership import is_alive, pid_of, this_process
 
 from ..base import SettingState
-from .journal import JournalEntry, JournalPlace, doubt, is_undone, places
+from .journal import JournalEntry, SettingJournal, doubt, is_undone, places
 
 _LOG = logging.getLogger(__name__)
 HANDOVER_S = 10.0  # a guardian that restores after its owner's death has let go by then
@@ -38,7 +38,7 @@ class HeldError(ClockError):
         who: for people.
     """
 
-    def __init__(self, place: JournalPlace, who: str) -> None:
+    def __init__(self, place: SettingJournal, who: str) -> None:
         kind = place.kind
         super().__init__(f"the {kind.name} of {place.gpu} {kind.held} by {who}: wait for it or end it")
         self.who = who
@@ -55,7 +55,7 @@ class Ownership:
     """
 
     def __init__(
-        self, place: JournalPlace, undo: Undo, *, owner: str = "", patience_s: float = GLANCE_S
+        self, place: SettingJournal, undo: Undo, *, owner: str = "", patience_s: float = GLANCE_S
     ) -> None:
         self._place = place
         self._undo = undo
@@ -79,7 +79,9 @@ class Ownership:
         self._lock = _taken(self._place, self._patience_s)
         try:
             left = restored(self._place, self._undo) if settle else None
-            _sign(self._lock, self._owner)
+            # Who is named here holds the lock for long: nobody waits for a living one, or is told of a guest.
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, self._owner.encode(), 0)
         except OSError as error:
             self.give_up()
             raise ClockError(f"{self._place.lock} cannot be signed: {error}") from error
@@ -94,9 +96,8 @@ class Ownership:
         Raises:
             ClockError: it cannot be written, or the setting is not owned.
         """
-        if self._lock is None or not _is(
-            self._place.lock, self._lock
-        ):  # with its file the lock lost its name
+        # Whoever removed the file made room for another lock of the same name.
+        if self._lock is None or not _is_same_file(self._place.lock, self._lock):
             what = f"the {self._place.kind.name} of {self._place.gpu}"
             raise ClockError(f"nobody owns {what} any more: {self._place.lock} was removed")
         self._place.write(self._owner, old, new)
@@ -114,7 +115,7 @@ class Ownership:
             os.close(lock)
 
 
-def restored(place: JournalPlace, undo: Undo) -> list[str] | None:
+def restored(place: SettingJournal, undo: Undo) -> list[str] | None:
     """Undo what the entry of a place announces and remove it; to be called by the owner.
 
     Returns:
@@ -158,7 +159,7 @@ def restore_stale(directory: Path, undo: Undo) -> list[RestoreOutcome]:
     return [_settled(place, undo) for place in places(directory)]
 
 
-def _settled(place: JournalPlace, undo: Undo) -> RestoreOutcome:
+def _settled(place: SettingJournal, undo: Undo) -> RestoreOutcome:
     try:
         lock = _taken(place, GLANCE_S)
         try:
@@ -175,7 +176,7 @@ def _settled(place: JournalPlace, undo: Undo) -> RestoreOutcome:
     return RestoreOutcome(place.control, place.gpu, "restored", tuple(left))
 
 
-def owner_of(place: JournalPlace) -> str:
+def owner_of(place: SettingJournal) -> str:
     """Return the owner of a setting, for people; empty if it has none.
 
     Raises:
@@ -193,13 +194,13 @@ def owner_of(place: JournalPlace) -> str:
         os.close(lock)
 
 
-def _named(place: JournalPlace) -> str:
+def _named(place: SettingJournal) -> str:
     """The process that the journal of another user names, if it lives."""
     entry = place.read()
     return f"process {pid_of(entry.owner)}" if entry is not None and is_alive(entry.owner) else ""
 
 
-def _taken(place: JournalPlace, patience_s: float) -> int:
+def _taken(place: SettingJournal, patience_s: float) -> int:
     """Get the lock of a place; the descriptor is the ownership."""
     lock = _opened(place)
     try:
@@ -210,7 +211,7 @@ def _taken(place: JournalPlace, patience_s: float) -> int:
     return lock
 
 
-def _await(place: JournalPlace, lock: int, patience_s: float) -> None:
+def _await(place: SettingJournal, lock: int, patience_s: float) -> None:
     """Lock the file as soon as nobody else has."""
     deadline = time.monotonic() + patience_s
     while not _locked(lock):
@@ -219,7 +220,7 @@ def _await(place: JournalPlace, lock: int, patience_s: float) -> None:
         time.sleep(_RETRY_S)
 
 
-def _opened(place: JournalPlace) -> int:
+def _opened(place: SettingJournal) -> int:
     """Open the lock of a place, in a directory whose journal this user may act on."""
     _make(place.directory)
     try:
@@ -244,7 +245,7 @@ def _make(folder: Path) -> None:
         raise ClockError(f"no clock journal is kept in {folder}, where other users may write")
 
 
-def _is(path: Path, descriptor: int) -> bool:
+def _is_same_file(path: Path, descriptor: int) -> bool:
     """True where a path leads to the file of a descriptor."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
@@ -259,12 +260,6 @@ def _locked(lock: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _sign(lock: int, owner: str) -> None:
-    """Say who will hold the lock for long: nobody else waits for that one, or is told of one who does not."""
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, owner.encode(), 0)
 
 
 def _signature(lock: int) -> str:

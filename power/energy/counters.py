@@ -12,9 +12,7 @@ from .noise import Spread, sample_variances_w2
 from .samples import SampleSeries
 
 _FEW = 4  # of fewer ticks no rhythm is taken
-_JITTER = (
-    0.002  # standard deviation of a tick from its rhythm, of the period; an H200's ticks show half of it
-)
+_JITTER = 0.002  # of the period: standard deviation of a tick from its rhythm; an H200's show half of it
 _PERIODS = 2001  # trial values of the period
 _STEADY = 1e-5  # of a period: no two clocks of two crystals agree better
 _AGREES = 4.0  # standard uncertainties that two recordings' periods may be apart
@@ -181,6 +179,19 @@ class SensorHistory:
         return count
 
 
+_UNKNOWN_AGE = 0.1  # of the period: what ticks of an H200, every 100 ms, count is up to 9 ms older than they
+
+
+def unknown_age_s(info: SensorInfo) -> float:
+    """Return the unknown part of the age of a tick's number, in s; 0 unless the response is assumed."""
+    return _UNKNOWN_AGE * info.period_s if info.response.origin == "assumed" else 0.0
+
+
+def age_variance_s2(info: SensorInfo) -> float:
+    """Variance of the age of a tick's number: by the response, and by what nobody has calibrated."""
+    return info.response.age_sigma_s**2 + unknown_age_s(info) ** 2 / 3.0
+
+
 # --- Energy up to any time from a power reading, whatever power does.
 #
 # The energy up to each sample is a weighted sum of the samples (``response.models``), and so is that up to
@@ -190,9 +201,7 @@ class SensorHistory:
 # uncertainty of a sum is the noise of its samples, what the ways differ by, and the age of the reading.
 
 _TRIPLE = 3
-_NEAR = (
-    3  # gaps between samples that tell the power next to a time: one alone is mostly noise, and overshoots;
-)
+_NEAR = 3  # gaps between samples that tell the power next to a time: one alone is mostly noise, overshoots;
 _NEAR_S = 0.06  # but what is further off than this says nothing
 _SQRT_3 = 3.0**0.5
 

@@ -290,7 +290,12 @@ class SamplingMeter:
 
 
 class SampledRecording:
-    """Implements ``tuner.power.base.Recording``; made by ``SamplingMeter.recording``."""
+    """Implements ``tuner.power.base.Recording``; made by ``SamplingMeter.recording``.
+
+    Attributes:
+        problem: see ``Recording.problem``.
+        failure: reason that the sensor stopped answering; empty if it did not.
+    """
 
     def __init__(
         self,
@@ -307,19 +312,9 @@ class SampledRecording:
         self._spent = spent
         self._samples: list[Sample] = []
         self._clock_readings: list[tuple[float, ClockReading]] = []
-        self._failure = ""
-        self._problem = ""
+        self.failure = ""
+        self.problem = ""
         self._start_s = self._end_s = now()
-
-    @property
-    def problem(self) -> str:
-        """Reason that the latest ``reading`` was None; empty if it was not."""
-        return self._problem
-
-    @property
-    def failure(self) -> str:
-        """Reason that the sensor stopped answering; empty if it did not."""
-        return self._failure
 
     def begin(self) -> None:
         """Take what the sensor held before.
@@ -337,7 +332,7 @@ class SampledRecording:
         """Poll sensor and clock until told to stop, or until the sensor fails."""
         pause_s = min(self._sampler.info.poll_interval_s, clock_interval_s)
         clock_due_s = self._now()
-        while not self._failure:
+        while not self.failure:
             fresh = self._poll()
             late_s = self._now() - clock_due_s
             # Right after a sample no other is near, so that reading the clock then delays none; a sensor that
@@ -355,34 +350,18 @@ class SampledRecording:
         self._end_s = self._now()
 
     def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
-        """Mean power between two times; None when the sensor gave too little, see ``problem``.
-
-        Args:
-            start_s: begin of the window.
-            end_s: its end.
-            round_s: period with which the load repeats in it; 0 where that is not known.
-
-        Raises:
-            PowerError: the sensor stopped answering while the recording was made.
-        """
+        """See ``Recording.reading``."""
         info = self._sampler.info
-        if self._failure:
-            raise PowerError(f"{info.name} stopped answering: {self._failure}")
+        if self.failure:
+            raise PowerError(f"{info.name} stopped answering: {self.failure}")
         trace, notes = screened(self._samples, info)
         try:
             mean = mean_power(trace, start_s, end_s, info, self._history, round_s=round_s)
         except PowerError as error:
-            self._problem = "; ".join([str(error), *notes])
+            self.problem = "; ".join([str(error), *notes])
             return None
-        self._problem = ""
-        return PowerReading(
-            watts=mean.watts,
-            uncertainty_w=mean.uncertainty_w,
-            sensor=f"{info.name} ({mean.method})" if mean.method else info.name,
-            scope=info.scope,
-            notes=(*mean.notes, *notes),
-            degrees=mean.degrees,
-        )
+        self.problem = ""
+        return replace(mean, notes=(*mean.notes, *notes))
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:
         """Median clock, all throttle reasons, lowest power limit and mean temperature between two times."""
@@ -411,12 +390,12 @@ class SampledRecording:
 
     def _poll(self) -> bool:
         """Add fresh samples; False when there were none."""
-        if self._failure:
+        if self.failure:
             return False
         try:
             fresh = self._sampler.poll()
         except PowerError as error:
-            self._failure = str(error)
+            self.failure = str(error)
             return False
         self._samples += fresh
         if self._spent is not None:
@@ -504,14 +483,7 @@ class SummedRecording:
         """The sum of the mean powers between two times; None when one sensor gave too little.
 
         Sensors err independently: variances add, and degrees of freedom are those of Welch and Satterthwaite.
-
-        Args:
-            start_s: begin of the window.
-            end_s: its end.
-            round_s: period with which the load repeats in it; 0 where that is not known.
-
-        Raises:
-            PowerError: a sensor stopped answering while the recording was made.
+        See ``Recording.reading``.
         """
         parts = [recording.reading(start_s, end_s, round_s) for recording in self._recordings]
         known = tuple(part for part in parts if part is not None)

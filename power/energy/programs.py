@@ -31,7 +31,7 @@ from tuner.model.trial import expanded
 
 from ..base import PowerLevel, ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
 from ..response.models import Array, age_s, corrected, cumulative_energy_j
-from .counters import EnergyCurve, SensorHistory
+from .counters import EnergyCurve, SensorHistory, age_variance_s2, unknown_age_s
 from .samples import SampleSeries, gaps, plausible
 from .streams import power_of_samples
 from .windows import power_between
@@ -127,7 +127,6 @@ _CONTRADICTION = 3.0  # standard uncertainties between two ways to the same joul
 _TRIPLE = 3
 _GAP_S = 0.25  # a shorter pause is that of a busy host
 _PEAK_LAGS = 2.0  # time constants a peak is averaged over: equation (6) then adds no more than the noise
-_UNKNOWN_AGE = 0.1  # of the period: what ticks of an H200, every 100 ms, count is up to 9 ms older than they
 _LAGS = 3.0  # after a step, until which a mean age does not tell what a lag does
 _SQRT_3 = 3.0**0.5
 _SQRT_12 = 12.0**0.5
@@ -324,7 +323,7 @@ def counted(
         curve: of another reading of the same power; None where there is none.
     """
     ticks = series.earlier(info.response.delay_s + info.response.mean_age_s)
-    told_s = line.ended_s + _LAGS * info.response.capacitance_s + _unknown_s(info)
+    told_s = line.ended_s + _LAGS * info.response.capacitance_s + unknown_age_s(info)
     first = int(np.searchsorted(ticks.times_s, line.started_s, side="right")) - 1
     last = min(int(np.searchsorted(ticks.times_s, told_s)), len(ticks) - 1)
     if first < 0 or ticks.times_s[last] < line.ended_s:
@@ -345,8 +344,7 @@ def counted(
     variance_j2 += float(
         (before_w * around.time_sigmas_s[0]) ** 2 + (after_w * around.time_sigmas_s[-1]) ** 2
     )
-    age_s2 = info.response.age_sigma_s**2 + _unknown_s(info) ** 2 / 3.0
-    variance_j2 += age_s2 * (after_w - before_w) ** 2
+    variance_j2 += age_variance_s2(info) * (after_w - before_w) ** 2
     return total_j, variance_j2
 
 
@@ -389,8 +387,3 @@ def _between(ticks: SampleSeries, index: int, info: SensorInfo) -> PowerLevel | 
 
 def _joules(ticks: SampleSeries) -> float:
     return float(ticks.values[-1] - ticks.values[0])
-
-
-def _unknown_s(info: SensorInfo) -> float:
-    """Return the unknown part of the age of a tick's number, in s; 0 unless the response is assumed."""
-    return _UNKNOWN_AGE * info.period_s if info.response.origin == "assumed" else 0.0

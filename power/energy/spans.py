@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base import Sample, SensorInfo, Span, SpanEnergy
 from ..response.models import Array
-from .counters import EnergyCurve, EnergyPoint, on_rhythm
+from .counters import EnergyCurve, EnergyPoint, age_variance_s2, on_rhythm
 from .programs import peak_power
 from .samples import SampleSeries, gaps, screened
 
@@ -23,7 +23,6 @@ _PAIR = 2
 _NEAR_S = 3.0  # ticks so near to an end are dated together
 _NOISY = 8  # ticks to each side that tell their noise
 _SIDES = 2  # ticks to each side of an end tell how steady power is there
-_UNKNOWN_AGE = 0.1  # of the period: how old a tick's number may be, where nobody has calibrated it
 _CONTEXT = 20.0  # periods to each side of a span that tell its noise,
 _CONTEXT_WINDOWS = 3.0  # or averaging windows, if they are longer
 _MEDIAN = 0.4549  # of the square of a normal number
@@ -40,7 +39,7 @@ class _PlausibleSamples:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _CountedPoint:
     """Joules up to a time, their variance, and the power there."""
 
     joules: float
@@ -197,12 +196,11 @@ class CounterCurve:
         end = self._place(span.end_s, ends=span.ends)
         if start is None or end is None:
             return None
-        unknown_s = _UNKNOWN_AGE * self._info.period_s if self._info.response.origin == "assumed" else 0.0
-        age_s2 = self._info.response.age_sigma_s**2 + unknown_s**2 / 3.0
-        variance_j2 = start.variance_j2 + end.variance_j2 + age_s2 * (end.watts - start.watts) ** 2
+        aged_j2 = age_variance_s2(self._info) * (end.watts - start.watts) ** 2
+        variance_j2 = start.variance_j2 + end.variance_j2 + aged_j2
         return end.joules - start.joules, variance_j2 + self._info.resolution**2 / 6.0
 
-    def _place(self, time_s: float, *, starts: bool = False, ends: bool = False) -> _Place | None:
+    def _place(self, time_s: float, *, starts: bool = False, ends: bool = False) -> _CountedPoint | None:
         near = self._ticks.between(time_s - _NEAR_S, time_s + _NEAR_S)
         if len(near) < _PAIR:
             return None
@@ -221,7 +219,7 @@ class CounterCurve:
             found = _shared(self._curve, (begin_s, end_s), grown_j, time_s, starts=starts, ends=ends)
         else:
             found = _between_ticks(ticks, i, time_s, starts=starts, ends=ends)
-        return _Place(base_j + found[0], found[1] + dated_j2, watts)
+        return _CountedPoint(base_j + found[0], found[1] + dated_j2, watts)
 
     def _beyond(self, tick_s: float, time_s: float, watts: float) -> tuple[float, float]:
         """Joules from the first or last tick to a time beyond it (negative before it), and their variance."""

@@ -14,14 +14,12 @@ uncertainty is made of
 The gain of the sensor, some percent of every board, is common to all windows and not in it.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tuner.model.errors import PowerError
 from tuner.model.trial import Part, expanded
 
-from ..base import SensorInfo
+from ..base import PowerReading, SensorInfo
 from .counters import SensorHistory, on_rhythm
 from .noise import Spread, beating_spread, pooled
 from .samples import SampleSeries, gaps
@@ -35,25 +33,6 @@ _SQRT_2 = 2.0**0.5
 _UNSEEN = 0.5  # of a window: where a pause leaves less than this seen, there is no answer
 
 
-@dataclass(frozen=True)
-class MeanPower:
-    """Mean power of a window.
-
-    Attributes:
-        watts: the mean.
-        uncertainty_w: standard uncertainty; +- 1.96 of it covers 95 %.
-        degrees: effective degrees of freedom of the uncertainty; None for many.
-        method: names a weaker way to get it.
-        notes: what a reader should know.
-    """
-
-    watts: float
-    uncertainty_w: float
-    degrees: float | None = None
-    method: str = ""
-    notes: tuple[str, ...] = ()
-
-
 def mean_power(
     series: SampleSeries,
     start_s: float,
@@ -62,7 +41,7 @@ def mean_power(
     history: SensorHistory | None = None,
     *,
     round_s: float = 0.0,
-) -> MeanPower:
+) -> PowerReading:
     """Mean power from ``start_s`` to ``end_s``.
 
     Args:
@@ -101,7 +80,8 @@ def mean_power(
     uncertainty_w, degrees = expanded(found.parts)
     offset_s = (start_s + end_s - found.begin_s - found.end_s) / 2.0
     watts = found.watts + found.slope_w_s * offset_s
-    return MeanPower(watts, uncertainty_w, degrees, found.method, tuple(notes))
+    sensor = f"{info.name} ({found.method})" if found.method else info.name
+    return PowerReading(watts, uncertainty_w, sensor, info.scope, tuple(notes), degrees)
 
 
 def _counted(

@@ -18,8 +18,9 @@ from typing import Any
 
 from tuner.model.errors import PowerError, SensorUnavailableError
 
-from ..base import PowerSampler, Reading, Response, Sample, SensorInfo
+from ..base import Reading, Response, Sample, SensorInfo
 from ..sensors.changes import ChangeSource, StallDetector, check_answers, sound
+from ..sensors.rails import unavailable
 from ..sensors.rhythm import RhythmSource
 from .library import MILLI, CheckedRead, NvmlGpu, RingSource, power_field, translated
 
@@ -152,7 +153,7 @@ def readings(
     try:
         opened = ways.opened()
     except SensorUnavailableError as error:
-        return [_missing(str(error))]
+        return [unavailable("nvml", str(error))]
     product, architecture = opened.name, opened.architecture()
     opened.close()
     infos = []
@@ -162,13 +163,6 @@ def readings(
         infos.append(replace(_INFOS[name], response=response, period_s=period_s))
     infos.sort(key=lambda info: not info.response.averages)
     return [Reading(info.name, partial(_open, info, ways)) for info in infos]
-
-
-def _missing(why: str) -> Reading:
-    def open_none() -> PowerSampler:
-        raise SensorUnavailableError(why)
-
-    return Reading("nvml", open_none)
 
 
 def _info(name: str, kind: Any, poll_interval_s: float) -> SensorInfo:  # noqa: ANN401 - a literal of SensorInfo

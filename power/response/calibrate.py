@@ -223,7 +223,7 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
     )
     if len(evidence) < _FEWEST:
         reason = f"only {len(trace)} fresh samples came; {_FEWEST} are needed"
-        return replace(found, reason=_joined(found.reason, reason))
+        return _noted(found, reason)
     fits, effective = _fits(evidence)
     best = fits[0]
     found = replace(
@@ -235,7 +235,7 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
     )
     if found.explained < _FOLLOWS:
         reason = f"does not follow the load, which explains only {found.explained:.0%} of what it shows"
-        return replace(found, reason=_joined(found.reason, reason))
+        return _noted(found, reason)
     response, found = _checked(evidence, fits, found, effective)
     if evidence.since_s is not None:  # ticks dated by their rhythm are all off by the same
         date_sigma_s = float(np.median(trace.time_sigmas_s))
@@ -244,9 +244,7 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
     averages = (worst or 0.0) <= ALIASING and blindness(best.response, evidence) <= ALIASING
     response = replace(response, origin="calibrated", averages=averages)
     if not averages:
-        found = replace(
-            found, reason=_joined(found.reason, "its mean under a periodic load is not the mean power")
-        )
+        found = _noted(found, "its mean under a periodic load is not the mean power")
     return replace(found, response=response, aliasing=worst, usable=averages)
 
 
@@ -306,11 +304,11 @@ def _checked(
             return response, found
         response, shorter_s = second
         reason = f"power shows through a second lag of {shorter_s * 1e3:.3g} ms, its own or the sensor's"
-        return response, replace(found, reason=_joined(found.reason, reason))
+        return response, _noted(found, reason)
     plain = next(fitted for fitted in fits if fitted.kind == "identity").response
     plain = replace(plain, delay_sigma_s=best.size_s)  # power of that long ago may still be in it
     reason = f"uncorrected: rising power shows {rise_s * 1e3:.3g} ms and falling power {fall_s * 1e3:.3g} ms"
-    return plain, replace(found, reason=_joined(found.reason, reason))
+    return plain, _noted(found, reason)
 
 
 def named(response: Response, period_s: float) -> Response:
@@ -377,8 +375,9 @@ def _resolution(values: Array) -> float:
     return math.gcd(*(value - min(thousandths) for value in thousandths)) / _PER_UNIT if thousandths else 0.0
 
 
-def _joined(*reasons: str) -> str:
-    return "; ".join(reason for reason in reasons if reason)
+def _noted(found: Identification, reason: str) -> Identification:
+    """Add a reason, if there is one."""
+    return replace(found, reason="; ".join(filter(None, (found.reason, reason))))
 
 
 # --- The load that is played, and the calibration of all readings beside it.
@@ -446,15 +445,18 @@ def calibrate(
     rng = np.random.default_rng(seed)
     player = _Player(load, seconds, progress)
     first = rhythm(seconds, rng)
-    heard = _recorded(load, samplers, None, lambda: player.play(first))
-    periods_s = [_period_s(sampler, one.samples()) for sampler, one in zip(samplers, heard, strict=True)]
+    recordings = _recorded(load, samplers, None, lambda: player.play(first))
+    periods_s = [
+        _period_s(sampler, recording.samples())
+        for sampler, recording in zip(samplers, recordings, strict=True)
+    ]
     rest = schedule(periods_s, seconds, rng)
-    shown = _recorded(load, samplers, clocks, lambda: player.play(rest))
-    for reason in shown[0].clock(-math.inf, math.inf).throttle_reasons if shown else ():
+    recordings = _recorded(load, samplers, clocks, lambda: player.play(rest))
+    for reason in recordings[0].clock(-math.inf, math.inf).throttle_reasons if recordings else ():
         _LOG.warning("the GPU was held back under the load (%s), so that its power was not steady", reason)
     return [
-        _told(identify(one.samples(), sampler.info, player.busy, player.squares), one.failure)
-        for sampler, one in zip(samplers, shown, strict=True)
+        _noted(identify(recording.samples(), sampler.info, player.busy, player.squares), recording.failure)
+        for sampler, recording in zip(samplers, recordings, strict=True)
     ]
 
 
@@ -501,11 +503,6 @@ def _period_s(sampler: PowerSampler, samples: Sequence[Sample]) -> float:
     """Median time between samples; of a reading too slow for the rhythm what it says itself."""
     times_s = SampleSeries.of(samples).times_s
     return float(np.median(np.diff(times_s))) if len(times_s) >= _FEW else sampler.info.period_s
-
-
-def _told(found: Identification, failure: str) -> Identification:
-    """The same, with why the reading stopped answering."""
-    return replace(found, reason="; ".join(filter(None, (found.reason, failure))))
 
 
 def rhythm(seconds: float, rng: np.random.Generator) -> list[PulseTrain]:

@@ -18,7 +18,7 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
@@ -138,8 +138,7 @@ def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response,
     try:
         with _locked(path):
             kept = [calibration for calibration in _usable(path) if calibration.key not in replaced]
-            items = [asdict(item) for item in (*kept, *fresh)]
-            _replace(path, {"version": FORMAT_VERSION, "calibrations": items})
+            _write(path, [*kept, *fresh])
     except OSError as error:
         raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
 
@@ -210,8 +209,9 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _replace(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a file so that a reader, or a crash, sees the old one or the new one."""
+def _write(path: Path, calibrations: Sequence[Calibration]) -> None:
+    """Replace a file so that a reader, or a crash, sees the old one or the new one."""
+    document = {"version": FORMAT_VERSION, "calibrations": [asdict(item) for item in calibrations]}
     with tempfile.NamedTemporaryFile(
         "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
     ) as stream:

@@ -131,6 +131,7 @@ class HwmonSampler:
         now: Callable[[], float],
     ) -> None:
         self._now = now
+        self.due_s = 0.0  # nobody tells when the next update comes
         self._files: list[SysfsAttribute] = []
         period_s = max(meter.period_s for meter in chosen)
         self._fresh = Freshness(period_s, learn=any(meter.learn for meter in chosen))
@@ -154,11 +155,6 @@ class HwmonSampler:
             self.close()
             why = str(error).removeprefix(f"{NAME}:{name}: ")
             raise SensorUnavailableError(f"{NAME}:{name}: {why}") from error
-
-    @property
-    def due_s(self) -> float:
-        """Nobody tells when the next update comes."""
-        return 0.0
 
     def poll(self) -> list[Sample]:
         """The latest update, if there was one since the last call.

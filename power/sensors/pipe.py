@@ -73,6 +73,7 @@ class PipeSampler:
     def __init__(self, name: str, file: str, response: Response | None, now: Callable[[], float]) -> None:
         self._name = name
         self._now = now
+        self.due_s = 0.0  # nobody tells when the next line comes
         self._rest = b""
         self._ahead_s = math.inf  # this clock's lead over that of the lines
         self._begun = self._ended = False  # a pipe whose writer is not there yet looks as one that has ended
@@ -105,11 +106,6 @@ class PipeSampler:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def due_s(self) -> float:
-        """Nobody tells when the next line comes."""
-        return 0.0
 
     def poll(self) -> list[Sample]:
         """The lines that came since the last call.

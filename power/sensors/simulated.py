@@ -78,7 +78,7 @@ class SimulatedSampler:
         self._noise, self._seed, self._correlation, self._jitter_s = noise, seed, correlation, jitter_s
         watts = kind != "counter"
         known = capacitance_s if known_capacitance_s is None else known_capacitance_s
-        self._info = SensorInfo(
+        self.info = SensorInfo(
             name=f"simulated-{name or kind}",
             kind=kind,
             scope=scope,
@@ -93,11 +93,6 @@ class SimulatedSampler:
         self._lagged_w = self._settle()
 
     @property
-    def info(self) -> SensorInfo:
-        """Properties of this reading."""
-        return self._info
-
-    @property
     def due_s(self) -> float:
         """Time before which ``poll`` finds nothing: a look costs nothing here."""
         return 0.0
@@ -107,10 +102,10 @@ class SimulatedSampler:
         now_s = self._source.now_s()
         pieces = np.array(self._source.power_segments(self._time_s - self._window_s), dtype=np.float64)
         pieces = pieces.reshape(-1, 3)
-        last = int(np.floor(now_s / self._info.period_s))
+        last = int(np.floor(now_s / self.info.period_s))
         first = max(self._next, last - _HISTORY + 1)
         numbers = np.arange(first, last + 1)
-        times = np.asarray(numbers * self._info.period_s, dtype=np.float64)
+        times = np.asarray(numbers * self.info.period_s, dtype=np.float64)
         numbers, times = numbers[times <= now_s], times[times <= now_s]
         values = self._values(pieces, self._taken_s(numbers, times, now_s), now_s)
         values += self._deviation(numbers, values)
