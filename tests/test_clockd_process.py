@@ -190,7 +190,7 @@ def test_restore_keeps_what_it_cannot_undo(
     assert outcome.returncode == 1
     assert UUID in outcome.stderr
     assert where.directory is not None
-    assert SettingJournal(where.directory, "nvml", UUID).journal.exists()
+    assert SettingJournal(where.directory, "nvml", UUID).path.exists()
 
 
 def test_a_stopped_client_loses_its_lease(nvml: State, where: ClockPaths) -> None:

@@ -362,7 +362,7 @@ def test_entries_of_earlier_versions_are_read(tmp_path: Path) -> None:
     """They name the clock ``new_mhz``."""
     place = SettingJournal(tmp_path, "nvml", UUID)
     record = {"control": "nvml", "gpu": UUID, "owner": "a:1:1", "old": {"a": 1}, "new_mhz": 900}
-    place.journal.write_text(json.dumps(record))
+    place.path.write_text(json.dumps(record))
 
     entry = place.read()
     assert entry is not None

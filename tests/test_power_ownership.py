@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.control import restore_stale as restore_as_found
-from tuner.power.clocks.journal import JournalEntry, SettingJournal, places, runtime_directory
+from tuner.power.clocks.journal import JournalEntry, SettingJournal, journals, runtime_directory
 from tuner.power.clocks.ownership import HeldError, Ownership, RestoreOutcome, owner_of, restore_stale
 
 from tuner.model.errors import ClockError, ClockPermissionError
@@ -145,7 +145,7 @@ def test_what_cannot_be_undone_frees_the_lock(place: SettingJournal, undone: lis
         with pytest.raises(ClockError, match="is lost"):
             Ownership(lost, undo_into(undone)).take()
     assert len(undone) == 2
-    assert lost.journal.exists()
+    assert lost.path.exists()
 
 
 @pytest.mark.parametrize("call", ["ftruncate", "pwrite"])
@@ -259,13 +259,13 @@ def test_a_reboot_has_restored(
     monkeypatch.setattr(BootRecord, "present", lambda: now)
     assert restore_stale(place.directory, undo_into(undone)) == [RestoreOutcome("nvml", GPU, "undone")]
     assert undone == []
-    assert not place.journal.exists()
+    assert not place.path.exists()
 
 
 def test_another_boot_id_alone_is_no_reboot(place: SettingJournal, undone: list[JournalEntry]) -> None:
     """An entry of a container, or of a version that wrote no times, is undone, and why is said."""
     entry = {"control": "nvml", "gpu": GPU, "owner": "another:1:1", "old": {"a": 1}, "new_mhz": 900}
-    place.journal.write_text(json.dumps(entry))
+    place.path.write_text(json.dumps(entry))
     (outcome,) = restore_stale(place.directory, undo_into(undone))
     assert outcome.state == "restored"
     assert "another boot id" in outcome.details[0]
@@ -278,9 +278,9 @@ def test_no_flipped_bit_is_acted_on(place: SettingJournal, position: int, bit: i
     """A damaged entry is told and kept; what is undone is what was written."""
     place.write(dead(), {"graphics_mhz": 1410, "memory_mhz": 877}, 900)
     whole = place.read()
-    text = bytearray(place.journal.read_bytes())
+    text = bytearray(place.path.read_bytes())
     text[position % len(text)] ^= 1 << bit
-    place.journal.write_bytes(text)
+    place.path.write_bytes(text)
     undone: list[JournalEntry] = []
     (outcome,) = restore_stale(place.directory, undo_into(undone))
     assert outcome.state in {"failed", "restored"}
@@ -289,7 +289,7 @@ def test_no_flipped_bit_is_acted_on(place: SettingJournal, position: int, bit: i
 
 def test_a_killed_writer_leaves_nothing(place: SettingJournal, undone: list[JournalEntry]) -> None:
     """A draft that was never finished announces nothing, and goes."""
-    draft = place.journal.with_suffix(".draft")
+    draft = place.path.with_suffix(".draft")
     draft.write_text('{"con')
     assert restore_stale(place.directory, undo_into(undone)) == [RestoreOutcome("nvml", GPU, "undone")]
     assert undone == []
@@ -302,7 +302,7 @@ def test_restoring_goes_on_past_errors(
     """An entry that cannot be read or undone is logged and kept, and the others are restored."""
     for gpu in ("GPU-0", "GPU-broken", "GPU-lost", "GPU-z"):
         replace(place, gpu=gpu).write(dead(), {}, 900)
-    broken, lost = (replace(place, gpu=gpu).journal for gpu in ("GPU-broken", "GPU-lost"))
+    broken, lost = (replace(place, gpu=gpu).path for gpu in ("GPU-broken", "GPU-lost"))
     broken.write_text("{")
 
     states = [(one.gpu, one.state) for one in restore_stale(place.directory, undo_into(undone))]
@@ -320,7 +320,7 @@ def test_files_of_others_are_none_of_ours(place: SettingJournal) -> None:
     """What has no name of a journal is neither read nor removed; a missing directory is not made."""
     (place.directory / "status.json").write_text("{}")
     (place.directory / "clockd.sock").write_text("")
-    assert list(places(place.directory)) == []
+    assert list(journals(place.directory)) == []
     assert restore_stale(place.directory, nothing) == []
     assert len(list(place.directory.iterdir())) == 2
     assert restore_stale(place.directory / "none", nothing) == []
@@ -347,12 +347,12 @@ def test_everybody_may_read_the_journal(place: SettingJournal) -> None:
     mask = os.umask(0o077)
     place.write(dead(), {}, 900)
     os.umask(mask)
-    assert stat.S_IMODE(place.journal.stat().st_mode) == 0o644
+    assert stat.S_IMODE(place.path.stat().st_mode) == 0o644
 
 
 def test_a_huge_journal_is_not_swallowed(place: SettingJournal) -> None:
     """However long a file is, little of it is read."""
-    with place.journal.open("wb") as file:
+    with place.path.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(ClockError, match="unreadable"):
         place.read()
@@ -375,12 +375,12 @@ NEARLY = st.fixed_dictionaries(
 @example(json.dumps({"control": "nvml", "gpu": GPU, "owner": f"x:{'9' * 5000}:1", "old": {}}).encode())
 def test_no_journal_is_too_broken_to_be_told(place: SettingJournal, content: bytes) -> None:
     """Whatever stands in a journal is told, kept and not acted on, unless it is an entry of this GPU."""
-    place.journal.write_bytes(content)
+    place.path.write_bytes(content)
     undone: list[JournalEntry] = []
     (outcome,) = restore_stale(place.directory, undo_into(undone))
 
     assert outcome.state in {"failed", "restored", "undone"}
-    assert place.journal.exists() == (outcome.state == "failed")
+    assert place.path.exists() == (outcome.state == "failed")
     assert len(undone) == (outcome.state == "restored")
 
 

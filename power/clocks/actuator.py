@@ -236,8 +236,8 @@ def load_config(path: Path) -> ClockConfig:
         )
     ranges = {table: _ranges(path, table, document.get(table, {})) for table in _TABLES}
     powercap = document.get(_POWERCAP, {})
-    known = isinstance(powercap, dict) and powercap.keys() <= {"read"}
-    reads = powercap.get("read", False) if known else None
+    understood = isinstance(powercap, dict) and powercap.keys() <= {"read"}
+    reads = powercap.get("read", False) if understood else None
     if not isinstance(reads, bool):
         raise InputError(f"{path}: {_POWERCAP} must be a table with read = true or false")
     return ClockConfig(**ranges, reads_powercap=reads)

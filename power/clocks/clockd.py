@@ -202,14 +202,14 @@ class _ClientLease:
             return []
         for attempt in range(_ATTEMPTS):
             try:
-                left = self.actuator.restore(self._old, self._new)
+                notes = self.actuator.restore(self._old, self._new)
                 break
             except ClockError:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 time.sleep(_PAUSE_S)
         self._forget()
-        return left
+        return notes
 
     def close(self) -> None:
         """Give the GPU up; what could not be restored stays in the journal."""
@@ -270,8 +270,8 @@ class Leases:
         lease = self._held.get(holder)
         if lease is not None:
             if (lease.actuator.control, lease.actuator.gpu) != (request.control, request.gpu):
-                held = f"the {kind_of(lease.actuator.control).name} of {lease.actuator.gpu}"
-                raise ClockRefusal("busy", f"this connection holds {held}: open another for {request.gpu}")
+                present = f"the {kind_of(lease.actuator.control).name} of {lease.actuator.gpu}"
+                raise ClockRefusal("busy", f"this connection holds {present}: open another for {request.gpu}")
             lease.set(request.value)
         else:
             lease = self._held[holder] = self._opened(request)
@@ -299,8 +299,8 @@ class Leases:
             return
         kind = kind_of(lease.actuator.control)
         try:
-            for left in lease.restore():
-                _LOG.warning("%s: %s", lease.actuator.gpu, left)
+            for note in lease.restore():
+                _LOG.warning("%s: %s", lease.actuator.gpu, note)
         except Exception:  # noqa: BLE001 - the others must be restored, whatever this one met
             _LOG.exception("the %s of %s is not restored yet", kind.value, lease.actuator.gpu)
             self._retry_s = _FIRST_RETRY_S
@@ -338,8 +338,8 @@ class Leases:
         if (actuator.control, actuator.gpu) != (request.control, request.gpu):
             actuator.close()
             raise ClockRefusal("clock", f"{request.gpu} is no name of a GPU, but {actuator.gpu} is")
-        place = SettingJournal(self._directory, request.control, request.gpu)
-        ownership = Ownership(place, self._undo, owner=self._owner, patience_s=self._patience_s)
+        journal = SettingJournal(self._directory, request.control, request.gpu)
+        ownership = Ownership(journal, self._undo, owner=self._owner, patience_s=self._patience_s)
         try:
             ownership.take()
         except BaseException:
@@ -514,8 +514,8 @@ class ClockServer:
         return max(0.0, min(ends_s)) if ends_s else None
 
     def _idle(self) -> bool:
-        left = self._listener is not None and self._leases.retry_at_s is not None
-        if self._clients or left or self._idle_exit_s is None:
+        unrestored = self._listener is not None and self._leases.retry_at_s is not None
+        if self._clients or unrestored or self._idle_exit_s is None:
             return False
         return self._now() - self._busy_s >= self._idle_exit_s
 
@@ -619,32 +619,34 @@ _FOLDER_MODE = 0o755
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the helper; 0 when all is restored, 1 when a clock could not be, 2 for wrong options."""
-    chosen = _parser().parse_args(arguments)
-    level = logging.WARNING if chosen.command == "guard" else logging.INFO
+    options = _parser().parse_args(arguments)
+    level = logging.WARNING if options.command == "guard" else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PlainFormatter("%(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
     where = ClockPaths(
-        library=chosen.library,
-        devfreq=chosen.devfreq,
-        config=chosen.config,
-        directory=chosen.directory,
-        socket=chosen.socket or ClockPaths().socket,
+        library=options.library,
+        devfreq=options.devfreq,
+        config=options.config,
+        directory=options.directory,
+        socket=options.socket or ClockPaths().socket,
     )
     try:
         directory = where.directory or runtime_directory()
-        if chosen.command == "restore":
+        if options.command == "restore":
             # No configuration is read: what is wrong in it must not keep clocks set.
             outcomes = restore_stale(directory, undo(where))
             return int(any(outcome.state == "failed" for outcome in outcomes))
         rules = load_config(where.config).rules
         opened = partial(open_actuator, where=where, rules=rules)
-        if chosen.command == "guard":
-            leases = Leases(directory, opened, undo(where), owner=chosen.owner, patience_s=HANDOVER_S)
-            return _guard(leases, chosen)
-        energy = RareReads(lambda: load_config(where.config).reads_powercap, partial(_zones, chosen.powercap))
+        if options.command == "guard":
+            leases = Leases(directory, opened, undo(where), owner=options.owner, patience_s=HANDOVER_S)
+            return _guard(leases, options)
+        energy = RareReads(
+            lambda: load_config(where.config).reads_powercap, partial(_zones, options.powercap)
+        )
         leases = Leases(directory, opened, undo(where))
-        _serve(leases, _listener(chosen.socket, chosen.group), energy, chosen)
+        _serve(leases, _listener(options.socket, options.group), energy, options)
     except TunerError as error:
         _LOG.error("tuner-clockd: %s", error)
         return error.exit_code
@@ -652,23 +654,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    places = argparse.ArgumentParser(add_help=False)
+    common = argparse.ArgumentParser(add_help=False)
     standard = ClockPaths()
-    places.add_argument("--directory", type=Path, metavar="DIR", help="of the journal [/run/tuner for root]")
-    places.add_argument("--config", type=Path, default=standard.config, metavar="FILE", help="[%(default)s]")
-    places.add_argument("--library", metavar="FILE", help="libnvidia-ml.so.1 [what the system finds]")
-    places.add_argument("--devfreq", type=Path, default=standard.devfreq, metavar="DIR", help="[%(default)s]")
-    places.add_argument(
+    common.add_argument("--directory", type=Path, metavar="DIR", help="of the journal [/run/tuner for root]")
+    common.add_argument("--config", type=Path, default=standard.config, metavar="FILE", help="[%(default)s]")
+    common.add_argument("--library", metavar="FILE", help="libnvidia-ml.so.1 [what the system finds]")
+    common.add_argument("--devfreq", type=Path, default=standard.devfreq, metavar="DIR", help="[%(default)s]")
+    common.add_argument(
         "--ttl", type=_seconds, default=TTL_S, metavar="S", help="longest silence of a client [%(default)g]"
     )
-    places.add_argument(
+    common.add_argument(
         "--socket", type=Path, metavar="PATH", help=f"[what systemd passes, or {standard.socket}]"
     )
     parser = argparse.ArgumentParser(
         prog="tuner-clockd", description="Sets GPU clocks for others, and restores them."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    serve = commands.add_parser("serve", parents=[places], help="answer on a Unix socket until stopped")
+    serve = commands.add_parser("serve", parents=[common], help="answer on a Unix socket until stopped")
     serve.add_argument(
         "--group", metavar="NAME", help="who may connect to a socket made here [the own group]"
     )
@@ -678,8 +680,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--powercap", type=Path, default=Path("/sys"), metavar="DIR", help="the kernel's /sys [%(default)s]"
     )
-    commands.add_parser("restore", parents=[places], help="undo what a killed helper left, and end")
-    guard = commands.add_parser("guard", parents=[places], help="serve the one process that starts it so")
+    commands.add_parser("restore", parents=[common], help="undo what a killed helper left, and end")
+    guard = commands.add_parser("guard", parents=[common], help="serve the one process that starts it so")
     guard.add_argument("fd", type=int, help="descriptor of a socket connected to it")
     guard.add_argument("owner", help="its identity")
     return parser
@@ -697,10 +699,10 @@ def _zones(sysfs: Path) -> dict[str, Path]:
     return {zone.name: zone.folder for zone in zones(sysfs) if zone.domain != "psys"}
 
 
-def _serve(leases: Leases, listener: socket.socket, energy: RareReads, chosen: argparse.Namespace) -> None:
+def _serve(leases: Leases, listener: socket.socket, energy: RareReads, options: argparse.Namespace) -> None:
     manager = ServiceManager()
     server = ClockServer(
-        listener, leases, ttl_s=chosen.ttl, idle_exit_s=chosen.idle_exit, manager=manager, energy=energy
+        listener, leases, ttl_s=options.ttl, idle_exit_s=options.idle_exit, manager=manager, energy=energy
     )
     server.stop_on(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     leases.restore_stale()  # what cannot be restored now is tried again while serving
@@ -711,15 +713,15 @@ def _serve(leases: Leases, listener: socket.socket, energy: RareReads, chosen: a
         manager.say("STOPPING=1")
 
 
-def _guard(leases: Leases, chosen: argparse.Namespace) -> int:
+def _guard(leases: Leases, options: argparse.Namespace) -> int:
     """Serve one process until it ends the lease or dies; 1 if a clock could not be restored then.
 
     Signals that end that process may reach this one too: they are not for it.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    server = ClockServer(None, leases, ttl_s=chosen.ttl, idle_exit_s=0.0)
-    server.admit(socket.socket(fileno=chosen.fd))
+    server = ClockServer(None, leases, ttl_s=options.ttl, idle_exit_s=0.0)
+    server.admit(socket.socket(fileno=options.fd))
     server.serve()
     return int(leases.retry_at_s is not None)
 

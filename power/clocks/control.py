@@ -20,7 +20,7 @@ from . import devfreq
 from .actuator import Actuator, ClockActuator, ClockPaths, Ruling, load_config, no_ruling
 from .clockd_client import SetterLink, helper_answers, reach
 from .guardian import hire
-from .journal import JournalEntry, SettingJournal, directories, is_undone, places, runtime_directory
+from .journal import JournalEntry, SettingJournal, directories, is_undone, journals, runtime_directory
 from .lease import LeasedClocks, LeasedPowerLimit
 from .ownership import HANDOVER_S, HeldError, Ownership, RestoreOutcome, Undo, owner_of
 from .ownership import restore_stale as _restore_stale
@@ -163,13 +163,13 @@ def _demand_free(actuator: Actuator, folders: Iterable[Path]) -> None:
         HeldError: somebody owns it.
     """
     for folder in folders:
-        place = SettingJournal(folder, actuator.control, actuator.gpu)
+        journal = SettingJournal(folder, actuator.control, actuator.gpu)
         try:
-            owner = owner_of(place)
+            owner = owner_of(journal)
         except ClockError:  # nobody tells this user
             continue
         if owner:
-            raise HeldError(place, owner)
+            raise HeldError(journal, owner)
 
 
 def undo(where: ClockPaths = SYSTEM) -> Undo:
@@ -190,28 +190,28 @@ def undo(where: ClockPaths = SYSTEM) -> Undo:
 def actuators(where: ClockPaths | None = None) -> list[ClockActuator | ClockError]:
     """The GPUs of this machine, each with its control, or why it has none; the caller closes them."""
     where = where or SYSTEM
-    found: dict[str, ClockActuator | ClockError] = {}
+    by_gpu: dict[str, ClockActuator | ClockError] = {}
     for gpu in range(NvmlGpu.count(where.library)) or ("board",):
         try:
             actuator = choose_actuator(gpu, where)
         except ClockError as error:
-            found.setdefault(str(gpu), error)
+            by_gpu.setdefault(str(gpu), error)
             continue
-        if actuator.gpu in found:
+        if actuator.gpu in by_gpu:
             actuator.close()
         else:
-            found[actuator.gpu] = actuator
-    return list(found.values())
+            by_gpu[actuator.gpu] = actuator
+    return list(by_gpu.values())
 
 
 def limit_actuators(where: ClockPaths | None = None) -> list[NvmlPowerLimitActuator]:
     """The power limits of this machine's GPUs that can be set; the caller closes them."""
     where = where or SYSTEM
-    found = []
+    limits = []
     for gpu in range(NvmlGpu.count(where.library)):
         with contextlib.suppress(ClockError):
-            found.append(choose_limit_actuator(gpu, where))
-    return found
+            limits.append(choose_limit_actuator(gpu, where))
+    return limits
 
 
 def restore_stale(where: ClockPaths | None = None) -> list[RestoreOutcome]:
@@ -268,8 +268,8 @@ def reset_power_limit(gpu: str | int, where: ClockPaths | None = None) -> None:
 def _reset(actuator: Actuator, where: ClockPaths) -> None:
     try:
         _demand_free(actuator, _others(where))
-        place = SettingJournal(where.directory or runtime_directory(), actuator.control, actuator.gpu)
-        ownership = Ownership(place, undo(where), patience_s=HANDOVER_S)
+        journal = SettingJournal(where.directory or runtime_directory(), actuator.control, actuator.gpu)
+        ownership = Ownership(journal, undo(where), patience_s=HANDOVER_S)
         ownership.take(settle=False)
         try:
             actuator.reset()
@@ -346,9 +346,9 @@ def survey(where: ClockPaths | None = None) -> list[GpuSettingState]:
     folders = directories(where.directory)
     # A journal of a power limit names a GPU too: NVML is how it would be read.
     journals = {
-        (nvml_clocks.CONTROL if place.control == POWER_LIMIT else place.control, place.gpu)
+        (nvml_clocks.CONTROL if journal.control == POWER_LIMIT else journal.control, journal.gpu)
         for folder in folders
-        for place in places(folder)
+        for journal in journals(folder)
     }
     why = tuple(reasons) or ("not found on this machine",)
     lost = journals - {(state.control, state.gpu) for state in states}
@@ -379,10 +379,10 @@ def survey_power_limits(where: ClockPaths | None = None) -> list[GpuSettingState
             )
     folders = directories(where.directory)
     for folder in folders:
-        for place in places(folder):
-            if place.control == POWER_LIMIT and place.gpu not in states:
-                lost = GpuSettingState(POWER_LIMIT, place.gpu, trouble=("not found on this machine",))
-                states[place.gpu] = lost
+        for journal in journals(folder):
+            if journal.control == POWER_LIMIT and journal.gpu not in states:
+                lost = GpuSettingState(POWER_LIMIT, journal.gpu, trouble=("not found on this machine",))
+                states[journal.gpu] = lost
     return [_with_journal(state, folders) for state in states.values()]
 
 
@@ -400,9 +400,9 @@ def _with_journal(state: GpuSettingState, folders: Iterable[Path]) -> GpuSetting
     """Add what locks and journals say of a setting."""
     owner, announced, stale, trouble = "", None, False, list(state.trouble)
     for folder in folders:
-        place = SettingJournal(folder, state.control, state.gpu)
-        entry = _attempt(place.read, trouble)
-        owns = _attempt(partial(owner_of, place), trouble) or ""
+        journal = SettingJournal(folder, state.control, state.gpu)
+        entry = _attempt(journal.read, trouble)
+        owns = _attempt(partial(owner_of, journal), trouble) or ""
         owner = owner or owns
         if entry is not None and not is_undone(entry):
             announced, stale = entry.new, not owns

@@ -214,8 +214,8 @@ class DevfreqActuator:
             raise ClockPermissionError(_how_to_set(self._node))
         failures = self._write(writes(self._limits(), FrequencyLimits(hertz, hertz)))
         present = self._limits()
-        held = _same(present.min_hz, hertz) and _same(present.max_hz, hertz)
-        if failures or not (held or self._throttle.cooling()):
+        is_set = _same(present.min_hz, hertz) and _same(present.max_hz, hertz)
+        if failures or not (is_set or self._throttle.cooling()):
             why = "; ".join(failures) or f"limits are {_in_mhz(present)} instead"
             raise ClockError(f"{self.name} cannot be set to {value} MHz: {why}")
 
@@ -235,13 +235,13 @@ class DevfreqActuator:
             )
         )
         failures = self._write(writes(present, target))
-        left = self._left(target, before, old)
+        notes = self._left(target, before, old)
         if failures:
-            raise ClockError(f"{self.name} cannot be restored: {'; '.join([*failures, *left])}")
+            raise ClockError(f"{self.name} cannot be restored: {'; '.join([*failures, *notes])}")
         after = self._limits()
         if not cooling and not (_same(after.min_hz, target.min_hz) and _same(after.max_hz, target.max_hz)):
             raise ClockError(f"{self.name} is at {_in_mhz(after)}, not at {_in_mhz(target)}")
-        return left
+        return notes
 
     def reset(self) -> None:
         """See ``Actuator.reset``: the whole range of clocks, as after a boot."""

@@ -158,10 +158,10 @@ class LeasedPowerLimit(LeasedSetting[NvmlPowerLimitActuator]):
             ClockError: the GPU stopped answering.
         """
         self.demand_held()
-        watts, held = self._actuator.read_w(), self._held
-        if held is not None and not is_rounded(watts, held):
+        watts, set_w = self._actuator.read_w(), self._held
+        if set_w is not None and not is_rounded(watts, set_w):
             raise ClockLostError(
-                f"the power limit is {watts:g} W, not the {held} W that were set: another program changed it"
+                f"the power limit is {watts:g} W, not the {set_w} W that were set: another program changed it"
             )
         return watts
 

@@ -32,7 +32,7 @@ class Period:
     sigma_s: float
 
 
-def on_rhythm(trace: SampleSeries, known: Period | None = None) -> tuple[SampleSeries, Period | None]:
+def on_rhythm(trace: SampleSeries, earlier: Period | None = None) -> tuple[SampleSeries, Period | None]:
     """The ticks of a counter at the times of a regular rhythm, if one agrees with all that is known of them.
 
     A tick dated by polling lies anywhere in an interval around its time, sqrt(3) standard uncertainties wide
@@ -45,7 +45,7 @@ def on_rhythm(trace: SampleSeries, known: Period | None = None) -> tuple[SampleS
 
     Args:
         trace: the ticks.
-        known: the period that earlier recordings found.
+        earlier: the period that earlier recordings found.
 
     Returns:
         The trace with the fitted times, and the period this recording found by itself; the same trace, and
@@ -61,7 +61,7 @@ def on_rhythm(trace: SampleSeries, known: Period | None = None) -> tuple[SampleS
     alone = _rhythm(dated, numbers, _JITTER * period_s)
     if alone is None:
         return trace, None
-    first_s, period = _rhythm(dated, numbers, _JITTER * period_s, known) or alone if known else alone
+    first_s, period = _rhythm(dated, numbers, _JITTER * period_s, earlier) or alone if earlier else alone
     jitters_s = np.full(len(dated), _JITTER * period.seconds)
     times_s = first_s + numbers * period.seconds
     ticks = SampleSeries(times_s, dated.values, jitters_s, period.sigma_s / period.seconds)
@@ -69,7 +69,7 @@ def on_rhythm(trace: SampleSeries, known: Period | None = None) -> tuple[SampleS
 
 
 def _rhythm(
-    ticks: SampleSeries, numbers: Array, jitter_s: float, known: Period | None = None
+    ticks: SampleSeries, numbers: Array, jitter_s: float, earlier: Period | None = None
 ) -> tuple[float, Period] | None:
     """Start and period over the polygon; None where it is empty."""
     half_s = ticks.time_sigmas_s * _HALF_WIDTH + _HALF_WIDTH * jitter_s
@@ -77,16 +77,16 @@ def _rhythm(
     reach_s = (half_s[0] + half_s[-1]) / count
     middle_s = ticks.duration_s / count
     periods_s = middle_s + np.linspace(-reach_s, reach_s, _PERIODS)
-    if known is not None:
-        near_s = known.seconds + known.sigma_s * np.linspace(-_AGREES, _AGREES, _PERIODS)
+    if earlier is not None:
+        near_s = earlier.seconds + earlier.sigma_s * np.linspace(-_AGREES, _AGREES, _PERIODS)
         periods_s = near_s[np.abs(near_s - middle_s) <= reach_s]
         if len(periods_s) == 0:
             return None
     starts_s = ticks.times_s - np.outer(periods_s, numbers)  # what t0 each tick's own time asks for
     latest_s, earliest_s = np.min(starts_s + half_s, axis=1), np.max(starts_s - half_s, axis=1)
     room_s = np.maximum(latest_s - earliest_s, 0.0)
-    if known is not None:
-        room_s = room_s * np.exp(-(((periods_s - known.seconds) / known.sigma_s) ** 2) / 2.0)
+    if earlier is not None:
+        room_s = room_s * np.exp(-(((periods_s - earlier.seconds) / earlier.sigma_s) ** 2) / 2.0)
     if not room_s.any():
         return None
     period_s = float(np.average(periods_s, weights=room_s))
@@ -162,11 +162,11 @@ class SensorHistory:
         self._last_s = last_s
         period = own if self.period is None or between is None else self.period
         self._count += round((last_s - first_s) / period.seconds)
-        found = own
+        counted = own
         if self._count > 0:
             seconds = (last_s - self._anchor_s) / self._count
-            found = Period(seconds, math.sqrt(2.0) * sigma_s / self._count)
-        self.period = min((found, own), key=lambda period: period.sigma_s)
+            counted = Period(seconds, math.sqrt(2.0) * sigma_s / self._count)
+        self.period = min((counted, own), key=lambda period: period.sigma_s)
 
     def _between(self, first_s: float) -> int | None:
         """Ticks since the last recording's last; None where they cannot be counted."""

@@ -149,10 +149,10 @@ class SpentTotal:
 
     def spent(self, now_s: float, info: SensorInfo) -> SpentEnergy | None:
         """Joules up to now; None before two samples."""
-        found = self._part.joules(info)
-        if self._last is None or (found is None and self._joules == 0.0):
+        latest = self._part.joules(info)
+        if self._last is None or (latest is None and self._joules == 0.0):
             return None
-        joules, sigma_j = found or (0.0, 0.0)
+        joules, sigma_j = latest or (0.0, 0.0)
         unseen = [*self._pauses, (max(0.0, now_s - self._last.time_s), self._watts)]
         parts = [self._pause(seconds, before_w) for seconds, before_w in unseen]
         unseen_j = math.fsum(part[0] for part in parts)
@@ -365,12 +365,12 @@ class SampledRecording:
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:
         """Median clock, all throttle reasons, lowest power limit and mean temperature between two times."""
-        seen = [reading for time_s, reading in self._clock_readings if start_s <= time_s <= end_s]
-        rates = [reading.mhz for reading in seen if reading.mhz is not None]
-        reasons = sorted({reason for reading in seen for reason in reading.throttle_reasons})
-        limits_w = [(one.power_limit_w, one.limit_scope) for one in seen if one.power_limit_w is not None]
+        readings = [reading for time_s, reading in self._clock_readings if start_s <= time_s <= end_s]
+        rates = [reading.mhz for reading in readings if reading.mhz is not None]
+        reasons = sorted({reason for reading in readings for reason in reading.throttle_reasons})
+        limits_w = [(r.power_limit_w, r.limit_scope) for r in readings if r.power_limit_w is not None]
         limit_w, limit_scope = min(limits_w, default=(None, "gpu"))
-        warm = [reading.temperature_c for reading in seen if reading.temperature_c is not None]
+        warm = [reading.temperature_c for reading in readings if reading.temperature_c is not None]
         return ClockReading(
             statistics.median(rates) if rates else None,
             tuple(reasons),
@@ -450,15 +450,15 @@ class SummedMeter:
     def spent(self) -> SpentEnergy | None:
         """The sum of what all have spent since they were opened; None where one does not tell."""
         parts = [meter.spent() for meter in self._meters]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts):
+        answered = [part for part in parts if part is not None]
+        if len(answered) < len(parts):
             return None
         return SpentEnergy(
-            joules=math.fsum(part.joules for part in known),
-            sigma_j=math.hypot(*(part.sigma_j for part in known)),
-            unseen_j=math.fsum(part.unseen_j for part in known),
-            unseen_sigma_j=math.hypot(*(part.unseen_sigma_j for part in known)),
-            unseen_s=max(part.unseen_s for part in known),
+            joules=math.fsum(part.joules for part in answered),
+            sigma_j=math.hypot(*(part.sigma_j for part in answered)),
+            unseen_j=math.fsum(part.unseen_j for part in answered),
+            unseen_sigma_j=math.hypot(*(part.unseen_sigma_j for part in answered)),
+            unseen_s=max(part.unseen_s for part in answered),
         )
 
     def close(self) -> None:
@@ -486,18 +486,18 @@ class SummedRecording:
         See ``Recording.reading``.
         """
         parts = [recording.reading(start_s, end_s, round_s) for recording in self._recordings]
-        known = tuple(part for part in parts if part is not None)
-        if len(known) < len(parts):
+        answered = tuple(part for part in parts if part is not None)
+        if len(answered) < len(parts):
             return None
-        uncertainty_w, degrees = expanded(contracted(part.uncertainty_w, part.degrees) for part in known)
+        uncertainty_w, degrees = expanded(contracted(part.uncertainty_w, part.degrees) for part in answered)
         return PowerReading(
-            watts=math.fsum(part.watts for part in known),
+            watts=math.fsum(part.watts for part in answered),
             uncertainty_w=uncertainty_w,
-            sensor="+".join(part.sensor for part in known),
-            scope="+".join(part.scope for part in known),
-            notes=tuple(note for part in known for note in part.notes),
+            sensor="+".join(part.sensor for part in answered),
+            scope="+".join(part.scope for part in answered),
+            notes=tuple(note for part in answered for note in part.notes),
             degrees=degrees,
-            parts=known,
+            parts=answered,
         )
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:

@@ -47,13 +47,13 @@ _SURELY = 3.0  # standard uncertainties that make a drift one
 _LEAST_W2 = 1e-12  # no level is known better
 
 
-def joined(one: PowerLevel, other: PowerLevel) -> PowerLevel | None:
+def joined(level: PowerLevel, other: PowerLevel) -> PowerLevel | None:
     """The level that both are, as well as both know it; None where they differ."""
-    if abs(other.watts - one.watts) > _SURELY * math.hypot(one.sigma_w, other.sigma_w):
+    if abs(other.watts - level.watts) > _SURELY * math.hypot(level.sigma_w, other.sigma_w):
         return None
-    variances_w2 = np.maximum((one.sigma_w**2, other.sigma_w**2), _LEAST_W2)
+    variances_w2 = np.maximum((level.sigma_w**2, other.sigma_w**2), _LEAST_W2)
     sigma_w = float(np.sqrt(1.0 / np.sum(1.0 / variances_w2)))
-    return PowerLevel(float(np.average((one.watts, other.watts), weights=1.0 / variances_w2)), sigma_w)
+    return PowerLevel(float(np.average((level.watts, other.watts), weights=1.0 / variances_w2)), sigma_w)
 
 
 def idle_level(series: SampleSeries, info: SensorInfo, line: ProgramTimeline) -> PowerLevel | None:
@@ -85,14 +85,14 @@ def level(series: SampleSeries, info: SensorInfo, start_s: float, end_s: float) 
 
 def between_ticks(ticks: SampleSeries, first: int, last: int, info: SensorInfo) -> PowerLevel:
     """Mean power from one tick to another."""
-    found = power_between(ticks.at([first, last]), info, SensorHistory())
-    return PowerLevel(found.watts, expanded(found.parts)[0])
+    mean = power_between(ticks.at([first, last]), info, SensorHistory())
+    return PowerLevel(mean.watts, expanded(mean.parts)[0])
 
 
 def _settled(series: SampleSeries, info: SensorInfo) -> PowerLevel:
     """Mean of what a sensor shows once it has settled, of at least two samples."""
-    found = power_of_samples(series, replace(info, response=Response()))
-    return PowerLevel(found.watts, expanded(found.parts)[0])
+    mean = power_of_samples(series, replace(info, response=Response()))
+    return PowerLevel(mean.watts, expanded(mean.parts)[0])
 
 
 def _of_ticks(ticks: SampleSeries, start_s: float, end_s: float, info: SensorInfo) -> PowerLevel | None:
@@ -146,11 +146,11 @@ def program_energies(
         readings: each with its samples, uncorrected, oldest first.
         line: when the program ran.
     """
-    shown = next(((info, samples) for info, samples in readings if info.kind != "counter" and samples), None)
-    curve = EnergyCurve(plausible(shown[1], shown[0])[0], shown[0]) if shown is not None else None
+    stream = next(((info, samples) for info, samples in readings if info.kind != "counter" and samples), None)
+    curve = EnergyCurve(plausible(stream[1], stream[0])[0], stream[0]) if stream is not None else None
     return [
         program_energy(
-            samples, info, line, curve if shown is not None and shown[0].scope == info.scope else None
+            samples, info, line, curve if stream is not None and stream[0].scope == info.scope else None
         )
         for info, samples in readings
     ]
@@ -174,12 +174,12 @@ def program_energy(
     if idle is None:
         return None
     if info.kind == "counter":
-        found = counted(series, info, line, idle, curve)
+        total = counted(series, info, line, idle, curve)
     else:
-        found = _integrated(series, info, line, idle, after)
-    if found is None:
+        total = _integrated(series, info, line, idle, after)
+    if total is None:
         return None
-    total_j, variance_j2 = found
+    total_j, variance_j2 = total
     idle_j = idle.watts * line.duration_s
     peak_w, peak_window_s = peak_power(_around(series, info, line), info)
     return ProgramEnergy(
@@ -251,14 +251,14 @@ def _by_tail(
         return None
     if info.response.lasting_s < _REMEMBERS * info.period_s:
         return None
-    seen = series.earlier(info.response.delay_s)
-    first = int(np.searchsorted(seen.times_s, line.started_s, side="right")) - 1
-    last = int(np.searchsorted(seen.times_s, line.ended_s + info.response.lasting_s))
-    if first < 0 or last >= len(seen):
+    dated = series.earlier(info.response.delay_s)
+    first = int(np.searchsorted(dated.times_s, line.started_s, side="right")) - 1
+    last = int(np.searchsorted(dated.times_s, line.ended_s + info.response.lasting_s))
+    if first < 0 or last >= len(dated):
         return None
-    early_s, late_s = line.started_s - seen.times_s[first], seen.times_s[last] - line.ended_s
-    area = EnergyCurve(seen.part(first, last), replace(info, response=Response()))
-    joules, variance_j2 = area.joules(area.inside(seen.times_s[first]), area.inside(seen.times_s[last]))
+    early_s, late_s = line.started_s - dated.times_s[first], dated.times_s[last] - line.ended_s
+    area = EnergyCurve(dated.part(first, last), replace(info, response=Response()))
+    joules, variance_j2 = area.joules(area.inside(dated.times_s[first]), area.inside(dated.times_s[last]))
     both = joined(idle, after)
     if both is not None:
         joules -= both.watts * (early_s + late_s)
@@ -302,8 +302,8 @@ def _notes(series: SampleSeries, info: SensorInfo, line: ProgramTimeline, idle: 
         if np.any(np.diff(series.values) < 0):
             yield "sensor-reset: the counter started anew; its joules are no use"
         return
-    seen = series.earlier(info.response.delay_s)
-    pauses_s = [end - begin for begin, end in gaps(seen, line.started_s, line.ended_s, info, _GAP_S)]
+    dated = series.earlier(info.response.delay_s)
+    pauses_s = [end - begin for begin, end in gaps(dated, line.started_s, line.ended_s, info, _GAP_S)]
     if pauses_s:
         yield f"sensor-gap: no sample for {max(pauses_s):.2g} s"
     if series.times_s[-1] - info.response.delay_s < line.ended_s + info.response.lasting_s:

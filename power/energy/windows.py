@@ -58,13 +58,13 @@ def mean_power(
     if end_s <= start_s:
         raise PowerError("the window is empty")
     lag_s = info.response.capacitance_s if info.kind == "counter" else 0.0  # it integrates what a lag shows
-    shown = series.earlier(info.response.delay_s + lag_s)
+    dated = series.earlier(info.response.delay_s + lag_s)
     notes = []
     if not info.response.averages:
         notes.append(
             f"aliasing: {info.name} does not see all of the time, and a periodic load may read wrong"
         )
-    pauses = list(gaps(shown, start_s, end_s, info))
+    pauses = list(gaps(dated, start_s, end_s, info))
     unseen_s = sum(end - begin for begin, end in pauses)
     if pauses and unseen_s > (1.0 - _UNSEEN) * (end_s - start_s):
         raise PowerError(_too_little(info, start_s, end_s, f"no sample for {unseen_s:.3g} s of it"))
@@ -72,15 +72,15 @@ def mean_power(
         notes.append(f"sensor-gap: no sample for {unseen_s:.3g} s of {end_s - start_s:.3g} s")
     history = history or SensorHistory()
     if info.kind == "counter":
-        found = _counted(shown, start_s, end_s, info, history)
+        estimate = _counted(dated, start_s, end_s, info, history)
     else:
-        found = stream_power(shown, (start_s, end_s), info, history, round_s)
-    if found is None:
+        estimate = stream_power(dated, (start_s, end_s), info, history, round_s)
+    if estimate is None:
         raise PowerError(_too_little(info, start_s, end_s, "too few samples"))
-    uncertainty_w, degrees = expanded(found.parts)
-    offset_s = (start_s + end_s - found.begin_s - found.end_s) / 2.0
-    watts = found.watts + found.slope_w_s * offset_s
-    sensor = f"{info.name} ({found.method})" if found.method else info.name
+    uncertainty_w, degrees = expanded(estimate.parts)
+    offset_s = (start_s + end_s - estimate.begin_s - estimate.end_s) / 2.0
+    watts = estimate.watts + estimate.slope_w_s * offset_s
+    sensor = f"{info.name} ({estimate.method})" if estimate.method else info.name
     return PowerReading(watts, uncertainty_w, sensor, info.scope, tuple(notes), degrees)
 
 
@@ -169,10 +169,10 @@ def _around_ticks(
     if shared <= 0:
         return None
     apart = (finish - begin) + (end_s - start_s) - 2.0 * shared
-    known = power_between(ticks.at([first, last]), info, SensorHistory())
-    guess_w = known.watts * apart / (end_s - start_s)
-    parts = (*known.parts, Part(guess_w**2 / 3.0))
-    return PowerEstimate(known.watts, parts, start_s, end_s, method="interpolated")
+    between = power_between(ticks.at([first, last]), info, SensorHistory())
+    guess_w = between.watts * apart / (end_s - start_s)
+    parts = (*between.parts, Part(guess_w**2 / 3.0))
+    return PowerEstimate(between.watts, parts, start_s, end_s, method="interpolated")
 
 
 def _too_little(info: SensorInfo, start_s: float, end_s: float, why: str) -> str:

@@ -9,7 +9,7 @@ from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedErr
 
 from ..base import POWER_LIMIT, ClockReading, SettingState, kind_of
 from ..clocks.actuator import Ruling, no_ruling
-from .health import temperature_c, told
+from .health import optional, temperature_c
 from .library import MILLI, NvmlGpu, translated
 
 # --- What setting something through NVML takes: the capability, and errors that say who may.
@@ -158,7 +158,7 @@ class NvmlActuator(_NvmlSetting):
             lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),  # its name before driver 535
         )
         reasons = tuple(name for bit, name in REASONS if (bits or 0) & bit)
-        milliwatts = told(self._gpu, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        milliwatts = optional(self._gpu, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         limit_w = milliwatts * MILLI if milliwatts else None
         celsius = temperature_c(self._gpu)
         return ClockReading(None if mhz is None else float(mhz), reasons, limit_w, temperature_c=celsius)

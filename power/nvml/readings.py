@@ -204,10 +204,10 @@ def _start(info: SensorInfo, gpu: NvmlGpu, ways: _OpenOptions) -> tuple[_SampleS
         return RhythmSource(counter, MILLI, ways.now, interval_s=ways.interval_s), "gpu"
     if name == RING:
         ring = RingSource(gpu, ways.now, ways.wall, silence)
-        held = ring.poll()
-        if not held:
+        samples = ring.poll()
+        if not samples:
             raise SensorUnavailableError(f"{name}: holds no samples")
-        check_answers(info, [sample.value for sample in held])
+        check_answers(info, [sample.value for sample in samples])
         return ring, "gpu"
     scope = "gpu"
     read: Callable[[], float] = partial(nvml.nvmlDeviceGetPowerUsage, handle)

@@ -73,7 +73,11 @@ def load(path: Path, gpu: str, driver: str) -> dict[str, Response]:
     Raises:
         StoreError: the file cannot be read, or is not what this program wrote; it is named.
     """
-    return {found.reading: found.response for found in entries(path) if found.key[:2] == (gpu, driver)}
+    return {
+        calibration.reading: calibration.response
+        for calibration in entries(path)
+        if calibration.key[:2] == (gpu, driver)
+    }
 
 
 def entries(path: Path) -> list[Calibration]:
@@ -129,16 +133,16 @@ def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response,
         StoreError: the file cannot be written.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    fresh = [
+    new = [
         Calibration(gpu, driver, reading, response, period_s, now, VERSION)
         for reading, (response, period_s) in found.items()
     ]
-    replaced = {calibration.key for calibration in fresh}
+    replaced = {calibration.key for calibration in new}
     prepare(path)
     try:
         with _locked(path):
-            kept = [calibration for calibration in _usable(path) if calibration.key not in replaced]
-            _write(path, [*kept, *fresh])
+            others = [calibration for calibration in _usable(path) if calibration.key not in replaced]
+            _write(path, [*others, *new])
     except OSError as error:
         raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
 
@@ -156,10 +160,10 @@ def _usable(path: Path) -> list[Calibration]:
 
 def _entries(document: Any) -> list[Calibration]:  # noqa: ANN401 - whatever JSON holds
     """The calibrations of a document; errors are those of ``_entry``."""
-    known = unsealed(document, ("version", "calibrations"), earlier=True)
-    if known["version"] != FORMAT_VERSION:
+    content = unsealed(document, ("version", "calibrations"), earlier=True)
+    if content["version"] != FORMAT_VERSION:
         raise ValueError(f"it is no file of version {FORMAT_VERSION}")
-    return [_entry(item) for item in known["calibrations"]]
+    return [_entry(item) for item in content["calibrations"]]
 
 
 def _entry(item: Any) -> Calibration:  # noqa: ANN401 - whatever JSON holds

@@ -49,8 +49,8 @@ class SysfsAttribute:
         try:
             return int(text)
         except ValueError:
-            shown = text.decode(errors="replace").strip()
-            raise PowerError(f"{self._path}: holds {shown!r} instead of a number") from None
+            content = text.decode(errors="replace").strip()
+            raise PowerError(f"{self._path}: holds {content!r} instead of a number") from None
 
     def close(self) -> None:
         """Close the file; twice is fine."""
@@ -113,13 +113,13 @@ class PowercapZone:
 
 def zones(sysfs: Path) -> list[PowercapZone]:
     """The zones of packages, DRAM and platform, each once; those of one name are numbered, and counted."""
-    found: dict[str, PowercapZone] = {}
+    by_name: dict[str, PowercapZone] = {}
     for control in _CONTROLS:
         folders = sorted((sysfs / "class/powercap").glob(f"{control}:*"))
-        known = [zone for zone in map(_zone, folders) if zone is not None]
-        for name, zone in zip(distinct([zone.name for zone in known]), known, strict=True):
-            found.setdefault(name, replace(zone, name=name))
-    return [found[name] for name in sorted(found)]
+        readable = [zone for zone in map(_zone, folders) if zone is not None]
+        for name, zone in zip(distinct([zone.name for zone in readable]), readable, strict=True):
+            by_name.setdefault(name, replace(zone, name=name))
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _zone(folder: Path) -> PowercapZone | None:

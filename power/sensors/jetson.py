@@ -373,8 +373,8 @@ def parse_line(text: str) -> TegrastatsLine:
 
 def _singles(text: str) -> list[re.Match[str]]:
     """Rails with one number; none where the only one ends the line, which may have been cut there."""
-    found = list(_SINGLE.finditer(text))
-    return found if any(match.end() < len(text) for match in found) else []
+    matches = list(_SINGLE.finditer(text))
+    return matches if any(match.end() < len(text) for match in matches) else []
 
 
 def tegrastats_readings(
@@ -396,11 +396,11 @@ def tegrastats_readings(
         binary: path of the binary; None for the one on PATH, or in /usr/bin.
         interval_s: time between lines, in seconds.
     """
-    found = shutil.which(binary or BINARY) or (shutil.which(FALLBACK) if binary is None else None)
-    if found is None:
+    program = shutil.which(binary or BINARY) or (shutil.which(FALLBACK) if binary is None else None)
+    if program is None:
         reason = f"{binary or BINARY} is not here or cannot be run; it comes with JetPack, on Jetson boards"
         return [unavailable(BINARY, reason)]
-    command = [str(Path(found).absolute()), "--interval", str(max(round(interval_s * 1000.0), 1))]
+    command = [str(Path(program).absolute()), "--interval", str(max(round(interval_s * 1000.0), 1))]
     tool = LineTool(
         BINARY,
         SharedLines(partial(ChildLines, command, now)),

@@ -253,13 +253,13 @@ def parts(name: str) -> tuple[str, ...]:
     """
     upper = name.upper().partition(_NUMBER)[0]
     words = [word for word in re.split(r"[^A-Z0-9]+", upper) if word]
-    found = {part for text, part in _PARTS if text in upper}
-    found |= {_WORDS[word] for word in words if word in _WORDS}
-    if not found and words and words[-1] in _INPUTS and all(map(_OF_INPUTS.fullmatch, words[:-1])):
+    fed = {part for text, part in _PARTS if text in upper}
+    fed |= {_WORDS[word] for word in words if word in _WORDS}
+    if not fed and words and words[-1] in _INPUTS and all(map(_OF_INPUTS.fullmatch, words[:-1])):
         return ("input",)
-    if not found and any(word.startswith("SYS") for word in words):
+    if not fed and any(word.startswith("SYS") for word in words):
         return ("system",)
-    return tuple(part for part in ("gpu", "cpu", "soc", "cv", "memory") if part in found)
+    return tuple(part for part in ("gpu", "cpu", "soc", "cv", "memory") if part in fed)
 
 
 def choices(names: Sequence[str]) -> list[RailChoice]:
@@ -274,37 +274,37 @@ def choices(names: Sequence[str]) -> list[RailChoice]:
     """
     inputs = [name for name in names if parts(name) == ("input",)]
     gpus = tuple(name for name in names if "gpu" in parts(name))
-    found = [RailChoice((name,), _scope(name), is_total=True) for name in inputs]
+    listed = [RailChoice((name,), _scope(name), is_total=True) for name in inputs]
     total = () if inputs else total_of(names)
     if len(total) > 1:
         of = "of all rails" if len(total) == len(names) else "that counts no rail twice"
-        found.append(RailChoice(total, f"{' + '.join(total)} (sum {of})", is_total=True))
+        listed.append(RailChoice(total, f"{' + '.join(total)} (sum {of})", is_total=True))
     if gpus:
-        found.append(RailChoice(gpus, " + ".join(map(_scope, gpus))))
-    found += [RailChoice((name,), _scope(name)) for name in names]
+        listed.append(RailChoice(gpus, " + ".join(map(_scope, gpus))))
+    listed += [RailChoice((name,), _scope(name)) for name in names]
     first: dict[tuple[str, ...], RailChoice] = {}
-    for choice in found:
+    for choice in listed:
         first.setdefault(choice.rails, choice)
     return list(first.values())
 
 
 def distinct(names: Sequence[str]) -> list[str]:
     """The same names; one that was there before is numbered, as in ``VDD_IN#2``."""
-    taken: set[str] = set()
+    numbers: set[str] = set()
     result = []
     for name in names:
         numbered = (f"{name}{_NUMBER}{number}" if number > 1 else name for number in itertools.count(1))
-        result.append(next(candidate for candidate in numbered if candidate not in taken))
-        taken.add(result[-1])
+        result.append(next(candidate for candidate in numbered if candidate not in numbers))
+        numbers.add(result[-1])
     return result
 
 
 def _scope(name: str) -> str:
     """A rail with what is known to hang on it."""
-    known = parts(name)
-    if known == ("input",):
+    fed = parts(name)
+    if fed == ("input",):
         return f"{name} (total input)"
-    return f"{name} ({', '.join(known)})" if known else name
+    return f"{name} ({', '.join(fed)})" if fed else name
 
 
 @dataclass(frozen=True)
