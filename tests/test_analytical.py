@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import candidate as unbuilt
 from policy_driver import makespan, play, result, search_over
+from tuner.policies.analytical import choose, first_compiled
 
 from tuner import registry
 from tuner.model.errors import InputError
@@ -22,8 +23,6 @@ from tuner.recordings.files import RecordingFile
 from tuner.space.occupancy import candidate, device_limits, launch
 from tuner.space.search_view import Candidate, Search
 
-choose = registry.load("explain", "choose")
-first_compiled = registry.load("explain", "first")
 analytical = registry.load("policy", "analytical")
 analytical_module = importlib.import_module("tuner.policies.analytical")
 front_runners = importlib.import_module("tuner.policies.rating")

@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 import pytest
+from tuner.policies.analytical import choose
 
-from tuner import registry
 from tuner.model.plan import Configuration, TunableValue
 from tuner.space.occupancy import candidate, device_limits, launch
 from tuner.space.search_view import Candidate
 
-choose = registry.load("explain", "choose")
 TX1 = device_limits((5, 3), multiprocessors=2, memory_bytes=2**32, l2_bytes=2**18)
 ROLES = {
     "shared_elements": "S",

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Literal, cast
 
-from tuner import registry
 from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
@@ -38,6 +37,7 @@ from tuner.model.run_document import (
     device_document,
 )
 from tuner.model.trial import Energy, Measurement, Trial, of_window, unpacked
+from tuner.policies.clocks.steering import curve
 from tuner.search.answer import Outcome, against
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.plan import SearchPlan
@@ -145,7 +145,7 @@ def _points(line: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> list[
     The model is fitted to the windows: it knows of the scatter between them.
     """
     windows = {mhz: of_window(measurement) for mhz, measurement in line.items()}
-    points: list[ClockPoint] = registry.load("clocks", "curve")(windows, clocks_mhz)
+    points = curve(windows, clocks_mhz)
     return [_stated(point, line[point.clock_mhz]) if point.measured else point for point in points]
 
 

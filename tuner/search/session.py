@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tuner import registry
 from tuner.database.runs import TrialStore
 from tuner.measurement.base import Anchor, Contest, PlannedTrial
 from tuner.measurement.paired import (
@@ -33,6 +32,7 @@ from tuner.model.trial import (
     of_window,
     stated,
 )
+from tuner.policies.analytical import first_compiled
 from tuner.power.base import SpentEnergy
 from tuner.search import verification
 from tuner.search.answer import (
@@ -224,7 +224,7 @@ class Session:
         search = self._search_view({})
         self._begin_phase(self._objective, search.listed if plan.covers_space else None)
         if plan.conditions.policy in _ANALYTICAL_FIRST and plan.strategy is None:
-            search.expect(registry.load("explain", "first")(search))
+            search.expect(first_compiled(search))
         try:
             if self._pool is not None and self._default not in self._memory:
                 anchor = PlannedTrial(self._default, tuple(self._plans(self._default)))

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tuner import registry
 from tuner.database.ledger import Ledger
 from tuner.database.ranking import sizes_named
 from tuner.database.runs import Store
@@ -28,6 +27,7 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, Workload
 from tuner.model.records import PROTOCOL, RunStatus, StoredRun, canonical
+from tuner.policies.sampling import predicted
 from tuner.prediction.accuracy import LeftOut
 from tuner.prediction.methods import Predictor
 from tuner.prediction.model import SelectionModel
@@ -356,7 +356,7 @@ def _strategy(
             scores = predictor.scores(sizes, written)
             return [float(score) for score in np.asarray(scores)]
 
-    return partial(registry.load("training", "predicted"), predictor=rank, evaluations=count, seed=seed)
+    return partial(predicted, predictor=rank, evaluations=count, seed=seed)
 
 
 # --- The inputs that a kernel is trained on: problem sizes drawn from ranges, or listed.
