@@ -172,7 +172,7 @@ def test_imports_of_the_daemon_point_down() -> None:
 
 
 def test_policies_are_reached_by_name_only() -> None:
-    """A file of tuner/ or power/ imports nothing that users choose by name, nor a whole module of policies."""
+    """A file of tuner/ or power/ imports nothing that users choose by name, nor a module of policies."""
     by_name = {target.replace(":", ".") for kind in registry.TABLE.values() for target in kind.values()}
     for path in modules("tuner", "power"):
         package = name_of(path).rpartition(".")[0]

@@ -178,32 +178,32 @@ class CostPair:
         front = front_of(np.vstack([self.front, *(point[None, :] for _, point in self._supposed)]))
         return FrontOutlook(rows, mean, deviation, works, front, reference_of(front))
 
-    def _pool_prediction(self, place: int) -> tuple[Floats, Floats]:
-        posterior, y = self._believed(place)
+    def _pool_prediction(self, cost: int) -> tuple[Floats, Floats]:
+        posterior, y = self._believed(cost)
         mean, deviation = posterior.predict(y)
-        return self._middle[place] + self._scale[place] * mean, self._scale[place] * deviation
+        return self._middle[cost] + self._scale[cost] * mean, self._scale[cost] * deviation
 
     def _predict_at(self, rows: Integers) -> tuple[Floats, Floats]:
         """Mean and standard deviation of log costs at other rows, each of shape (rows, 2)."""
         self._train()
         x, means, deviations = self._joint.features(rows), [], []
-        for place in range(2):
-            posterior, y = self._believed(place)
+        for cost in range(2):
+            posterior, y = self._believed(cost)
             mean, deviation = posterior.predict_at(x, y)
-            means.append(self._middle[place] + self._scale[place] * mean)
-            deviations.append(self._scale[place] * deviation)
+            means.append(self._middle[cost] + self._scale[cost] * mean)
+            deviations.append(self._scale[cost] * deviation)
         return np.stack(means, axis=1), np.stack(deviations, axis=1)
 
-    def _believed(self, place: int) -> tuple[Posterior, Floats]:
+    def _believed(self, cost: int) -> tuple[Posterior, Floats]:
         """The posterior of a cost and the standardised logarithms it is of; with what is supposed."""
-        posterior = self._posteriors[place]
-        y = self._standard(self._logs[self._learnt, place], place)
+        posterior = self._posteriors[cost]
+        y = self._standard(self._logs[self._learnt, cost], cost)
         if self._supposed:
             posterior = copy(posterior)  # the original learns nothing before this one is forgotten
             rows = np.array([key for key, _ in self._supposed], dtype=np.int64)
             posterior.add(self._joint.features(rows), np.zeros(len(rows)))
-            means = np.array([mean[place] for _, mean in self._supposed])
-            y = np.append(y, self._standard(means, place))
+            means = np.array([mean[cost] for _, mean in self._supposed])
+            y = np.append(y, self._standard(means, cost))
         return posterior, y
 
     def _train(self) -> None:
@@ -213,8 +213,8 @@ class CostPair:
             self._fit(valid[-MOST_POINTS:])
         new = valid[valid > self._learnt.max(initial=-1)]
         if len(new):
-            for place, posterior in enumerate(self._posteriors):
-                posterior.add(self._joint.features(self.rows[new]), self._variances(new, place))
+            for cost, posterior in enumerate(self._posteriors):
+                posterior.add(self._joint.features(self.rows[new]), self._variances(new, cost))
             self._learnt = np.append(self._learnt, new)
 
     def _fit(self, chosen: Integers) -> None:
@@ -224,23 +224,23 @@ class CostPair:
         if self.is_sampled:
             self._set_pool()
         self._posteriors = []
-        for place in range(2):
-            noise = self._variances(chosen, place)
-            self._models[place] = gaussian.fit(
-                self._models[place], x, self._standard(logs[:, place], place), noise
+        for cost in range(2):
+            noise = self._variances(chosen, cost)
+            self._models[cost] = gaussian.fit(
+                self._models[cost], x, self._standard(logs[:, cost], cost), noise
             )
-            self._posteriors.append(Posterior(self._models[place], self._pool_features))
-            self._posteriors[place].add(x, noise)
+            self._posteriors.append(Posterior(self._models[cost], self._pool_features))
+            self._posteriors[cost].add(x, noise)
         self._learnt = chosen
         count = len(self.valid)
         self._fit_at = max(count + 1, int(np.ceil(REFIT * count)))
 
-    def _standard(self, logs: Floats, place: int) -> Floats:
+    def _standard(self, logs: Floats, cost: int) -> Floats:
         """Logarithms of a cost, about zero mean and unit variance."""
-        return np.asarray((logs - self._middle[place]) / self._scale[place])
+        return np.asarray((logs - self._middle[cost]) / self._scale[cost])
 
-    def _variances(self, chosen: Integers, place: int) -> Floats:
-        return np.asarray((self._noises[chosen, place] / self._scale[place]) ** 2)
+    def _variances(self, chosen: Integers, cost: int) -> Floats:
+        return np.asarray((self._noises[chosen, cost] / self._scale[cost]) ** 2)
 
     def _set_pool(self) -> None:
         self._draw_pool()
@@ -250,7 +250,7 @@ class CostPair:
     def _draw_pool(self) -> None:
         self._pool = self._joint.pool(self._draw)
         rows = [tuple(row) for row in self._pool.tolist()]
-        self._places = {row: place for place, row in enumerate(rows)}
+        self._places = {row: number for number, row in enumerate(rows)}
         self._free = np.array([row not in self.measured for row in rows], dtype=bool)
         self._pool_features = self._joint.features(self._pool)
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement
 from tuner.space.search_view import PriorRun, Search
 
 from . import gaussian, lcm
 from .failures import FailureModel
 from .features import Floats, Integers, beliefs
 from .gaussian import Posterior
-from .joint import CostTransform, Joint, respond, slowdown
+from .joint import CostTransform, Joint, JointRun, respond, slowdown
 from .outlook import Outlook, Proposal
 
 # --- Measurements of other runs, as further tasks of the surrogate.
@@ -49,10 +50,10 @@ def nearest(search: Search) -> list[PriorRun]:
     return [source for source in _by_distance(search, 0) if len(_finite(source)) >= LEAST][:SOURCES]
 
 
-def best_known(search: Search, place: int) -> Configuration | None:
+def best_known(search: Search, workload: int) -> Configuration | None:
     """Of the runs that know a workload, the best configuration of the nearest that it has, too."""
-    legal = {candidate.configuration for candidate in search.candidates[place]}
-    for source in _by_distance(search, place):
+    legal = {candidate.configuration for candidate in search.candidates[workload]}
+    for source in _by_distance(search, workload):
         points = [point for point in _finite(source) if point[0] in legal]
         if points:
             return min(points, key=lambda point: point[1])[0]
@@ -100,18 +101,18 @@ def _picked(
     return ranked[: POINTS // 2] + [rest[i] for i in some]
 
 
-def _by_distance(search: Search, place: int) -> list[PriorRun]:
+def _by_distance(search: Search, workload: int) -> list[PriorRun]:
     """Runs that know a workload: those on the same GPU first, then the nearest in size."""
-    sizes = search.sizes[place] if search.sizes else {}
-    sources = [source for source in search.prior_runs if source.workload == place]
+    sizes = search.sizes[workload] if search.sizes else {}
+    sources = [source for source in search.prior_runs if source.workload == workload]
     return sorted(sources, key=lambda source: (source.device != search.device, _apart(source.sizes, sizes)))
 
 
-def _apart(one: Mapping[str, int | str], other: Mapping[str, int | str]) -> float:
+def _apart(sizes: Mapping[str, int | str], other: Mapping[str, int | str]) -> float:
     """Return the distance of two problems: halvings between their sizes; texts that differ count as one."""
     total = 0.0
-    for name in {*one, *other}:
-        a, b = one.get(name), other.get(name)
+    for name in {*sizes, *other}:
+        a, b = sizes.get(name), other.get(name)
         if isinstance(a, int) and isinstance(b, int) and a > 0 and b > 0:
             total += abs(float(np.log2(a / b)))
         else:
@@ -316,10 +317,10 @@ class Learner:
         ranked = ranked[np.isfinite(self._costs[ranked])]
         alike = self._model.alike(self._features(self.rows[ranked])) > ALIKE
         chosen: list[int] = []
-        for place in range(len(ranked)):
-            if len(chosen) < CENTRES and not alike[place, chosen].any():
-                chosen.append(place)
-        return [self.rows[ranked[place]] for place in chosen]
+        for position in range(len(ranked)):
+            if len(chosen) < CENTRES and not alike[position, chosen].any():
+                chosen.append(position)
+        return [self.rows[ranked[position]] for position in chosen]
 
     def _target(self, response: CostTransform) -> float:
         return float(response.of(np.array([self.lowest]))[0])
@@ -337,7 +338,7 @@ class Learner:
             Responses in its order, and what they stand for.
         """
         valid = np.flatnonzero(np.isfinite(self._costs))
-        known = self._knowledge
+        knowledge = self._knowledge
         response = self._response(self._costs[valid])
         if len(valid) >= self._fit_at:
             self._fit(self._some(valid), response)
@@ -346,8 +347,8 @@ class Learner:
             self._posterior.add(self._features(self.rows[new]), self._variances(new, response))
             self._learnt = np.append(self._learnt, new)
         y = response.of(self._costs[self._learnt])
-        if known is not None:
-            return np.append(known.y, y), response
+        if knowledge is not None:
+            return np.append(knowledge.y, y), response
         y = y - self._by_traits(self.rows[self._learnt])
         others = self._joint.unlikely(self.rows[self._learnt])
         if self._joint.doubtful:
@@ -365,17 +366,17 @@ class Learner:
         """Fit the hyper-parameters again, and start a posterior with them."""
         x, noise = self._features(self.rows[chosen]), self._variances(chosen, response)
         y = response.of(self._costs[chosen]) - self._believed(self.rows[chosen])
-        known = self._knowledge
-        if known is not None:
-            x, y = np.vstack([known.x, x]), np.append(known.y, y)
-            noise = np.append(np.zeros(len(known.y)), noise)
+        knowledge = self._knowledge
+        if knowledge is not None:
+            x, y = np.vstack([knowledge.x, x]), np.append(knowledge.y, y)
+            noise = np.append(np.zeros(len(knowledge.y)), noise)
         if isinstance(self._model, lcm.Coregional):
             self._model = lcm.fit(self._model, x, y, noise)
         else:
             self._model = gaussian.fit(self._model, x, y, noise)
         if len(self._pool) < self._joint.size:
             self._set_pool()
-        growth = REFIT if known is None else REFIT_TASKS
+        growth = REFIT if knowledge is None else REFIT_TASKS
         valid = int(np.isfinite(self._costs).sum())
         self._fit_at = max(valid + 1, int(np.ceil(growth * valid)))
         self._posterior = Posterior(self._model, self._pool_features)
@@ -419,6 +420,40 @@ class Learner:
     def _draw_pool(self) -> None:
         self._pool = self._joint.pool(self._draw)
         rows = [tuple(row) for row in self._pool.tolist()]
-        self._places = {row: place for place, row in enumerate(rows)}
+        self._places = {row: number for number, row in enumerate(rows)}
         self._free = np.array([row not in self.measured for row in rows], dtype=bool)
         self._pool_features = self._features(self._pool)
+
+
+class SearchRun(JointRun):
+    """A search of one cost so far.
+
+    Attributes:
+        idle: evaluations since the lowest cost fell.
+        noise: relative uncertainty of the lowest cost.
+        spent: what the evaluations took, in the unit of the cost.
+        lowest: lowest cost after every measurement, those known before among them.
+    """
+
+    def __init__(self, search: Search, joint: Joint, learner: Learner) -> None:
+        super().__init__(search, joint)
+        self.learner = learner
+        self.idle = 0
+        self.noise = self.spent = 0.0
+        self.lowest: list[float] = []
+        self.learn_prior()
+
+    def rule_out(self, row: Integers) -> None:
+        """See ``JointRun.rule_out``."""
+        self.learner.rule_out(row)
+
+    def learn(self, row: Integers, measurement: Measurement) -> None:
+        """See ``JointRun.learn``."""
+        cost, noise = self.search.cost(measurement), self.search.noise(measurement)
+        self.idle += 1
+        if cost < self.learner.lowest:
+            self.idle, self.noise = 0, noise
+        self.learner.learn(row, cost, noise)
+        self.lowest.append(self.learner.lowest)
+        if self.search.payback is not None:
+            self.spent += self.search.payback.spent(measurement)
