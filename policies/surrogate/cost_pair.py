@@ -10,7 +10,7 @@ from . import gaussian
 from .failures import FailureModel
 from .features import Floats, Integers
 from .gaussian import Posterior
-from .joint import Joint
+from .joint import Joint, Pool
 from .learner import MOST_POINTS, REFIT
 from .outlook import front_of, hypervolume, log_expected_hypervolume_improvement
 
@@ -71,17 +71,18 @@ class CostPair:
     """
 
     def __init__(self, joint: Joint, draw: np.random.Generator) -> None:
-        self._joint, self._draw = joint, draw
-        self.measured: set[tuple[int, ...]] = set()
+        self._joint = joint
+        self._pool = Pool(joint, draw)
+        self.measured = self._pool.measured
         self.rows = np.zeros((0, len(joint.shape)), dtype=np.int64)
         self._logs = np.zeros((0, 2))  # NaN where a trial failed
         self._noises = np.zeros((0, 2))
         self._models = [gaussian.prior(joint.groups)] * 2
         self._learnt = np.zeros(0, dtype=np.int64)  # measurements in the posteriors, in their order
         self._fit_at = 0
-        self._supposed: list[tuple[tuple[int, ...], Floats]] = []  # rows taken for measured, and their means
-        self._draw_pool()
-        self._failures = FailureModel(joint.groups, self._pool_features, joint.sizes(self._pool))
+        self._supposed: list[tuple[Integers, Floats]] = []  # rows taken for measured, and their means
+        self._pool_features = joint.features(self._pool.rows)
+        self._failures = FailureModel(joint.groups, self._pool_features, joint.sizes(self._pool.rows))
 
     @property
     def valid(self) -> Integers:
@@ -91,7 +92,7 @@ class CostPair:
     @property
     def is_sampled(self) -> bool:
         """True where the pool is a sample of the space."""
-        return self._joint.is_sample or len(self._pool) < self._joint.size
+        return self._joint.is_sample or len(self._pool.rows) < self._joint.size
 
     @property
     def front(self) -> Floats:
@@ -128,32 +129,27 @@ class CostPair:
 
     def rule_out(self, row: Integers) -> None:
         """Never propose a trial again."""
-        key = tuple(row.tolist())
-        self.measured.add(key)
-        if key in self._places:
-            self._free[self._places[key]] = False
+        self._pool.rule_out(row)
 
     def suppose(self, row: Integers) -> None:
         """Take a trial for measured at what is predicted of it, until ``forget``: the Kriging believer."""
         mean = np.zeros(2)
         if len(self.valid):
             mean, _ = self._predict_at(row[None, :])
-        self._supposed.append((tuple(row.tolist()), mean.reshape(2)))
+        self._supposed.append((row, mean.reshape(2)))
         self.rule_out(row)
 
     def forget(self) -> None:
         """Take back all that was supposed."""
-        for key, _ in self._supposed:
-            self.measured.discard(key)
-            if key in self._places:
-                self._free[self._places[key]] = True
+        for row, _ in self._supposed:
+            self._pool.take_back(row)
         self._supposed = []
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
-        if not self._free.any() and self.is_sampled:
-            self._set_pool()
-        return np.asarray(self._pool[self._free])
+        if not self._pool.free.any() and self.is_sampled:
+            self._redraw()
+        return self._pool.unmeasured()
 
     def outlook(self) -> FrontOutlook | None:
         """Return the prediction for the pool; None if nothing of it is left, or all have failed."""
@@ -161,9 +157,10 @@ class CostPair:
             return None
         self._train()
         means, deviations = zip(*map(self._pool_prediction, range(2)), strict=True)
-        works = self._failures.log_chance_to_work()[self._free]
-        rows, mean = np.asarray(self._pool[self._free]), np.stack(means, axis=1)[self._free]
-        return self._outlook(rows, mean, np.stack(deviations, axis=1)[self._free], works)
+        free = self._pool.free
+        works = self._failures.log_chance_to_work()[free]
+        mean, deviation = np.stack(means, axis=1)[free], np.stack(deviations, axis=1)[free]
+        return self._outlook(self._pool.unmeasured(), mean, deviation, works)
 
     def outlook_near(self, row: Integers) -> FrontOutlook | None:
         """The same of the neighbours of a row; None where none is left."""
@@ -200,7 +197,7 @@ class CostPair:
         y = self._standard(self._logs[self._learnt, cost], cost)
         if self._supposed:
             posterior = copy(posterior)  # the original learns nothing before this one is forgotten
-            rows = np.array([key for key, _ in self._supposed], dtype=np.int64)
+            rows = np.array([row for row, _ in self._supposed], dtype=np.int64)
             posterior.add(self._joint.features(rows), np.zeros(len(rows)))
             means = np.array([mean[cost] for _, mean in self._supposed])
             y = np.append(y, self._standard(means, cost))
@@ -222,7 +219,7 @@ class CostPair:
         logs, x = self._logs[chosen], self._joint.features(self.rows[chosen])
         self._middle, self._scale = logs.mean(axis=0), np.maximum(logs.std(axis=0), _LEAST_SCALE)
         if self.is_sampled:
-            self._set_pool()
+            self._redraw()
         self._posteriors = []
         for cost in range(2):
             noise = self._variances(chosen, cost)
@@ -242,17 +239,12 @@ class CostPair:
     def _variances(self, chosen: Integers, cost: int) -> Floats:
         return np.asarray((self._noises[chosen, cost] / self._scale[cost]) ** 2)
 
-    def _set_pool(self) -> None:
-        self._draw_pool()
-        self._failures.set_pool(self._pool_features, self._joint.sizes(self._pool))
+    def _redraw(self) -> None:
+        """Go on with another sample of a large space."""
+        self._pool.draw()
+        self._pool_features = self._joint.features(self._pool.rows)
+        self._failures.set_pool(self._pool_features, self._joint.sizes(self._pool.rows))
         self._fit_at = 0
-
-    def _draw_pool(self) -> None:
-        self._pool = self._joint.pool(self._draw)
-        rows = [tuple(row) for row in self._pool.tolist()]
-        self._places = {row: number for number, row in enumerate(rows)}
-        self._free = np.array([row not in self.measured for row in rows], dtype=bool)
-        self._pool_features = self._joint.features(self._pool)
 
 
 def reference_of(front: Floats) -> Floats:

@@ -330,6 +330,50 @@ class Joint:
         self.shape = tuple(len(axis.codes) for axis in self._axes)
 
 
+class Pool:
+    """The trials that may be proposed: all of a small joint space, a sample of a larger one.
+
+    Args:
+        joint: the space.
+        draw: source of randomness, for the sample.
+
+    Attributes:
+        measured: rows that are never proposed (again), as tuples, those outside of the pool among them.
+        rows: shape (m, axes).
+        free: False for rows that are ``measured``, shape (m,).
+    """
+
+    def __init__(self, joint: Joint, draw: np.random.Generator) -> None:
+        self._joint, self._draw = joint, draw
+        self.measured: set[tuple[int, ...]] = set()
+        self.draw()
+
+    def draw(self) -> None:
+        """Take all of a small space, or a new sample."""
+        self.rows = self._joint.pool(self._draw)
+        rows = [tuple(row) for row in self.rows.tolist()]
+        self._number = {row: number for number, row in enumerate(rows)}
+        self.free = np.array([row not in self.measured for row in rows], dtype=bool)
+
+    def unmeasured(self) -> Integers:
+        """The rows that may be proposed, shape (k, axes)."""
+        return np.asarray(self.rows[self.free])
+
+    def rule_out(self, row: Integers) -> None:
+        """Never propose a row."""
+        key = tuple(row.tolist())
+        self.measured.add(key)
+        if key in self._number:
+            self.free[self._number[key]] = False
+
+    def take_back(self, row: Integers) -> None:
+        """Let a row be proposed again."""
+        key = tuple(row.tolist())
+        self.measured.discard(key)
+        if key in self._number:
+            self.free[self._number[key]] = True
+
+
 def least(numbers: Integers, count: int) -> Integers:
     """Places of the ``count`` least of some small numbers, the least first, the earliest of equals."""
     most = int(np.searchsorted(np.cumsum(np.bincount(numbers)), count))

@@ -14,7 +14,7 @@ from . import gaussian, lcm
 from .failures import FailureModel
 from .features import Floats, Integers, beliefs
 from .gaussian import Posterior
-from .joint import CostTransform, Joint, JointRun, respond, slowdown
+from .joint import CostTransform, Joint, JointRun, Pool, respond, slowdown
 from .outlook import Outlook, Proposal
 
 # --- Measurements of other runs, as further tasks of the surrogate.
@@ -145,8 +145,9 @@ class Learner:
     """
 
     def __init__(self, joint: Joint, draw: np.random.Generator, knowledge: Knowledge | None) -> None:
-        self._joint, self._draw, self._knowledge = joint, draw, knowledge
-        self.measured: set[tuple[int, ...]] = set()
+        self._joint, self._knowledge = joint, knowledge
+        self._pool = Pool(joint, draw)
+        self.measured = self._pool.measured
         self.rows = np.zeros((0, len(joint.shape)), dtype=np.int64)
         self._costs = np.zeros(0)
         self._noises = np.zeros(0)
@@ -156,10 +157,10 @@ class Learner:
         self._learnt = np.zeros(0, dtype=np.int64)  # measurements in the posterior, in its order
         self._fit_at = 0
         self._outlook: Outlook | None = None  # while nothing new is known
-        self._pending: list[tuple[int, ...]] = []  # trials taken for measured
+        self._pending: list[Integers] = []  # trials taken for measured
         self._belief: tuple[Posterior, Floats] | None = None  # posterior and responses with these
-        self._draw_pool()
-        features, sizes = joint.features(self._pool), joint.sizes(self._pool)
+        self._pool_features = self._features(self._pool.rows)
+        features, sizes = joint.features(self._pool.rows), joint.sizes(self._pool.rows)
         self._failures = FailureModel(joint.groups, features, sizes)
 
     def _unfitted(self) -> gaussian.Gaussian | lcm.Coregional:
@@ -200,41 +201,34 @@ class Learner:
             cost: one that is not finite is a failure.
             noise: its relative standard uncertainty.
         """
-        key = tuple(row.tolist())
-        self._outlook = None
-        self.measured.add(key)
+        self.rule_out(row)
         self.rows = np.vstack([self.rows, row[None, :]])
         self._costs = np.append(self._costs, cost if np.isfinite(cost) else np.inf)
         self._noises = np.append(self._noises, noise if np.isfinite(noise) else 0.0)
-        if key in self._places:
-            self._free[self._places[key]] = False
         features, sizes = self._joint.features(row[None, :]), self._joint.sizes(row[None, :])
         self._failures.add(features, sizes, np.isinf(self._costs[-1:]).astype(float))
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
         self._any_left()
-        return np.asarray(self._pool[self._free])
+        return self._pool.unmeasured()
 
     def _any_left(self) -> bool:
         """Return True if the pool has unmeasured trials; a large space is sampled anew if it has none."""
-        if not self._free.any() and len(self._pool) < self._joint.size:
-            self._set_pool()
-        return bool(self._free.any())
+        if not self._pool.free.any() and len(self._pool.rows) < self._joint.size:
+            self._redraw()
+        return bool(self._pool.free.any())
 
     def promising(self) -> Integers:
         """Trials of the pool that are not measured and rather work than fail; all where none does."""
         rows = self.unmeasured()
-        works = self._failures.log_chance_to_work()[self._free] > np.log(0.5)
+        works = self._failures.log_chance_to_work()[self._pool.free] > np.log(0.5)
         return np.asarray(rows[works]) if works.any() else rows
 
     def rule_out(self, row: Integers) -> None:
         """Never propose a trial; nothing is learnt from it."""
-        key = tuple(row.tolist())
         self._outlook = None
-        self.measured.add(key)
-        if key in self._places:
-            self._free[self._places[key]] = False
+        self._pool.rule_out(row)
 
     def suppose(self, row: Integers) -> None:
         """Take a trial for measured at what is predicted of it, until ``forget``.
@@ -250,16 +244,14 @@ class Learner:
             posterior = copy(posterior)  # the original learns nothing before this one is forgotten
             posterior.add(x, np.zeros(1))
             self._belief = posterior, np.append(y, mean)
-        self._pending.append(tuple(row.tolist()))
+        self._pending.append(row)
         self.rule_out(row)
 
     def forget(self) -> None:
         """Take back all that was supposed."""
         if self._pending:
-            self.measured.difference_update(self._pending)
-            for key in self._pending:
-                if key in self._places:
-                    self._free[self._places[key]] = True
+            for row in self._pending:
+                self._pool.take_back(row)
             self._pending, self._belief, self._outlook = [], None, None
 
     def outlook(self) -> Outlook | None:
@@ -273,11 +265,11 @@ class Learner:
     def _predicted(self) -> Outlook:
         posterior, y, response = self._present()
         mean, deviation = posterior.predict(y)
-        mean = mean + self._believed(self._pool)
-        works = self._failures.log_chance_to_work()[self._free]
-        target = self._target(response)
-        rows = np.asarray(self._pool[self._free])  # training may have drawn another pool
-        return Outlook(rows, mean[self._free], deviation[self._free], works, target, response.scale)
+        mean = mean + self._believed(self._pool.rows)
+        free = self._pool.free  # training may have drawn another pool
+        works = self._failures.log_chance_to_work()[free]
+        rows, target = self._pool.unmeasured(), self._target(response)
+        return Outlook(rows, mean[free], deviation[free], works, target, response.scale)
 
     def propose_near(self, turn: int) -> Proposal | None:
         """The best among the neighbours of a centre.
@@ -374,8 +366,8 @@ class Learner:
             self._model = lcm.fit(self._model, x, y, noise)
         else:
             self._model = gaussian.fit(self._model, x, y, noise)
-        if len(self._pool) < self._joint.size:
-            self._set_pool()
+        if len(self._pool.rows) < self._joint.size:
+            self._redraw()
         growth = REFIT if knowledge is None else REFIT_TASKS
         valid = int(np.isfinite(self._costs).sum())
         self._fit_at = max(valid + 1, int(np.ceil(growth * valid)))
@@ -411,18 +403,14 @@ class Learner:
             return np.zeros(len(rows))
         return np.asarray(self._joint.traits(rows) @ self._beliefs.mean)
 
-    def _set_pool(self) -> None:
-        self._draw_pool()
-        self._failures.set_pool(self._joint.features(self._pool), self._joint.sizes(self._pool))
+    def _redraw(self) -> None:
+        """Go on with another sample of a large space."""
+        self._pool.draw()
+        rows = self._pool.rows
+        self._pool_features = self._features(rows)
+        self._failures.set_pool(self._joint.features(rows), self._joint.sizes(rows))
         self._belief = None  # it is of another pool
         self._fit_at = 0
-
-    def _draw_pool(self) -> None:
-        self._pool = self._joint.pool(self._draw)
-        rows = [tuple(row) for row in self._pool.tolist()]
-        self._places = {row: number for number, row in enumerate(rows)}
-        self._free = np.array([row not in self.measured for row in rows], dtype=bool)
-        self._pool_features = self._features(self._pool)
 
 
 class SearchRun(JointRun):

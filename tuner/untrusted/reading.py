@@ -158,8 +158,7 @@ def check_size(size: int, most_bytes: int = JSON_BYTES) -> None:
         ValueError: there are more than ``most_bytes``.
     """
     if size > most_bytes:
-        shown = f"{most_bytes // 2**20} MiB" if most_bytes >= 2**20 else f"{most_bytes // 2**10} KiB"
-        raise ValueError(f"is larger than {shown}")
+        raise ValueError(f"is larger than {shown_bytes(most_bytes)}")
 
 
 def _check_density(text: str) -> None:
