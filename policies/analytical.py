@@ -425,6 +425,15 @@ def choice_of(search: Search, workload: int, rule: str | None = None) -> Choice 
     )
 
 
+def answers(search: Search) -> tuple[Configuration, ...]:
+    """The analytical answer for each workload of a search, its default where there is none."""
+    choices = [choice_of(search, workload) for workload in range(len(search.workloads))]
+    return tuple(
+        default if choice is None else choice.configuration
+        for choice, default in zip(choices, search.defaults, strict=True)
+    )
+
+
 def _roles(search: Search, workload: int) -> Mapping[str, str] | None:
     return search.roles[workload] if search.roles else {}
 

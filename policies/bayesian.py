@@ -8,11 +8,10 @@ import math
 
 import numpy as np
 
-from tuner.model.plan import Configuration
 from tuner.model.trial import Trial
 from tuner.space.search_view import Search
 
-from .analytical import choice_of
+from .analytical import answers
 from .descent import Attempt
 from .sampling import SweepTime
 from .stopping import stop_rule
@@ -143,14 +142,9 @@ def _wanted(joint: Joint) -> int:
 
 def _seeds(search: Search) -> list[Trial]:
     """Return the trials to try first: the analytical answer, the defaults, and the best of other runs."""
-    places = range(len(search.workloads))
-    analytical: list[Configuration] = []
-    for workload in places:
-        choice = choice_of(search, workload)
-        analytical.append(search.defaults[workload] if choice is None else choice.configuration)
-    seeds = [tuple(analytical), tuple(search.defaults)]
+    seeds = [answers(search), search.defaults]
     if len(search.workloads) > 1:  # of a single workload the surrogate itself learns what is known
-        seeds.append(tuple(best_known(search, workload) or search.defaults[workload] for workload in places))
+        seeds.append(tuple(best_known(search, i) or default for i, default in enumerate(search.defaults)))
     return [Trial(configurations, search.clocks[0]) for configurations in dict.fromkeys(seeds)]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Search
 
-from .analytical import choice_of
+from .analytical import answers
 from .bayesian import AHEAD, LEAST_START
 from .descent import Attempt
 from .stopping import ALL_FAIL, GAIN, LEAST_EVALUATIONS, REST
@@ -183,20 +183,10 @@ def _next(run: _FrontRun, draw: np.random.Generator, supposed: int) -> Integers 
 
 def _seeds(search: Search) -> list[Trial]:
     """Return the trials to try first: the analytical answer, the defaults, and the best of each cost."""
-    places = range(len(search.workloads))
-    choices = [choice_of(search, workload) for workload in places]
-    seeds = [
-        tuple(
-            search.defaults[workload] if choice is None else choice.configuration
-            for workload, choice in zip(places, choices, strict=True)
-        ),
-        tuple(search.defaults),
-    ]
+    seeds = [answers(search), search.defaults]
     for criterion in search.criteria:
         informed = replace(search, prior_runs=criterion.prior_runs)
-        seeds.append(
-            tuple(best_known(informed, workload) or search.defaults[workload] for workload in places)
-        )
+        seeds.append(tuple(best_known(informed, i) or default for i, default in enumerate(search.defaults)))
     first = search.settings[0]
     return [
         Trial(configurations, first.clock_mhz, first.power_limit_w) for configurations in dict.fromkeys(seeds)
