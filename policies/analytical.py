@@ -133,9 +133,8 @@ def _blocks(rated: CandidateRating) -> str:
 # the second one with all its sizes in view: `benchmarks/analytical_phi.py` says what each criterion is worth.
 
 KIB = 1024
-ENOUGH_BYTES = (
-    96 * KIB
-)  # in flight on a multiprocessor, twice latency times bandwidth; 96 to 128 KiB do the same
+# In flight on a multiprocessor, twice latency times bandwidth; 96 to 128 KiB do the same.
+ENOUGH_BYTES = 96 * KIB
 ENOUGH_WARPS_SERVER = 0.5  # of those a multiprocessor holds: in the large FFTs, and where bytes are not known
 
 

@@ -53,7 +53,7 @@ def auto(search: Search, *, patience: float | None = None) -> Attempt:
     measured: dict[Trial, Measurement] = {}
     yield from recalled(analytical(search), measured)
     for measurement in measured.values():
-        search.tell(f"auto: the first answer {_shown(measurement)}{search.suffix}")
+        search.tell(f"auto: the first answer {_in_words(measurement)}{search.suffix}")
     if len(measured) < search.size:
         name, reason = _choice(search)
         search.tell(f"auto: {name}, because {reason}")
@@ -107,7 +107,7 @@ def _descents(search: Search, informed: Search, before: Mapping[Trial, Measureme
     return best
 
 
-def _shown(measurement: Measurement) -> str:
+def _in_words(measurement: Measurement) -> str:
     """Return the result of a measurement in words, for the user."""
     if not measurement.ok or measurement.makespan_s is None:
         return f"does not run ({measurement.status.value})"

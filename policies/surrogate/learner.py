@@ -129,9 +129,8 @@ CENTRES = 3  # trials whose neighbourhoods are searched: the best, and the best 
 CONTENDERS = 40  # the best so many may be centres
 ALIKE = 0.5  # of one kind are trials whose costs correlate by more than that, by the fitted kernel
 SPREAD_KNOWN = 2.0  # measurements that the usual spread of a space counts for, where traits are believed
-OFFSET = (
-    1.0  # variance of the mean beside such beliefs: measured are rather those that are believed to be good
-)
+# Variance of the mean beside such beliefs: measured are rather those that are believed to be good.
+OFFSET = 1.0
 TRUST = 8.0  # measurements that the spread of other tasks counts for
 
 

@@ -252,12 +252,12 @@ class Leases:
         self._open_actuator = open_actuator
         self._undo = undo
         self._now = now
-        self._held: dict[Hashable, _ClientLease] = {}
+        self._by_holder: dict[Hashable, _ClientLease] = {}
         self._retry_s = _FIRST_RETRY_S
         self.retry_at_s: float | None = None
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._by_holder)
 
     def set(self, holder: Hashable, request: ClockRequest) -> None:
         """Hold a setting of a GPU for ``holder``; a client's first success makes it the owner.
@@ -267,14 +267,14 @@ class Leases:
             ClockError: the value is not supported or not allowed, or setting it failed; then nothing is set.
         """
         kind = kind_of(request.control)
-        lease = self._held.get(holder)
+        lease = self._by_holder.get(holder)
         if lease is not None:
             if (lease.actuator.control, lease.actuator.gpu) != (request.control, request.gpu):
                 present = f"the {kind_of(lease.actuator.control).name} of {lease.actuator.gpu}"
                 raise ClockRefusal("busy", f"this connection holds {present}: open another for {request.gpu}")
             lease.set(request.value)
         else:
-            lease = self._held[holder] = self._opened(request)
+            lease = self._by_holder[holder] = self._opened(request)
             try:
                 lease.set(request.value)
             except BaseException:
@@ -289,12 +289,12 @@ class Leases:
         Raises:
             ClockError: it could not be restored; the journal stays.
         """
-        lease = self._held.get(holder)
+        lease = self._by_holder.get(holder)
         return lease.restore() if lease else []
 
     def drop(self, holder: Hashable) -> None:
         """Restore and give up what a holder has; what fails is logged, kept in the journal and retried."""
-        lease = self._held.pop(holder, None)
+        lease = self._by_holder.pop(holder, None)
         if lease is None:
             return
         kind = kind_of(lease.actuator.control)
@@ -324,12 +324,12 @@ class Leases:
 
     def close(self) -> None:
         """Restore everything."""
-        for holder in list(self._held):
+        for holder in list(self._by_holder):
             self.drop(holder)
 
     def _opened(self, request: ClockRequest) -> _ClientLease:
         kind = kind_of(request.control)
-        for holder, lease in self._held.items():
+        for holder, lease in self._by_holder.items():
             if (lease.actuator.control, lease.actuator.gpu) == (request.control, request.gpu):
                 raise ClockRefusal(
                     "busy", f"the {kind.name} of {request.gpu} {kind.held} by {holder}: wait for it or end it"
@@ -363,7 +363,7 @@ class _Client:
 
     Attributes:
         uid: user, as the kernel knew it when the client connected.
-        heard_s: when it last made a whole request.
+        requested_s: when it last made a whole request.
     """
 
     def __init__(self, connection: socket.socket, now_s: float) -> None:
@@ -372,7 +372,7 @@ class _Client:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
         self.pid, self.uid, self.gid = _PEERCRED.unpack(credentials)
-        self.heard_s = now_s
+        self.requested_s = now_s
         self.received = bytearray()
         self.unsent = b""
 
@@ -504,7 +504,7 @@ class ClockServer:
     def _patience_s(self) -> float | None:
         """Return the time in s until a lease ends, ping is due, or idleness is enough; None to sleep on."""
         now_s = self._now()
-        ends_s = [client.heard_s + self._ttl_s - now_s for client in self._clients]
+        ends_s = [client.requested_s + self._ttl_s - now_s for client in self._clients]
         if self._leases.retry_at_s is not None:
             ends_s.append(self._leases.retry_at_s - now_s)
         if self._manager.ping_interval_s is not None:
@@ -569,7 +569,8 @@ class ClockServer:
             answer = refused(ClockRefusal("permission", str(error)))
         except TunerError as error:
             answer = refused(ClockRefusal("clock", str(error)))
-        client.heard_s = self._now()  # after the driver's answer: what it took is not the client's silence
+        # After the driver's answer: what it took is not the client's silence.
+        client.requested_s = self._now()
         return answer
 
     def _granted(self, client: _Client, request: ClockRequest) -> bytes:
@@ -588,7 +589,7 @@ class ClockServer:
 
         One whose words wait to be read was not: the loop is late, after a slow driver call.
         """
-        silent = [client for client in self._clients if self._now() - client.heard_s >= self._ttl_s]
+        silent = [client for client in self._clients if self._now() - client.requested_s >= self._ttl_s]
         waiting = {key.fileobj for key, _ in self._selector.select(0)} if silent else set()
         for client in silent:
             if client.connection not in waiting:

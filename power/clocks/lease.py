@@ -40,12 +40,12 @@ class LeasedSetting(Generic[_A]):
         self._connect = connect
         self._patience_s = patience_s
         self._lease: _LeaseThread | None = None
-        self._held: int | None = None
+        self._value: int | None = None
 
     def demand_held(self) -> None:
         """Raise a ClockLostError where a value was asked for that is no longer held."""
         lease = self._lease
-        if self._held is not None and lease is not None:
+        if self._value is not None and lease is not None:
             lease.demand_held()
 
     @contextlib.contextmanager
@@ -64,15 +64,15 @@ class LeasedSetting(Generic[_A]):
             InputError: the administrator's file is wrong.
         """
         actuator = self._actuator
-        if self._held is not None:
+        if self._value is not None:
             kind = kind_of(actuator.control)
             raise ClockError(
-                f"the {kind.value} of {actuator.gpu} is held at {self._held} {kind.unit} already"
+                f"the {kind.value} of {actuator.gpu} is held at {self._value} {kind.unit} already"
             )
         demand(actuator, value)
         lease = self._leased()
         try:
-            self._held = value
+            self._value = value
             lease.ask(setting_request(actuator.control, actuator.gpu, value))
             yield
         except BaseException:
@@ -100,7 +100,7 @@ class LeasedSetting(Generic[_A]):
         return self._lease
 
     def _release(self, lease: "_LeaseThread", *, quietly: bool) -> None:
-        self._held = None
+        self._value = None
         try:
             answer = lease.ask(ClockRequest("reset"))
         except ClockError as error:
@@ -158,7 +158,7 @@ class LeasedPowerLimit(LeasedSetting[NvmlPowerLimitActuator]):
             ClockError: the GPU stopped answering.
         """
         self.demand_held()
-        watts, set_w = self._actuator.read_w(), self._held
+        watts, set_w = self._actuator.read_w(), self._value
         if set_w is not None and not is_rounded(watts, set_w):
             raise ClockLostError(
                 f"the power limit is {watts:g} W, not the {set_w} W that were set: another program changed it"

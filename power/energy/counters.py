@@ -125,7 +125,7 @@ class SensorHistory:
         squares = math.fsum(spread.variance * spread.degrees for spread in usual)
         return Spread(squares / degrees, degrees)
 
-    def tell_noise(self, spread: Spread) -> None:
+    def add_noise(self, spread: Spread) -> None:
         """Add the relative noise of a window."""
         if spread.degrees > 0 and math.isfinite(spread.variance):
             self._noise.append(spread)
@@ -136,14 +136,14 @@ class SensorHistory:
         count = len(self._likelihoods)
         return (np.sum(np.stack(self._likelihoods), axis=0), count) if count else (None, 0)
 
-    def tell_correlation(self, likelihoods: Array) -> None:
+    def add_correlation(self, likelihoods: Array) -> None:
         """Add what a window told of the times; some with an unsteady load must not outvote all others."""
         if np.isfinite(likelihoods).all():
             self._likelihoods.append(
                 likelihoods * min(1.0, _ONE_VOTE / max(float(likelihoods.max()), _ONE_VOTE))
             )
 
-    def tell_ticks(self, first_s: float, last_s: float, sigma_s: float, own: Period) -> None:
+    def add_ticks(self, first_s: float, last_s: float, sigma_s: float, own: Period) -> None:
         """Add the first and last tick of a recording.
 
         Args:

@@ -330,12 +330,12 @@ def counted(
         return None
     around = ticks.part(first, last)
     if curve is not None and curve.covers(around.times_s[0], around.times_s[-1]):
-        outside_j, variance_j2 = _shown(around, line, curve)
+        outside_j, variance_j2 = _outside_by_curve(around, line, curve)
         before_w, after_w = (curve.watts(float(time_s)) for time_s in around.times_s[[0, -1]])
     else:
         before = _between(ticks, first - 1, info) or idle
         after = _between(ticks, last, info)
-        outside_j, variance_j2 = _supposed(
+        outside_j, variance_j2 = _outside_by_levels(
             around, line, (idle, before, after, _between(ticks, last + 1, info))
         )
         before_w, after_w = before.watts, (after or idle).watts
@@ -348,7 +348,7 @@ def counted(
     return total_j, variance_j2
 
 
-def _shown(around: SampleSeries, line: ProgramTimeline, curve: EnergyCurve) -> Joules:
+def _outside_by_curve(around: SampleSeries, line: ProgramTimeline, curve: EnergyCurve) -> Joules:
     """Return the part of the ticks' joules outside the program, by the curve, and its variance.
 
     By how much the curve differs from the counter over all of it, it may be wrong there too.
@@ -361,7 +361,7 @@ def _shown(around: SampleSeries, line: ProgramTimeline, curve: EnergyCurve) -> J
     return outside_j, early_variance_j2 + late_variance_j2 + (wrong * outside_j) ** 2
 
 
-def _supposed(
+def _outside_by_levels(
     around: SampleSeries,
     line: ProgramTimeline,
     levels: tuple[PowerLevel, PowerLevel, PowerLevel | None, PowerLevel | None],

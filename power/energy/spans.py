@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base import Sample, SensorInfo, Span, SpanEnergy
-from ..response.models import Array
 from .counters import EnergyCurve, EnergyPoint, age_variance_s2, on_rhythm
 from .programs import peak_power
 from .samples import SampleSeries, gaps, screened
@@ -232,12 +231,6 @@ class CounterCurve:
         return sign * joules, joules**2 / 3.0
 
 
-def _powers(ticks: SampleSeries, i: int) -> Array:
-    """Mean powers between the ticks around the ``i``-th, shape (n,), n at least 1."""
-    part = ticks.part(max(0, i - _SIDES), min(len(ticks) - 1, i + 1 + _SIDES))
-    return np.asarray(np.diff(part.values) / np.diff(part.times_s))
-
-
 def _noise_j2(ticks: SampleSeries, i: int, curve: EnergyCurve | None) -> float:
     """Variance of a tick's joules, from the ticks around the ``i``-th.
 
@@ -287,7 +280,8 @@ def _between_ticks(
     ticks: SampleSeries, i: int, time_s: float, *, starts: bool, ends: bool
 ) -> tuple[float, float]:
     """The same without a curve, from the power between the ticks around."""
-    powers, middle = _powers(ticks, i), min(i, _SIDES)
+    around = ticks.part(max(0, i - _SIDES), min(len(ticks) - 1, i + 1 + _SIDES))
+    powers, middle = np.diff(around.values) / np.diff(around.times_s), min(i, _SIDES)
     step_s, grown_j = float(ticks.times_s[i + 1] - ticks.times_s[i]), float(np.diff(ticks.values)[i])
     share = (time_s - float(ticks.times_s[i])) / step_s
     even_j = found_j = share * grown_j

@@ -33,7 +33,7 @@ _NORMAL = 1.96  # half of that interval of a normal distribution, in its standar
 _LEAST = 3  # degrees of freedom, of fewer nothing is told
 
 
-def told_of_times(
+def correlation_evidence(
     samples: SampleSeries, weights: Array, response: Response, period_s: float
 ) -> tuple[Array, Array, int] | None:
     """Return log-likelihoods and variances of a window for each of ``TIMES``; None of too few samples.
@@ -68,7 +68,7 @@ def correlated(likelihoods: Array, variances: Array, degrees: int, earlier: Arra
     """The part of a sum's variance that noise makes, as wide as its 95 % interval.
 
     Args:
-        likelihoods: of this window, see ``told_of_times``.
+        likelihoods: of this window, see ``correlation_evidence``.
         variances: of the sum for each of ``TIMES``.
         degrees: of freedom of each.
         earlier: what earlier windows told of the likelihoods, their sum.
@@ -342,12 +342,12 @@ def _noise(
     white = Part(noise.variance * float(weights @ weights), noise.degrees)
     if history is None:
         return white
-    evidence = told_of_times(inside, weights, info.response, info.period_s)
+    evidence = correlation_evidence(inside, weights, info.response, info.period_s)
     if evidence is None:
         return white
     likelihoods, variances, degrees = evidence
     earlier, windows = history.correlation
-    history.tell_correlation(likelihoods)
+    history.add_correlation(likelihoods)
     if (windows + 1) * (degrees - _UNTOLD) < _LEAST_CORRELATED:
         return white
     other = correlated(likelihoods, variances, degrees, earlier)
@@ -376,7 +376,7 @@ def _scatter(
         return own, []
     relative = Spread(own.variance / watts**2, own.degrees)
     surer = pooled(relative, history.noise)
-    history.tell_noise(relative)
+    history.add_noise(relative)
     return Spread(surer.variance * watts**2, surer.degrees), [beats_through(inside, own, watts, info)]
 
 

@@ -26,9 +26,8 @@ from .samples import SampleSeries, gaps
 from .streams import LEAST_LOAD_W, PowerEstimate, stream_power
 
 PAIR = 2  # a difference needs two samples
-_ASSUMED = (
-    0.025  # of a period, where no scatter shows it: dated by polling, a tick of an H200 is off by 0.019
-)
+# Of a period, where no scatter shows it: dated by polling, a tick of an H200 is off by 0.019.
+_ASSUMED = 0.025
 _SQRT_2 = 2.0**0.5
 _UNSEEN = 0.5  # of a window: where a pause leaves less than this seen, there is no answer
 
@@ -91,7 +90,7 @@ def _counted(
     ticks, own = on_rhythm(series, history.period)
     if own is not None:
         sigma_s = float(np.median(series.time_sigmas_s))
-        history.tell_ticks(float(ticks.times_s[0]), float(ticks.times_s[-1]), sigma_s, own)
+        history.add_ticks(float(ticks.times_s[0]), float(ticks.times_s[-1]), sigma_s, own)
     inside = ticks.between(start_s, end_s)
     if len(inside) >= PAIR and inside.duration_s > 0:  # late ticks may fall on one place of the rhythm
         return power_between(inside, info, history, dated_s=0.0 if own else _ends_s(inside))
@@ -124,7 +123,7 @@ def power_between(
     if watts > LEAST_LOAD_W:
         relative = Spread(spread.variance / watts**2, spread.degrees)
         surer = pooled(relative, history.noise)
-        history.tell_noise(relative)
+        history.add_noise(relative)
         spread = Spread(surer.variance * watts**2, surer.degrees)
     parts = [Part((watts * ticks.scale_sigma) ** 2), Part(info.resolution**2 / 6.0 / span_s**2)]
     if spread.degrees > 0:

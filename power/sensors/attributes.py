@@ -30,7 +30,7 @@ class SysfsAttribute:
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise PowerError(_told(path, error)) from error
+            raise PowerError(_described(path, error)) from error
 
     def read(self) -> int | None:
         """The number now; None where the driver says that the chip is busy.
@@ -44,7 +44,7 @@ class SysfsAttribute:
             self._busy += 1
             if error.errno == errno.EAGAIN and self._busy < _BUSY:
                 return None
-            raise PowerError(_told(self._path, error)) from error
+            raise PowerError(_described(self._path, error)) from error
         self._busy = 0
         try:
             return int(text)
@@ -68,7 +68,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(errors="replace").strip()
     except OSError as error:
-        raise PowerError(_told(path, error)) from error
+        raise PowerError(_described(path, error)) from error
 
 
 def read_number(path: Path) -> int | None:
@@ -79,7 +79,7 @@ def read_number(path: Path) -> int | None:
         return None
 
 
-def _told(path: Path, error: OSError) -> str:
+def _described(path: Path, error: OSError) -> str:
     advice = (
         ": let this user read it (chmod a+r), or run as root" if isinstance(error, PermissionError) else ""
     )

@@ -231,8 +231,7 @@ def _lagged(pieces: Array, times: Array, lag_s: float, shown_w: float) -> tuple[
     before_w = [shown_w]  # each piece, and after the last one
     for to_w, decay in zip(watts.tolist(), np.exp((starts - ends) / lag_s).tolist(), strict=True):
         before_w.append(to_w + (before_w[-1] - to_w) * decay)
-    at = np.minimum(
-        np.searchsorted(ends, times), len(pieces) - 1
-    )  # a sample on an edge shows what was up to it
+    # A sample on an edge shows what was up to it.
+    at = np.minimum(np.searchsorted(ends, times), len(pieces) - 1)
     above_w = np.array(before_w)[at] - watts[at]
     return watts[at] + above_w * np.exp((starts[at] - times) / lag_s), before_w[-1]

@@ -35,22 +35,9 @@ _SWITCHES = (
     *("device-c", "dc", "device-w", "dw", "extensible-whole-program", "ewp", "device-debug", "G"),
     *("generate-line-info", "lineinfo", "extra-device-vectorization", "disable-warnings", "w", "restrict"),
     *("device-as-default-execution-space", "default-device", "device-int128", "device-float128", "minimal"),
-    *(
-        "display-error-number",
-        "err-no",
-        "no-display-error-number",
-        "no-err-no",
-        "brief-diagnostics",
-        "brief-diag",
-    ),
-    *(
-        "use_fast_math",
-        "no-source-include",
-        "no-cache",
-        "disable-optimizations",
-        "warning-as-error",
-        "Werror",
-    ),
+    *("display-error-number", "err-no", "no-display-error-number", "no-err-no", "brief-diagnostics"),
+    *("brief-diag", "use_fast_math", "no-source-include", "no-cache", "disable-optimizations"),
+    *("warning-as-error", "Werror"),
     *("device-stack-protector", "fassociative-math", "dont-merge-basicblocks"),
 )
 _KNOWN: dict[str, _Accepts] = {
@@ -65,34 +52,17 @@ _KNOWN: dict[str, _Accepts] = {
     **dict.fromkeys(("define-macro", "D"), _MACRO),
     **dict.fromkeys(("undefine-macro", "U"), _NAME),
 }
-_TAKE_A_WORD = frozenset(
-    (
-        "define-macro",
-        "D",
-        "undefine-macro",
-        "U",
-        "include-path",
-        "I",
-        "maxrregcount",
-        "ptxas-options",
-        "Xptxas",
-    )
-)  # their value may be the next option
 _INCLUDES = ("include-path", "I")
 _PTXAS = ("ptxas-options", "Xptxas")
+# The value of these may be the next option.
+_TAKE_A_WORD = {"define-macro", "D", "undefine-macro", "U", "maxrregcount", *_INCLUDES, *_PTXAS}
 _ARCHITECTURE = ("gpu-architecture", "arch")
 _REAL_ARCHITECTURE = _matches(r"sm_[0-9]{2,3}[af]?")
 
 _PTXAS_SWITCHES = (
     *("verbose", "v", "warn-on-spills", "warn-spills", "warn-on-local-memory-usage", "warn-lmem-usage"),
-    *(
-        "warn-on-double-precision-use",
-        "warn-double-usage",
-        "warning-as-error",
-        "Werror",
-        "disable-warnings",
-        "w",
-    ),
+    *("warn-on-double-precision-use", "warn-double-usage", "warning-as-error", "Werror"),
+    *("disable-warnings", "w"),
     *("suppress-stack-size-warning", "suppress-double-demote-warning", "disable-optimizer-constants"),
     *("disable-optimizer-consts", "position-independent-code", "pic", "device-debug", "g", "lineinfo"),
     *("generate-line-info", "sp-bounds-check", "return-at-end", "extensible-whole-program", "ewp"),
@@ -161,9 +131,9 @@ def check_name_expression(text: str) -> None:
         RefusedOptionError: it has control characters, or is too long.
     """
     if len(text) > OPTION_CHARACTERS:
-        raise RefusedOptionError(f"{_shown(text)} has more than {OPTION_CHARACTERS} characters")
+        raise RefusedOptionError(f"{_quoted(text)} has more than {OPTION_CHARACTERS} characters")
     if not all(character.isprintable() for character in text):
-        raise RefusedOptionError(f"{_shown(text)} has a line break or another control character in it")
+        raise RefusedOptionError(f"{_quoted(text)} has a line break or another control character in it")
 
 
 @functools.lru_cache(maxsize=4096)  # the configurations of a space have few different ones
@@ -185,7 +155,7 @@ def _split(options: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
     """(as messages show it, name without dashes, value or None) of each option."""
     rest = iter(options)
     for option in rest:
-        quoted = _shown(option)
+        quoted = _quoted(option)
         if len(option) > OPTION_CHARACTERS:
             raise RefusedOptionError(f"option {quoted} has more than {OPTION_CHARACTERS} characters")
         if any(character in option for character in "\0\n\r"):
@@ -202,7 +172,7 @@ def _split(options: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
             stated = bool(equals)
         if not stated and name in _TAKE_A_WORD:
             value = next(rest, "")
-            quoted = _shown(f"{option} {value}")
+            quoted = _quoted(f"{option} {value}")
             if not value or any(character in value for character in "\0\n\r"):
                 raise RefusedOptionError(f"option {quoted} lacks its value; write {option}=VALUE")
             stated = True
@@ -259,5 +229,5 @@ def _listed(known: dict[str, _Accepts]) -> str:
     return ", ".join(sorted(names, key=lambda name: name.lstrip("-").lower()))
 
 
-def _shown(option: str) -> str:
+def _quoted(option: str) -> str:
     return repr(option if len(option) <= 100 else f"{option[:97]}...")  # noqa: PLR2004 - one line
