@@ -178,26 +178,28 @@ def _threads(rated: CandidateRating) -> str:
 
 _WHOLE_PROBLEMS = (
     RuleCriterion("enough in flight", _enough_in_flight, _in_flight),
-    RuleCriterion("smaller blocks", lambda one: (one.threads_per_block,), _threads),
+    RuleCriterion("smaller blocks", lambda rated: (rated.threads_per_block,), _threads),
     RuleCriterion(
         "fewer elements per thread",
-        lambda one: (one.candidate.elements_per_thread,),
-        lambda one: f"P {one.candidate.elements_per_thread}",
+        lambda rated: (rated.candidate.elements_per_thread,),
+        lambda rated: f"P {rated.candidate.elements_per_thread}",
     ),
-    RuleCriterion("less shared memory", lambda one: (max(one.shared_bytes),), shared),
+    RuleCriterion("less shared memory", lambda rated: (max(rated.shared_bytes),), shared),
 )
 
 _SHARED_PROBLEM = (
     RuleCriterion(
         "fewer passes over memory",
-        lambda one: (len(one.launches),),
+        lambda rated: (len(rated.launches),),
         launched,
     ),
-    RuleCriterion("more bytes in flight", lambda one: (-one.bytes_in_flight,), _bytes),
+    RuleCriterion("more bytes in flight", lambda rated: (-rated.bytes_in_flight,), _bytes),
     RuleCriterion("persistent blocks, or half of the warps", _staying, _stays),
-    RuleCriterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),
-    RuleCriterion("smaller blocks", lambda one: (0,) if one.stays else (one.threads_per_block,), _threads),
-    RuleCriterion("more shared memory", lambda one: (-(sum(one.dynamic_shared_bytes) // KIB),), shared),
+    RuleCriterion("a larger radix", lambda rated: (-rated.radix,), lambda rated: f"r {rated.radix}"),
+    RuleCriterion(
+        "smaller blocks", lambda rated: (0,) if rated.stays else (rated.threads_per_block,), _threads
+    ),
+    RuleCriterion("more shared memory", lambda rated: (-(sum(rated.dynamic_shared_bytes) // KIB),), shared),
 )
 
 
@@ -223,7 +225,7 @@ class Choice:
         because: why this rule.
         best: the candidate chosen, with its numbers.
         criteria: what candidates were compared by, the first criterion first.
-        found: the candidates that were compared, and how many were not.
+        shortlist: the candidates that were compared, and how many were not.
         roles: role -> tunable.
     """
 
@@ -231,7 +233,7 @@ class Choice:
     because: str
     best: CandidateRating
     criteria: tuple[RuleCriterion, ...]
-    found: FrontRunners
+    shortlist: FrontRunners
     roles: Mapping[str, str]
 
     @property
@@ -242,15 +244,15 @@ class Choice:
     @cached_property
     def table(self) -> tuple[CandidateRating, ...]:
         """The candidates that were compared in the order of the rule, the chosen one first."""
-        return tuple(rate(candidate, self.best.limits, self.roles) for candidate in self.found.compared)
+        return tuple(rate(candidate, self.best.limits, self.roles) for candidate in self.shortlist.compared)
 
     @property
     def proof(self) -> str:
         """Sentence on the candidates that were not compiled; empty if all were."""
-        left_out, undecided = self.found.left_out, self.found.undecided
+        left_out, undecided = self.shortlist.left_out, self.shortlist.undecided
         if not left_out:
             return ""
-        count = f"{len(self.found.compared):,} candidates were compiled and compared"
+        count = f"{len(self.shortlist.compared):,} candidates were compiled and compared"
         if undecided:
             return f"{count}; of {left_out:,} others, {undecided:,} may be ahead by their bounds: left out"
         return f"{count}; the bounds of the {left_out:,} others prove that none is ahead"
@@ -269,7 +271,9 @@ class Choice:
 
     def _runner_up(self) -> str:
         if len(self.table) == 1:
-            return "runner-up: none was compiled" if self.found.left_out else "there is no other candidate"
+            return (
+                "runner-up: none was compiled" if self.shortlist.left_out else "there is no other candidate"
+            )
         second = self.table[1]
         criterion = decisive(self.best, second, self.criteria)
         other = shown_values(_differing(second.candidate.configuration, self.configuration))
@@ -407,9 +411,9 @@ def analytical(
     if not all(search.candidates):
         return None
     choices = [choice_of(search, workload, rule) for workload in range(len(search.candidates))]
-    found = next((choice for choice in choices if choice is not None), None)
-    if found is not None:
-        search.tell(f"analytical: the {found.rule} rule chooses, because {found.because}")
+    first = next((choice for choice in choices if choice is not None), None)
+    if first is not None:
+        search.tell(f"analytical: the {first.rule} rule chooses, because {first.because}")
     chosen = tuple(_answer(search, workload, choice) for workload, choice in enumerate(choices))
     trial = Trial(chosen, search.clocks[0])
     (measurement,) = yield [trial]
@@ -441,7 +445,7 @@ def _answer(search: Search, workload: int, choice: Choice | None) -> Configurati
     candidates, name = search.candidates[workload], search.workloads[workload]
     if choice is not None:
         search.tell(f"analytical: {name}: {_against(choice.configuration, search.defaults[workload])}")
-        if choice.found.undecided:
+        if choice.shortlist.undecided:
             search.tell(f"analytical: {name}: {choice.proof}")
         return choice.configuration
     why = (

@@ -527,8 +527,8 @@ def test_the_choice_is_that_of_all_compiled(
         ),
     )
     assert choice.best.candidate is expected
-    assert choice.found.undecided == 0
-    assert choice.found.left_out == len(declared) - len(asked)
+    assert choice.shortlist.undecided == 0
+    assert choice.shortlist.left_out == len(declared) - len(asked)
 
 
 @given(found=fitting, rule=rules, resident=st.booleans())
@@ -559,9 +559,9 @@ def test_a_choice_among_too_many_says_what_was_left_out(monkeypatch: pytest.Monk
     choice = choice_of([pair[0] for pair in pairs.values()], TX1, ROLES, rule="embedded", resolve=resolve)
 
     assert len(asked) == 8
-    assert choice.found.left_out == 22
-    assert 0 < choice.found.undecided <= 22
-    assert f"{choice.found.undecided} may be ahead by their bounds: left out" in choice.reasons[-1]
+    assert choice.shortlist.left_out == 22
+    assert 0 < choice.shortlist.undecided <= 22
+    assert f"{choice.shortlist.undecided} may be ahead by their bounds: left out" in choice.reasons[-1]
     assert choice.best.candidate in [pairs[one.configuration][1] for one in asked]
 
 

@@ -366,8 +366,8 @@ class ClockLine:
     def measured(self) -> dict[int, Measurement]:
         """Measurements of it, by clock, highest first."""
         trials = ((mhz, self.at(mhz)) for mhz in self._search.clocks_mhz)
-        by_clock = {mhz: self._known.get(one, self._search.prior.get(one)) for mhz, one in trials}
-        return {mhz: one for mhz, one in by_clock.items() if one is not None}
+        by_clock = {mhz: self._known.get(trial, self._search.prior.get(trial)) for mhz, trial in trials}
+        return {mhz: measurement for mhz, measurement in by_clock.items() if measurement is not None}
 
     @property
     def is_modelled(self) -> bool:
@@ -379,7 +379,7 @@ class ClockLine:
     def promising(self) -> int | None:
         """The unmeasured clock that is most likely the cheapest, or that brackets the best; None for none."""
         measured = self.measured
-        costs = {mhz: self._search.cost(one) for mhz, one in measured.items()}
+        costs = {mhz: self._search.cost(measurement) for mhz, measurement in measured.items()}
         best = min(costs, key=costs.__getitem__, default=None)
         points = fit_points(measured)
         if best is None or costs[best] == math.inf:

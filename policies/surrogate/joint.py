@@ -179,7 +179,7 @@ class Joint:
         self._settings = search.settings
         self._large = [search.large_space(workload) for workload in range(len(self._choices))]
         self._around: set[tuple[int, int]] = set()  # places and choices whose neighbours are choices, too
-        self._places = [{c: i for i, c in enumerate(choices)} for choices in self._choices]
+        self._number = [{c: i for i, c in enumerate(choices)} for choices in self._choices]
         self.encodings = [
             encoding(
                 [*choices, *(c for k in sources if k.workload == workload for c, _ in k.points)],
@@ -262,17 +262,17 @@ class Joint:
 
     def row(self, trial: Trial) -> Integers | None:
         """The row of a trial; None where it lies outside of the space."""
-        if trial.setting not in self._settings or len(trial.configurations) != len(self._places):
+        if trial.setting not in self._settings or len(trial.configurations) != len(self._number):
             return None
-        for place, configuration in enumerate(trial.configurations):
-            large = self._large[place]
-            if large is not None and configuration not in self._places[place]:
-                one = large.candidate(configuration)
-                self._append(place, [] if one is None else [one])
-        places = [place.get(c) for place, c in zip(self._places, trial.configurations, strict=True)]
-        if None in places:
+        for workload, configuration in enumerate(trial.configurations):
+            large = self._large[workload]
+            if large is not None and configuration not in self._number[workload]:
+                candidate = large.candidate(configuration)
+                self._append(workload, [] if candidate is None else [candidate])
+        row = [number.get(c) for number, c in zip(self._number, trial.configurations, strict=True)]
+        if None in row:
             return None
-        return np.array([*places, self._settings.index(trial.setting)], dtype=np.int64)
+        return np.array([*row, self._settings.index(trial.setting)], dtype=np.int64)
 
     def pool(self, draw: np.random.Generator) -> Integers:
         """All trials of a space of at most `POOL`, else `SAMPLE` at random, less those drawn twice."""
@@ -314,13 +314,13 @@ class Joint:
 
     def _append(self, workload: int, candidates: Sequence[Candidate]) -> None:
         """Further choices of a workload, those that are not among them."""
-        new = [candidate for candidate in candidates if candidate.configuration not in self._places[workload]]
+        new = [candidate for candidate in candidates if candidate.configuration not in self._number[workload]]
         if not new:
             return
         choices, configurations = self._choices[workload], [candidate.configuration for candidate in new]
         before = len(choices)
         self._choices[workload] = choices = [*choices, *configurations]
-        self._places[workload].update((c, before + i) for i, c in enumerate(configurations))
+        self._number[workload].update((c, before + i) for i, c in enumerate(configurations))
         alone = slower_alone(self._alone[workload], choices)[before:]
         more = _axis(self.encodings[workload], configurations, alone)
         self._axes[workload] = self._axes[workload].extended(more)
