@@ -327,11 +327,11 @@ def survey(where: ClockPaths | None = None) -> list[GpuSettingState]:
     where = where or SYSTEM
     states, reasons = [], []
     with ExitStack() as opened:
-        found = actuators(where)
-        clocks = [actuator for actuator in found if not isinstance(actuator, ClockError)]
+        listed = actuators(where)
+        clocks = [actuator for actuator in listed if not isinstance(actuator, ClockError)]
         for clock in clocks:
             opened.callback(clock.close)
-        reasons = [str(error) for error in found if isinstance(error, ClockError)]
+        reasons = [str(error) for error in listed if isinstance(error, ClockError)]
         for clock in clocks:
             trouble: list[str] = []
             reading = _attempt(clock.read, trouble) or _UNREAD

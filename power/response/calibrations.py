@@ -120,14 +120,14 @@ def prepare(path: Path) -> None:
         raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
 
 
-def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response, float]]) -> None:
+def store(path: Path, gpu: str, driver: str, responses: Mapping[str, tuple[Response, float]]) -> None:
     """Add calibrations to a file, replacing those of the same GPU, driver and reading; all or nothing.
 
     Args:
         path: of the file; it and its directory are made where missing.
         gpu: UUID of the GPU.
         driver: version of its driver.
-        found: response and period in seconds, by name of the reading.
+        responses: response and period in seconds, by name of the reading.
 
     Raises:
         StoreError: the file cannot be written.
@@ -135,7 +135,7 @@ def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response,
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     new = [
         Calibration(gpu, driver, reading, response, period_s, now, VERSION)
-        for reading, (response, period_s) in found.items()
+        for reading, (response, period_s) in responses.items()
     ]
     replaced = {calibration.key for calibration in new}
     prepare(path)

@@ -179,8 +179,8 @@ def _split(options: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
         yield quoted, name, value if stated else None
 
 
-def _check_known(quoted: str, name: str, value: str | None, known: dict[str, _Accepts]) -> None:
-    accepts = known.get(name)
+def _check_known(quoted: str, name: str, value: str | None, table: dict[str, _Accepts]) -> None:
+    accepts = table.get(name)
     if accepts is not None:
         if not accepts(value or ""):
             raise RefusedOptionError(f"option {quoted}: {value or 'no value'!r} is no value that it takes")
@@ -192,9 +192,9 @@ def _check_known(quoted: str, name: str, value: str | None, known: dict[str, _Ac
     if reason is None and any(character.isspace() for character in name):
         reason = "holds several words; write each option as a text of its own, and values behind ="
     if reason is None:
-        names = sorted(known)
+        names = sorted(table)
         near = suggestion(name.replace("_", "-"), names) or suggestion(name.replace("-", "_"), names)
-        reason = f"is not known to be harmless{near}; known are {_listed(known)}"
+        reason = f"is not known to be harmless{near}; known are {_listed(table)}"
     raise RefusedOptionError(f"option {quoted}: {reason}")
 
 
@@ -222,9 +222,9 @@ def _check_folder(quoted: str, value: str | None, folders: Collection[str]) -> N
         )
 
 
-def _listed(known: dict[str, _Accepts]) -> str:
-    names = [f"-{name}" if len(name) == 1 else f"--{name}" for name in known]
-    if known is _KNOWN:
+def _listed(table: dict[str, _Accepts]) -> str:
+    names = [f"-{name}" if len(name) == 1 else f"--{name}" for name in table]
+    if table is _KNOWN:
         names += ["--include-path", "--ptxas-options"]
     return ", ".join(sorted(names, key=lambda name: name.lstrip("-").lower()))
 
