@@ -345,13 +345,13 @@ def survey(where: ClockPaths | None = None) -> list[GpuSettingState]:
             )
     folders = directories(where.directory)
     # A journal of a power limit names a GPU too: NVML is how it would be read.
-    journals = {
+    in_journals = {
         (nvml_clocks.CONTROL if journal.control == POWER_LIMIT else journal.control, journal.gpu)
         for folder in folders
         for journal in journals(folder)
     }
     why = tuple(reasons) or ("not found on this machine",)
-    lost = journals - {(state.control, state.gpu) for state in states}
+    lost = in_journals - {(state.control, state.gpu) for state in states}
     states += [GpuSettingState(control, gpu, trouble=why) for control, gpu in sorted(lost)]
     if not states:
         raise ClockError(f"no GPU whose clocks can be read: {'; '.join(reasons)}")
