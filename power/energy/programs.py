@@ -47,13 +47,13 @@ _SURELY = 3.0  # standard uncertainties that make a drift one
 _LEAST_W2 = 1e-12  # no level is known better
 
 
-def joined(level: PowerLevel, other: PowerLevel) -> PowerLevel | None:
+def joined(first: PowerLevel, other: PowerLevel) -> PowerLevel | None:
     """The level that both are, as well as both know it; None where they differ."""
-    if abs(other.watts - level.watts) > _SURELY * math.hypot(level.sigma_w, other.sigma_w):
+    if abs(other.watts - first.watts) > _SURELY * math.hypot(first.sigma_w, other.sigma_w):
         return None
-    variances_w2 = np.maximum((level.sigma_w**2, other.sigma_w**2), _LEAST_W2)
+    variances_w2 = np.maximum((first.sigma_w**2, other.sigma_w**2), _LEAST_W2)
     sigma_w = float(np.sqrt(1.0 / np.sum(1.0 / variances_w2)))
-    return PowerLevel(float(np.average((level.watts, other.watts), weights=1.0 / variances_w2)), sigma_w)
+    return PowerLevel(float(np.average((first.watts, other.watts), weights=1.0 / variances_w2)), sigma_w)
 
 
 def idle_level(series: SampleSeries, info: SensorInfo, line: ProgramTimeline) -> PowerLevel | None:
