@@ -137,7 +137,7 @@ def test_a_killed_parent_leaves_no_child(tmp_path: Path) -> None:
         "import sys, time\nfrom tuner.power.sensors.rails import ChildLines\n"
         "lines = ChildLines([sys.argv[1]], time.monotonic)\n"
         "lines.wait(0, time.monotonic() + 20)\n"
-        "print(lines.since(0)[1][0].text, flush=True)\n"
+        "print(lines.since(0)[1][0][1], flush=True)\n"
         "sys.stdin.read()\n"
     )
     parent = subprocess.Popen(
