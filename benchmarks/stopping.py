@@ -31,7 +31,7 @@ from tuner.policies import bayesian as bayesian_module
 from tuner.policies.stopping import GAIN, LEAST_EVALUATIONS, SHARE, StopRule
 from tuner.policies.surrogate.learner import SearchRun
 
-from tuner import registry
+from tuner.model import registry
 from tuner.recordings.values import search_of
 from tuner.studies.comparison import play
 

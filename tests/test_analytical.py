@@ -14,7 +14,7 @@ from policy_driver import candidate as unbuilt
 from policy_driver import choice_of, makespan, play, result, search_over
 from tuner.policies.analytical import choose, first_compiled
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Configuration, Resources, TunableValue, Work

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.cuda_source.signatures import Parameter, dtype_of, parameters_in, parameters_of
-from tuner.cuda_source.tokens import always_defined, group_end, tokens_of, without_comments
+from tuner.kernel_files.cuda_source.signatures import Parameter, dtype_of, parameters_in, parameters_of
+from tuner.kernel_files.cuda_source.tokens import always_defined, group_end, tokens_of, without_comments
 from tuner.kernel_files.formulas import Formula, Template
 from tuner.kernel_files.recipe import Recipe, Rule, StageRecipe
 from tuner.model.errors import InputError, KernelFileError
