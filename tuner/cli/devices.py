@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tuner.cli.doctor import Finding
     from tuner.devices.choice import DeviceReport
-    from tuner.power.clocks.control import ClockState, PowerLimitState
+    from tuner.power.clocks.control import GpuSettingState
     from tuner.power.clocks.ownership import RestoreOutcome
 
 
@@ -135,29 +135,29 @@ def _unknown(spec: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     raise InputError(f"--device {spec}: no such GPU; choose from {choices}")
 
 
-def _clock_row(state: "ClockState") -> dict[str, Any]:
+def _clock_row(state: "GpuSettingState") -> dict[str, Any]:
     return {
         "gpu": state.gpu,
         "name": state.name or None,
         "control": state.control,
         "clock_mhz": state.reading.mhz,
         "throttle_reasons": list(state.reading.throttle_reasons),
-        "supported_mhz": list(state.supported_mhz),
-        "setting": dict(state.setting),
+        "supported_mhz": list(state.supported),
+        "setting": dict(state.before),
         "owner": state.owner or None,
-        "announced_mhz": state.announced_mhz,
+        "announced_mhz": state.announced,
         "stale": state.stale,
         "trouble": list(state.trouble),
     }
 
 
-def _limit_row(state: "PowerLimitState") -> dict[str, Any]:
+def _limit_row(state: "GpuSettingState") -> dict[str, Any]:
     return {
-        "limit_w": state.limit_w,
+        "limit_w": state.reading.power_limit_w,
         "default_w": state.default_w,
-        "supported_w": list(state.supported_w),
+        "supported_w": list(state.supported),
         "owner": state.owner or None,
-        "announced_w": state.announced_w,
+        "announced_w": state.announced,
         "stale": state.stale,
         "trouble": list(state.trouble),
     }

@@ -110,12 +110,12 @@ def clocks(where: ClockPaths, *, expected: bool) -> Iterator[Finding]:
     yield from _permissions(where)
 
 
-def _state(state: control.ClockState) -> Iterator[Finding]:
+def _state(state: control.GpuSettingState) -> Iterator[Finding]:
     check = f"clock of {state.name or state.gpu}"
     for trouble in state.trouble:
         yield Finding(check, "warning", trouble, "see `tuner clocks show`")
     if state.stale:
-        left = f"left at {state.announced_mhz} MHz by a dead process"
+        left = f"left at {state.announced} MHz by a dead process"
         yield Finding(check, "error", left, _MEND)
     elif state.owner:
         yield Finding(check, "warning", f"held by {state.owner}", "wait for it, or end it")

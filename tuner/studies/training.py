@@ -22,12 +22,12 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import MAX_SIZE
 from tuner.kernel_files.size_condition import written_out
-from tuner.model import registry
 from tuner.model.errors import InputError, RunInterrupted, suggestion
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, Workload
 from tuner.model.records import PROTOCOL, RunStatus, StoredRun, canonical
+from tuner.policies.sampling import predicted
 from tuner.prediction.accuracy import LeftOut
 from tuner.prediction.methods import Predictor
 from tuner.prediction.model import SelectionModel
@@ -356,7 +356,7 @@ def _strategy(
             scores = predictor.scores(sizes, written)
             return [float(score) for score in np.asarray(scores)]
 
-    return partial(registry.load("training", "predicted"), predictor=rank, evaluations=count, seed=seed)
+    return partial(predicted, predictor=rank, evaluations=count, seed=seed)
 
 
 # --- The inputs that a kernel is trained on: problem sizes drawn from ranges, or listed.
