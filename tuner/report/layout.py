@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from tuner.model.units import MODELLED, RECORDED, si
@@ -170,6 +172,25 @@ def rendered(lines: Sequence[ReportLine]) -> Group:
     return Group(
         *(Text(line.text, style=line.style, no_wrap=True, overflow="ignore", end="\n") for line in lines)
     )
+
+
+def ruled(table: "Table[Row]") -> RichTable:
+    """A table as rich prints it, with a rule below the heads: cells fold before any of a whole column is cut.
+
+    Its title stands above; notes and sentences are left to the caller.
+    """
+    shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title=table.title or None)
+    for column in table.columns:
+        shown.add_column(
+            column.name,
+            justify="right" if column.right else "left",
+            no_wrap=column.whole,
+            overflow="ellipsis" if column.whole else "fold",
+            min_width=column.width or None,
+        )
+    for cells in table.cells[1:]:
+        shown.add_row(*cells)
+    return shown
 
 
 # --- Formats numbers with units, times, labels and sensor responses for people.
