@@ -36,7 +36,7 @@ from tuner.studies.comparison import (
     recorded_groups,
 )
 from tuner.studies.measured_spaces import Truth
-from tuner.studies.scores import document
+from tuner.studies.scores import ComparisonDocument, document
 
 EFFICIENCIES = st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=20)
 COSTS = st.lists(st.one_of(st.floats(1e-6, 1e6), st.just(math.inf)), max_size=30)
@@ -53,7 +53,7 @@ def truth(name: str, times_s: Sequence[float | None], joules: float = 0.0) -> Tr
     return Truth(group, space(group, times_s, joules=joules), "recorded")
 
 
-def compared(truths: Sequence[Truth], rules: Rules) -> dict[str, Any]:
+def compared(truths: Sequence[Truth], rules: Rules) -> ComparisonDocument:
     spaces = [one.space for one in truths]
     plays = [play_one(job, spaces, rules) for job in jobs(rules, len(spaces))]
     return document(truths, plays, rules, status="finished", provenance={})

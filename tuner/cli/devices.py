@@ -203,10 +203,10 @@ def _limit_lines(limit: "PowerLimitState | None") -> "Iterator[tuple[str, str]]"
 
 def _setting_words(state: "ClockState") -> str:
     setting = state.setting
-    if "min_hz" in setting:
-        low, high = setting["min_hz"] / _MEGA, setting["max_hz"] / _MEGA
+    low_hz, high_hz = setting.get("min_hz"), setting.get("max_hz")
+    if isinstance(low_hz, int) and isinstance(high_hz, int):
         rest = [f"{key} {setting[key]}" for key in ("governor", "railgate") if key in setting]
-        return ", ".join([f"{low:g} to {high:g} MHz", *rest])
+        return ", ".join([f"{low_hz / _MEGA:g} to {high_hz / _MEGA:g} MHz", *rest])
     if setting.get("setting") == "application":
         return f"application clocks {setting['graphics_mhz']} MHz, memory {setting['memory_mhz']} MHz"
     if state.announced_mhz is not None:
@@ -217,7 +217,6 @@ def _setting_words(state: "ClockState") -> str:
 # --- ``tuner doctor``, ``occupancy`` and ``devices``.
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
-_MUST_BE_MENDED = 1
 
 
 @click.command(short_help="Examine the machine for problems that affect measurements.")
@@ -246,7 +245,7 @@ def doctor(*, database: Path | None, json_path: str | None) -> None:
             out.print(f"{'':8}-> {finding.remedy}", markup=False, highlight=False, soft_wrap=True)
     out.print(counts(findings), markup=False, highlight=False)
     if worst(findings) == "error":
-        sys.exit(_MUST_BE_MENDED)
+        sys.exit(1)
 
 
 @click.command(short_help="Print the occupancy of a kernel, and its limit.")
@@ -341,6 +340,10 @@ def devices(*, json_path: str | None) -> None:
             for report in reports
         ]
         write_json(json_path, {"devices": rows})
+
+    def limits_of(report: "DeviceReport") -> "DeviceLimits | None":
+        return report.limits
+
     limits: list[Column[DeviceLimits]] = [
         Column("cc", lambda one: ".".join(map(str, one.compute_capability))),
         Column("SMs", lambda one: str(one.multiprocessors)),
@@ -349,7 +352,7 @@ def devices(*, json_path: str | None) -> None:
     columns: list[Column[DeviceReport]] = [
         Column("device", lambda report: report.spec, whole=True),
         Column("name", _device_name),
-        *(column.of(lambda report: report.limits) for column in limits),
+        *(column.of(limits_of) for column in limits),
         Column("clocks", lambda report: _clocks(report.clocks_mhz)),
         Column("power sensor", lambda report: report.sensor or None),
     ]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
@@ -32,7 +32,17 @@ from tuner.studies.measured_spaces import Truth
 _PACKAGES = ("numpy", "scipy")
 
 
-def provenance() -> dict[str, Any]:
+class Provenance(TypedDict, total=False):
+    """Time, command and machine of a comparison."""
+
+    date: str
+    command: str
+    python: str
+    packages: dict[str, str]
+    system: str
+
+
+def provenance() -> Provenance:
     """Date, command line, versions and the machine that the policies searched on."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
