@@ -306,7 +306,7 @@ def _backend(
     database: Path | None,
     socket: str | None,
 ) -> "Backend":
-    """The backend that runs the jobs: the daemon's queues, lanes of this machine, or workers, which the stack closes."""
+    """Queues of the daemon, lanes of this machine, or workers of a pool, which the stack closes."""
     if place is None:
         from tuner.studies.sweep_daemon import DaemonQueues
 

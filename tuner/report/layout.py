@@ -130,15 +130,15 @@ def table_lines(table: "Table[Row]", width: int, *, indent: str = "", head: str 
     if lines is None:
         heads, *rows = cells
         lines = [""] + [_as_words(heads, row) for row in rows]
-    found = []
+    painted = []
     for number, (line, note) in enumerate(zip(lines, notes, strict=True)):
         if number == 0:
-            found += [line] if line else []
+            painted += [line] if line else []
             continue
-        found += wrapped(line, width, "", below)
+        painted += wrapped(line, width, "", below)
         if note:
-            found += wrapped(note, width, below)
-    return _styled(found, head)
+            painted += wrapped(note, width, below)
+    return _styled(painted, head)
 
 
 def _aligned(
@@ -149,16 +149,16 @@ def _aligned(
         return None
     lines = []
     for row in cells:
-        shown = []
+        padded = []
         for cell, size, is_right in zip(row, widths, right, strict=True):
             space = " " * (size - cell_len(cell))
-            shown.append(space + cell if is_right else cell + space)
-        lines.append((indent + GAP.join(shown)).rstrip())
+            padded.append(space + cell if is_right else cell + space)
+        lines.append((indent + GAP.join(padded)).rstrip())
     return lines
 
 
 def _styled(lines: Sequence[str], head: str) -> list[ReportLine]:
-    return [ReportLine(line, "" if place else head) for place, line in enumerate(lines)]
+    return [ReportLine(line, "" if number else head) for number, line in enumerate(lines)]
 
 
 def _as_words(heads: Sequence[str], row: Sequence[str]) -> str:
@@ -179,9 +179,9 @@ def ruled(table: "Table[Row]") -> RichTable:
 
     Its title stands above; notes and sentences are left to the caller.
     """
-    shown = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title=table.title or None)
+    painted = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title=table.title or None)
     for column in table.columns:
-        shown.add_column(
+        painted.add_column(
             column.name,
             justify="right" if column.right else "left",
             no_wrap=column.whole,
@@ -189,8 +189,8 @@ def ruled(table: "Table[Row]") -> RichTable:
             min_width=column.width or None,
         )
     for cells in table.cells[1:]:
-        shown.add_row(*cells)
-    return shown
+        painted.add_row(*cells)
+    return painted
 
 
 # --- Formats numbers with units, times, labels and sensor responses for people.
