@@ -127,7 +127,7 @@ def _show_served(best: "Best", json_path: str | None, whose: str) -> None:
     out = console(json_path)
     if json_path is not None:
         write_json(json_path, asdict(best))
-    out.print(whose, markup=False, highlight=False)
+    out.print(whose)
     show_best(best, out)
 
 
@@ -253,9 +253,9 @@ def _show_run(
         raise InputError(why)
     if json_path is not None:
         write_json(json_path, {**answer, "stale": list(served.stale), "run": run.id})
-    out.print(f"run {run.id} of {moment(run.started_at)}", markup=False, highlight=False)
+    out.print(f"run {run.id} of {moment(run.started_at)}")
     for reason in served.stale:
-        out.print(f"stale: {reason}", markup=False, highlight=False)
+        out.print(f"stale: {reason}")
     document = within_slowdown(stored_document(store, run), max_slowdown)
     show_run(document, out, database=named_database())
 

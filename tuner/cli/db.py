@@ -111,7 +111,7 @@ def _print_merge(report: "MergeReport", source: str, json_path: str | None) -> N
         write_json(json_path, {"source": source, **asdict(report)})
     out = console(json_path)
     for line in merge_lines(report, source):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
     if report.runs_refused:
         sys.exit(1)
 
@@ -296,7 +296,7 @@ def isolated(*, output: str | None, database: Path | None) -> None:
 def _print(lines: Iterable[str], json_path: str | None) -> None:
     out = console(json_path)
     for line in lines:
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 @db.command()

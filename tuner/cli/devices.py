@@ -179,9 +179,9 @@ def _print_clocks(
             *(("trouble", what) for what in state.trouble),
         ]
         heading = state.name if state.gpu in state.name else f"{state.gpu} {state.name}".strip()
-        out.print(heading, style="bold", markup=False)
+        out.print(heading, style="bold")
         for title, text in lines:
-            out.print(f"  {title:<11} {text}", markup=False, highlight=False, soft_wrap=True)
+            out.print(f"  {title:<11} {text}", soft_wrap=True)
 
 
 def _limit_lines(limit: "PowerLimitState | None") -> "Iterator[tuple[str, str]]":
@@ -240,10 +240,10 @@ def doctor(*, database: Path | None, json_path: str | None) -> None:
     for finding in findings:
         line = Text(f"{finding.severity:<8}", style=_STYLES[finding.severity])
         line.append(f"{finding.check}: {finding.text}", style="default")
-        out.print(line, soft_wrap=True, highlight=False)
+        out.print(line, soft_wrap=True)
         if finding.remedy:
-            out.print(f"{'':8}-> {finding.remedy}", markup=False, highlight=False, soft_wrap=True)
-    out.print(counts(findings), markup=False, highlight=False)
+            out.print(f"{'':8}-> {finding.remedy}", soft_wrap=True)
+    out.print(counts(findings))
     if worst(findings) == "error":
         sys.exit(1)
 
@@ -311,7 +311,7 @@ def occupancy(
         f"occupancy      {100 * filled.occupancy:.4g} %",
         f"limited by     {filled.limited_by}{also}{most}",
     )
-    console(json_path).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    console(json_path).print("\n".join(lines), soft_wrap=True)
 
 
 @click.command(short_help="List GPUs, simulated devices and recordings.")
@@ -360,7 +360,7 @@ def devices(*, json_path: str | None) -> None:
     out.print(ruled(Table(columns, reports)))
     for report in reports:
         for what in report.missing:
-            out.print(f"{report.spec}: {what}", markup=False, highlight=False)
+            out.print(f"{report.spec}: {what}")
 
 
 def _device_name(report: "DeviceReport") -> str | None:

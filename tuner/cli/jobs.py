@@ -80,7 +80,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
         from tuner.report.lists import show_best
 
         show_best(answer, out)
-    out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
+    out.print(one_line(job), soft_wrap=True)
     return 0 if job.state == _FINISHED else 1
 
 
@@ -196,9 +196,9 @@ def submit(
     if json_path is not None:
         write_json(json_path, asdict(job))
     out = console(json_path)
-    out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
+    out.print(one_line(job), soft_wrap=True)
     for line in (f"`tuner follow {job.id}` shows how it goes", _where_its_answer_is(job)):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def _where_its_answer_is(job: "Job") -> str:
@@ -279,7 +279,7 @@ def jobs(
     show_jobs(listed, out)
     with suppress(DaemonError):
         for sentence in client.status().get("not_understood", ()):  # an older daemon has none
-            out.print(sentence, markup=False, highlight=False, soft_wrap=True)
+            out.print(sentence, soft_wrap=True)
 
 
 @click.command(short_help="End a job; its measurements stay.")
@@ -317,4 +317,4 @@ def _show(job: "Job", json_path: str | None, *, already: bool = False) -> None:
     if json_path is not None:
         write_json(json_path, asdict(job))
     words = f"nothing to do: {one_line(job)}" if already else one_line(job)
-    console(json_path).print(words, markup=False, highlight=False, soft_wrap=True)
+    console(json_path).print(words, soft_wrap=True)

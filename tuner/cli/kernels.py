@@ -285,8 +285,8 @@ def check(
     out = console(json_path)
     out.print(ruled(Table(columns, rows)))
     for line in [f"{file}: kernel {kernel.name} is well formed", *(f"{file}: {note}" for note in notes)]:
-        out.print(line, highlight=False, soft_wrap=True, markup=False)
-    out.print(f"next: {_next(kernel, file)}", highlight=False, soft_wrap=True, markup=False)
+        out.print(line, soft_wrap=True)
+    out.print(f"next: {_next(kernel, file)}", soft_wrap=True)
 
 
 def _of_level(remarks: "list[Remark]", level: str, *, strict: bool) -> list[str]:

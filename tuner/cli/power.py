@@ -133,11 +133,11 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
         write_json(json_path, document)
     out = console(json_path)
     if notice:
-        out.print(notice, markup=False, highlight=False)
-    out.print(f"{identity.name}, driver {identity.driver}", markup=False, highlight=False)
+        out.print(notice)
+    out.print(f"{identity.name}, driver {identity.driver}")
     _print_calibration(readings, out)
     if len(warm := [one for one in celsius if one is not None]) > 1:
-        out.print(f"{warm[0]:.0f} °C before the load, {warm[-1]:.0f} °C after it", highlight=False)
+        out.print(f"{warm[0]:.0f} °C before the load, {warm[-1]:.0f} °C after it")
     modelled = " (modelled, and kept apart from real ones)" if identity.modelled else ""
     lines = [
         *(line for reading in readings for line in _remarks(reading)),
@@ -149,7 +149,7 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
         else "Nothing was stored.",
     ]
     for line in lines:
-        out.print(line, markup=False, highlight=False)
+        out.print(line)
 
 
 def _gpu(spec: str | None) -> "Gpu":
@@ -330,19 +330,19 @@ def sensors(*, device: str | None, json_path: str | None) -> None:
         write_json(json_path, {"device": identity, "readings": rows})
     out = console(json_path)
     driver = f", driver {identity['driver']}" if identity["driver"] else ""
-    out.print(f"{identity['name']}{driver}", markup=False, highlight=False)
+    out.print(f"{identity['name']}{driver}")
     if any(report.info for report in reports):
         _print_readings(reports, out)
     for report in reports:
         if report.why:
-            out.print(f"{report.name}: {report.why}", markup=False, highlight=False)
+            out.print(f"{report.name}: {report.why}")
     chosen = next((report.name for report in reports if report.chosen), None)
     conclusion = "No power reading answers here: no energy can be measured."
     if chosen is not None:
         conclusion = f"{chosen} is taken; `--sensor NAME` of run, watch and trace takes another."
     elif any(report.info for report in reports):
         conclusion = "No reading is taken by itself; `--sensor NAME` of run, watch and trace takes one."
-    out.print(conclusion, markup=False, highlight=False)
+    out.print(conclusion)
 
 
 def _print_readings(reports: "Sequence[SensorReport]", out: "Console") -> None:
@@ -592,7 +592,7 @@ def watch(
             show(last)
     if last is not None:
         for line in summary_lines(last):
-            out.print(line, markup=False, highlight=False, soft_wrap=True)
+            out.print(line, soft_wrap=True)
     if last is not None and all(row.failure for row in last.rows):
         if not all(row.ended for row in last.rows):
             raise PowerError("no reading is left: the lines above say why")
@@ -683,7 +683,7 @@ def _display(out: "Console", gpu: "Gpu") -> Iterator[SnapshotWriter]:
         def show_lines(snapshot: "PowerSnapshot") -> None:
             try:
                 for line in lines(snapshot):
-                    out.print(line, markup=False, highlight=False, soft_wrap=True)
+                    out.print(line, soft_wrap=True)
             except OSError as error:
                 raise InputError(f"standard output: {error.strerror}") from error
 

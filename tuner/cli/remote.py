@@ -123,9 +123,9 @@ def show_job(job: "Job", out: "Console") -> None:
         "ended": moment(job.ended_at),
         "run": "–" if job.run is None else f"{job.run}, {job.trials} trials",
     }
-    out.print(f"job {job.id}, {job.kind}", style="bold", highlight=False)
+    out.print(f"job {job.id}, {job.kind}", style="bold")
     for name, value in lines.items():
-        out.print(f"  {name + ':':<11} {value}", markup=False, highlight=False)
+        out.print(f"  {name + ':':<11} {value}")
 
 
 @click.command("open", short_help="Show the daemon's live page in a browser.")

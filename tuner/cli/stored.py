@@ -182,9 +182,9 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
     if rows or not odd:
         out.print(runs_report(rows, out.width))
     if older:
-        out.print(f"older runs are not shown; --limit {2 * limit} shows more", highlight=False)
+        out.print(f"older runs are not shown; --limit {2 * limit} shows more")
     for sentence in named(odd):
-        out.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        out.print(sentence, soft_wrap=True)
 
 
 # --- ``tuner report``: runs as a page.
@@ -342,6 +342,6 @@ def _print(document: "RunDocument", shown: "list[RankedTrial]", *, cut: bool, ve
     out = console()
     show_run(document, out, verbose=verbose, trials=shown, database=named_database())
     if not shown and document["trials"]:
-        out.print("no trial is as --where and --status ask", highlight=False)
+        out.print("no trial is as --where and --status ask")
     if cut:
-        out.print("--top 0 shows all trials", highlight=False)
+        out.print("--top 0 shows all trials")

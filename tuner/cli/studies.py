@@ -398,11 +398,11 @@ def _list_jobs(read: "SweepFile", json_path: str | None) -> None:
         write_json(json_path, document)
     out = console(json_path)
     for job in read.jobs:
-        out.print(f"{job.group}: {job.title}", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"{job.group}: {job.title}", soft_wrap=True)
     beside = [f"{read.excluded} excluded"] if read.excluded else []
     beside += [f"{read.repeated} named twice"] if read.repeated else []
     count = f"{len(read.jobs)} job{'s' if len(read.jobs) > 1 else ''}"
-    out.print(", ".join([count, *beside]), markup=False, highlight=False)
+    out.print(", ".join([count, *beside]))
 
 
 # --- ``tuner train``: measure a kernel at many inputs, and learn which configuration fits which.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PlainConsole(Console):
-    """A console of rich that replaces control characters of texts, and takes no markup out of them.
+    """A console of rich that replaces control characters of texts, and marks nothing up in them.
 
     What rich itself sends to a terminal (colours, the cursor) is untouched.
 
@@ -32,7 +32,7 @@ class PlainConsole(Console):
     """
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - rich's own
-        super().__init__(markup=False, emoji=False, **attributes)
+        super().__init__(markup=False, emoji=False, highlight=False, **attributes)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render; every piece of text that comes out is plain."""

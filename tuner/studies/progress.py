@@ -116,7 +116,7 @@ class SweepProgress:
         return Group(self._bar, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
     def _line(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)
+        self._console.print(text, soft_wrap=not self._console.is_terminal)
 
 
 def _ended(result: "JobResult") -> str:
@@ -243,9 +243,9 @@ def show_sweep(report: SweepReport, out: Console, database: Path | None = None) 
         out.print(_groups(results, out.width))
     _show_failed(report.failed, out)
     if len(results) <= MOST_ROWS and any(one.answer is not None for one in results):
-        out.print(_INTERVALS, markup=False, highlight=False)
+        out.print(_INTERVALS)
     for line in _summary(report, database_words(database)):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def _jobs(results: Sequence[JobResult], width: int) -> Group:
@@ -316,9 +316,9 @@ def _show_failed(failed: Sequence[JobResult], out: Console) -> None:
     for reason, members in list(reasons.items())[:_MOST_FAILED]:
         more = f" and {len(members) - 1} more" if len(members) > 1 else ""
         text = f"failed: {members[0].job.title}{more}: {reason}"
-        out.print(text, markup=False, highlight=False, soft_wrap=True)
+        out.print(text, soft_wrap=True)
     if len(reasons) > _MOST_FAILED:
-        out.print(f"and {len(reasons) - _MOST_FAILED} more reasons", markup=False, highlight=False)
+        out.print(f"and {len(reasons) - _MOST_FAILED} more reasons")
 
 
 def _summary(report: SweepReport, named: str) -> list[str]:
