@@ -28,7 +28,6 @@ from tuner.model.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.report.rows import Table
-    from tuner.search.answer import Outcome
     from tuner.search.request import SearchRequest
 
 
@@ -290,10 +289,14 @@ def run(
     at their first size; without these, a scan, tridiagonal systems and an FFT of the catalogue run together.
     `tuner kernels list` shows what there is.
     """
+    from tuner.kernel_files.catalog import Catalog
     from tuner.model.records import RunStatus
+    from tuner.pool.opening import opener_on
+    from tuner.report.progress import RunProgress
     from tuner.report.run_report import show_run
     from tuner.search.document import with_series as documented_series
     from tuner.search.request import SearchRequest
+    from tuner.search.tuning import run_request
 
     if with_series and json_path is None:
         raise InputError("--with-series: adds to what --json writes; name a file after --json")
@@ -307,15 +310,21 @@ def run(
             )
         show_balance(request, device, database, json_path=json_path, allow_simulated=allow_simulated)
         return
-    outcome = _tune(
-        request,
-        device,
-        database,
-        resume=resume,
-        allow_simulated=allow_simulated,
-        exclusive_board=exclusive_board,
-        on=on,
-    )
+    with orderly_stop():
+        request.check()
+        catalog = Catalog.load(request.kernel_files)
+        with RunProgress(request.objective) as progress:
+            outcome = run_request(
+                request,
+                catalog,
+                progress,
+                device=device,
+                database=database,
+                resume=resume,
+                allow_simulated=allow_simulated,
+                exclusive_board=exclusive_board,
+                opener=opener_on(on, progress.told, database, resume=resume),
+            )
     try:
         if json_path is not None:
             write_json(json_path, documented_series(outcome) if with_series else outcome.document)
@@ -328,38 +337,6 @@ def run(
     if outcome.no_answer:
         echo(f"Error: {outcome.no_answer}", err=True)
         sys.exit(1)
-
-
-def _tune(
-    request: "SearchRequest",
-    device_spec: str | None,
-    database: Path | None,
-    *,
-    resume: bool,
-    allow_simulated: bool,
-    exclusive_board: bool,
-    on: str | None,
-) -> "Outcome":
-    from tuner.kernel_files.catalog import Catalog
-    from tuner.pool.opening import opener_on
-    from tuner.report.progress import RunProgress
-    from tuner.search.tuning import run_request
-
-    with orderly_stop():
-        request.check()
-        catalog = Catalog.load(request.kernel_files)
-        with RunProgress(request.objective) as progress:
-            return run_request(
-                request,
-                catalog,
-                progress,
-                device=device_spec,
-                database=database,
-                resume=resume,
-                allow_simulated=allow_simulated,
-                exclusive_board=exclusive_board,
-                opener=opener_on(on, progress.told, database, resume=resume),
-            )
 
 
 def _both_go_to_the_same_place(json_path: str | None) -> bool:

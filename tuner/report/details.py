@@ -33,7 +33,9 @@ def detail_lines(document: RunDocument) -> Iterator[str]:
         yield from _co_run(document)
         yield from _net(document["best"], document["default"])
         yield from _parts(document)
-        yield from _sensor(document["best"])
+        if document["best"].get("sensor"):
+            seen = f"{document['best']['sensor']}, scope {document['best'].get('scope')}"
+            yield f"energy: {seen}; intervals are 95 %, the sensor's gain apart"
     yield from _search(document)
     yield from _wall(document)
 
@@ -123,12 +125,6 @@ def _parts(document: RunDocument) -> Iterator[str]:
             words.append("its kernel file states no [work]: every array is taken to move once")
         if words:
             yield f"{workload['name']}: {', '.join(words)}"
-
-
-def _sensor(best: TrialDocument) -> Iterator[str]:
-    if best.get("sensor"):
-        seen = f"{best['sensor']}, scope {best.get('scope')}"
-        yield f"energy: {seen}; intervals are 95 %, the sensor's gain apart"
 
 
 def _search(document: RunDocument) -> Iterator[str]:

@@ -128,18 +128,17 @@ def quantities(
     a: TrialDocument | None, b: TrialDocument | None
 ) -> Iterator[tuple[str, str, Quantity, Quantity]]:
     """Name and unit of what two answers are compared by, with what it is in both."""
-    numbers = [_quantities(one) for one in (a, b)]
-    yield from zip(("time", "energy", "power"), ("s", "J", "W"), *numbers, strict=True)
-
-
-def _quantities(trial: TrialDocument | None) -> list[Quantity]:
-    if trial is None:
-        return [(None, None)] * 3
-    return [
-        (trial["time_s"], trial.get("time_s_uncertainty")),
-        (trial["energy_j"], trial.get("energy_j_uncertainty")),
-        (trial.get("power_w"), None),
+    numbers: list[list[Quantity]] = [
+        [(None, None)] * 3
+        if trial is None
+        else [
+            (trial["time_s"], trial.get("time_s_uncertainty")),
+            (trial["energy_j"], trial.get("energy_j_uncertainty")),
+            (trial.get("power_w"), None),
+        ]
+        for trial in (a, b)
     ]
+    yield from zip(("time", "energy", "power"), ("s", "J", "W"), *numbers, strict=True)
 
 
 def _change(before: Quantity, after: Quantity) -> str:

@@ -216,18 +216,19 @@ def _valid(trial: _RatedTrial) -> TrialData | None:
     return trial.data if trial.data.get("status") == "ok" else None
 
 
-def _clock_mhz(data: TrialData) -> float | None:
-    """The clock that was set, else the one that was seen."""
-    set_mhz = data.get("clock_set_mhz")
-    return data.get("clock_mhz") if set_mhz is None else set_mhz
-
-
 _TRIALS: tuple[Column[_RatedTrial], ...] = (
     Column("trial", lambda trial: trial.name, number=True, key=lambda trial: trial.data.get("trial")),
     TIME.of(_valid),
     ENERGY.of(_valid),
     Column[TrialData]("power", lambda data: data.get("watts"), "W", digits=3, rank=2).of(_valid),
-    Column[TrialData]("clock", _clock_mhz, "MHz", digits=0, rank=1).of(_valid),
+    Column[TrialData](
+        "clock",
+        # the one that was set, else the one that was seen
+        lambda data: data.get("clock_mhz") if data.get("clock_set_mhz") is None else data["clock_set_mhz"],
+        "MHz",
+        digits=0,
+        rank=1,
+    ).of(_valid),
     Column(
         "configuration",
         lambda one: one.configuration if one.failure is None else f"{one.failure}; {one.configuration}",

@@ -236,7 +236,7 @@ def run_data(document: RunDocument, effects: Effects) -> Record:
             }
             for key, column in _TRIALS.items()
         ],
-        "tied": tied_of(document, trials),
+        "tied": _places(document.get("tied"), trials),
         "searched": _searched(trials),
         "repeats": _repeats(document, name),
         "effects": [asdict(one) for one in effects.known],
@@ -263,11 +263,6 @@ def _named(document: RunDocument, trials: Sequence[TrialDocument]) -> dict[str, 
 def _places(numbers: Any, trials: Sequence[TrialDocument]) -> list[int]:  # noqa: ANN401 - of a document
     chosen = set(numbers or ())
     return [i for i, trial in enumerate(trials) if trial.get("number", i + 1) in chosen]
-
-
-def tied_of(document: RunDocument, trials: Sequence[TrialDocument]) -> list[int]:
-    """Places of the trials whose cost cannot be told from the lowest."""
-    return _places(document.get("tied"), trials)
 
 
 def contenders_of(document: RunDocument, trials: Sequence[TrialDocument]) -> list[int]:
@@ -344,22 +339,28 @@ def chart_panels(document: RunDocument, ranked: Sequence[RankedTrial], effects: 
         why = "No trial is stored with this run." if not ranked else "The document has no list of trials."
         yield panel("Trials", paragraphs((why,), "sub"), wide=True, id_="trials")
         return
-    yield _convergence(document)
+    yield panel(
+        "The search",
+        chart("convergence", "cost of each trial in the order of measuring"),
+        sub=" ".join(_convergence_words(document)),
+        id_="convergence",
+    )
     yield _time_energy(ranked)
     yield from _curves(document)
     yield from _co_run_panel(document, wide=not document.get("clock_curve"))
     yield _effects(effects, document)
     yield from _of_tunables(document)
     yield _power_panel(trials)
-    yield _trials(len(trials))
-
-
-def _convergence(document: RunDocument) -> Markup:
-    return panel(
-        "The search",
-        chart("convergence", "cost of each trial in the order of measuring"),
-        sub=" ".join(_convergence_words(document)),
-        id_="convergence",
+    yield panel(
+        "All trials",
+        element("div", class_="controls"),
+        element("div", class_="trials", data_chart="trials"),
+        sub=(
+            f"{len(trials):,} trials. A head sorts; the filter takes words, and conditions as"
+            " `tuner show --where` does, in seconds, joules and watts: P>=16 and time<2e-3."
+        ),
+        wide=True,
+        id_="trials",
     )
 
 
@@ -374,7 +375,7 @@ def _convergence_words(document: RunDocument) -> Iterator[str]:
         )
     if document["best"] is not None:
         yield "Diamond: the answer."
-    repeated, tied = contenders_of(document, trials), tied_of(document, trials)
+    repeated, tied = contenders_of(document, trials), _places(document.get("tied"), trials)
     if len(tied) > 1:
         yield f"Filled: the {len(tied):,} that tie; the answer is the fastest of them."
     if set(repeated) - set(tied if len(tied) > 1 else ()):
@@ -486,17 +487,3 @@ def _power_panel(trials: Sequence[TrialDocument]) -> Markup:
         " averaging are in the curve, and corrected in the joules."
     )
     return panel(title, chart("power", "power over time in windows"), sub=sub, wide=True, id_=id_)
-
-
-def _trials(count: int) -> Markup:
-    return panel(
-        "All trials",
-        element("div", class_="controls"),
-        element("div", class_="trials", data_chart="trials"),
-        sub=(
-            f"{count:,} trials. A head sorts; the filter takes words, and conditions as `tuner show --where`"
-            " does, in seconds, joules and watts: P>=16 and time<2e-3."
-        ),
-        wide=True,
-        id_="trials",
-    )
