@@ -257,8 +257,7 @@ class Trainer:
             objective=request.objective,
             method=request.method,
         )
-        key = canonical([model.objective, model.device.uuid])  # a GPU has one model for each objective
-        Ledger(self._store.database).remember_model(kernel.name, key, model.document())
+        Ledger(self._store.database).remember_model(kernel.name, model_key(model), model.document())
         return Training(
             model,
             data,
@@ -318,6 +317,11 @@ class Trainer:
             raise RunInterrupted(
                 f"interrupted at input {number} of {total}; the same command goes on from here"
             )
+
+
+def model_key(model: SelectionModel) -> str:
+    """Return the key of a stored model of a kernel: an objective on a GPU has one."""
+    return canonical([model.objective, model.device.uuid])
 
 
 def _evaluations(request: TrainingRequest, size: int, *, first: bool) -> int:
