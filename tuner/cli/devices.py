@@ -230,7 +230,7 @@ def doctor(*, database: Path | None, json_path: str | None) -> None:
     """
     from rich.text import Text
 
-    from tuner.doctor.checks import Surroundings, counts, examine, worst
+    from tuner.cli.doctor import Surroundings, counts, examine, worst
 
     around = Surroundings() if database is None else Surroundings(database=database)
     findings = list(examine(around))

@@ -498,8 +498,8 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
     """
     from tuner.kernel_files.catalog import Catalog
     from tuner.kernel_files.formulas import Place
+    from tuner.kernel_files.pragmas.expansion import toml_text
     from tuner.kernel_files.short_files import default_name, read_pragma_file
-    from tuner.pragmas.expansion import toml_text
 
     if not source.suffix and not source.exists() and len(source.parts) == 1:
         source = Catalog.load().kernel(str(source)).path
@@ -542,8 +542,8 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     What cannot be told from the source is guessed, and a comment says so.
     """
     from tuner.kernel_files.drafting import drafted
+    from tuner.kernel_files.pragmas.directives import has_pragmas
     from tuner.kernel_files.source_folder import read_text
-    from tuner.pragmas.directives import has_pragmas
 
     if source.suffix == ".toml":
         raise InputError(

@@ -143,7 +143,7 @@ def open_page(*, port: int | None, browser: bool, socket: str | None) -> None:
     The page is served on 127.0.0.1 to this user alone. The link is good for one browser. From another
     machine: `ssh -L 8750:127.0.0.1:8750 HOST tuner open --port 8750`.
     """
-    from tuner.page.app import listen, open_browser, serve
+    from tuner.cli.page.app import listen, open_browser, serve
 
     client, _ = when_started(socket, lambda daemon: daemon.status())
     listener = listen(port)
@@ -177,8 +177,8 @@ def top(*, socket: str | None) -> None:
 
     import asyncio  # as many modules as all others that `tuner --help` needs
 
-    from tuner.terminal.state import EventReader
-    from tuner.terminal.view import TerminalView
+    from tuner.cli.top.state import EventReader
+    from tuner.cli.top.view import TerminalView
 
     async def show() -> None:
         view = TerminalView(client, EventReader(client))

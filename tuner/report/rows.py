@@ -2,7 +2,7 @@
 
 A column has a name, a unit and the value of a row; none of it depends on the painter. ``layout.py`` paints
 text, and tables of rich whose cells fold; ``html/elements.py`` HTML; ``html/assets/trials.js`` trials in a
-page; ``tuner/terminal`` its panes.
+page; ``tuner/cli/top`` its panes.
 """
 
 from collections.abc import Callable, Sequence
