@@ -267,8 +267,7 @@ def suggestion(name: str, choices: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` for the choice nearest to ``name``, or an empty text."""
     import difflib  # noqa: PLC0415 - only where something is wrong
 
-    known = list(choices)
-    near = [one for one in known if one.lower() == name.lower()] or difflib.get_close_matches(
-        name, known, n=1
-    )
+    names = list(choices)
+    near = [each for each in names if each.lower() == name.lower()]
+    near = near or difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
