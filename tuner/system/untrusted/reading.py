@@ -10,11 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 # --- Regular files of bounded size; what is no file, such as a pipe or a device, is never read.
 
 _PIECE_BYTES = 2**16
@@ -199,6 +194,10 @@ def load_toml(text: str) -> dict[str, Any]:
     Raises:
         ValueError: it is no TOML, or beyond the limits; the message names the limit.
     """
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415 - `tuner --help` reads none
+    else:
+        import tomli as tomllib  # noqa: PLC0415 - same
     if len(text) > TEXT_BYTES:
         raise ValueError(f"more than {TEXT_BYTES // 2**20} MiB; split it, or leave out what is not needed")
     check_toml(text)
