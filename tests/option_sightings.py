@@ -10,7 +10,7 @@ from cli_process import SMALL, tuner
 from pydantic import ValidationError
 
 from tuner.daemon.attempts.attempt import request_of
-from tuner.daemon.http.models import Submission
+from tuner.daemon.http.api_models import Submission
 from tuner.daemon.http.responses import worded
 from tuner.daemon.http.routes import published
 from tuner.daemon.jobs.specs import specs_of

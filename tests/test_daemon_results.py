@@ -10,7 +10,7 @@ import pytest
 from service_rig import DEVICE, PEER, WORKLOAD, Rig, plays, working
 
 from tuner.daemon.attempts.messages import AttemptResult
-from tuner.daemon.devices.results import MOST_CRASHES
+from tuner.daemon.devices.attempt_records import MOST_CRASHES
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import Job, JobKind, JobSpec, JobState, Origin
 

@@ -16,7 +16,7 @@ from tuner.model.errors import ChildCrashedError, ChildTimeoutError, InputError,
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import RunStatus
 from tuner.pool.worker import ChildOrder, call_child, stop_child
-from tuner.pool.workers import PoolWorker, Workers, open_workers
+from tuner.pool.worker_calls import PoolWorker, Workers, open_workers
 from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError, ToldConditions
 from tuner.studies.sweep_file import SweepJob
 from tuner.studies.sweep_pool import LaneAnswer, LaneFacts, PoolLane, PoolLanes

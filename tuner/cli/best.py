@@ -27,7 +27,7 @@ from tuner.model.units import moment
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tuner.client.values import Best
+    from tuner.client.answer_values import Best
     from tuner.database.best_known import BestKnown, DatabaseSource
     from tuner.database.ranking import AnswerQuery, ServedAnswer
     from tuner.database.runs import Store
@@ -262,7 +262,7 @@ def _show_run(
 
 def _best(query: "AnswerQuery", known: "BestKnown") -> "Best":
     """The best known configuration of each workload, in the form of the daemon's answers."""
-    from tuner.client.values import Best, WorkloadAnswer
+    from tuner.client.answer_values import Best, WorkloadAnswer
     from tuner.model.run_document import device_document
 
     parts = {name: part for name, part in known.parts.items() if part is not None}

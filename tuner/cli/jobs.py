@@ -22,8 +22,8 @@ from tuner.cli.remote import (
 from tuner.model.errors import DaemonError, InputError, RunInterrupted
 
 if TYPE_CHECKING:
+    from tuner.client.answer_values import Best
     from tuner.client.client import Client
-    from tuner.client.values import Best
     from tuner.model.jobs import Event, Job
     from tuner.report.progress import RunProgress
 

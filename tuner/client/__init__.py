@@ -1,7 +1,7 @@
 """The Python client of the daemon: the standard library and a Unix socket, nothing else."""
 
+from tuner.client.answer_values import Best, Use, WorkloadAnswer
 from tuner.client.client import Client
-from tuner.client.values import Best, Use, WorkloadAnswer
 from tuner.model.jobs import Event, Job
 from tuner.system.service_manager import default_sockets
 

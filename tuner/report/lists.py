@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from rich.console import Console, Group
 from rich.text import Text
 
-from tuner.client.values import Best, WorkloadAnswer
+from tuner.client.answer_values import Best, WorkloadAnswer
 from tuner.database.integrity.checksums import Examination, IsolatedRow, RowRepair, named
 from tuner.database.merging import MergeReport
 from tuner.model.plan import TunableValue, shown_values

@@ -15,8 +15,8 @@ from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError, answer_
 from tuner.studies.sweep_file import SweepJob
 
 if TYPE_CHECKING:
+    from tuner.client.answer_values import Best
     from tuner.client.client import Client
-    from tuner.client.values import Best
     from tuner.model.jobs import Job
 
 

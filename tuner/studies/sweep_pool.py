@@ -24,7 +24,7 @@ from tuner.model.errors import ChildError, InputError, PoolError, PoolLostError,
 from tuner.model.jobs import DeviceChoice, DeviceIdentity
 from tuner.model.records import Conditions, WorkloadName
 from tuner.pool.worker import ChildOrder, call_child, own_device, stop_child
-from tuner.pool.workers import PoolWorker, open_workers
+from tuner.pool.worker_calls import PoolWorker, open_workers
 from tuner.studies.sweep import (
     JobResult,
     JobStarted,
@@ -184,7 +184,7 @@ _POLL_S = 0.5
 
 
 class Workers(Protocol):
-    """Part of ``tuner.pool.workers.Workers`` that a sweep uses."""
+    """Part of ``tuner.pool.worker_calls.Workers`` that a sweep uses."""
 
     @property
     def present(self) -> Mapping[str, PoolWorker]:

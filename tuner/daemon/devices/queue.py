@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.devices.admission import Admission
-from tuner.daemon.devices.results import LONGEST_WAIT_S, AttemptResults, FailureCount, FailureHistory
+from tuner.daemon.devices.attempt_records import LONGEST_WAIT_S, AttemptResults, FailureCount, FailureHistory
 from tuner.daemon.interface import NoSuchJobError, NotNowError, RefusedError
 from tuner.daemon.jobs.board import Board
 from tuner.model.errors import ChildError, InputError, StoreError

@@ -146,7 +146,7 @@ class Archive:
 
 def _documents() -> ModuleType:
     """Return the module that makes documents of runs: an idle daemon does not hold the search."""
-    return importlib.import_module("tuner.daemon.run_documents")
+    return importlib.import_module("tuner.daemon.run_exports")
 
 
 def _of_run(number: int, read: Callable[[StoredRun, Repositories], T], db: Repositories) -> T:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.daemon.archive import saving_document
+from tuner.daemon.stored_runs import saving_document
 from tuner.database.storage import Repositories
 from tuner.model.records import StoredRun, StoredTrial
 from tuner.model.run_document import RunDocument, RunRow, SearchedTrial, TrialDocument
