@@ -110,8 +110,8 @@ def predicted(
     """
     (candidates,) = search.candidates
     scores = None if predictor is None else predictor(candidates)
-    chosen = places(len(candidates), scores, evaluations, search.seed if seed is None else seed)
-    return (yield from sweep(search, [Trial((candidates[place].configuration,)) for place in chosen]))
+    numbers = places(len(candidates), scores, evaluations, search.seed if seed is None else seed)
+    return (yield from sweep(search, [Trial((candidates[number].configuration,)) for number in numbers]))
 
 
 def places(size: int, scores: Sequence[float] | None, evaluations: int, seed: int) -> list[int]:
@@ -127,7 +127,7 @@ def places(size: int, scores: Sequence[float] | None, evaluations: int, seed: in
     count = min(evaluations, size)
     if scores is None:
         return draw.sample(range(size), count)
-    order = sorted(range(size), key=lambda place: scores[place])
+    order = sorted(range(size), key=lambda number: scores[number])
     first = count - int(DRAWN * count)
     return [*order[:first], *draw.sample(order[first:], count - first)]
 

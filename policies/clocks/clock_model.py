@@ -106,11 +106,11 @@ class Curve:
     ) -> None:
         self._x, self._scale = x, float(np.max(values))
         y = values / self._scale
-        known = [(form, form.columns(x)) for form in forms]
+        form_columns = [(form, form.columns(x)) for form in forms]
         fits = [
             fit
             for deviation in deviations
-            for fit in self._fits(known, y, _kernel(x, x, deviation) + np.diag(relative**2), deviation)
+            for fit in self._fits(form_columns, y, _kernel(x, x, deviation) + np.diag(relative**2), deviation)
         ]
         highest = max(fit.log_likelihood for fit in fits)
         self._fits_kept = [fit for fit in fits if fit.log_likelihood - highest > math.log(_NEGLIGIBLE)]
@@ -135,7 +135,7 @@ class Curve:
         whitening = np.linalg.inv(root)
         inverse = np.asarray(whitening.T @ whitening, dtype=np.float64)
         constant = float(np.log(np.diag(root)).sum())
-        found = []
+        fits = []
         for form, columns in forms:
             if columns.shape[1] > len(y):
                 continue
@@ -145,7 +145,7 @@ class Curve:
             modelled = columns @ coefficients
             if not np.all(modelled > 0.0):
                 continue
-            found.append(
+            fits.append(
                 _Fit(
                     form,
                     deviation,
@@ -159,7 +159,7 @@ class Curve:
                     - 0.5 * int(np.count_nonzero(coefficients)) * math.log(len(y)),
                 )
             )
-        return found
+        return fits
 
     def _predicted(self, fit: _Fit, x: Floats) -> tuple[Floats, Floats]:
         """Mean and variance by one fit, in the scale of the points, shape (m,) each."""
@@ -168,9 +168,9 @@ class Curve:
         near = _kernel(x, self._x, fit.deviation)
         weights = near @ fit.inverse
         mean = power ** (1.0 / fit.form.exponent) * (1.0 + weights @ fit.residuals)
-        left = fit.deviation**2 - (weights * near).sum(axis=1)
+        unexplained = fit.deviation**2 - (weights * near).sum(axis=1)
         gradient = columns / (fit.form.exponent * power)[:, None] - weights @ fit.gradients
-        relative = np.maximum(left, 0.0) + ((gradient @ fit.covariance) * gradient).sum(axis=1)
+        relative = np.maximum(unexplained, 0.0) + ((gradient @ fit.covariance) * gradient).sum(axis=1)
         return mean, relative * mean**2
 
 
@@ -234,7 +234,8 @@ class ClockModel:
         self._highest = max(mhz for mhz, _ in points)
         self._rates: dict[bytes, Floats] = {}
         x, values, relative = _columns(
-            (mhz / self._highest, one.makespan_s or 0.0, one.makespan_uncertainty_s) for mhz, one in points
+            (mhz / self._highest, measurement.makespan_s or 0.0, measurement.makespan_uncertainty_s)
+            for mhz, measurement in points
         )
         self._time = Curve(
             [CurveForm(partial(_parts, exponent), exponent) for exponent in EXPONENTS],
@@ -257,9 +258,15 @@ class ClockModel:
 
     def _fitted_power(self, points: Sequence[tuple[float, Measurement]]) -> Curve | None:
         rows = [
-            (mhz / self._highest, energy.joules / one.makespan_s, energy.uncertainty_j / one.makespan_s)
-            for mhz, one in points
-            if (energy := one.energy) is not None and one.makespan_s and 0.0 < energy.joules < math.inf
+            (
+                mhz / self._highest,
+                energy.joules / measurement.makespan_s,
+                energy.uncertainty_j / measurement.makespan_s,
+            )
+            for mhz, measurement in points
+            if (energy := measurement.energy) is not None
+            and measurement.makespan_s
+            and 0.0 < energy.joules < math.inf
         ]
         if len(rows) < LEAST_POINTS:
             return None
@@ -276,10 +283,10 @@ class ClockModel:
     def _switched(self, knee: float, low: float, rated: bool, x: Floats) -> Floats:
         """Return the terms that power is linear in: 1, f V(f)^2 and, if ``rated``, rounds per second."""
         volts = low + (1.0 - low) * np.clip((x - knee) / (1.0 - knee), 0.0, None)
-        found = [np.ones_like(x), x * volts**2]
+        terms = [np.ones_like(x), x * volts**2]
         if rated:
-            found.append(self._rate(x))
-        return np.stack(found, axis=1)
+            terms.append(self._rate(x))
+        return np.stack(terms, axis=1)
 
     def _rate(self, x: Floats) -> Floats:
         """Rounds per second by those at the highest clock; every form asks for the same."""
@@ -334,11 +341,11 @@ class ClockLine:
     Args:
         search: its clocks, cost, and what is known beforehand.
         trial: whose configurations; at any clock.
-        known: what was measured so far; grows while the line is measured.
+        measured: what was measured so far; grows while the line is measured.
     """
 
-    def __init__(self, search: Search, trial: Trial, known: Mapping[Trial, Measurement]) -> None:
-        self._search, self._trial, self._known = search, trial, known
+    def __init__(self, search: Search, trial: Trial, measured: Mapping[Trial, Measurement]) -> None:
+        self._search, self._trial, self._known = search, trial, measured
 
     def settle(self, start_mhz: int | None = None) -> Generator[list[Trial], list[Measurement], None]:
         """Measure a few clocks, then those that may be the cheapest, until the best one has neighbours.
@@ -359,20 +366,20 @@ class ClockLine:
     def measured(self) -> dict[int, Measurement]:
         """Measurements of it, by clock, highest first."""
         trials = ((mhz, self.at(mhz)) for mhz in self._search.clocks_mhz)
-        found = {mhz: self._known.get(one, self._search.prior.get(one)) for mhz, one in trials}
-        return {mhz: one for mhz, one in found.items() if one is not None}
+        by_clock = {mhz: self._known.get(trial, self._search.prior.get(trial)) for mhz, trial in trials}
+        return {mhz: measurement for mhz, measurement in by_clock.items() if measurement is not None}
 
     @property
     def is_modelled(self) -> bool:
         """True where enough clocks have a time, and joules where any has them, for a model of the others."""
         points = fit_points(self.measured)
-        joules = [mhz for mhz, one in points if one.energy is not None]
+        joules = [mhz for mhz, measurement in points if measurement.energy is not None]
         return len(set(joules or [mhz for mhz, _ in points])) >= LEAST_POINTS
 
     def promising(self) -> int | None:
         """The unmeasured clock that is most likely the cheapest, or that brackets the best; None for none."""
         measured = self.measured
-        costs = {mhz: self._search.cost(one) for mhz, one in measured.items()}
+        costs = {mhz: self._search.cost(measurement) for mhz, measurement in measured.items()}
         best = min(costs, key=costs.__getitem__, default=None)
         points = fit_points(measured)
         if best is None or costs[best] == math.inf:
@@ -386,13 +393,13 @@ class ClockLine:
             return None
         (smoothed, _), *_ = model.at([best])
         lowest = smoothed if math.isfinite(smoothed) else costs[best]
-        found = [
+        candidates = [
             (mean, least, mhz)
             for mhz, (mean, least) in zip(open_mhz, model.at(open_mhz), strict=True)
             if least < (1.0 - GAIN) * lowest and self._pays(lowest - least)
         ]
-        if found:
-            return min(found)[2]
+        if candidates:
+            return min(candidates)[2]
         return self._neighbour(best, lowest, open_mhz, model)
 
     def _first(self, start_mhz: int | None) -> Iterator[int]:
@@ -401,14 +408,14 @@ class ClockLine:
         if start_mhz is not None:
             start_mhz = round(min(start_mhz, _ceiling(self.measured)))
         shares = SHARES if start_mhz is None else (1.0, start_mhz / clocks[0], BELOW * start_mhz / clocks[0])
-        wanted = {min(clocks, key=lambda mhz: abs(mhz - share * clocks[0])) for share in shares}
-        for mhz in clocks if len(clocks) <= FEW else sorted(wanted, reverse=True):
+        starts_mhz = {min(clocks, key=lambda mhz: abs(mhz - share * clocks[0])) for share in shares}
+        for mhz in clocks if len(clocks) <= FEW else sorted(starts_mhz, reverse=True):
             measured = self.measured
             near = any(abs(math.log(mhz / other)) < APART for other in measured)
             if mhz not in measured and (not near or mhz == clocks[0] or len(clocks) <= FEW):
                 yield mhz
-            found = self.measured.get(mhz)
-            if found is not None and too_slow(found, self._search.cost):
+            measurement = self.measured.get(mhz)
+            if measurement is not None and too_slow(measurement, self._search.cost):
                 return
 
     def _middle(self, points: Sequence[tuple[float, Measurement]]) -> int | None:
@@ -423,14 +430,14 @@ class ClockLine:
         measured = self.measured
         highest = min(_ceiling(measured), max(had))
         open_mhz = [mhz for mhz in self._search.clocks_mhz if least <= mhz <= highest and mhz not in measured]
-        return max(open_mhz, key=lambda mhz: min(abs(math.log(mhz / one)) for one in had), default=None)
+        return max(open_mhz, key=lambda mhz: min(abs(math.log(mhz / other)) for other in had), default=None)
 
     def _pays(self, gain: float) -> bool:
         """Return True if a measurement that may gain so much pays for itself, or without a break-even."""
         payback = self._search.payback
         if payback is None:
             return True
-        spent = [payback.spent(one) for one in self.measured.values()]
+        spent = [payback.spent(measurement) for measurement in self.measured.values()]
         return gain * payback.runs > math.fsum(spent) / len(spent)
 
     def _neighbour(
@@ -441,8 +448,8 @@ class ClockLine:
             if not side:
                 continue
             upward = side[0] > best
-            known = [mhz for mhz in self.measured if (mhz > best) is upward and mhz != best]
-            nearest = min(known, key=lambda mhz: abs(mhz - best), default=None)
+            beside = [mhz for mhz in self.measured if (mhz > best) is upward and mhz != best]
+            nearest = min(beside, key=lambda mhz: abs(mhz - best), default=None)
             if nearest is not None and model.at([nearest])[0][0] <= (1.0 + _CLEARLY * TELLING) * lowest:
                 continue
             means = [mean for mean, _ in model.at(side)]
@@ -462,15 +469,19 @@ def fit_points(measured: Mapping[int, Measurement]) -> list[tuple[float, Measure
         measured: by the clock that was set, in MHz.
     """
     return [
-        (clock, one)
-        for mhz, one in measured.items()
-        if one.status is Status.OK and one.makespan_s and (clock := _had(mhz, one)) is not None
+        (clock, measurement)
+        for mhz, measurement in measured.items()
+        if measurement.status is Status.OK
+        and measurement.makespan_s
+        and (clock := _had(mhz, measurement)) is not None
     ]
 
 
 def _ceiling(measured: Mapping[int, Measurement]) -> float:
     """The clock above which the GPU runs into its power limit, whatever is set; infinity for none."""
-    limited = [(mhz, _had(mhz, one)) for mhz, one in measured.items() if one.at_power_limit]
+    limited = [
+        (mhz, _had(mhz, measurement)) for mhz, measurement in measured.items() if measurement.at_power_limit
+    ]
     return min((mhz - 1 if had is None else had for mhz, had in limited), default=math.inf)
 
 
@@ -490,8 +501,14 @@ class _ModelledCosts:
 
     def at(self, clocks_mhz: Sequence[int]) -> list[tuple[float, float]]:
         """Expected costs, and what they may be below: both time and joules a standard uncertainty lower."""
-        found = self._model.at(clocks_mhz)
-        rows = zip(found.time_s, found.time_relative, found.joules, found.joules_relative, strict=True)
+        prediction = self._model.at(clocks_mhz)
+        rows = zip(
+            prediction.time_s,
+            prediction.time_relative,
+            prediction.joules,
+            prediction.joules_relative,
+            strict=True,
+        )
         return [
             (
                 self._cost(time_s, joules),

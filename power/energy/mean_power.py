@@ -14,44 +14,22 @@ uncertainty is made of
 The gain of the sensor, some percent of every board, is common to all windows and not in it.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tuner.model.errors import PowerError
 from tuner.model.trial import Part, expanded
 
-from ..base import SensorInfo
+from ..base import PowerReading, SensorInfo
 from .counters import SensorHistory, on_rhythm
 from .noise import Spread, beating_spread, pooled
 from .samples import SampleSeries, gaps
 from .streams import LEAST_LOAD_W, PowerEstimate, stream_power
 
 PAIR = 2  # a difference needs two samples
-_ASSUMED = (
-    0.025  # of a period, where no scatter shows it: dated by polling, a tick of an H200 is off by 0.019
-)
+# Of a period, where no scatter shows it: dated by polling, a tick of an H200 is off by 0.019.
+_ASSUMED = 0.025
 _SQRT_2 = 2.0**0.5
 _UNSEEN = 0.5  # of a window: where a pause leaves less than this seen, there is no answer
-
-
-@dataclass(frozen=True)
-class MeanPower:
-    """Mean power of a window.
-
-    Attributes:
-        watts: the mean.
-        uncertainty_w: standard uncertainty; +- 1.96 of it covers 95 %.
-        degrees: effective degrees of freedom of the uncertainty; None for many.
-        method: names a weaker way to get it.
-        notes: what a reader should know.
-    """
-
-    watts: float
-    uncertainty_w: float
-    degrees: float | None = None
-    method: str = ""
-    notes: tuple[str, ...] = ()
 
 
 def mean_power(
@@ -62,7 +40,7 @@ def mean_power(
     history: SensorHistory | None = None,
     *,
     round_s: float = 0.0,
-) -> MeanPower:
+) -> PowerReading:
     """Mean power from ``start_s`` to ``end_s``.
 
     Args:
@@ -79,13 +57,13 @@ def mean_power(
     if end_s <= start_s:
         raise PowerError("the window is empty")
     lag_s = info.response.capacitance_s if info.kind == "counter" else 0.0  # it integrates what a lag shows
-    shown = series.earlier(info.response.delay_s + lag_s)
+    dated = series.earlier(info.response.delay_s + lag_s)
     notes = []
     if not info.response.averages:
         notes.append(
             f"aliasing: {info.name} does not see all of the time, and a periodic load may read wrong"
         )
-    pauses = list(gaps(shown, start_s, end_s, info))
+    pauses = list(gaps(dated, start_s, end_s, info))
     unseen_s = sum(end - begin for begin, end in pauses)
     if pauses and unseen_s > (1.0 - _UNSEEN) * (end_s - start_s):
         raise PowerError(_too_little(info, start_s, end_s, f"no sample for {unseen_s:.3g} s of it"))
@@ -93,15 +71,16 @@ def mean_power(
         notes.append(f"sensor-gap: no sample for {unseen_s:.3g} s of {end_s - start_s:.3g} s")
     history = history or SensorHistory()
     if info.kind == "counter":
-        found = _counted(shown, start_s, end_s, info, history)
+        estimate = _counted(dated, start_s, end_s, info, history)
     else:
-        found = stream_power(shown, (start_s, end_s), info, history, round_s)
-    if found is None:
+        estimate = stream_power(dated, (start_s, end_s), info, history, round_s)
+    if estimate is None:
         raise PowerError(_too_little(info, start_s, end_s, "too few samples"))
-    uncertainty_w, degrees = expanded(found.parts)
-    offset_s = (start_s + end_s - found.begin_s - found.end_s) / 2.0
-    watts = found.watts + found.slope_w_s * offset_s
-    return MeanPower(watts, uncertainty_w, degrees, found.method, tuple(notes))
+    uncertainty_w, degrees = expanded(estimate.parts)
+    offset_s = (start_s + end_s - estimate.begin_s - estimate.end_s) / 2.0
+    watts = estimate.watts + estimate.slope_w_s * offset_s
+    sensor = f"{info.name} ({estimate.method})" if estimate.method else info.name
+    return PowerReading(watts, uncertainty_w, sensor, info.scope, tuple(notes), degrees)
 
 
 def _counted(
@@ -111,7 +90,7 @@ def _counted(
     ticks, own = on_rhythm(series, history.period)
     if own is not None:
         sigma_s = float(np.median(series.time_sigmas_s))
-        history.tell_ticks(float(ticks.times_s[0]), float(ticks.times_s[-1]), sigma_s, own)
+        history.add_ticks(float(ticks.times_s[0]), float(ticks.times_s[-1]), sigma_s, own)
     inside = ticks.between(start_s, end_s)
     if len(inside) >= PAIR and inside.duration_s > 0:  # late ticks may fall on one place of the rhythm
         return power_between(inside, info, history, dated_s=0.0 if own else _ends_s(inside))
@@ -144,7 +123,7 @@ def power_between(
     if watts > LEAST_LOAD_W:
         relative = Spread(spread.variance / watts**2, spread.degrees)
         surer = pooled(relative, history.noise)
-        history.tell_noise(relative)
+        history.add_noise(relative)
         spread = Spread(surer.variance * watts**2, surer.degrees)
     parts = [Part((watts * ticks.scale_sigma) ** 2), Part(info.resolution**2 / 6.0 / span_s**2)]
     if spread.degrees > 0:
@@ -189,10 +168,10 @@ def _around_ticks(
     if shared <= 0:
         return None
     apart = (finish - begin) + (end_s - start_s) - 2.0 * shared
-    known = power_between(ticks.at([first, last]), info, SensorHistory())
-    guess_w = known.watts * apart / (end_s - start_s)
-    parts = (*known.parts, Part(guess_w**2 / 3.0))
-    return PowerEstimate(known.watts, parts, start_s, end_s, method="interpolated")
+    between = power_between(ticks.at([first, last]), info, SensorHistory())
+    guess_w = between.watts * apart / (end_s - start_s)
+    parts = (*between.parts, Part(guess_w**2 / 3.0))
+    return PowerEstimate(between.watts, parts, start_s, end_s, method="interpolated")
 
 
 def _too_little(info: SensorInfo, start_s: float, end_s: float, why: str) -> str:

@@ -12,14 +12,15 @@ import logging
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tuner.model.errors import PowerError, SensorUnavailableError
 
-from ..base import PowerSampler, Reading, Response, Sample, SensorInfo
+from ..base import Reading, Response, Sample, SensorInfo
 from ..sensors.changes import ChangeSource, StallDetector, check_answers, sound
+from ..sensors.rails import unavailable
 from ..sensors.rhythm import RhythmSource
 from .library import MILLI, CheckedRead, NvmlGpu, RingSource, power_field, translated
 
@@ -106,21 +107,6 @@ class NvmlSampler:
         self._gpu.close()
 
 
-@dataclass(frozen=True)
-class _OpenOptions:
-    """Arguments of ``readings``, with which the readings of a GPU are opened."""
-
-    gpu: str | int
-    library: str | None
-    now: Callable[[], float]
-    wall: Callable[[], float]
-    interval_s: float
-
-    def opened(self) -> NvmlGpu:
-        """The GPU, to be closed."""
-        return NvmlGpu.open(self.gpu, self.library, error=SensorUnavailableError)
-
-
 def readings(
     gpu: str | int,
     *,
@@ -148,11 +134,11 @@ def readings(
     Returns:
         One reading called ``nvml``, which tells the reason when opened, where there is no driver or GPU.
     """
-    ways = _OpenOptions(gpu, library, now, wall, interval_s)
+    open_gpu = partial(NvmlGpu.open, gpu, library, error=SensorUnavailableError)
     try:
-        opened = ways.opened()
+        opened = open_gpu()
     except SensorUnavailableError as error:
-        return [_missing(str(error))]
+        return [unavailable("nvml", str(error))]
     product, architecture = opened.name, opened.architecture()
     opened.close()
     infos = []
@@ -161,14 +147,7 @@ def readings(
         period_s = expected_period_s(name, product, architecture)
         infos.append(replace(_INFOS[name], response=response, period_s=period_s))
     infos.sort(key=lambda info: not info.response.averages)
-    return [Reading(info.name, partial(_open, info, ways)) for info in infos]
-
-
-def _missing(why: str) -> Reading:
-    def open_none() -> PowerSampler:
-        raise SensorUnavailableError(why)
-
-    return Reading("nvml", open_none)
+    return [Reading(info.name, partial(_open, info, open_gpu, now, wall, interval_s)) for info in infos]
 
 
 def _info(name: str, kind: Any, poll_interval_s: float) -> SensorInfo:  # noqa: ANN401 - a literal of SensorInfo
@@ -187,33 +166,45 @@ _INFOS = {
 }
 
 
-def _open(info: SensorInfo, ways: _OpenOptions) -> NvmlSampler:
+def _open(
+    info: SensorInfo,
+    open_gpu: Callable[[], NvmlGpu],
+    now: Callable[[], float],
+    wall: Callable[[], float],
+    interval_s: float,
+) -> NvmlSampler:
     """The sampler of a reading that answers a read."""
-    gpu = ways.opened()
+    gpu = open_gpu()
     try:
         with translated(SensorUnavailableError, info.name):
-            source, scope = _start(info, gpu, ways)
+            source, scope = _start(info, gpu, now, wall, interval_s)
     except BaseException:
         gpu.close()
         raise
-    interval_s = ways.interval_s if info.kind == "counter" else 0.0
-    return NvmlSampler(gpu, replace(info, scope=scope), source, interval_s=interval_s)
+    counter_s = interval_s if info.kind == "counter" else 0.0
+    return NvmlSampler(gpu, replace(info, scope=scope), source, interval_s=counter_s)
 
 
-def _start(info: SensorInfo, gpu: NvmlGpu, ways: _OpenOptions) -> tuple[_SampleSource, str]:
+def _start(
+    info: SensorInfo,
+    gpu: NvmlGpu,
+    now: Callable[[], float],
+    wall: Callable[[], float],
+    interval_s: float,
+) -> tuple[_SampleSource, str]:
     """The source of a reading, and the scope it sees."""
     nvml, handle, name = gpu.nvml, gpu.handle, info.name
-    silence = StallDetector(f"{name} of {gpu.uuid}", _SILENT_S[info.kind], ways.now)
+    silence = StallDetector(f"{name} of {gpu.uuid}", _SILENT_S[info.kind], now)
     if name == COUNTER:
         total = partial(nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
         counter = CheckedRead(total, info, gpu, silence)
-        return RhythmSource(counter, MILLI, ways.now, interval_s=ways.interval_s), "gpu"
+        return RhythmSource(counter, MILLI, now, interval_s=interval_s), "gpu"
     if name == RING:
-        ring = RingSource(gpu, ways.now, ways.wall, silence)
-        held = ring.poll()
-        if not held:
+        ring = RingSource(gpu, now, wall, silence)
+        samples = ring.poll()
+        if not samples:
             raise SensorUnavailableError(f"{name}: holds no samples")
-        check_answers(info, [sample.value for sample in held])
+        check_answers(info, [sample.value for sample in samples])
         return ring, "gpu"
     scope = "gpu"
     read: Callable[[], float] = partial(nvml.nvmlDeviceGetPowerUsage, handle)
@@ -221,7 +212,7 @@ def _start(info: SensorInfo, gpu: NvmlGpu, ways: _OpenOptions) -> tuple[_SampleS
         instant = name == INSTANT
         field = nvml.NVML_FI_DEV_POWER_INSTANT if instant else nvml.NVML_FI_DEV_POWER_AVERAGE
         read, scope = power_field(gpu, field)
-    return ChangeSource(CheckedRead(read, info, gpu, silence), MILLI, ways.now), scope
+    return ChangeSource(CheckedRead(read, info, gpu, silence), MILLI, now), scope
 
 
 def expected(name: str, product: str, architecture: int) -> Response:

@@ -6,9 +6,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -89,7 +88,7 @@ def daemon(
         raise InputError("\n".join(unknown))
     choices = StartOptions(config, devices, state, socket)
     if check:
-        _check(choices)
+        _print_meaning(choices)
         return
     if not foreground and "NOTIFY_SOCKET" not in os.environ:
         raise click.UsageError(
@@ -98,8 +97,8 @@ def daemon(
     sys.exit(run(choices, log_format))
 
 
-def _check(choices: "StartOptions") -> None:
-    """Print the meaning of settings.
+def _print_meaning(choices: "StartOptions") -> None:
+    """Print the meaning of the settings, line by line.
 
     Raises:
         InputError: something is wrong in them; the message says where more may be found.
@@ -107,14 +106,14 @@ def _check(choices: "StartOptions") -> None:
     from tuner.cli.daemon_summary import sentences
     from tuner.model.errors import InputError
 
-    told = False
+    printed = False
     try:
         for sentence in sentences(choices):
-            told = True
+            printed = True
             echo(sentence)
     except InputError as error:
-        if told or isinstance(error.__cause__, OSError):
-            raise  # what is found while the meaning is told is found last, and whole; or there is no file
+        if printed or isinstance(error.__cause__, OSError):
+            raise  # an error behind the first line is the last one, and whole; or there is no file
         raise InputError(f"{error}\nmore mistakes may show when these are mended") from error
 
 
@@ -179,12 +178,13 @@ def install_service(
 
             steps.check_program(prefix, trusted, root)
         order = steps.install(site)
-    for manual, group in itertools.groupby(order, _of_a_manual_page):
-        done = list(group)
-        if manual and len(done) > 1:
-            echo(f"{manual} {len(done)} manual pages in {_MANUAL}")
-        for step in done:
-            if not manual or len(done) == 1:
+    for verb, group in itertools.groupby(order, _verb_of_manual_page):
+        alike = list(group)
+        together = verb and len(alike) > 1
+        if together:
+            echo(f"{verb} {len(alike)} manual pages in {_MANUAL}")
+        for step in alike:
+            if not together:
                 echo(step.words)
             if not dry_run:
                 step.action()
@@ -198,7 +198,7 @@ def install_service(
         echo("next: `tuner status`")
 
 
-def _of_a_manual_page(step: "Step") -> str:
+def _verb_of_manual_page(step: "Step") -> str:
     """Return the verb of a step on a manual page, such as ``write``; empty for any other step."""
     verb, _, rest = step.words.partition(" ")
     return verb if f"{_MANUAL}/" in rest and rest.partition(",")[0].endswith(".1") else ""
@@ -247,8 +247,7 @@ _WAIT_S = 30.0  # the daemon stops within ten seconds
 _LOOK_S = 0.05
 
 
-def _user_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--user", is_flag=True, help="Your own, of `install-service --user`.")(command)
+_user_option = click.option("--user", is_flag=True, help="Your own, of `install-service --user`.")
 
 
 @click.command(short_help="Stop the daemon; with --until-told for good.")
@@ -268,7 +267,8 @@ def stop(*, until_told: bool, user: bool, socket: str | None) -> None:
         return
     if until_told:
         _systemctl(user, "disable", "--now", "tuner.socket", "tuner.service")
-        click.echo(f"stopped until told: `{_way_back(user=user)}` starts it again")
+        way_back = "tuner start --user" if user else "sudo tuner start"
+        click.echo(f"stopped until told: `{way_back}` starts it again")
         return
     _systemctl(user, "stop", "tuner.service")
     click.echo("stopped; the next client starts it again: `tuner stop --until-told` keeps it stopped")
@@ -287,10 +287,6 @@ def start(*, user: bool) -> None:
         )
     _systemctl(user, "enable", "--now", "tuner.socket", "tuner.service")
     click.echo("started: `tuner status` shows it")
-
-
-def _way_back(*, user: bool) -> str:
-    return "tuner start --user" if user else "sudo tuner start"
 
 
 def _installed(*, user: bool) -> bool:

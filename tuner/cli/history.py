@@ -79,16 +79,15 @@ def _stored(number: int | None, database: Path | None, *, with_series: bool) -> 
     from tuner.search.stored import stored_document
 
     with reading(database) as store:
-        found = None
-        if store is not None:
-            if number is None:
-                found = next(iter(store.history(1)), None)
-            else:
-                found = store.run(number) if number <= _LARGEST else None
-        if store is None or found is None:
+        run = None
+        if store is not None and number is None:
+            run = next(iter(store.history(1)), None)
+        elif store is not None and number is not None and number <= _LARGEST:
+            run = store.run(number)
+        if store is None or run is None:
             what = "no run is stored" if number is None else f"run {number}: there is no such run"
             raise InputError(f"{what}; `tuner history` lists the runs")
-        return stored_document(store, found, with_series=with_series)
+        return stored_document(store, run, with_series=with_series)
 
 
 def _read(path: Path) -> "RunDocument":
@@ -173,19 +172,19 @@ def history(*, limit: int, database: Path | None, json_path: str | None) -> None
     from tuner.search.stored import run_row
 
     with reading(database) as store:
-        found = [] if store is None else store.listed(limit + 1)
-    older, found = len(found) > limit, found[:limit]
-    rows = [run_row(run) for run in found if not isinstance(run, NotUnderstood)]
-    odd = [run for run in found if isinstance(run, NotUnderstood)]
+        runs = [] if store is None else store.listed(limit + 1)
+    older, runs = len(runs) > limit, runs[:limit]
+    rows = [run_row(run) for run in runs if not isinstance(run, NotUnderstood)]
+    odd = [run for run in runs if isinstance(run, NotUnderstood)]
     if json_path is not None:
         write_json(json_path, {"runs": rows, "not_understood": [asdict(run) for run in odd]})
     out = console(json_path)
     if rows or not odd:
         out.print(runs_report(rows, out.width))
     if older:
-        out.print(f"older runs are not shown; --limit {2 * limit} shows more", highlight=False)
+        out.print(f"older runs are not shown; --limit {2 * limit} shows more")
     for sentence in named(odd):
-        out.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        out.print(sentence, soft_wrap=True)
 
 
 # --- ``tuner report``: runs as a page.
@@ -240,13 +239,13 @@ def _of_runs(run: str | None, other: str | None, database: Path | None) -> tuple
     """The page of one run or of two, and the name of its file."""
     from tuner.report.html.report import pair_page, run_page
 
-    one = document_of(run, database, with_series=True)
+    one, now = document_of(run, database, with_series=True), datetime.now(timezone.utc)
     if other is None:
-        return run_page(one, _now()), f"run-{_named(one, run)}.html"
+        return run_page(one, now), f"run-{_named(one, run)}.html"
     two = document_of(other, database, with_series=True)
     titles = (title_of(one, run), title_of(two, other))
     name = f"run-{_named(one, run)}-{_named(two, other)}.html"
-    return pair_page(one, two, titles, _now()), name
+    return pair_page(one, two, titles, now), name
 
 
 def _named(document: "RunDocument", name: str | None) -> str:
@@ -259,11 +258,7 @@ def _of_daemon(socket: str | None) -> str:
 
     client = client_of(socket)
     status = client.status()
-    return machine_page(status, known_answers(client), client.savings(), _now())
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
+    return machine_page(status, known_answers(client), client.savings(), datetime.now(timezone.utc))
 
 
 # --- ``tuner show``.
@@ -347,6 +342,6 @@ def _print(document: "RunDocument", shown: "list[RankedTrial]", *, cut: bool, ve
     out = console()
     show_run(document, out, verbose=verbose, trials=shown, database=named_database())
     if not shown and document["trials"]:
-        out.print("no trial is as --where and --status ask", highlight=False)
+        out.print("no trial is as --where and --status ask")
     if cut:
-        out.print("--top 0 shows all trials", highlight=False)
+        out.print("--top 0 shows all trials")

@@ -1,7 +1,6 @@
 """The command line. Commands are imported when they are named, so that ``tuner --help`` is instant."""
 
 import contextlib
-import difflib
 import errno
 import importlib
 import os
@@ -63,10 +62,14 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command of the arguments; an unknown name is told with the nearest one."""
-        meant = _ELSEWHERE.get(args[0]) if args else None
-        near = [meant] if meant else difflib.get_close_matches(args[0], self._table, n=1) if args else []
-        if near and args[0] not in self._table:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        if args and args[0] not in self._table:
+            import difflib
+
+            near = _ELSEWHERE.get(args[0]) or next(
+                iter(difflib.get_close_matches(args[0], self._table, n=1)), None
+            )
+            if near is not None:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {near!r}?")
         return super().resolve_command(ctx, args)
 
 

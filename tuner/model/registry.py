@@ -1,4 +1,4 @@
-"""Finds policies and power readings by name, importing only what was chosen."""
+"""Finds what users choose by name, policies and power readings, importing only what was chosen."""
 
 import importlib
 from typing import Any
@@ -21,21 +21,6 @@ TABLE: dict[str, dict[str, str]] = {
         "bayesian": "tuner.policies.pareto:pareto",
         "exhaustive": "tuner.policies.independent:exhaustive",
         "random": "tuner.policies.independent:random_sampling",
-    },
-    "training": {
-        "predicted": "tuner.policies.independent:predicted",
-    },
-    "explain": {
-        "choose": "tuner.policies.analytical:choose",
-        "missing": "tuner.policies.analytical:missing",
-        "first": "tuner.policies.analytical:first_compiled",
-    },
-    "power-limits": {
-        "limited": "tuner.policies.power_limits:limited",
-    },
-    "clocks": {
-        "steered": "tuner.policies.clocks.steering:steered",
-        "curve": "tuner.policies.clocks.steering:curve",
     },
     "readings": {
         "nvml": "tuner.power.nvml.power_readings:readings",

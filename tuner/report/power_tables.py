@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from tuner.joules.trace_result import ProgramTrace, ReadingResult
 from tuner.joules.watching import PowerSnapshot, ReadingRow
@@ -19,11 +17,13 @@ from tuner.model.objective import COVERAGE
 from tuner.model.units import percent, si, with_uncertainty
 from tuner.power.base import ProgramEnergy
 from tuner.power.energy.programs import corrected_power
-from tuner.report.layout import is_corrected, response_words
+from tuner.report.layout import is_corrected, response_words, ruled
+from tuner.report.rows import Column, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from rich.table import Table as RichTable
 
 
 # --- The picture of a power trace: watts over time, as read and corrected, with the marks of the program.
@@ -245,18 +245,18 @@ _TENTHS_S = 10.0  # from here on a tenth of a second is a third digit
 _COMMAND_CHARACTERS = 90
 
 
-def table(snapshot: PowerSnapshot, name: str) -> Table:
+def table(snapshot: PowerSnapshot, name: str) -> "RichTable":
     """The readings as they stand, with the state of the GPU below."""
-    title = f"{name}, {snapshot.time_s:.0f} s"
-    shown = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title=title, caption=_state(snapshot))
-    for column in ("reading", "sees", "now", "as shown", "mean", "since the start"):
-        shown.add_column(column, no_wrap=column == "reading", justify="left" if column == "sees" else "right")
-    shown.columns[0].justify = "left"
-    for row in snapshot.rows:
-        now = _end(row) or si(row.watts, "W")
-        shown.add_row(
-            row.info.name, row.info.scope, now, si(row.shown_w, "W"), si(row.mean_w, "W"), _since(row)
-        )
+    columns: list[Column[ReadingRow]] = [
+        Column("reading", lambda row: row.info.name, whole=True),
+        Column("sees", lambda row: row.info.scope),
+        Column("now", lambda row: _end(row) or si(row.watts, "W"), number=True),
+        Column("as shown", lambda row: row.shown_w, "W"),
+        Column("mean", lambda row: row.mean_w, "W"),
+        Column("since the start", _since, number=True),
+    ]
+    shown = ruled(Table(columns, snapshot.rows, title=f"{name}, {snapshot.time_s:.0f} s"))
+    shown.caption = _state(snapshot)
     return shown
 
 
@@ -321,11 +321,11 @@ def trace_lines(trace: ProgramTrace) -> Iterator[str]:
         idle = with_uncertainty(energy.idle_w, COVERAGE * energy.idle_sigma_w, "W")
         when = "before and after" if line.idle_after_s > 0 else "before"
         of = f" of {trace.scope}" if trace.host else ""
-        yield f"energy {_total(energy)}{of}, mean {si(energy.mean_w, 'W')}"
-        yield f"net of idle {_net(energy)}; idle {idle}, measured {when}"
+        yield f"energy {joules(energy)}{of}, mean {si(energy.mean_w, 'W')}"
+        yield f"net of idle {net_joules(energy)}; idle {idle}, measured {when}"
     if len(trace.counted) > 1:
         for part in trace.counted:
-            yield f"  {part.info.scope} {joules(part)}, net of idle {net_joules(part)}"
+            yield f"  {part.info.scope} {joules(part.energy)}, net of idle {net_joules(part.energy)}"
     for reading in (*trace.readings, *trace.host):
         yield _reading(trace, reading)
     if trace.gpu.uuid:
@@ -342,22 +342,14 @@ def trace_lines(trace: ProgramTrace) -> Iterator[str]:
     yield from (f"beware: {note}" for note in trace.notes())
 
 
-def joules(reading: ReadingResult) -> str:
+def joules(energy: ProgramEnergy | None) -> str:
     """The command's joules with their interval."""
-    return "–" if reading.energy is None else _total(reading.energy)
+    return "–" if energy is None else with_uncertainty(energy.total_j, COVERAGE * energy.total_sigma_j, "J")
 
 
-def net_joules(reading: ReadingResult) -> str:
+def net_joules(energy: ProgramEnergy | None) -> str:
     """The command's joules beyond idle with their interval."""
-    return "–" if reading.energy is None else _net(reading.energy)
-
-
-def _total(energy: ProgramEnergy) -> str:
-    return with_uncertainty(energy.total_j, COVERAGE * energy.total_sigma_j, "J")
-
-
-def _net(energy: ProgramEnergy) -> str:
-    return with_uncertainty(energy.net_j, COVERAGE * energy.net_sigma_j, "J")
+    return "–" if energy is None else with_uncertainty(energy.net_j, COVERAGE * energy.net_sigma_j, "J")
 
 
 def shortened(command: Sequence[str]) -> str:
@@ -380,7 +372,7 @@ def _reading(trace: ProgramTrace, reading: ReadingResult) -> str:
     text = f"{info.name} ({info.scope}; {follows}): {len(reading.samples)} samples"
     if energy is None:
         return text
-    text += f", {joules(reading)}"
+    text += f", {joules(reading.energy)}"
     best = trace.best
     if best is not None and best.energy is not None and best is not reading and reading not in trace.host:
         text += f" ({percent(energy.total_j / best.energy.total_j - 1.0)})"
@@ -391,9 +383,10 @@ def _reading(trace: ProgramTrace, reading: ReadingResult) -> str:
 
 def _reference(trace: ProgramTrace, reference: ReadingResult) -> Iterator[str]:
     """Yield values of another meter of the same power, and the gain of the best reading against it."""
-    yield f"{reference.info.name} (reference): {joules(reference)}, net of idle {net_joules(reference)}"
+    energy = reference.energy
+    yield f"{reference.info.name} (reference): {joules(energy)}, net of idle {net_joules(energy)}"
     gain, best = trace.gain, trace.best
-    if best is None or best.energy is None or reference.energy is None:
+    if best is None or best.energy is None or energy is None:
         return
     if gain is not None and COVERAGE * gain[1] < gain[0]:
         yield f"{best.info.name} shows {with_uncertainty(gain[0], COVERAGE * gain[1], '')} of it, net of idle"
@@ -413,8 +406,8 @@ def trace_picture(trace: ProgramTrace) -> Picture | None:
     line, best, response = trace.outcome.timeline, trace.best, reading.info.response
     counter = None
     if best is not None and best.energy is not None and best is not reading:
-        counter = (best.energy.mean_w, f"{best.info.name}: mean of {joules(best)}")
-    found = f": {joules(best)}" if best is not None else ""
+        counter = (best.energy.mean_w, f"{best.info.name}: mean of {joules(best.energy)}")
+    found = f": {joules(best.energy)}" if best is not None else ""
     return Picture(
         title=f"{shortened(trace.command)}{found}\n{_origin(trace, reading)}",
         times_s=power.times_s - line.started_s,
@@ -424,7 +417,7 @@ def trace_picture(trace: ProgramTrace) -> Picture | None:
         age_s=power.age_s,
         duration_s=line.duration_s,
         idle_w=None if best is None or best.energy is None else best.energy.idle_w,
-        net="" if best is None or best.energy is None else net_joules(best),
+        net="" if best is None or best.energy is None else net_joules(best.energy),
         counter=counter,
         marks=[(time_s - line.started_s, label) for time_s, label in trace.outcome.marks],
     )

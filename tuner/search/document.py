@@ -10,7 +10,6 @@ from typing import Literal, cast
 from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
-from tuner.model import registry
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Configuration
 from tuner.model.records import Record, trial_record
@@ -36,6 +35,7 @@ from tuner.model.run_document import (
     device_document,
 )
 from tuner.model.trial import Measurement, Trial, of_window, unpacked
+from tuner.policies.clocks.steering import curve
 from tuner.search.answer import Outcome, against
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.plan import SearchPlan
@@ -143,12 +143,11 @@ def _points(line: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> list[
     The model is fitted to the windows: it knows of the scatter between them.
     """
     windows = {mhz: of_window(measurement) for mhz, measurement in line.items()}
-    points: list[ClockPoint] = registry.load("clocks", "curve")(windows, clocks_mhz)
     return [
         replace(point, joules_uncertainty=energy.uncertainty_j)
         if point.measured and (energy := line[point.clock_mhz].energy) is not None
         else point
-        for point in points
+        for point in curve(windows, clocks_mhz)
     ]
 
 

@@ -12,11 +12,11 @@ from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.replay import replayed
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
-from tuner.model import registry
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Progress
 from tuner.model.records import WorkloadName
+from tuner.policies.analytical import Choice, choose, missing
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation
 from tuner.search.plan import prepared_workloads, resolve
@@ -114,7 +114,6 @@ def _workload(
         "choose_s": chosen_s - prepared_s,
     }
     if choice is None or device.limits is None:
-        missing = registry.load("explain", "missing")
         why = missing(prepared.candidates, device.limits, prepared.kernel.rule_roles)
         return document | {
             "rule": None,
@@ -141,7 +140,7 @@ def analytical_choice(
     rule: str | None = None,
     progress: Progress | None = None,
     everything: bool = False,
-) -> tuple[Any, PreparedWorkload]:
+) -> tuple[Choice | None, PreparedWorkload]:
     """The analytical answer of a workload; its front-runners are compiled, and nothing runs.
 
     Args:
@@ -152,7 +151,7 @@ def analytical_choice(
         everything: compile all candidates.
 
     Returns:
-        The choice (``tuner.policies.analytical.Choice``), None without one, and the workload with what
+        The choice, None without one, and the workload with what
         compiling told.
 
     Raises:
@@ -163,14 +162,13 @@ def analytical_choice(
     try:
         if everything:
             compilation.resolve_all()
-        choice = registry.load("explain", "choose")(
+        choice = choose(
             declared.candidates,
             device.limits,
             declared.kernel.rule_roles,
             rule=rule,
             resolve=partial(compilation.resolve, 0),
         )
-        missing = registry.load("explain", "missing")
         if choice is None and not missing(declared.candidates, device.limits, declared.kernel.rule_roles):
             compilation.resolve_all()  # says why nothing is left, where that is so
         (compiled,) = compilation.known()

@@ -24,6 +24,8 @@ from tuner.model.records import PROTOCOL, Conditions, StoredRun
 from tuner.model.run_document import Device as DeviceRecord
 from tuner.model.run_document import RunConditions
 from tuner.model.trial import Measurement, Trial
+from tuner.policies.clocks.steering import steered
+from tuner.policies.power_limits import limited
 from tuner.power.base import SettableClocks, SettableLimits
 from tuner.recordings.values import RecordedKernel
 from tuner.search import replaying
@@ -82,9 +84,9 @@ class SearchPlan:
             registry.load(kind, self.conditions.policy), **self.request.policy_options
         )
         if self.steers_clocks and not self.named:
-            policy = partial(registry.load("clocks", "steered"), inner=policy)
+            policy = partial(steered, inner=policy)
         if self.power_limits_w and not self.covers_space and not self.named and kind == "policy":
-            policy = partial(registry.load("power-limits", "limited"), inner=policy)
+            policy = partial(limited, inner=policy)
         return policy
 
     def following(

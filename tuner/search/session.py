@@ -11,7 +11,6 @@ from typing import Protocol
 from tuner.database.runs import Store
 from tuner.measurement.base import ComparisonTarget, PlannedTrial, ReferenceTrial
 from tuner.measurement.paired import LEAST_TURNS, CoRunComparison, PairedRepeats, window_scatter
-from tuner.model import registry
 from tuner.model.errors import InputError, PoolLostError, RunInterrupted, StoreError
 from tuner.model.objective import Objective
 from tuner.model.plan import Plan
@@ -27,6 +26,7 @@ from tuner.model.trial import (
     of_window,
     stated,
 )
+from tuner.policies.analytical import first_compiled
 from tuner.power.base import SpentEnergy
 from tuner.search import verification
 from tuner.search.answer import (
@@ -215,7 +215,7 @@ class Session:
         search = self._search_view({})
         self._begin_phase(self._objective, search.listed if plan.covers_space else None)
         if plan.conditions.policy in _ANALYTICAL_FIRST and plan.strategy is None:
-            search.expect(registry.load("explain", "first")(search))
+            search.expect(first_compiled(search))
         try:
             if self._pool is not None and self._default not in self._trials:
                 # All GPUs measure the default, while this one does.

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table as RichTable
 from rich.text import Text
 
+from tuner.model.plan import TunableValue
 from tuner.model.run_document import AnswerTrial
 from tuner.model.units import lasting, percent_with_interval
-from tuner.report.layout import LEAST_WIDTH, PlainConsole, ReportLine, rendered, table_lines
+from tuner.prediction.accuracy import Accuracy
+from tuner.report.layout import LEAST_WIDTH, PlainConsole, ReportLine, rendered, ruled, table_lines
 from tuner.report.progress import RunProgress, is_live
 from tuner.report.rows import ENERGY, TIME, Column, Row, Table
 from tuner.report.run_report import database_words
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from tuner.search.answer import Outcome
     from tuner.studies.sweep_file import SweepJob
+    from tuner.studies.training import Training
 
 
 _PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal
@@ -115,7 +116,7 @@ class SweepProgress:
         return Group(self._bar, *(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
     def _line(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)
+        self._console.print(text, soft_wrap=not self._console.is_terminal)
 
 
 def _ended(result: "JobResult") -> str:
@@ -128,19 +129,6 @@ def _ended(result: "JobResult") -> str:
 
 
 # --- The table of a training: how well each method predicts inputs it has not seen.
-
-_TITLES = (
-    "method",
-    "inputs",
-    "exact",
-    "within 2 %",
-    "5 %",
-    "10 %",
-    "mean",
-    "worst",
-    "best of 4 within 5 %",
-    "mean",
-)
 
 
 class TrainingProgress(RunProgress):
@@ -175,61 +163,60 @@ def _line(outcome: "Outcome") -> str:
     best = document["best"]
     if best is None:
         return f"{name}: no valid trial of {measured}"
-    values = best["configurations"][name]
-    shown = " ".join(f"{key}={value}" for key, value in values.items())
-    return f"{name}: {measured} trials, {shown}"
+    return f"{name}: {measured} trials, {_configuration(best['configurations'][name])}"
 
 
-def show_training(document: Mapping[str, Any], console: Console) -> None:
-    """Print what a training learned.
-
-    Args:
-        document: as ``--json`` has it.
-        console: where.
-    """
-    kind = "modelled: a simulated device made the numbers" if document["device"]["modelled"] else "measured"
+def show_training(training: "Training", console: Console) -> None:
+    """Print what a training learned."""
+    model = training.model
+    kind = "modelled: a simulated device made the numbers" if model.device.modelled else "measured"
+    console.print(Text(f"{model.kernel} on {model.device.name}, {kind}; for {model.objective}", style="bold"))
     console.print(
         Text(
-            f"{document['kernel']} on {document['device']['name']}, {kind}; for {document['objective']}",
-            style="bold",
+            f"{len(training.data.inputs)} inputs, {training.data.trials} trials in all;"
+            f" this training measured {training.looked_at} inputs with {training.evaluations} trials"
+            f" in {training.seconds:.1f} s, {training.known} were known"
         )
     )
-    console.print(
-        Text(
-            f"{document['inputs']} inputs, {document['trials']} trials in all;"
-            f" this training measured {document['looked_at']} inputs with {document['evaluations']} trials"
-            f" in {document['seconds']:.1f} s, {document['known']} were known"
-        )
-    )
-    table = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in _TITLES:
-        table.add_column(title, justify="left" if title == "method" else "right")
-    for name, one in document["accuracy"].items():
-        shares = (one["exact"], *one["within"])
-        table.add_row(
-            name,
-            str(one["inputs"]),
-            *map(_percent, shares),
-            *map(_factor, (one["mean"], one["worst"])),
-            _percent(one["within_of_first"][1]),
-            _factor(one["mean_of_first"]),
-        )
-    console.print(table)
+    accuracies: list[Column[Accuracy]] = [
+        Column("inputs", lambda one: str(one.inputs), number=True),
+        Column("exact", lambda one: _percent(one.exact), number=True),
+        Column("within 2 %", lambda one: _percent(one.within[0]), number=True),
+        Column("5 %", lambda one: _percent(one.within[1]), number=True),
+        Column("10 %", lambda one: _percent(one.within[2]), number=True),
+        Column("mean", lambda one: _factor(one.mean), number=True),
+        Column("worst", lambda one: _factor(one.worst), number=True),
+        Column("best of 4 within 5 %", lambda one: _percent(one.within_of_first[1]), number=True),
+        Column("mean", lambda one: _factor(one.mean_of_first), number=True),
+    ]
+
+    def accuracy_of(row: tuple[str, Accuracy]) -> Accuracy:
+        return row[1]
+
+    columns: list[Column[tuple[str, Accuracy]]] = [
+        Column("method", lambda row: row[0]),
+        *(column.of(accuracy_of) for column in accuracies),
+    ]
+    methods = [(method, Accuracy.of(left_out)) for method, left_out in training.left_out.items()]
+    console.print(ruled(Table(columns, methods)))
     console.print(
         Text("each input predicted from the others alone; mean and worst: its cost by that of the best")
     )
-    for place, version in enumerate(document["versions"]):
-        shown = " ".join(f"{key}={value}" for key, value in version.items())
-        console.print(Text(f"version {place}: {shown}"))
-    console.print(Text(f"kept: {document['claim']}"))
+    for place, version in enumerate(model.portfolio.versions):
+        console.print(Text(f"version {place}: {_configuration(version)}"))
+    console.print(Text(f"kept: {model.claim}"))
 
 
-def _percent(share: float | None) -> str:
-    return "–" if share is None or math.isnan(share) else f"{100 * share:.0f} %"
+def _configuration(values: Mapping[str, TunableValue]) -> str:
+    return " ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _factor(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else f"{value:.3f}"
+def _percent(share: float) -> str | None:
+    return None if math.isnan(share) else f"{100 * share:.0f} %"
+
+
+def _factor(value: float) -> str | None:
+    return None if math.isnan(value) else f"{value:.3f}"
 
 
 # --- The report of a sweep.
@@ -256,9 +243,9 @@ def show_sweep(report: SweepReport, out: Console, database: Path | None = None) 
         out.print(_groups(results, out.width))
     _show_failed(report.failed, out)
     if len(results) <= MOST_ROWS and any(one.answer is not None for one in results):
-        out.print(_INTERVALS, markup=False, highlight=False)
+        out.print(_INTERVALS)
     for line in _summary(report, database_words(database)):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def _jobs(results: Sequence[JobResult], width: int) -> Group:
@@ -329,9 +316,9 @@ def _show_failed(failed: Sequence[JobResult], out: Console) -> None:
     for reason, members in list(reasons.items())[:_MOST_FAILED]:
         more = f" and {len(members) - 1} more" if len(members) > 1 else ""
         text = f"failed: {members[0].job.title}{more}: {reason}"
-        out.print(text, markup=False, highlight=False, soft_wrap=True)
+        out.print(text, soft_wrap=True)
     if len(reasons) > _MOST_FAILED:
-        out.print(f"and {len(reasons) - _MOST_FAILED} more reasons", markup=False, highlight=False)
+        out.print(f"and {len(reasons) - _MOST_FAILED} more reasons")
 
 
 def _summary(report: SweepReport, named: str) -> list[str]:

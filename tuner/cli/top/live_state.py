@@ -207,13 +207,13 @@ class LiveState:
 
     def search(self, job: int) -> LiveSearch:
         """The search of a job; those of the oldest jobs that do not run are forgotten."""
-        found = self.searches.setdefault(job, LiveSearch())
+        search = self.searches.setdefault(job, LiveSearch())
         for other in list(self.searches):
             if len(self.searches) <= MOST_SEARCHES:
                 break
             if other != job and (other not in self.jobs or self.jobs[other].state != JobState.RUNNING):
                 del self.searches[other]
-        return found
+        return search
 
     def shown_job(self, chosen: int | None) -> Job | None:
         """The job whose trials are shown.

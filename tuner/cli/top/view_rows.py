@@ -97,10 +97,6 @@ class Arrangement:
         """The opposite order."""
         return Arrangement(self.column, not self.descending, self.text)
 
-    def filtered_by(self, text: str) -> "Arrangement":
-        """The same order with another filter."""
-        return Arrangement(self.column, self.descending, text.strip())
-
     def words(self, columns: Sequence[Column[Any]]) -> str:
         """Order and filter, for the title; empty for none."""
         parts = []
@@ -122,19 +118,20 @@ def painted(
 def arranged(rows: Sequence[Row], arrangement: Arrangement) -> list[Row]:
     """The rows that pass the filter, in the order chosen; values that are not known stand last."""
     text = arrangement.text.casefold()
-    kept = list(rows)
+    matching = list(rows)
     if text:
-        kept = [row for row in rows if text in "\n".join((*row.cells, row.details)).casefold()]
-    if arrangement.column is None:
-        return kept[::-1] if arrangement.descending else kept
-    place = arrangement.column
-    known = [row for row in kept if row.values[place] is not None]
-    known.sort(key=lambda row: _ordered(row.values[place]), reverse=arrangement.descending)
-    return known + [row for row in kept if row.values[place] is None]
+        matching = [row for row in rows if text in "\n".join((*row.cells, row.details)).casefold()]
+    column = arrangement.column
+    if column is None:
+        return matching[::-1] if arrangement.descending else matching
 
+    def order(row: Row) -> tuple[int, float, str]:
+        value = row.values[column]
+        return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
-def _ordered(value: Value) -> tuple[int, float, str]:
-    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
+    valued = [row for row in matching if row.values[column] is not None]
+    valued.sort(key=order, reverse=arrangement.descending)
+    return valued + [row for row in matching if row.values[column] is None]
 
 
 def gap(width: int) -> int:
@@ -154,18 +151,18 @@ def fitted(columns: Sequence[Column[Any]], rows: Sequence[Row], width: int) -> l
         max([cell_len(column.name), *(cell_len(row.cells[place]) for row in rows)])
         for place, column in enumerate(columns)
     ]
-    kept = list(range(len(columns)))
+    shown = list(range(len(columns)))
     while True:
-        fixed = sum(natural[place] for place in kept if not columns[place].width)
-        room = width - fixed - gap(width) * (len(kept) - 1)
-        enough = room >= sum(min(columns[place].width, natural[place]) for place in kept)
-        spare = [place for place in kept if columns[place].rank]
+        fixed = sum(natural[place] for place in shown if not columns[place].width)
+        room = width - fixed - gap(width) * (len(shown) - 1)
+        enough = room >= sum(min(columns[place].width, natural[place]) for place in shown)
+        spare = [place for place in shown if columns[place].rank]
         if enough or not spare:
             break
-        kept.remove(max(spare, key=lambda place: columns[place].rank))
+        shown.remove(max(spare, key=lambda place: columns[place].rank))
     return [
         (place, min(natural[place], max(room, 1)) if columns[place].width else natural[place])
-        for place in kept
+        for place in shown
     ]
 
 
@@ -215,22 +212,23 @@ class _RatedTrial:
         return configurations(self.data.get("configurations") or {})
 
 
-def _valid(one: _RatedTrial) -> TrialData | None:
-    return one.data if one.data.get("status") == "ok" else None
-
-
-def _clock_mhz(data: TrialData) -> float | None:
-    """The clock that was set, else the one that was seen."""
-    set_mhz = data.get("clock_set_mhz")
-    return data.get("clock_mhz") if set_mhz is None else set_mhz
+def _valid(trial: _RatedTrial) -> TrialData | None:
+    return trial.data if trial.data.get("status") == "ok" else None
 
 
 _TRIALS: tuple[Column[_RatedTrial], ...] = (
-    Column("trial", lambda one: one.name, number=True, key=lambda one: one.data.get("trial")),
+    Column("trial", lambda trial: trial.name, number=True, key=lambda trial: trial.data.get("trial")),
     TIME.of(_valid),
     ENERGY.of(_valid),
     Column[TrialData]("power", lambda data: data.get("watts"), "W", digits=3, rank=2).of(_valid),
-    Column[TrialData]("clock", _clock_mhz, "MHz", digits=0, rank=1).of(_valid),
+    Column[TrialData](
+        "clock",
+        # the one that was set, else the one that was seen
+        lambda data: data.get("clock_mhz") if data.get("clock_set_mhz") is None else data["clock_set_mhz"],
+        "MHz",
+        digits=0,
+        rank=1,
+    ).of(_valid),
     Column(
         "configuration",
         lambda one: one.configuration if one.failure is None else f"{one.failure}; {one.configuration}",
@@ -241,11 +239,11 @@ _TRIALS: tuple[Column[_RatedTrial], ...] = (
 
 
 class TrialRows:
-    """The trials of the job that is shown; what was made of one is kept, for there may be thousands."""
+    """The trials of the job that is shown; rows are cached, for there may be thousands."""
 
     def __init__(self) -> None:
         self._job = 0
-        self._known: dict[int, _RatedTrial] = {}
+        self._rated: dict[int, _RatedTrial] = {}
 
     def listing(self, state: LiveState, chosen: int | None) -> Listing:
         """A row per trial of a job, the newest first.
@@ -269,26 +267,26 @@ class TrialRows:
 
     def _of(self, job: Job, search: LiveSearch) -> list[_RatedTrial]:
         """The trials of a search in their order; those that are new or have changed are made anew."""
-        before = self._known if self._job == job.id else {}
-        self._job, self._known = job.id, {}
+        before = self._rated if self._job == job.id else {}
+        self._job, self._rated = job.id, {}
         for number, data in search.trials.items():
-            known = before.get(number)
-            if known is None or known.data is not data:
-                known = _RatedTrial(data, cost_of(data, job.objective) if job.objective in NAMES else None)
-            self._known[number] = known
-        return list(self._known.values())
+            rated = before.get(number)
+            if rated is None or rated.data is not data:
+                rated = _RatedTrial(data, cost_of(data, job.objective) if job.objective in NAMES else None)
+            self._rated[number] = rated
+        return list(self._rated.values())
 
 
-def _row(one: _RatedTrial, job: Job, *, starred: bool) -> Row:
-    if one.row is None or one.starred is not starred:
-        one.starred = starred
-        number, failure = one.data.get("trial"), one.failure
+def _row(trial: _RatedTrial, job: Job, *, starred: bool) -> Row:
+    if trial.row is None or trial.starred is not starred:
+        trial.starred = starred
+        number, failure = trial.data.get("trial"), trial.failure
         if failure is None:
-            details, style = _trial_details(one.data, one.configuration), "best" if starred else ""
+            details, style = _trial_details(trial.data, trial.configuration), "best" if starred else ""
         else:
-            details, style = f"trial {number} {failure}\n{one.configuration}", "bad"
-        one.row = painted(_TRIALS, one, f"{job.id}-{number}", details, style)
-    return one.row
+            details, style = f"trial {number} {failure}\n{trial.configuration}", "bad"
+        trial.row = painted(_TRIALS, trial, f"{job.id}-{number}", details, style)
+    return trial.row
 
 
 def _best(trials: Sequence[_RatedTrial], job: Job) -> _RatedTrial | None:
@@ -590,8 +588,8 @@ def job_listing(state: LiveState) -> Listing:
         jobs.append(_JobNow(job, run, max(job.trials, len(search.trials))))
     jobs.sort(key=lambda now: (now.rank, -now.job.id))
     counts = Counter(now.job.state.value for now in jobs)
-    told = ", ".join(f"{counts[name]} {name}" for name in _RANKS if counts[name])
-    title = f"jobs: {told}" if told else "jobs"
+    active = ", ".join(f"{counts[name]} {name}" for name in _RANKS if counts[name])
+    title = f"jobs: {active}" if active else "jobs"
     return Listing(title, _JOBS, tuple(map(_job, jobs)), empty="no job yet; `tuner submit` queues one")
 
 

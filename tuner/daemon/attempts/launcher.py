@@ -30,7 +30,7 @@ ORDER = b"fork"
 
 _DESCRIPTORS = 4
 _IDLE_S = 60.0  # without an attempt and without an order
-_CHOSEN = ("policy", "explain", "clocks", "power-limits", "readings")
+_CHOSEN = ("policy", "readings")
 _IMPORTED_LATER = ("scipy.special", "scipy.linalg", "scipy.optimize", "pynvml")  # by a search on its way
 
 

@@ -42,27 +42,27 @@ def element(tag: str, *children: "str | Markup | None", **attributes: "str | int
 
 def joined(children: "Iterable[str | Markup | None]") -> Markup:
     """Texts and elements behind each other."""
-    return Markup("".join(one if isinstance(one, Markup) else _escaped(one) for one in children if one))
+    return Markup("".join(part if isinstance(part, Markup) else _escaped(part) for part in children if part))
 
 
 def paragraphs(sentences: Iterable[str], class_: str | None = None) -> Markup:
     """A paragraph for each sentence; its direction is that of its own text."""
-    return joined(element("p", one, class_=class_, dir="auto") for one in sentences)
+    return joined(element("p", sentence, class_=class_, dir="auto") for sentence in sentences)
 
 
 def listed(sentences: "Iterable[str | Markup]", class_: str | None = None) -> Markup:
     """A list of sentences; nothing where there are none."""
-    items = [element("li", one, dir="auto") for one in sentences]
+    items = [element("li", sentence, dir="auto") for sentence in sentences]
     return element("ul", *items, class_=class_) if items else Markup()
 
 
-def html_table(shown: Table[Row]) -> Markup:
+def html_table(table: Table[Row]) -> Markup:
     """A table with its notes as a last column, where there are any; without its title and sentences."""
-    notes = shown.notes
+    notes = table.notes
     rows = []
-    for place, row in enumerate(shown.cells):
+    for place, row in enumerate(table.cells):
         tag = "td" if place else "th"
-        found = [
+        cells = [
             element(
                 tag,
                 cell,
@@ -70,22 +70,22 @@ def html_table(shown: Table[Row]) -> Markup:
                 scope=None if place else "col",
                 dir="auto",
             )
-            for column, cell in zip(shown.columns, row, strict=True)
+            for column, cell in zip(table.columns, row, strict=True)
         ]
         if any(notes):
-            found.append(element(tag, notes[place], class_="note", dir="auto"))
-        rows.append(element("tr", *found))
+            cells.append(element(tag, notes[place], class_="note", dir="auto"))
+        rows.append(element("tr", *cells))
     head, *body = rows
-    table = element("table", element("thead", head), element("tbody", *body))
-    return element("div", table, class_="scroll", tabindex=0)
+    whole = element("table", element("thead", head), element("tbody", *body))
+    return element("div", whole, class_="scroll", tabindex=0)
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
     """Names and values as a list of definitions."""
-    found = [
+    definitions = (
         joined((element("dt", name, dir="auto"), element("dd", value, dir="auto"))) for name, value in pairs
-    ]
-    return element("dl", *found)
+    )
+    return element("dl", *definitions)
 
 
 def _escaped(text: str) -> str:
@@ -115,8 +115,8 @@ def trial_columns(document: RunDocument, trials: Sequence[Trial]) -> Record:
 
     def listed(name: str, values: Iterable[Hashable]) -> list[Any]:
         """Keep the values as places in a list of them, which is returned."""
-        known, columns[name] = _places(values)
-        return known
+        distinct, columns[name] = _places(values)
+        return distinct
 
     workloads = []
     for place, (workload, names) in enumerate(zip(document["workloads"], tunables_of(document), strict=True)):
@@ -152,7 +152,7 @@ def _numbers(trials: Sequence[Trial]) -> Record:
     def column(get: Callable[[Trial], Any], digits: int = digits) -> Record:
         return _scaled([get(trial) for trial in trials], digits)
 
-    found = {
+    columns = {
         "time": column(lambda t: t["time_s"]),
         "timeUnsure": column(lambda t: t.get("time_s_uncertainty"), _DIGITS_UNSURE),
         "energy": column(lambda t: t.get("energy_j")),
@@ -161,15 +161,12 @@ def _numbers(trials: Sequence[Trial]) -> Record:
         "clockSeen": column(lambda t: t.get("clock_seen_mhz"), 4),
     }
     if any("ended_s" in trial for trial in trials):
-        found["took"] = _scaled(_durations(trials), 3)
-        found["spent"] = column(lambda t: t.get("spent_j"), 3)
-    return {name: one for name, one in found.items() if any(value is not None for value in one["values"])}
-
-
-def _durations(trials: Sequence[Trial]) -> list[float]:
-    """Seconds from the end of the trial before; 0 where the device's clock began anew."""
-    ends = [trial.get("ended_s") or 0.0 for trial in trials]
-    return [max(0.0, end - before) for end, before in zip(ends, [ends[0], *ends[:-1]], strict=True)]
+        ends = [trial.get("ended_s") or 0.0 for trial in trials]
+        # from the end of the trial before; 0 where the device's clock began anew
+        took = [max(0.0, end - before) for end, before in zip(ends, [ends[0], *ends[:-1]], strict=True)]
+        columns["took"] = _scaled(took, 3)
+        columns["spent"] = column(lambda t: t.get("spent_j"), 3)
+    return {name: one for name, one in columns.items() if any(value is not None for value in one["values"])}
 
 
 def _scaled(values: Sequence[float | None], digits: int = _DIGITS) -> Record:
@@ -193,10 +190,10 @@ def _rounded(value: float, digits: int, exponent: int) -> int:
 
 def _places(values: Iterable[Hashable]) -> tuple[list[Any], list[int]]:
     """Values in their order, numbers first, and for each given one its place there."""
-    given = [(type(value), value) for value in values]  # 1 is not True
-    known = sorted(dict.fromkeys(given), key=_order)
-    places = {value: place for place, value in enumerate(known)}
-    return [value for _, value in known], [places[one] for one in given]
+    typed = [(type(value), value) for value in values]  # 1 is not True
+    distinct = sorted(dict.fromkeys(typed), key=_order)
+    places = {value: place for place, value in enumerate(distinct)}
+    return [value for _, value in distinct], [places[value] for value in typed]
 
 
 def _order(pair: tuple[type, Any]) -> tuple[int, Any]:
@@ -210,6 +207,6 @@ def _detail(trial: Trial) -> str:
     """Return the error details of a trial, shortened; empty for a valid trial."""
     if trial["status"] == "ok":
         return ""
-    told = dict.fromkeys(one.get("detail") or "" for one in trial["workloads"].values())
-    text = "; ".join(filter(None, told))
+    details = dict.fromkeys(result.get("detail") or "" for result in trial["workloads"].values())
+    text = "; ".join(filter(None, details))
     return text if len(text) <= _MOST_DETAIL else f"{text[:_MOST_DETAIL]} …"
