@@ -387,7 +387,7 @@ class Daemon:
 
     def _count_clocks(self, survey: GpuSurvey) -> None:
         for gpu in survey.clocks_not_restored:
-            self._metrics.clock_not_restored(gpu)
+            self._metrics.not_restored.labels(gpu).inc()
 
     async def _adopt(self, config: LoadedConfig) -> None:
         """Take what was read; what is wrong in the file in force stays told."""

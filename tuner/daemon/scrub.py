@@ -101,7 +101,7 @@ class Scrub:
             if self._busy() or self._requests > _FEW_REQUESTS:
                 continue
             if await self._step():
-                self._metrics.database_read(self._wall().timestamp())
+                self._metrics.database_read.set(self._wall().timestamp())
                 rests_until_s = begun_s + _PASS_S
 
     def _pause_s(self, rest_s: float) -> float:
@@ -123,7 +123,7 @@ class Scrub:
             self._after, found = await self._storage.run(lambda books: books.database.scrub(after, _ROWS))
         except StoreError:  # it is told as a trouble of the database; the same rows are next
             return False
-        self._metrics.rows_checked(found.rows)
+        self._metrics.rows_checked.inc(found.rows)
         return self._after is None
 
     async def _back_up(self, day: date) -> bool:
@@ -144,7 +144,7 @@ class Scrub:
 
     def _note(self, found: Examination) -> None:
         """Show what was put right; the database has logged it."""
-        self._metrics.rows_repaired(len(found.repaired))
+        self._metrics.rows_repaired.inc(len(found.repaired))
         self._repaired += len(found.repaired)
         day = self._wall().date().isoformat()
         self.notices = [*found.rebuilt]
@@ -166,7 +166,7 @@ class Scrub:
             rows = await self._storage.run(isolated)
         except StoreError:
             return
-        self._metrics.rows_isolated(len(rows))
+        self._metrics.rows_isolated.set(len(rows))
         self.kept_aside = []
         if rows:
             what = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"

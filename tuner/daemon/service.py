@@ -146,7 +146,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
         self._why_not_loaded = ""
         self._ended = asyncio.Event()
-        storage.failed = metrics.store_error
+        storage.failed = metrics.store_errors.inc
 
     def _admission(self, device: str, check_users: CheckUsers) -> Admission:
         return Admission(
@@ -341,7 +341,8 @@ class Service:
         with self._known(question.workloads):
             prepared = self._answerer.find(question)
         reply = prepared.reply
-        self._metrics.best("stale" if reply.origin == "stored" and reply.stale else reply.origin)
+        origin = "stale" if reply.origin == "stored" and reply.stale else reply.origin
+        self._metrics.best.labels(origin).inc()
         self._note_use(prepared, question)
         if reply.origin == "stored" and not reply.stale:
             return reply
@@ -399,10 +400,11 @@ class Service:
 
     def metrics(self) -> bytes:
         """The metrics in Prometheus' text format."""
-        jobs, answers = self._board.jobs, self._answerer.counts()
+        jobs, (fresh, stale) = self._board.jobs, self._answerer.counts()
         self._metrics.shares(self._shares.table(jobs))
-        gauges = status.gauges(jobs, answers, self._followers, self._status.troubles())
-        return self._metrics.render(gauges)
+        return self._metrics.render(
+            jobs, fresh=fresh, stale=stale, followers=self._followers, troubles=self._status.troubles()
+        )
 
 
 def _by(peer: Peer) -> str:

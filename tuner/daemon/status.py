@@ -11,7 +11,6 @@ from tuner.daemon.devices.admission import Budgets, WindowStatus, window_status
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.shares import ABSENT, Placement, Shares, UserShare
-from tuner.daemon.metrics import Gauges
 from tuner.daemon.scrub import Scrub
 from tuner.daemon.settings import Settings
 from tuner.daemon.state import State
@@ -105,25 +104,6 @@ def summary(queues: DeviceQueues, jobs: Iterable[Job]) -> str:
     work = f"job {', '.join(map(str, queues.running))} runs" if queues.running else "no job runs"
     reasons = "; ".join(queues.block_reasons)
     return f"{work}, {waiting} wait{f' ({reasons})' if reasons else ''}"
-
-
-def gauges(
-    jobs: Iterable[Job],
-    answers: tuple[int, int],
-    followers: int,
-    by_subject: Mapping[str, Collection[str]],
-) -> Gauges:
-    """The metrics of this moment.
-
-    Args:
-        jobs: that have not ended.
-        answers: how many are fresh, and how many stale.
-        followers: subscriptions to jobs.
-        by_subject: what is wrong.
-    """
-    counts = Counter(job.state for job in jobs)
-    wrong = {subject: sum(map(bool, found)) for subject, found in by_subject.items()}
-    return Gauges(counts, counts[JobState.QUEUED], *answers, followers, wrong)
 
 
 def queue_document(jobs: Iterable[Job]) -> dict[str, int]:

@@ -105,7 +105,7 @@ class AttemptResults:
             uuid = self._state.uuid(job.device)
             self._metrics.sensed(uuid, data.get("watts"), data.get("clock_mhz"))
             if not data.get("confirming"):  # a confirmation is no further trial
-                self._metrics.trial(uuid, str(data.get("status")))
+                self._metrics.trials.labels(uuid, str(data.get("status"))).inc()
         if self._board.get(job.id) is not None:  # a cancelled job has no subscribers any more
             self._events.put(job.id, kind, data)
 
@@ -145,10 +145,10 @@ class AttemptResults:
         """Record the end of an attempt, whose job is in its next state."""
         self.count_cost(job, result.seconds, result.joules)
         self._counted.pop(job.id, None)
-        self._metrics.ended(result.status)
+        self._metrics.endings.labels(result.status).inc()
         self._metrics.idle(self._state.uuid(job.device))
         for gpu in result.clocks_left:
-            self._metrics.clock_not_restored(gpu)
+            self._metrics.not_restored.labels(gpu).inc()
         self._sampled.pop(job.id, None)
         if result.run is not None:
             await self._maintenance.refresh([without_batch(spec) for spec in job.workloads])
