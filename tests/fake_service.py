@@ -19,6 +19,7 @@ from tuner.daemon.interface import (
 from tuner.daemon.service import Service
 from tuner.model.errors import InputError
 from tuner.model.jobs import NEXT, Event, Job, JobSpec, JobState, Origin
+from tuner.model.run_document import WorkloadAnswer
 
 WHEN = "2026-01-02T03:04:05+00:00"
 BEST: Mapping[str, Any] = {
@@ -279,11 +280,7 @@ class FakeService(Service):
         if not question.workloads[0].startswith("scan"):
             raise InputError(f"unknown kernel {question.workloads[0]!r}; choose from scan-lf")
         self.asked.append((question, peer))
-        configuration = {
-            "configuration": {"P": 4, "L": 256, "shuffle": True},
-            "origin": "stored",
-            "details": "",
-        }
+        configuration = WorkloadAnswer({"P": 4, "L": 256, "shuffle": True}, "stored", "")
         return Reply(
             origin="stored",
             device={"spec": "sim:jetson-tx1", "name": "Jetson TX1", "uuid": "sim", "modelled": True},
@@ -294,6 +291,7 @@ class FakeService(Service):
             answer={"best": {"time_s": 1.5e-3, "energy_j": 0.012, "energy_j_uncertainty": 1e-4}},
             run=7,
             refinement=None,
+            notices=(),
         )
 
     async def used(self, uses: Sequence[Question], peer: Peer) -> bool:

@@ -16,6 +16,7 @@ from tuner.daemon.interface import Question
 from tuner.database.ranking import allowed
 from tuner.devices.gpu_models import stand_in
 from tuner.kernel_files.catalog import Catalog
+from tuner.model.run_document import AnalyticalDocument
 from tuner.search.explaining import Explainer
 from tuner.system.processes import Child
 
@@ -27,10 +28,10 @@ class AnalysisNews:
     """What an analyst told, and when it did."""
 
     def __init__(self) -> None:
-        self.documents: dict[str, Mapping[str, Any]] = {}
+        self.documents: dict[str, AnalyticalDocument] = {}
         self.news = asyncio.Event()
 
-    async def remember(self, key: str, document: Mapping[str, Any]) -> None:
+    async def remember(self, key: str, document: AnalyticalDocument) -> None:
         """Keep it."""
         self.documents[key] = document
         self.news.set()
@@ -66,7 +67,7 @@ def test_the_next_question_gets_the_analytical_answer() -> None:
         answers.answerer.remember(heard.documents)
         reply = answers.reply(question)
         assert reply.origin == "analytical"
-        values = reply.workloads[SCAN]["configuration"]
+        values = reply.workloads[SCAN].configuration
         assert allowed(shipped().kernel("scan-lf"), shipped().workload(SCAN), values) is not None
         assert work.waiting == 0
 

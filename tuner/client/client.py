@@ -10,18 +10,10 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 from tuner.client.transport import Address, Message, Transport, address, messages, target
-from tuner.client.values import (
-    Best,
-    ServedAnswer,
-    Status,
-    Use,
-    read,
-    read_event,
-    read_job,
-)
+from tuner.client.values import ServedAnswer, Status, Use, read, read_event, read_job
 from tuner.model.errors import DaemonError, DaemonUnavailableError, InputError
 from tuner.model.jobs import ENDED, Event, Job
-from tuner.model.run_document import RunDocument, TrialDocument, run_document
+from tuner.model.run_document import Best, RunDocument, TrialDocument, run_document
 from tuner.model.typed import UnfitError
 
 _PAGE = 500  # trials in one answer of the daemon

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, TypeVar, get_type_hints
 
 from tuner.model.jobs import Event, Job
 from tuner.model.plan import TunableValue
-from tuner.model.run_document import AnswerDocument, AnswerTrial, Changes, Configurations, Device
+from tuner.model.run_document import AnswerTrial, Changes, Configurations, WorkloadAnswer
 from tuner.model.typed import document as parsed
 from tuner.model.typed import typed
 from tuner.model.units import Amount, Count, Number, Positive
@@ -177,56 +177,6 @@ class ServedAnswer(TypedDict):
 
 class _JobOptions(TypedDict, total=False):
     max_slowdown: Number | None
-
-
-@dataclass(frozen=True)
-class WorkloadAnswer:
-    """The configuration of one workload of an answer.
-
-    Attributes:
-        configuration: values of its tunables.
-        origin: ``stored``, ``predicted``, ``analytical``, ``nearest`` or ``default``.
-        details: where it comes from, for people.
-        fresh: of a stored one: it is of this very GPU, driver, CUDA and source, if perhaps of another batch.
-        source: hash of the kernel's source that the daemon has; empty where it says none.
-    """
-
-    configuration: Mapping[str, TunableValue]
-    origin: str
-    details: str
-    fresh: bool = False
-    source: str = ""
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best configurations that the daemon knows now.
-
-    Attributes:
-        origin: the least of those of the workloads.
-        device: the GPU as the database has it.
-        objective: with its slowdown limit.
-        workloads: configuration of each.
-        clock_mhz: GPU clock of a stored answer; None for as found.
-        stale: why a stored answer need not be true any more; empty when it is fresh.
-        answer: time, joules and intervals of a stored answer as the run's document has them.
-        run: number of the run that a stored answer is of.
-        refinement: number of the job that refines the answer; None where there is none.
-        notices: what to know beside.
-        power_limit_w: power limit of a stored answer; None for as found.
-    """
-
-    origin: str
-    device: Device
-    objective: str
-    workloads: Mapping[str, WorkloadAnswer]
-    clock_mhz: int | None
-    stale: tuple[str, ...]
-    answer: AnswerDocument | None
-    run: int | None
-    refinement: int | None
-    notices: tuple[str, ...]
-    power_limit_w: int | None = None
 
 
 @dataclass(frozen=True)

@@ -198,13 +198,12 @@ class LiveEvents:
                     yield message.text
                 behind = False
                 while not (behind or closed):
-                    batch = await follower.take()
-                    for message in batch.events:
+                    messages, behind, closed = await follower.take()
+                    for message in messages:
                         if message.id is None or message.id > (last or 0):
                             last = message.id or last
                             if power or message.kind != "power":
                                 yield message.text
-                    behind, closed = batch.behind, batch.closed
         except StoreError as error:
             trouble = Event.now("trouble", {"message": f"the database cannot be used: {error}"})
             yield self._feed.message(trouble).text

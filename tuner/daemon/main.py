@@ -6,9 +6,7 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from tuner.daemon.answers.analysis import Analyst
 from tuner.daemon.answers.answerer import Answerer
@@ -32,6 +30,7 @@ from tuner.database.ledger import Storage
 from tuner.devices.gpu_users import Contention
 from tuner.kernel_files.trust import usable_directories
 from tuner.model.errors import DeviceError, InputError, ResourceError, TunerError
+from tuner.model.run_document import AnalyticalDocument
 from tuner.model.version import VERSION
 from tuner.system.ownership import StateLock
 from tuner.system.service_manager import ServiceManager
@@ -429,7 +428,7 @@ class Daemon:
     def _may_open(self, device: str) -> bool:
         return self._service.idle(device)
 
-    async def _remember(self, key: str, document: Mapping[str, Any]) -> None:
+    async def _remember(self, key: str, document: AnalyticalDocument) -> None:
         """Use and store an analytical answer."""
         self._answerer.remember({key: document})
         await self._storage.insist(lambda db: db.ledger.remember_analytical(key, document))

@@ -5,7 +5,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
-from typing import Any, Protocol
+from typing import Any
 
 from tuner.devices import gpu_users
 from tuner.model.errors import ChildError, ResourceError
@@ -37,16 +37,6 @@ _NOTHING: Mapping[str, Any] = {
 
 Gpus = Mapping[str, tuple[str, str, str]]
 """Device -> UUID, driver and name."""
-
-
-class GpuReader(Protocol):
-    """Reads GPUs (``PowerChild``)."""
-
-    async def read(self, gpus: Gpus) -> Mapping[str, Mapping[str, Any]]:
-        """One sample of each GPU, as ``PowerProbe.read`` gives it."""
-
-    def close(self) -> None:
-        """End; nothing is read any more."""
 
 
 class PowerChild:
@@ -104,7 +94,7 @@ class PowerWatch:
         identities: Callable[[], Mapping[str, DeviceIdentity]],
         running: Callable[[str], bool],
         tell: Callable[[Mapping[str, Any]], None],
-        gpus: Callable[[], GpuReader] = PowerChild,
+        gpus: Callable[[], PowerChild] = PowerChild,
     ) -> None:
         self._identities = identities
         self._running = running
@@ -173,7 +163,7 @@ class PowerWatch:
             gpus.close()
             self._samples.clear()
 
-    async def _sample_once(self, gpus: GpuReader) -> None:
+    async def _sample_once(self, gpus: PowerChild) -> None:
         identities = self._identities()
         real = {
             device: (one.uuid, one.driver, one.name)

@@ -13,8 +13,8 @@ from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.answers.replies import PreparedReply
 from tuner.daemon.archive import Archive
 from tuner.daemon.backlog.backlog import Backlog
-from tuner.daemon.backlog.maintenance import Maintenance
-from tuner.daemon.devices.admission import Admission, Budgets, CheckUsers, local_now
+from tuner.daemon.backlog.maintenance import Budgets, Maintenance
+from tuner.daemon.devices.admission import Admission, CheckUsers, local_now
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues, StartAttempt
 from tuner.daemon.devices.results import AttemptResults, FailureCount
 from tuner.daemon.interface import NotNowError, Peer, Question, Reply, measured_saving
@@ -75,7 +75,6 @@ class Service:
         self._storage = storage
         self._answerer = answerer
         self._metrics = metrics
-        self._wall = wall
         self.archive = Archive(storage, answerer)
         self._live = LiveEvents(EventFeed(), storage, self._states)
         self._power = PowerWatch(lambda: state.identities, self.runs, self._live.power)
@@ -119,12 +118,19 @@ class Service:
                 device: DeviceQueue(
                     device,
                     self._board,
-                    self._admission(device, check_users),
+                    Admission(
+                        identity,
+                        settings=lambda: state.settings,
+                        budgets=self._budgets,
+                        check_users=check_users,
+                        wall=wall,
+                        halted=lambda: state.halted,
+                    ),
                     results,
                     start_attempt,
                     crashes=crashes,
                 )
-                for device in state.devices
+                for device, identity in state.identities.items()
             }
         )
         self._scrub = Scrub(
@@ -147,16 +153,6 @@ class Service:
         self._why_not_loaded = ""
         self._ended = asyncio.Event()
         storage.failed = metrics.store_errors.inc
-
-    def _admission(self, device: str, check_users: CheckUsers) -> Admission:
-        return Admission(
-            self._state.identities[device],
-            settings=lambda: self._state.settings,
-            budgets=self._budgets,
-            check_users=check_users,
-            wall=self._wall,
-            halted=lambda: self._state.halted,
-        )
 
     # --- its life ------------------------------------------------------------------------------------
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from tuner.daemon.devices.admission import Budgets, WindowStatus, window_status
+from tuner.daemon.backlog.maintenance import Budgets
+from tuner.daemon.devices.admission import WindowStatus, window_status
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.shares import ABSENT, Placement, Shares, UserShare

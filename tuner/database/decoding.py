@@ -6,19 +6,18 @@ or what makes no sense, is ``NotUnderstood``: it stays as it is, is left out, an
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tuner.database.connection import Database
 from tuner.database.integrity.checksums import verified
 from tuner.model.errors import StoreError, UnknownNameError
 from tuner.model.jobs import Event, Job, JobSpec, JobState
 from tuner.model.objective import Objective
-from tuner.model.plan import TunableValue
 from tuner.model.records import RunOrigin, RunStatus, StoredRun, StoredTrial, measurement_from, trial_from
-from tuner.model.run_document import run_conditions, run_document
+from tuner.model.run_document import AnalyticalDocument, SampleDocument, run_conditions, run_document
 from tuner.model.trial import Measurement, Trial, unpacked
 from tuner.model.typed import UnfitError, document, typed
 
@@ -202,22 +201,13 @@ def trial(
 # --- what the daemon counts and remembers ------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Analytical:
-    configuration: Mapping[str, TunableValue] | None
-    rule: str | None
-    considered: int
-    default: Mapping[str, TunableValue] | None
-
-
-def analytical(key: object, text: object) -> dict[str, Any] | NotUnderstood:
+def analytical(key: object, text: object) -> AnalyticalDocument | NotUnderstood:
     """An analytical answer."""
 
-    def decode() -> dict[str, Any]:
-        found = document(text)
-        parts = {name: found.get(name) for name in _Analytical.__dataclass_fields__}
-        typed(_Analytical, parts | {"considered": parts["considered"] or 0})
-        return found
+    def decode() -> AnalyticalDocument:
+        record = document(text)
+        typed(AnalyticalDocument, {**record, "considered": record.get("considered") or 0})
+        return cast("AnalyticalDocument", record)
 
     return understood("analytical answer", str(key), decode)
 
@@ -227,10 +217,10 @@ def model(kernel: object, text: object) -> dict[str, Any] | NotUnderstood:
     return understood("trained model", str(kernel), lambda: document(text))
 
 
-def sample(number: object, at: object, text: object) -> dict[str, Any] | NotUnderstood:
+def sample(number: object, at: object, text: object) -> SampleDocument | NotUnderstood:
     """A sample of an answer, with when it was stored (UTC)."""
 
-    def decode() -> dict[str, Any]:
+    def decode() -> SampleDocument:
         found = {**document(text), "at": typed(str, at, "at")}
         verdict = found.get("verdict", "void")
         if verdict not in ("inside", "above", "below", "failed", "void"):
@@ -238,7 +228,7 @@ def sample(number: object, at: object, text: object) -> dict[str, Any] | NotUnde
         typed(str, found.get("told", ""), "told")
         for name in ("cost", "expected", "interval"):
             typed(float | None, found.get(name), name)
-        return found
+        return cast("SampleDocument", found)
 
     return understood("sample", typed_key(number), decode)
 

@@ -21,6 +21,7 @@ from tuner.database.runs import Store
 from tuner.database.transaction import Transaction
 from tuner.model.errors import StoreBusyError, StoreError, StoreFullError
 from tuner.model.records import canonical
+from tuner.model.run_document import AnalyticalDocument, SampleDocument
 from tuner.system.threads import StartedThreads
 
 T = TypeVar("T")
@@ -61,7 +62,7 @@ class Ledger:
         found = {key: self._known(decoding.amount("use of an answer", key, count)) for key, count in rows}
         return {key: amounts[0] for key, amounts in found.items() if amounts is not None}
 
-    def remember_analytical(self, key: str, document: Mapping[str, Any]) -> None:
+    def remember_analytical(self, key: str, document: AnalyticalDocument) -> None:
         """Keep an analytical answer; an earlier one of the same key is replaced."""
         text = canonical(document)
         self._database.write(
@@ -72,14 +73,14 @@ class Ledger:
             )
         )
 
-    def analytical(self) -> dict[str, dict[str, Any]]:
+    def analytical(self) -> dict[str, AnalyticalDocument]:
         """All analytical answers, by key."""
         statement = f"SELECT key, document FROM analytical WHERE {verified('analytical')} ORDER BY key"  # noqa: S608
         rows = self._database.read(lambda view: view.rows(statement))
         found = {key: self._known(decoding.analytical(key, text)) for key, text in rows}
         return {key: document for key, document in found.items() if document is not None}
 
-    def analytical_answer(self, key: str) -> dict[str, Any] | None:
+    def analytical_answer(self, key: str) -> AnalyticalDocument | None:
         """The analytical answer of a key; None without one."""
         statement = f"SELECT document FROM analytical WHERE key = ? AND {verified('analytical')}"  # noqa: S608
         row = self._database.read(lambda view: view.row(statement, (key,)))
@@ -111,7 +112,7 @@ class Ledger:
         found = (self._known(decoding.model(kernel, text)) for (text,) in rows)
         return [document for document in found if document is not None]
 
-    def add_sample(self, run_id: int, document: Mapping[str, Any]) -> None:
+    def add_sample(self, run_id: int, document: SampleDocument) -> None:
         """Keep what measuring the answer of a run again has given."""
         text = json.dumps(document, allow_nan=False)
         self._database.write(
@@ -120,7 +121,7 @@ class Ledger:
             )
         )
 
-    def samples(self, run_id: int) -> list[dict[str, Any]]:
+    def samples(self, run_id: int) -> list[SampleDocument]:
         """All samples of a run's answer, oldest first; ``at`` of each is when it was stored (UTC)."""
         statement = (
             "SELECT id, at, document FROM samples WHERE run_id = ?"  # noqa: S608 - constant text of this module

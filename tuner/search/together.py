@@ -15,7 +15,7 @@ from tuner.measurement.paired import CoRunComparison, compared
 from tuner.model.errors import DeviceError, InputError
 from tuner.model.objective import Objective
 from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, Workload, with_priority
-from tuner.model.records import Conditions, RunStatus, StoredRun, WorkloadName
+from tuner.model.records import Conditions, RunStatus, StoredRun
 from tuner.model.run_document import CoRunDocument, CoRunTotals, device_document
 from tuner.model.trial import ASSUMED, Measurement, Trial, WindowScatter, stated
 from tuner.search.answer import Outcome
@@ -323,13 +323,6 @@ class SoloTime:
     uncertainty_s: float
 
 
-def spec_of(kernel: KernelFile, workload: Workload) -> str:
-    """The workload as a command takes it, with its batch where that is not the kernel file's."""
-    name = WorkloadName.parse(str(workload))
-    usual = kernel.workload(dict(workload.sizes)).batch
-    return str(name if workload.batch == usual else name.with_batch(workload.batch))
-
-
 def apart(times: Sequence[SoloTime]) -> float:
     """The longest time by the shortest one."""
     return max(one.time_s for one in times) / min(one.time_s for one in times)
@@ -388,7 +381,7 @@ class Balance:
     def specs(self) -> tuple[str, ...]:
         """Proposed workloads, as a command takes them."""
         return tuple(
-            spec_of(kernel, one.workload) for kernel, one in zip(self.kernels, self.after, strict=True)
+            kernel.spec_of(one.workload) for kernel, one in zip(self.kernels, self.after, strict=True)
         )
 
     @property
@@ -452,7 +445,7 @@ def balance(
     known = [_known(setup, request, store, *pair) for pair in zip(kernels, workloads, strict=True)]
 
     def measured(place: int, workload: Workload) -> SoloTime:
-        progress(f"balance: {spec_of(kernels[place], workload)} is measured alone")
+        progress(f"balance: {kernels[place].spec_of(workload)} is measured alone")
         return _measured(setup, kernels[place], workload, known[place])
 
     before = tuple(measured(place, workload) for place, workload in enumerate(workloads))

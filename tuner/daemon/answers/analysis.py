@@ -7,10 +7,9 @@ enough. Another GPU is opened only while ``may_open`` allows it.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tuner.database.answers import analytical_key
 from tuner.devices.gpu_models import stand_in
@@ -18,6 +17,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import ChildCrashedError, TunerError, UnknownNameError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import WorkloadName
+from tuner.model.run_document import AnalyticalDocument
 from tuner.system.processes import Child
 from tuner.system.threads import is_shortage
 
@@ -38,7 +38,7 @@ BUSY_S = 60.0
 
 _LOG = logging.getLogger(__name__)
 
-Remember = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+Remember = Callable[[str, AnalyticalDocument], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -183,14 +183,14 @@ class Analyst:
             return
         _LOG.info("%s: analytical answer after %.1f s", task.workload, self._monotonic() - begun_s)
 
-    def _work(self, task: _Task) -> dict[str, Any]:
+    def _work(self, task: _Task) -> AnalyticalDocument:
         """In a thread: one child for one workload, so that nothing of it stays in memory."""
         child = Child(self._server, name=f"analysis of {task.workload}")
         self._child = child
         try:
             if self._closed or self._told_to_leave:
                 raise ChildCrashedError("told to end")
-            document: dict[str, Any] = child.call(
+            document: AnalyticalDocument = child.call(
                 "explain", task.workload, task.device, task.kernel_file, timeout_s=self._timeout_s
             )
             return document

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from tuner.daemon.answers.answerer import Answerer, may_verify, sample_document
 from tuner.daemon.answers.replies import (
     AnswerSnapshot,
-    SampleTask,
     answering_run,
     normalised,
     question_key,
@@ -31,12 +30,13 @@ from tuner.daemon.answers.replies import (
 )
 from tuner.daemon.interface import NotNowError, Question, measured_saving
 from tuner.daemon.jobs.board import Board
-from tuner.daemon.jobs.specs import topic, verifies, verifying, with_batch
+from tuner.daemon.jobs.specs import topic, verifies, verifying
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import ServedAnswer
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import OWN, Job, JobKind, JobSpec, JobState, Origin
 from tuner.model.records import WorkloadName, canonical
+from tuner.model.run_document import SampleDocument, TrialRecord
 
 # --- How often answers are used, by counts that fade, and how long a job that was tried is left alone.
 
@@ -393,7 +393,7 @@ class CandidateJobs:
         if answer.run not in self._stale:
             device = self.snapshot.device(answer)
             tuned = {**dict(answer.conditions["workloads"]), **answer.conditions["asked"]}
-            specs = tuple(with_batch(name, tuned[name]) for name in answer.names)
+            specs = tuple(str(WorkloadName.parse(name).with_batch(tuned[name])) for name in answer.names)
             objective = answer.objective.split(" ", 1)[0]
             self._stale[answer.run] = None
             with contextlib.suppress(InputError):  # its kernel or size is gone
@@ -484,19 +484,19 @@ class Backlog:
         """End all back-off: settings, kernels or devices have changed."""
         self._back_off.clear()
 
-    def sample_task(self, spec: JobSpec) -> SampleTask | None:
-        """Return the task of a job of the kind ``sample``; None if there is no fresh answer any more.
+    def sample_task(self, spec: JobSpec) -> tuple[int, TrialRecord] | None:
+        """Return the run and the trial of a job of the kind ``sample``; None without a fresh answer.
 
         Raises:
             InputError: its workloads or its device are not known any more.
         """
         task = sample_task(spec, self._answerer.snapshot)
         if task is not None:
-            self._sampling[task.run] = _key(spec)
+            self._sampling[task[0]] = _key(spec)
             self._back_off.begin(_key(spec), SAMPLE_BACK_OFF_S)
         return task
 
-    def sampled(self, run: int, measurement: Mapping[str, Any]) -> dict[str, Any] | None:
+    def sampled(self, run: int, measurement: Mapping[str, Any]) -> SampleDocument | None:
         """Judge a sample; replies take account of it from now on.
 
         Args:

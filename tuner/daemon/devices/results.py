@@ -8,8 +8,7 @@ from typing import Any
 
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.backlog.backlog import Backlog
-from tuner.daemon.backlog.maintenance import Maintenance
-from tuner.daemon.devices.admission import Budgets, Cost
+from tuner.daemon.backlog.maintenance import Budgets, Cost, Maintenance
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import EventPump
@@ -19,6 +18,7 @@ from tuner.daemon.state import State
 from tuner.database.ledger import Storage
 from tuner.model.errors import StoreError
 from tuner.model.jobs import Job, JobKind, JobState
+from tuner.model.run_document import TrialRecord
 
 MOST_CRASHES = 4
 """In a row and without a new trial; then the job is at fault."""
@@ -157,13 +157,13 @@ class AttemptResults:
         await self._maintenance.flush()
         self._maintenance.backlog_may_have_changed()
 
-    def _sample(self, job: Job) -> Mapping[str, Any]:
+    def _sample(self, job: Job) -> TrialRecord:
         """The trial that is to be measured again."""
-        again = self._backlog.sample_task(job.spec)
-        if again is None:
+        task = self._backlog.sample_task(job.spec)
+        if task is None:
             raise NotNowError("its answer is not served any more: there is nothing to measure again")
-        self._sampled[job.id] = again.run
-        return again.trial
+        self._sampled[job.id], trial = task
+        return trial
 
 
 def wait_s(failures: int) -> float:

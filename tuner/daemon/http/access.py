@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -109,17 +108,6 @@ _OVERFLOW_ID = 65_534  # what the kernel shows of whom this user namespace does 
 _LOG = logging.getLogger(__name__)
 
 
-class PeerSocket(Protocol):
-    """Interface required of a connected socket; asyncio passes an object of its own class."""
-
-    @property
-    def family(self) -> int:
-        """``socket.AF_UNIX`` or another."""
-
-    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
-        """As ``socket.socket`` has it."""
-
-
 @dataclass(frozen=True)
 class Caller:
     """Caller at the other end of a connection.
@@ -138,7 +126,7 @@ class Caller:
         return "somebody on the loopback" if self.tcp else f"user {self.peer.uid}, process {self.peer.pid}"
 
 
-def caller_of(connection: PeerSocket, group: int | None) -> Caller:
+def caller_of(connection: socket.socket, group: int | None) -> Caller:
     """Identify the caller of a connection, and check its permission.
 
     Besides the mode of the socket, which may have been changed by mistake: only root, the daemon's own user
@@ -158,7 +146,7 @@ def caller_of(connection: PeerSocket, group: int | None) -> Caller:
     return Caller(Peer(uid=uid, pid=pid), admitted=admitted, tcp=False)
 
 
-def _groups(connection: PeerSocket, uid: int) -> set[int]:
+def _groups(connection: socket.socket, uid: int) -> set[int]:
     """Supplementary groups: those of the process where the kernel tells them, else those of its user."""
     try:
         packed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)

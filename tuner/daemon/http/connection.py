@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import h11
 from uvicorn.config import Config
@@ -195,13 +195,6 @@ class UserSlots:
             del self._taken[user]
 
 
-class Closable(Protocol):
-    """A connection that can be ended."""
-
-    def end(self) -> None:
-        """Close it at once."""
-
-
 class UnknownConnections:
     """Connections that have not shown who they are: a few, of which a new one ends the oldest.
 
@@ -213,12 +206,12 @@ class UnknownConnections:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._connections: dict[Closable, None] = {}  # the oldest first
+        self._connections: dict[TimedConnection, None] = {}  # the oldest first
 
     def __len__(self) -> int:
         return len(self._connections)
 
-    def add(self, connection: Closable) -> bool:
+    def add(self, connection: TimedConnection) -> bool:
         """Take a new one in; True where that ended another."""
         self._connections[connection] = None
         if len(self._connections) <= self._count:
@@ -228,7 +221,7 @@ class UnknownConnections:
         oldest.end()
         return True
 
-    def remove(self, connection: Closable) -> None:
+    def remove(self, connection: TimedConnection) -> None:
         """Forget one: it is known now, or has ended."""
         self._connections.pop(connection, None)
 

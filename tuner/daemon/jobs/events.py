@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tuner.daemon.interface import NoSuchJobError
@@ -27,21 +26,6 @@ _LOG = logging.getLogger(__name__)
 
 
 E = TypeVar("E")
-
-
-@dataclass(frozen=True)
-class EventBatch(Generic[E]):
-    """Events since a subscriber read last.
-
-    Attributes:
-        events: in their order.
-        behind: True where stored events were left out: they are to be read from the database.
-        closed: True where no more will come.
-    """
-
-    events: list[E]
-    behind: bool
-    closed: bool
 
 
 class Subscription(Generic[E]):
@@ -80,10 +64,15 @@ class Subscription(Generic[E]):
         self._closed = True
         self._ready.set()
 
-    async def take(self) -> EventBatch[E]:
-        """Wait for events and take all there are."""
+    async def take(self) -> tuple[list[E], bool, bool]:
+        """Wait for events and take all there are.
+
+        Returns:
+            Events in their order; whether stored ones were left out, which are to be read from the database;
+            and whether no more will come.
+        """
         await self._ready.wait()
-        batch = EventBatch(list(self._events), self._behind, self._closed)
+        batch = list(self._events), self._behind, self._closed
         self._events.clear()
         self._stored = self._progress = 0
         self._behind = False
@@ -163,8 +152,8 @@ async def job_events(
                     ended = ended or _is_end(event)
                 if ended:
                     return
-            batch = await subscription.take()
-            for event in batch.events:
+            events, behind, closed = await subscription.take()
+            for event in events:
                 if event.id is not None:
                     if event.id <= after:
                         continue
@@ -172,9 +161,8 @@ async def job_events(
                 yield event
                 if _is_end(event):
                     return
-            if batch.closed:
+            if closed:
                 return
-            behind = batch.behind
     finally:
         subscriptions.unsubscribe(number, subscription)
 

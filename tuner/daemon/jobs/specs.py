@@ -37,10 +37,10 @@ def checked(spec: JobSpec, catalog: Catalog, devices: Devices) -> JobSpec:
     specs = spec.workloads or DEFAULT_WORKLOADS
     if len(specs) > MOST_WORKLOADS:
         raise InputError(f"{len(specs)} workloads: at most {MOST_WORKLOADS} run together")
-    for one in specs:
-        if len(one) > MOST_LETTERS:
-            raise InputError(f"workload {one[:40]!r}...: {len(one)} letters, at most {MOST_LETTERS}")
-    return replace(spec, workloads=exact(specs, catalog), device=checked_device(spec.device, devices))
+    for name in specs:
+        if len(name) > MOST_LETTERS:
+            raise InputError(f"workload {name[:40]!r}...: {len(name)} letters, at most {MOST_LETTERS}")
+    return replace(spec, workloads=catalog.exact(specs), device=checked_device(spec.device, devices))
 
 
 def checked_device(device: str, devices: Devices) -> str:
@@ -62,32 +62,9 @@ def checked_device(device: str, devices: Devices) -> str:
             f"{suggestion(device[:MOST_LETTERS], list(devices))}"
         )
     if not choice.one and isinstance(devices, Mapping) and not any(map(choice.allows, devices.values())):
-        kinds = dict.fromkeys(f"kind:{one.name}@{one.driver}" for one in devices.values())
+        kinds = dict.fromkeys(f"kind:{identity.name}@{identity.driver}" for identity in devices.values())
         raise UnknownNameError(f"device {device[:MOST_LETTERS]!r}: the daemon tunes on {', '.join(kinds)}")
     return str(choice)
-
-
-def exact(specs: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
-    """Workloads that run together, each with its batch only if that is not the kernel file's.
-
-    Args:
-        specs: as the client wrote them.
-        catalog: with their kernels.
-
-    Raises:
-        InputError: one is unknown, or named twice.
-    """
-    found = []
-    for spec, workload in zip(specs, catalog.workload_set(specs), strict=True):
-        name = str(workload)
-        usual = WorkloadName.parse(spec).batch is None or catalog.workload(name).batch == workload.batch
-        found.append(name if usual else with_batch(name, workload.batch))
-    return tuple(found)
-
-
-def with_batch(name: str, batch: int) -> str:
-    """A workload's name together with a batch."""
-    return str(WorkloadName.parse(name).with_batch(batch))
 
 
 def without_batch(spec: str) -> str:
