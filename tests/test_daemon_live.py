@@ -10,6 +10,7 @@ from service_rig import DEVICE, plays, working
 from stored_trials import NAME, store_trials
 
 from tuner.client.transport import messages
+from tuner.client.values import PowerSample
 from tuner.daemon.power_watch import PowerChild, PowerWatch
 from tuner.model.jobs import DeviceIdentity
 
@@ -156,7 +157,7 @@ class PlayedGpus(PowerChild):
         self.read_once = asyncio.Event()
         self.closed = asyncio.Event()
 
-    async def read(self, gpus: Mapping[str, tuple[str, str, str]]) -> Mapping[str, Mapping[str, Any]]:
+    async def read(self, gpus: Mapping[str, tuple[str, str, str]]) -> Mapping[str, PowerSample]:
         self.reads += 1
         self.read_once.set()
         return {device: {"watts": 300.0, "processes": 3, "reading": "nvml"} for device in gpus}

@@ -7,23 +7,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
 from tuner.client.transport import Address, Message, Transport, address, messages, target
-from tuner.client.values import ServedAnswer, Status, Use, read, read_event, read_job
+from tuner.client.values import (
+    HistoryRow,
+    PowerDocument,
+    ServedAnswer,
+    Status,
+    TrialPage,
+    Use,
+    read,
+    read_event,
+    read_job,
+)
 from tuner.model.errors import DaemonError, DaemonUnavailableError, InputError
 from tuner.model.jobs import ENDED, Event, Job
-from tuner.model.run_document import Best, RunDocument, TrialDocument, run_document
+from tuner.model.run_document import Best, RunDocument, RunRow, SampleDocument, TrialDocument, run_document
 from tuner.model.typed import UnfitError
 
 _PAGE = 500  # trials in one answer of the daemon
-
-Document = dict[str, Any]
-
-
-class _TrialPage(TypedDict):
-    trials: list[TrialDocument]
-    next: int | None
 
 
 class _Answers(TypedDict):
@@ -40,7 +43,7 @@ class Archive:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def runs(self, *workloads: str, limit: int = 100, before: int | None = None) -> list[Document]:
+    def runs(self, *workloads: str, limit: int = 100, before: int | None = None) -> list[RunRow]:
         """Runs, newest first.
 
         Args:
@@ -48,7 +51,8 @@ class Archive:
             limit: so many at most.
             before: only runs of a lower number.
         """
-        return self._listed("runs", {"workload": workloads, "limit": limit, "before": before})
+        query = {"workload": workloads, "limit": limit, "before": before}
+        return self._rows(target("/v1/runs", query), "runs")
 
     def run(self, number: int) -> RunDocument:
         """The document of a run, without its trials."""
@@ -62,27 +66,26 @@ class Archive:
         after: int | None = 0
         while after is not None:
             query = {"after": after, "limit": _PAGE}
-            page = self._transport.asked(_TrialPage, target(f"/v1/runs/{number:d}/trials", query))
+            page = self._transport.get(TrialPage, target(f"/v1/runs/{number:d}/trials", query))
             yield from page["trials"]
             after = page["next"]
 
-    def samples(self, number: int) -> list[Document]:
+    def samples(self, number: int) -> list[SampleDocument]:
         """Return the results of measuring the answer of a run again, oldest first."""
         return self._rows(f"/v1/runs/{number:d}/samples", "samples")
 
     def answers(self, *, stale: bool | None = None) -> list[ServedAnswer]:
         """Answers that are served; with ``stale``, only those that are, or are not."""
         query = {"stale": None if stale is None else str(stale).lower()}
-        return self._transport.asked(_Answers, target("/v1/answers", query))["answers"]
+        return self._transport.get(_Answers, target("/v1/answers", query))["answers"]
 
-    def history(self, *workloads: str, limit: int = 100, before: int | None = None) -> list[Document]:
+    def history(self, *workloads: str, limit: int = 100, before: int | None = None) -> list[HistoryRow]:
         """Answers over time, newest first; arguments as of ``runs``."""
-        return self._listed("history", {"workload": workloads, "limit": limit, "before": before})
+        query = {"workload": workloads, "limit": limit, "before": before}
+        return self._rows(target("/v1/history", query), "history")
 
-    def _listed(self, name: str, query: Document) -> list[Document]:
-        return self._rows(target(f"/v1/{name}", query), name)
-
-    def _rows(self, path: str, name: str) -> list[Document]:
+    def _rows(self, path: str, name: str) -> list[Any]:
+        """Objects of a list; their keys are for whoever reads them."""
         answer = self._transport.ask("GET", path) or {}
         rows = answer.get(name)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -193,11 +196,11 @@ class Client:
 
     def status(self) -> Status:
         """State of the daemon: devices, queue, budgets and windows."""
-        return self._transport.asked(Status, "/v1/status")
+        return self._transport.get(Status, "/v1/status")
 
-    def power(self) -> dict[str, Any]:
+    def power(self) -> PowerDocument:
         """The newest samples of power, clock and users of each device; see docs/daemon-api.md."""
-        return self._transport.ask("GET", "/v1/power") or {}
+        return cast("PowerDocument", self._transport.ask("GET", "/v1/power") or {})
 
     def watch(
         self, *, power: bool = False, away: Callable[[DaemonUnavailableError], None] | None = None
@@ -323,7 +326,7 @@ class Client:
             before: only jobs of a lower number.
         """
         query = {"state": states, "limit": limit, "before": before}
-        listed = self._transport.asked(_Jobs, target("/v1/jobs", query))
+        listed = self._transport.get(_Jobs, target("/v1/jobs", query))
         return [self._read(read_job, job) for job in listed["jobs"]]
 
     def job(self, number: int) -> Job:

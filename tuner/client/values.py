@@ -1,4 +1,4 @@
-"""The daemon's answers as plain values, checked when they are read."""
+"""The documents of the daemon: it makes them, and clients check them when they are read."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -7,7 +7,15 @@ from typing import Any, TypedDict, TypeVar, get_type_hints
 
 from tuner.model.jobs import Event, Job
 from tuner.model.plan import TunableValue
-from tuner.model.run_document import AnswerTrial, Changes, Configurations, WorkloadAnswer
+from tuner.model.run_document import (
+    AnswerTrial,
+    Changes,
+    Configurations,
+    RunRow,
+    SampleDocument,
+    TrialDocument,
+    WorkloadAnswer,
+)
 from tuner.model.typed import document as parsed
 from tuner.model.typed import typed
 from tuner.model.units import Amount, Count, Number, Positive
@@ -41,19 +49,47 @@ class Windows(TypedDict, total=False):
     summary: str
 
 
-class Status(TypedDict, total=False):
-    """State of the daemon, as far as this package reads it."""
+class UserDocument(TypedDict):
+    """Jobs of a user, and seconds on devices lately, decayed."""
+
+    name: str
+    waiting: int
+    running: int
+    used_lately_s: Number
+
+
+class HostDocument(TypedDict):
+    """Cost of measuring on all devices together today; no budget is null."""
+
+    spent_today_s: Number
+    spent_today_j: Number
+    budget_s: Number | None
+    budget_j: Number | None
+
+
+class Places(TypedDict, total=False):
+    """Socket, state, settings and TCP port of the daemon, for people."""
+
+    socket: str
+    state_directory: str
+    settings: str
+    TCP: str
+
+
+class Status(Places, total=False):
+    """State of the daemon."""
 
     version: str
     pid: int
     begun_at: str
     uptime_s: Number
-    state_directory: str
     followers: int
+    host: HostDocument
     notices: list[str]
     troubles: list[str]
     not_understood: list[str]
     queue: dict[str, int]
+    users: list[UserDocument]
     windows: Windows
     devices: list[DeviceStatus]
 
@@ -67,10 +103,27 @@ class PowerSample(TypedDict, total=False):
     clock_mhz: Number | None
     temperature_c: Number | None
     load_percent: Number | None
+    processes: int | None
     others: int | None
     throttle_reasons: list[str]
     reading: str | None
+    scope: str
     failure: str | None
+    modelled: bool
+
+
+class DevicePower(TypedDict):
+    """The newest samples of a device, oldest first."""
+
+    device: str
+    samples: list[PowerSample]
+
+
+class PowerDocument(TypedDict):
+    """The newest samples of all devices."""
+
+    interval_s: Number
+    devices: list[DevicePower]
 
 
 class TrialData(TypedDict, total=False):
@@ -158,9 +211,7 @@ class ServedWorkload(TypedDict):
     configuration: dict[str, TunableValue]
 
 
-class ServedAnswer(TypedDict):
-    """An answer that is served, as ``/v1/answers`` has it."""
-
+class _ServedAnswer(TypedDict):
     run: int
     at: str
     device: str
@@ -173,6 +224,38 @@ class ServedAnswer(TypedDict):
     best: AnswerTrial
     against_default: Changes | None
     saving: Saving | None
+
+
+class ServedAnswer(_ServedAnswer, total=False):
+    """An answer that is served, as ``/v1/answers`` has it."""
+
+    status: str
+    device_name: str
+    default: AnswerTrial | None
+    sampled_at: str | None
+    sample: str | None
+
+
+class HistoryRow(RunRow):
+    """An answer at a time: its run, what it was bound to, and its samples."""
+
+    driver: str | None
+    runtime: str | None
+    uuid: str | None
+    name: str | None
+    against_default: Changes | None
+    saving: Saving | None
+    samples: list[SampleDocument]
+
+
+class TrialPage(TypedDict):
+    """A page of trials; ``next`` is the number after which the next one begins."""
+
+    run: int
+    modelled: bool
+    count: int
+    trials: list[TrialDocument]
+    next: int | None
 
 
 class _JobOptions(TypedDict, total=False):

@@ -127,7 +127,7 @@ def encode(document: object) -> bytes:
         return to_json(_clean(document), inf_nan_mode="null", fallback=_plain)
 
 
-def stream_text(kind: str, document: Mapping[str, Any], place: object = "") -> bytes:
+def stream_text(kind: str, document: object, place: object = "") -> bytes:
     """An event as a stream sends it; one without a place to go on from has no id."""
     # JSON escapes line ends, so that data is one line.
     number = f"id: {place}\n" if place else ""

@@ -10,12 +10,11 @@ import grp
 import logging
 import os
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.daemon.http.server import Loopback, Observe, Server, nobody, open_loopback
-from tuner.daemon.settings import Settings, TcpTable
+from tuner.daemon.http.server import Observe, Server, nobody, open_loopback
+from tuner.daemon.settings import Settings
 from tuner.model.errors import InputError
 from tuner.system.service_manager import default_sockets, passed_socket
 
@@ -101,12 +100,8 @@ def listener(named: Path | None, group: str) -> ListeningSocket:
     if given is not None:
         given.setblocking(False)
         return ListeningSocket(given)
-    return _first((named,) if named is not None else default_sockets(os.environ), group)
-
-
-def _first(paths: Sequence[Path], group: str) -> ListeningSocket:
     reasons = []
-    for path in paths:
+    for path in (named,) if named is not None else default_sockets(os.environ):
         try:
             return ListeningSocket(None, path, group)
         except InputError as error:  # noqa: PERF203 - of two
@@ -215,16 +210,20 @@ class FrontEnd:
             InputError: the port of [tcp] cannot be had; clients of the socket are served then, too.
         """
         trouble: InputError | None = None
-        tcp = None
+        tcp, port, token_file = None, settings.tcp.port, settings.tcp.token_file
         try:
-            tcp = _loopback(settings.tcp)
+            if port is not None and token_file is None:
+                raise InputError("[tcp] port: clients need a token; name its file in token_file")  # noqa: TRY301 - shared
+            if port is not None and token_file is not None:
+                tcp = open_loopback(port, token_file)
         except InputError as error:
             trouble = error
         self.port = None if tcp is None else tcp.port
         self._server = Server(self._service, settings.limits, settings.tuning, self._observe)
         # a copy: the server closes what it is given, and the next one needs it again
-        sockets = [_copy(self._listener.socket)]
-        self._serving = asyncio.create_task(self._server.serve(sockets, tcp), name="server")
+        copy = self._listener.socket.dup()
+        copy.setblocking(False)
+        self._serving = asyncio.create_task(self._server.serve([copy], tcp), name="server")
         listening = asyncio.create_task(self._server.listening.wait())
         either: set[asyncio.Task[object]] = {self._serving, listening}
         await asyncio.wait(either, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
@@ -252,17 +251,3 @@ class FrontEnd:
             self._listener.renew()
         await self.stop()
         await self.start(settings)
-
-
-def _copy(listening: socket.socket) -> socket.socket:
-    copy = listening.dup()
-    copy.setblocking(False)
-    return copy
-
-
-def _loopback(tcp: TcpTable) -> Loopback | None:
-    if tcp.port is None:
-        return None
-    if tcp.token_file is None:
-        raise InputError("[tcp] port: clients need a token; name its file in token_file")
-    return open_loopback(tcp.port, tcp.token_file)

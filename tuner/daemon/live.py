@@ -7,10 +7,11 @@ was away for a while and says where, gets what was missed instead, as long as th
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tuner.client.values import DeviceStatus, PowerSample, Status
 from tuner.daemon.attempts.messages import stored_trial
 from tuner.daemon.interface import stream_text
 from tuner.daemon.jobs.events import Subscription
@@ -51,6 +52,7 @@ class EventFeed:
 
     Attributes:
         instance: tells the numbers of this feed from those of an earlier daemon's.
+        last: number of the newest event that is kept or was; 0 before the first.
     """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
@@ -59,13 +61,8 @@ class EventFeed:
         self._bytes = 0
         self._kept: deque[Message] = deque()
         self._followers: set[Subscription[Message]] = set()
-        self._last = 0
+        self.last = 0
         self._closed = False
-
-    @property
-    def last(self) -> int:
-        """Number of the newest event that is kept or was; 0 before the first."""
-        return self._last
 
     @property
     def count(self) -> int:
@@ -81,8 +78,8 @@ class EventFeed:
         """
         if not keep and not self._followers:
             return
-        self._last += keep
-        message = self.message(event, self._last if keep else None)
+        self.last += keep
+        message = self.message(event, self.last if keep else None)
         if keep:
             self._kept.append(message)
             self._bytes += _EVENT_BYTES + len(message.text)
@@ -99,8 +96,8 @@ class EventFeed:
 
     def since(self, number: int) -> list[Message] | None:
         """Events after a number; None where they are not all there any more, or never were."""
-        first = self._last - len(self._kept)
-        if not first <= number <= self._last:
+        first = self.last - len(self._kept)
+        if not first <= number <= self.last:
             return None
         return [event for event in self._kept if event.id is not None and event.id > number]
 
@@ -145,7 +142,7 @@ _PAGE = 500  # trials that are read at a time
 _LOOK_S = 1.0  # between two looks at the devices, while somebody follows
 _PASSING = ("compiled",)  # the next one says all that this one did
 
-State = tuple[str, Mapping[str, Any]]
+FollowedState = tuple[str, Status | DeviceStatus]
 """Kind of an event, ``status`` or ``device``, and what is so now."""
 
 
@@ -158,7 +155,9 @@ class LiveEvents:
         states: gives the state of the daemon and of each device, always in the same order.
     """
 
-    def __init__(self, feed: EventFeed, storage: Storage, states: Callable[[], Sequence[State]]) -> None:
+    def __init__(
+        self, feed: EventFeed, storage: Storage, states: Callable[[], Sequence[FollowedState]]
+    ) -> None:
         self._feed = feed
         self._storage = storage
         self._states = states
@@ -177,7 +176,7 @@ class LiveEvents:
         """Tell of something that happened to a job."""
         self._feed.publish(event, keep=event.kind not in _PASSING)
 
-    def power(self, document: Mapping[str, Any]) -> None:
+    def power(self, document: PowerSample) -> None:
         """Tell of the power of a device."""
         self._feed.publish(Event.now("power", document), keep=False)
 

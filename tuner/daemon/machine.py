@@ -67,15 +67,6 @@ def restore_clocks() -> None:
         child.call("restore_clocks", timeout_s=_RESTORE_S)
 
 
-def restore_and_find(specs: Sequence[str]) -> GpuSurvey:
-    """Restore clocks that a killed tuner left set, then find the devices.
-
-    Args:
-        specs: devices that are wanted; empty for every GPU, or else a simulated device.
-    """
-    return _survey(specs, (), may_simulate=not specs)
-
-
 def driver_signs(drivers: Path = _DRIVERS, devices: Path = _DEVICES) -> frozenset[str]:
     """Signs that a GPU's driver is loaded, found without asking it.
 
@@ -89,7 +80,14 @@ def driver_signs(drivers: Path = _DRIVERS, devices: Path = _DEVICES) -> frozense
     return frozenset(signs | {path.name for path in devices.glob("nvidia*")})
 
 
-def _survey(specs: Sequence[str], without: Collection[str], *, may_simulate: bool) -> GpuSurvey:
+def restore_and_find(specs: Sequence[str], without: Collection[str] = (), *, may_simulate: bool) -> GpuSurvey:
+    """Restore clocks that a killed tuner left set, then find the devices.
+
+    Args:
+        specs: devices to find; empty for every GPU.
+        without: those that are left alone.
+        may_simulate: a simulated device replaces a GPU where none answers.
+    """
     signs = driver_signs()
     try:
         with Child("importlib:import_module", _SURVEY, name="survey of the GPUs") as child:
@@ -129,7 +127,7 @@ class GpuInventory:
             running: those on which a job runs, which are left alone: nobody takes their driver away.
         """
         specs = [*known, *self._latest.absent] if self._named else []
-        survey = await in_daemon_thread(_survey, specs, running, may_simulate=False)
+        survey = await in_daemon_thread(restore_and_find, specs, running, may_simulate=False)
         signs = self._latest.driver_signs | survey.driver_signs
         self._latest = replace(self._latest, driver_signs=signs)
         return survey

@@ -15,7 +15,6 @@ from tuner.daemon.listening import FrontEnd, ListeningSocket
 from tuner.daemon.machine import ContentionMonitor, GpuInventory, GpuSurvey
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.service import Service
-from tuner.daemon.settings import Settings
 from tuner.daemon.settings_file import keep
 from tuner.daemon.state import (
     LoadedConfig,
@@ -93,7 +92,10 @@ _DATABASE_S = 60.0  # for one action, which may read damaged files whole; after 
 _ROUND_S = 180.0  # for a round of the main loop: twice as long as drivers that hang are waited for
 _PINGS = 2  # per interval, so that none is late
 _EXIT_RESTART = 75  # EX_TEMPFAIL: the service manager starts the daemon again
-_STOP_S = 9.0  # a service has ten seconds
+# Who stops waits longer than what it waits for, so that nobody is cut off who would have ended by himself: an
+# attempt has GRACE_S = 5 s (devices/queue) before it is killed, queues 7 + 1 s (service), all parts together
+# these 9 s and the database one more. With that the unit's TimeoutStopSec=20 is far from coming into play.
+_STOP_S = 9.0
 _SERVER_TABLES = ("limits", "tcp", "tuning")  # a change of these replaces the server
 
 
@@ -250,7 +252,10 @@ class Daemon:
         if time.monotonic() - self._watched_s >= _WATCH_S:
             self._watched_s = time.monotonic()
             await self._handle_changes()
-        self._tell_manager()
+        status = self._status()
+        if status != self._reported_status:
+            self._reported_status = status
+            self._manager.say(status)
         checked = self._storage_check is None or self._storage_check.done()
         if self._storage.trouble and checked and not self._state.halted:
             self._storage_check = asyncio.create_task(self._storage.retry())
@@ -313,7 +318,9 @@ class Daemon:
             self._wrong_file, self._text = None, config.text
             await self._ask_devices()
             await self._adopt(config)
-            waiting = self._state.troubles["daemon.toml"] = _needs_restart(before, config.settings)
+            same = before.service == config.settings.service
+            waiting = [] if same else ["a change of [service] takes effect at the next restart"]
+            self._state.troubles["daemon.toml"] = waiting
             await self._keep_settings()
             if any(getattr(before, table) != getattr(config.settings, table) for table in _SERVER_TABLES):
                 await self._renew_front_end()
@@ -339,9 +346,10 @@ class Daemon:
     async def _handle_changes(self) -> None:
         """Adopt changes of kernels and drivers, on which stored answers depend."""
         changes = await asyncio.to_thread(self._watch.look)
-        config = await self._reload_kernels() if changes.sources else None
-        devices = changes.devices
-        if config is not None:
+        config, devices = None, changes.devices
+        if changes.sources:
+            _LOG.info("kernel files have changed")
+            config = await asyncio.to_thread(usable_kernels, self._state.settings)
             devices = devices or (await asyncio.to_thread(self._watch.look)).devices
         came = self._gpus.driver_came(self._state.devices)
         if devices or came:
@@ -353,10 +361,6 @@ class Daemon:
             await self._adopt(config)
         elif devices or came:
             await self._service.adopt()
-
-    async def _reload_kernels(self) -> LoadedConfig:
-        _LOG.info("kernel files have changed")
-        return await asyncio.to_thread(usable_kernels, self._state.settings)
 
     async def _ask_devices(self) -> None:
         """Identify devices again, except those on which a job runs."""
@@ -438,20 +442,8 @@ class Daemon:
         uuids = {device: identity.uuid for device, identity in identities.items()}
         return ContentionMonitor(uuids, others_allowed=idle.others_allowed, busy_percent=idle.busy_percent)
 
-    def _tell_manager(self) -> None:
-        status = self._status()
-        if status != self._reported_status:
-            self._reported_status = status
-            self._manager.say(status)
-
     def _status(self) -> str:
         return f"STATUS={self._service.summary()}"
-
-
-def _needs_restart(before: Settings, after: Settings) -> list[str]:
-    """Return a notice of changed settings that are not in force before a restart; empty for none."""
-    same = before.service == after.service
-    return [] if same else ["a change of [service] takes effect at the next restart"]
 
 
 def _spare_the_collector() -> None:

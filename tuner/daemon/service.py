@@ -3,26 +3,27 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import cast
 
+from tuner.client.values import PowerDocument, Status, TrialData
 from tuner.daemon import status
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.answers.replies import PreparedReply
 from tuner.daemon.archive import Archive
 from tuner.daemon.backlog.backlog import Backlog
-from tuner.daemon.backlog.maintenance import Budgets, Maintenance
+from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Admission, CheckUsers, local_now
-from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues, StartAttempt
+from tuner.daemon.devices.queue import GRACE_S, DeviceQueue, DeviceQueues, StartAttempt
 from tuner.daemon.devices.results import AttemptResults, FailureCount
 from tuner.daemon.interface import NotNowError, Peer, Question, Reply, measured_saving
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import EventPump, Subscriptions, job_events, known_job
-from tuner.daemon.jobs.shares import Placement, Shares, check_may_change
+from tuner.daemon.jobs.shares import Budgets, Placement, Shares, check_may_change
 from tuner.daemon.jobs.specs import checked, with_site_rules
-from tuner.daemon.live import EventFeed, LiveEvents
+from tuner.daemon.live import EventFeed, FollowedState, LiveEvents
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.power_watch import PowerWatch
 from tuner.daemon.scrub import Scrub
@@ -31,7 +32,7 @@ from tuner.database.ledger import Storage
 from tuner.model.errors import InputError, StoreError, UnknownNameError
 from tuner.model.jobs import OWN, Event, Job, JobKind, JobSpec, JobState, Origin
 
-_STOP_S = 7.0  # for device queues to stop: a service has ten seconds for everything
+_STOP_S = GRACE_S + 2.0  # for device queues to stop: an attempt's grace, and to store what it reports
 _CANCEL_S = 1.0  # for device queues that were cancelled to store what they know
 _RETRY_S = 1.0  # a database that cannot be used at the start
 _LOG = logging.getLogger(__name__)
@@ -317,7 +318,7 @@ class Service:
                 async for event in events:
                     yield event
 
-    async def power(self) -> Mapping[str, Any]:
+    async def power(self) -> PowerDocument:
         """Power of the devices now; see ``docs/daemon-api.md``."""
         return await self._power.now()
 
@@ -326,7 +327,7 @@ class Service:
         self._live.event(event)
         job = None if event.job is None else self._board.get(event.job)
         if event.kind == "trial" and job is not None:
-            self._power.trial(job.device, event.data)
+            self._power.trial(job.device, cast(TrialData, event.data))
 
     # --- answers -------------------------------------------------------------------------------------
 
@@ -381,14 +382,14 @@ class Service:
         """The work of this moment, for the service manager."""
         return status.summary(self._queues, self._board.jobs)
 
-    async def status(self) -> Mapping[str, Any]:
+    async def status(self) -> Status:
         """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""
         return self._status.document(self._queues, self._followers)
 
-    def _states(self) -> list[tuple[str, Mapping[str, Any]]]:
+    def _states(self) -> list[FollowedState]:
         """Return the states that followers of everything get again whenever they have changed."""
         devices = self._status.devices(self._queues)
-        return [("status", self._status.steady()), *(("device", one) for one in devices)]
+        return [("status", self._status.steady()), *(("device", device) for device in devices)]
 
     @property
     def _followers(self) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tuner.client.values import Places
 from tuner.daemon import settings_file
 from tuner.daemon.settings import Settings
 from tuner.daemon.settings_file import kept_settings, service_table
@@ -176,7 +177,7 @@ class State:
     left_out: Mapping[Path, str] = field(default_factory=dict)
     troubles: dict[str, list[str]] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
-    places: dict[str, str] = field(default_factory=dict)
+    places: Places = field(default_factory=Places)
     halted: str = ""
 
     @property

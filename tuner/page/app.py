@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from tuner.client.transport import Transport
 from tuner.model.errors import InputError, TunerError
+from tuner.page import upstream
 from tuner.page.guard import (
     Headers,
     Refusal,
@@ -31,7 +32,6 @@ from tuner.page.guard import (
     refusal_to_read,
     refusal_to_write,
 )
-from tuner.page.upstream import asked, live_stream, until_closed
 from tuner.system.timed_connection import TimedConnection
 
 CONTENT_POLICY = (
@@ -109,7 +109,9 @@ class PageServer:
             ("/{path:path}", self._forward, ["GET", "POST"]),
         ]
         return Starlette(
-            routes=[Route(path, _told(handler), methods=methods) for path, handler, methods in routes]
+            routes=[
+                Route(path, _answering_errors(handler), methods=methods) for path, handler, methods in routes
+            ]
         )
 
     async def _enter(self, request: Request) -> Response:
@@ -148,9 +150,9 @@ class PageServer:
         if refusal is not None:
             return _refused(refusal)
         power = request.query_params.get("power") == "true"
-        stream = live_stream(self._transport, place, power=power)
+        stream = upstream.live_stream(self._transport, place, power=power)
         return StreamingResponse(
-            until_closed(stream, self.closing), headers=_HEADERS, media_type="text/event-stream"
+            upstream.until_closed(stream, self.closing), headers=_HEADERS, media_type="text/event-stream"
         )
 
     async def _forward(self, request: Request) -> Response:
@@ -165,13 +167,13 @@ class PageServer:
         if body is None:
             return _refused(Refusal(413, f"a request has at most {_MOST_BYTES} bytes of body"))
         target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        async with asked(self._transport, request.method, target, body=body) as answer:
+        async with upstream.request(self._transport, request.method, target, body=body) as answer:
             content = await answer.body()
             media_type = answer.header("content-type") or "application/json"
             return Response(content, answer.status, _HEADERS, media_type)
 
 
-def _told(handler: Handler) -> Handler:
+def _answering_errors(handler: Handler) -> Handler:
     """A handler whose errors are answers."""
 
     async def handle(request: Request) -> Response:

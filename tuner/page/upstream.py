@@ -60,7 +60,7 @@ class DaemonAnswer:
 
 
 @contextlib.asynccontextmanager
-async def asked(
+async def request(
     transport: Transport,
     method: str,
     target: str,
@@ -166,7 +166,7 @@ async def live_stream(transport: Transport, place: str, *, power: bool) -> Async
     while True:
         query = urlencode({"power": "true" if power else "false", "after": place})
         try:
-            async with asked(transport, "GET", f"/v1/events?{query}") as answer:
+            async with request(transport, "GET", f"/v1/events?{query}") as answer:
                 if answer.status == _OK:
                     async for event in _whole(answer):
                         pause_s = _PAUSE_S

@@ -64,6 +64,9 @@ class Analyst:
         again_s: how long one that failed is not tried again.
         server: ``module:callable`` of the child.
         monotonic: seconds.
+
+    Attributes:
+        quiet: set while everything that was asked for has been worked out, or has failed.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class Analyst:
         self._working: _Task | None = None
         self._not_before: dict[str, float] = {}
         self._news = asyncio.Event()
-        self._quiet = asyncio.Event()
+        self.quiet = asyncio.Event()
         self._child: Child | None = None
         self._closed = False
         self._told_to_leave = False
@@ -117,7 +120,7 @@ class Analyst:
             key, workload, stands_in or device.spec, stands_in is None, kernel.path, kernel.fingerprint
         )
         self._news.set()
-        self._quiet.clear()
+        self.quiet.clear()
 
     def leave(self, device: str) -> None:
         """A job wants a GPU: a child that has opened it ends now; what it compiled stays on the disk."""
@@ -133,17 +136,13 @@ class Analyst:
         """Workloads that are worked out, or will be."""
         return len(self._tasks) + (self._working is not None)
 
-    async def quiet(self) -> None:
-        """Return when everything that was asked for has been worked out, or has failed."""
-        await self._quiet.wait()
-
     async def run(self) -> None:
         """Work out what is asked for, until this is cancelled."""
         try:
             while True:
                 while not self._tasks:
                     self._news.clear()
-                    self._quiet.set()
+                    self.quiet.set()
                     await self._news.wait()
                 self._working = self._tasks.pop(next(iter(self._tasks)))
                 try:

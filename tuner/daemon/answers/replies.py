@@ -3,11 +3,9 @@
 A question also names the job specs that would answer it better.
 """
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, NotNowError, Question, Reply
 from tuner.daemon.jobs.specs import answer_key, choices_of, sets_on, topic, with_defaults
@@ -33,6 +31,7 @@ from tuner.model.objective import described
 from tuner.model.options import LIMITS
 from tuner.model.records import RunStatus, WorkloadName, canonical
 from tuner.model.run_document import AnalyticalDocument, TrialRecord
+from tuner.model.typed import UnfitError, document, typed
 from tuner.prediction.model import SelectionModel
 from tuner.search.option_checks import check_options
 
@@ -325,10 +324,10 @@ def question_of(key: str) -> Question:
         InputError: the text is no key.
     """
     try:
-        fields: dict[str, Any] = json.loads(key)
-        return Question(**{**fields, "workloads": tuple(fields["workloads"])})
-    except (ValueError, TypeError, KeyError) as error:
+        question: Question = typed(Question, document(key))
+    except UnfitError as error:
         raise InputError(f"{key[:80]!r} is no question that was counted") from error
+    return question
 
 
 def query_of(question: Question, snapshot: AnswerSnapshot) -> AnswerQuery:

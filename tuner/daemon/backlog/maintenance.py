@@ -2,21 +2,18 @@
 
 import asyncio
 import contextlib
-import itertools
 import json
 import logging
-import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, timedelta, timezone
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import NamedTuple
 
 from tuner.daemon.answers.answerer import Answerer, cheapest
 from tuner.daemon.answers.replies import answering_run
 from tuner.daemon.backlog.backlog import AutoQueue, Backlog
 from tuner.daemon.jobs.board import Board
-from tuner.daemon.jobs.shares import GONE_AFTER_S
+from tuner.daemon.jobs.shares import GONE_AFTER_S, Budgets
 from tuner.daemon.jobs.specs import WITHDRAWN, missing, reprioritised, unwanted, verifies
 from tuner.daemon.state import State
 from tuner.database.ledger import Repositories, Storage
@@ -85,7 +82,6 @@ def _read(text: object) -> datetime | None:
 
 
 _LOG = logging.getLogger(__name__)
-_DAYS_AROUND = 7  # read at the start: corrections of a wall clock are seldom larger
 _USES_S = 0.5  # uses that a client was told are counted are in the database within a second
 _FADED_S = 600.0  # counts that have only faded follow after so long
 _SPENT_S = 10.0  # so does what was spent
@@ -129,77 +125,6 @@ class Debouncer:
             await action()
         except Exception:  # noqa: BLE001 - an action that fails ends nothing else
             _LOG.exception("%s: unexpected exception", name)
-
-
-class Cost(NamedTuple):
-    """Time and energy of measuring."""
-
-    seconds: float = 0.0
-    joules: float = 0.0
-
-
-class Budgets:
-    """Costs by day and GPU, in memory and in the database.
-
-    Costs that could not be stored yet count all the same, and are stored with the next. No day is forgotten:
-    a wall clock that was wrong for a while comes back to the right one.
-
-    Args:
-        storage: the database.
-    """
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._spent: dict[tuple[str, str], Cost] = {}
-        self._unstored: dict[tuple[str, str], Cost] = {}
-
-    async def load(self, day: str, uuids: Iterable[str]) -> None:
-        """Read the costs of a day and those around it.
-
-        Args:
-            day: local date, ISO 8601.
-            uuids: of the devices.
-
-        Raises:
-            StoreError: the database cannot be used just now.
-        """
-        around = range(-_DAYS_AROUND, _DAYS_AROUND + 1)
-        days = [(date.fromisoformat(day) + timedelta(days=away)).isoformat() for away in around]
-        keys = list(itertools.product(days, uuids))
-        found = await self._storage.run(lambda db: [db.ledger.spent(*key) for key in keys])
-        self._spent.update((key, Cost(*spent)) for key, spent in zip(keys, found, strict=True))
-
-    def on(self, day: str, uuid: str) -> Cost:
-        """Return the cost of tuning on a GPU on a day."""
-        return self._spent.get((day, uuid), Cost())
-
-    def of_host(self, day: str) -> Cost:
-        """Return the cost of tuning on all GPUs together on a day."""
-        spent = [cost for (when, _), cost in self._spent.items() if when == day]
-        return Cost(math.fsum(one.seconds for one in spent), math.fsum(one.joules for one in spent))
-
-    def spend(self, uuid: str, day: str, seconds: float, joules: float) -> None:
-        """Count what was spent; ``store`` makes it durable."""
-        for counts in (self._spent, self._unstored):
-            before = counts.get((day, uuid), Cost())
-            counts[day, uuid] = Cost(before.seconds + seconds, before.joules + joules)
-
-    async def store(self) -> None:
-        """Store what was counted.
-
-        Raises:
-            StoreError: the database cannot be used just now; what was counted is kept for the next time.
-        """
-        while self._unstored:
-            (day, uuid), spent = self._unstored.popitem()
-            try:
-                await self._storage.run(
-                    lambda db, day=day, uuid=uuid, spent=spent: db.ledger.spend(day, uuid, *spent)  # type: ignore[misc]  # bound at once
-                )
-            except BaseException:
-                more = self._unstored.get((day, uuid), Cost())
-                self._unstored[day, uuid] = Cost(spent.seconds + more.seconds, spent.joules + more.joules)
-                raise
 
 
 class Maintenance:

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim
 
-from tuner.daemon.backlog.maintenance import Budgets, Cost
+from tuner.daemon.jobs.shares import Budgets, Cost
 from tuner.daemon.settings import BudgetTable, Settings, WindowTable
 from tuner.devices.gpu_users import Contention
 from tuner.model.jobs import DeviceChoice, DeviceIdentity

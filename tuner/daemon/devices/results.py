@@ -8,10 +8,11 @@ from typing import Any
 
 from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.backlog.backlog import Backlog
-from tuner.daemon.backlog.maintenance import Budgets, Cost, Maintenance
+from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import EventPump
+from tuner.daemon.jobs.shares import Budgets, Cost
 from tuner.daemon.jobs.specs import without_batch
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.state import State

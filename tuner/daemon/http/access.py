@@ -151,16 +151,14 @@ def _groups(connection: socket.socket, uid: int) -> set[int]:
     try:
         packed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
     except OSError:
-        return _groups_of_user(uid)
+        packed = None
+    if packed is None:
+        try:
+            user = pwd.getpwuid(uid)
+        except KeyError:
+            return set()
+        return set(os.getgrouplist(user.pw_name, user.pw_gid))
     return {gid for (gid,) in _GID.iter_unpack(packed)}
-
-
-def _groups_of_user(uid: int) -> set[int]:
-    try:
-        user = pwd.getpwuid(uid)
-    except KeyError:
-        return set()
-    return set(os.getgrouplist(user.pw_name, user.pw_gid))
 
 
 def group_of(listener: socket.socket) -> int | None:
@@ -180,9 +178,6 @@ class _DisconnectError(Exception):
 
 class _TooLargeError(Exception):
     """A body has more bytes than it may."""
-
-    def __init__(self, most_bytes: int) -> None:
-        super().__init__(f"a request has at most {most_bytes} bytes of body")
 
 
 class Gate:
@@ -217,12 +212,13 @@ class Gate:
         if _LOG.isEnabledFor(logging.DEBUG):
             path = scope["raw_path"][:_LONGEST_PATH].decode("ascii", "replace")
             _LOG.debug("%s %s by %s", scope["method"], path, caller)
-        refusal = self._refusal(caller, headers, scope["state"].get("authenticated", _always))
+        refusal = self._refusal(caller, headers, scope["state"].get("authenticated"))
+        has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         try:
-            if refusal is None and _has_body(headers):
+            if refusal is None and has_body:
                 receive = await self._whole(headers, receive)
-        except _TooLargeError as error:
-            refusal = error_answer(413, str(error))
+        except _TooLargeError:
+            refusal = error_answer(413, f"a request has at most {self._body_bytes} bytes of body")
         except _DisconnectError:
             return
         if refusal is not None:
@@ -231,7 +227,7 @@ class Gate:
         await self._timed(scope, receive, send)
 
     def _refusal(
-        self, caller: Caller, headers: dict[bytes, bytes], authenticated: Callable[[], bool]
+        self, caller: Caller, headers: dict[bytes, bytes], authenticated: Callable[[], bool] | None
     ) -> Response | None:
         """The answer to who must not pass; None for who may."""
         fault = cross_site_fault(headers)
@@ -250,14 +246,16 @@ class Gate:
         return None
 
     def _refusal_of_stranger(
-        self, headers: dict[bytes, bytes], authenticated: Callable[[], bool]
+        self, headers: dict[bytes, bytes], authenticated: Callable[[], bool] | None
     ) -> Response | None:
         """Over TCP anybody on the machine can come: the token decides."""
-        given = headers.get(b"authorization", b"")
-        bearer = given[: len(_BEARER)].lower() == _BEARER
-        known = self._token is not None and hmac.compare_digest(given[len(_BEARER) :].strip(), self._token)
-        if bearer and known:
-            return None if authenticated() else error_answer(429, "too many connections", headers=_COME_BACK)
+        sent = headers.get(b"authorization", b"")
+        bearer = sent[: len(_BEARER)].lower() == _BEARER
+        right = self._token is not None and hmac.compare_digest(sent[len(_BEARER) :].strip(), self._token)
+        if bearer and right:
+            if authenticated is None or authenticated():  # None of a scope without a connection
+                return None
+            return error_answer(429, "too many connections", headers=_COME_BACK)
         challenge = {"www-authenticate": "Bearer"}
         return error_answer(401, "send the header 'Authorization: Bearer TOKEN'", headers=challenge)
 
@@ -270,7 +268,7 @@ class Gate:
         """
         announced = headers.get(b"content-length", b"0")
         if int(announced) > self._body_bytes:
-            raise _TooLargeError(self._body_bytes)
+            raise _TooLargeError
         body = bytearray()
         more = True
         while more:
@@ -280,7 +278,7 @@ class Gate:
             body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > self._body_bytes:
-                raise _TooLargeError(self._body_bytes)
+                raise _TooLargeError
         first: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
         async def replay() -> Message:
@@ -327,12 +325,3 @@ class Gate:
             await internal_answer(error)(scope, receive, send)
         finally:
             timer.cancel()
-
-
-def _always() -> bool:
-    """Of a scope that was made without a connection."""
-    return True
-
-
-def _has_body(headers: dict[bytes, bytes]) -> bool:
-    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"

@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.daemon.http.access import Gate, group_of
-from tuner.daemon.http.connection import HEAD_BYTES, Connection, DescriptorReserve, ServerLimits
+from tuner.daemon.http.connection import HEAD_BYTES, Connection, ServerLimits, SpareDescriptor
 from tuner.daemon.http.routes import interface
 from tuner.daemon.settings import LimitsTable, TuningTable
 from tuner.model.errors import InputError
@@ -214,7 +214,7 @@ class Server(uvicorn.Server):
         self._closing = asyncio.Event()
         self._limits = limits
         self._listeners: Sequence[socket.socket] = ()
-        self._reserve = DescriptorReserve()
+        self._spare = SpareDescriptor()
         self._crowded = LogRateLimiter(_TOLD_EVERY_S)
         self._server_limits = ServerLimits(limits)
         self._app = interface(service, limits, tuning or TuningTable(), self._closing)
@@ -258,7 +258,7 @@ class Server(uvicorn.Server):
             self.config = self._config(tcp.token)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._handle_exception)
-        with contextlib.closing(self._reserve):
+        with contextlib.closing(self._spare):
             await super().serve(listeners)
 
     def stop(self) -> None:
@@ -289,7 +289,7 @@ class Server(uvicorn.Server):
             _LOG.error("no connection can be accepted (%d times): %s", times, error)
         for listener in self._listeners:
             if listener.fileno() == asked.fileno():
-                self._reserve.answer_waiting(listener)
+                self._spare.answer_waiting(listener)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -294,14 +294,11 @@ class Board:
         self._by_spec.setdefault(spec_key(job.spec), set()).add(job.id)
         self._by_question.setdefault(_question(job.spec), set()).add(job.id)
         if job.kind is JobKind.TUNE:
-            self._topics[job.id] = topic(self._as_placed(job))
+            devices = self.devices_of(job)  # the topic is that of its device where but one is left
+            placed = replace(job.spec, device=devices[0]) if len(devices) == 1 else job.placed_spec
+            self._topics[job.id] = topic(placed)
             self._by_topic.setdefault(self._topics[job.id], set()).add(job.id)
         return job
-
-    def _as_placed(self, job: Job) -> JobSpec:
-        """The spec of a job with its device, where but one is left."""
-        devices = self.devices_of(job)
-        return replace(job.spec, device=devices[0]) if len(devices) == 1 else job.placed_spec
 
 
 def _question(spec: JobSpec) -> str:

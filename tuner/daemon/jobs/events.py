@@ -145,7 +145,8 @@ async def job_events(
         behind = True
         while True:
             if behind:
-                ended = await _ended(number, storage)  # asked before they are read: then they are all
+                # asked before they are read: then they are all
+                ended = (await known_job(number, storage.read)).ended
                 async for event in _stored(number, after, storage):
                     after = max(after, event.id or 0)
                     yield event
@@ -176,11 +177,6 @@ async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[Ev
         if len(page) < _PAGE:
             return
         after = page[-1].id or after
-
-
-async def _ended(number: int, storage: Storage) -> bool:
-    """True where no more will happen."""
-    return (await known_job(number, storage.read)).ended
 
 
 async def known_job(
@@ -220,17 +216,18 @@ class EventPump:
     def __init__(self, storage: Storage, subscriptions: Subscriptions) -> None:
         self._storage = storage
         self._subscriptions = subscriptions
-        self._waiting: deque[tuple[int, str, Mapping[str, Any]]] = deque()
+        self._waiting: deque[tuple[int, Event]] = deque()
         self._task: asyncio.Task[None] | None = None
 
     def put(self, job: int, kind: str, data: Mapping[str, Any]) -> None:
         """Take an event; returns at once."""
+        event = Event.now(kind, data, job)
         if kind not in STORED and not self._waiting:
-            self._subscriptions.publish(Event.now(kind, data, job))
+            self._subscriptions.publish(event)
             return
         if kind not in STORED and len(self._waiting) >= _MOST_WAITING:
             return
-        self._waiting.append((job, kind, data))
+        self._waiting.append((job, event))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -248,19 +245,20 @@ class EventPump:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                job, kind, data = self._waiting[0]
-                event = await self._stored(job, kind, data) if kind in STORED else Event.now(kind, data, job)
+                job, event = self._waiting[0]
+                if event.kind in STORED:
+                    event = await self._stored(job, event)
                 self._subscriptions.publish(event)
                 self._waiting.popleft()
         finally:
             self._task = None
 
-    async def _stored(self, job: int, kind: str, data: Mapping[str, Any]) -> Event:
+    async def _stored(self, job: int, event: Event) -> Event:
         while True:
             try:
-                return await self._storage.run(lambda db: db.jobs.event(job, kind, data))
+                return await self._storage.run(lambda db: db.jobs.event(job, event.kind, event.data))
             except StoreError:  # noqa: PERF203 - retried
                 await asyncio.sleep(_RETRY_S)
             except JobError as error:  # subscribers get it all the same
-                _LOG.warning("job %d: %s is not stored: %s", job, kind, error)
-                return Event.now(kind, data, job)
+                _LOG.warning("job %d: %s is not stored: %s", job, event.kind, error)
+                return event
