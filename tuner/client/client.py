@@ -219,14 +219,14 @@ class Client:
             DaemonUnavailableError: the daemon stays away.
         """
         path = f"/v1/events{'?power=true' if power else ''}"
-        pauses, place = Pauses(self._patience_s if away is None else math.inf), ""
+        pauses, position = Pauses(self._patience_s if away is None else math.inf), ""
         while True:
-            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": place} if place else {})}
+            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": position} if position else {})}
             try:
                 for message in messages(self._transport.stream(path, headers, SILENCE_S)):
                     pauses.heard()
                     if message is not None:
-                        place = message.id or place
+                        position = message.id or position
                         yield _event(message, self._transport)
                         pauses.heard()  # a caller may have taken its time
                 trouble = DaemonUnavailableError(f"the daemon at {self.address} ended its stream")
@@ -360,18 +360,18 @@ class Client:
         """
         path, pauses, ended = f"/v1/jobs/{number:d}/events", Pauses(self._patience_s), False
         while True:
-            told, headers = False, {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+            heard, headers = False, {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
             try:
                 for message in messages(self._transport.stream(path, headers, SILENCE_S)):
                     pauses.heard()
                     if message is not None:
                         event = _event(message, self._transport)
-                        after, told = event.id or after, True
+                        after, heard = event.id or after, True
                         yield event
                         ended = event.kind == "state" and event.data.get("state") in ENDED
                     pauses.heard()  # a caller may have taken its time
                 # cut off by a restart, the stream may lack the last events of a job that has ended since
-                if ended or (not told and self.job(number).ended):
+                if ended or (not heard and self.job(number).ended):
                     return
                 trouble: DaemonError = self._transport.misunderstood("a stream of events ends before its job")
             except DaemonUnavailableError as error:
@@ -405,8 +405,8 @@ def _named(workloads: Sequence[object]) -> list[str]:
 def _metric(name: str, lines: Sequence[str]) -> Iterator[tuple[str, float]]:
     """GPU and value of each line of a metric in Prometheus' format."""
     form = re.compile(rf'{name}\{{gpu="([^"]*)"\}} ([0-9.eE+-]+)')
-    for found in filter(None, map(form.fullmatch, lines)):
-        yield found[1], float(found[2])
+    for match in filter(None, map(form.fullmatch, lines)):
+        yield match[1], float(match[2])
 
 
 # --- All answers that a daemon has: those of its jobs, each asked for once.
@@ -442,13 +442,13 @@ def known_answers(client: Client) -> list[KnownAnswer]:
     Raises:
         DaemonUnavailableError, DaemonError: see ``Client``.
     """
-    found: dict[tuple[object, ...], KnownAnswer] = {}
+    answers: dict[tuple[object, ...], KnownAnswer] = {}
     for job in _tuned(client):
         limit = job.options.get("max_slowdown")
         key = (tuple(sorted(job.workloads)), job.objective, job.device, limit)
-        if key not in found and len(found) < MOST_ANSWERS:
-            found[key] = _answer(client, job, limit if isinstance(limit, int | float) else None)
-    return list(found.values())
+        if key not in answers and len(answers) < MOST_ANSWERS:
+            answers[key] = _answer(client, job, limit if isinstance(limit, int | float) else None)
+    return list(answers.values())
 
 
 def _tuned(client: Client) -> Iterator[Job]:

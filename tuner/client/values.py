@@ -67,22 +67,17 @@ class HostDocument(TypedDict):
     budget_j: Number | None
 
 
-class Places(TypedDict, total=False):
-    """Socket, state, settings and TCP port of the daemon, for people."""
-
-    socket: str
-    state_directory: str
-    settings: str
-    TCP: str
-
-
-class Status(Places, total=False):
+class Status(TypedDict, total=False):
     """State of the daemon."""
 
     version: str
     pid: int
     begun_at: str
     uptime_s: Number
+    socket: str
+    state_directory: str
+    settings: str
+    TCP: str
     followers: int
     host: HostDocument
     notices: list[str]
@@ -248,14 +243,17 @@ class HistoryRow(RunRow):
     samples: list[SampleDocument]
 
 
-class TrialPage(TypedDict):
+class _TrialPage(TypedDict):
+    trials: list[TrialDocument]
+    next: int | None
+
+
+class TrialPage(_TrialPage, total=False):
     """A page of trials; ``next`` is the number after which the next one begins."""
 
     run: int
     modelled: bool
     count: int
-    trials: list[TrialDocument]
-    next: int | None
 
 
 class _JobOptions(TypedDict, total=False):
@@ -304,8 +302,8 @@ def _field(name: str, hint: Any, value: object) -> object:  # noqa: ANN401 - wha
         return {workload: read(WorkloadAnswer, placed) for workload, placed in value.items()}
     if isinstance(hint, type) and issubclass(hint, Enum):
         hint |= str  # a newer daemon may have further states and origins, which are shown as they are
-    found = typed(hint, value, name)
-    return float(found) if hint is float else found
+    checked = typed(hint, value, name)
+    return float(checked) if hint is float else checked
 
 
 def read_job(document: object) -> Job:

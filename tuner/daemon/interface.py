@@ -115,7 +115,7 @@ def measured_saving(answer: RunDocument | AnswerDocument | None) -> Saving | Non
     best_j, default_j = best.get("energy_j"), default.get("energy_j")
     if best_j is None or default_j is None:
         return None
-    uncertainties_j = [one.get("energy_j_uncertainty") or 0.0 for one in (best, default)]
+    uncertainties_j = [trial.get("energy_j_uncertainty") or 0.0 for trial in (best, default)]
     return Saving(default_j - best_j, COVERAGE * math.hypot(*uncertainties_j))
 
 
@@ -127,10 +127,10 @@ def encode(document: object) -> bytes:
         return to_json(_clean(document), inf_nan_mode="null", fallback=_plain)
 
 
-def stream_text(kind: str, document: object, place: object = "") -> bytes:
+def stream_text(kind: str, document: object, position: object = "") -> bytes:
     """An event as a stream sends it; one without a place to go on from has no id."""
     # JSON escapes line ends, so that data is one line.
-    number = f"id: {place}\n" if place else ""
+    number = f"id: {position}\n" if position else ""
     return b"%sevent: %s\ndata: %s\n\n" % (number.encode(), kind.encode(), encode(document))
 
 

@@ -13,8 +13,8 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.daemon.http.server import Observe, Server, nobody, open_loopback
-from tuner.daemon.settings import Settings
+from tuner.daemon.http.server import Loopback, Observe, Server, nobody, open_loopback
+from tuner.daemon.settings import Settings, TcpTable
 from tuner.model.errors import InputError
 from tuner.system.service_manager import default_sockets, passed_socket
 
@@ -43,16 +43,16 @@ class ListeningSocket:
         InputError: it cannot be made, or another daemon answers there.
     """
 
-    def __init__(self, given: socket.socket | None, path: Path | None = None, group: str = "") -> None:
+    def __init__(self, passed: socket.socket | None, path: Path | None = None, group: str = "") -> None:
         self._path = path
         self._group = group
         self._made: os.stat_result | None = None
         if path is not None:
-            given = _listen(path, group)
+            passed = _listen(path, group)
             self._made = path.lstat()
-        if given is None:
+        if passed is None:
             raise InputError("no socket to listen on; name one with --socket")
-        self.socket = given
+        self.socket = passed
 
     @property
     def name(self) -> str:
@@ -78,9 +78,9 @@ class ListeningSocket:
             InputError: it cannot be made.
         """
         if self._path is not None:
-            made = _listen(self._path, self._group)
+            renewed = _listen(self._path, self._group)
             self.socket.close()
-            self.socket, self._made = made, self._path.lstat()
+            self.socket, self._made = renewed, self._path.lstat()
 
     def close(self) -> None:
         """Close the socket, and remove its file if it is ours."""
@@ -96,10 +96,10 @@ def listener(named: Path | None, group: str) -> ListeningSocket:
     Raises:
         InputError: none can be made; the message says why of each.
     """
-    given = passed_socket()
-    if given is not None:
-        given.setblocking(False)
-        return ListeningSocket(given)
+    passed = passed_socket()
+    if passed is not None:
+        passed.setblocking(False)
+        return ListeningSocket(passed)
     reasons = []
     for path in (named,) if named is not None else default_sockets(os.environ):
         try:
@@ -110,7 +110,7 @@ def listener(named: Path | None, group: str) -> ListeningSocket:
 
 
 def _listen(path: Path, group: str) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         try:
             path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
@@ -119,20 +119,20 @@ def _listen(path: Path, group: str) -> socket.socket:
         _unlink_dead(path)
         mask = os.umask(0o777 & ~_FOR_OWNER)  # nobody else connects before the group is known
         try:
-            made.bind(str(path))
+            listening.bind(str(path))
         finally:
             os.umask(mask)
         _open_to(group, path)
-        made.listen(_BACKLOG)
-        made.setblocking(False)
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
     except OSError as error:
-        made.close()
+        listening.close()
         reason = error.strerror or str(error)
         raise InputError(f"cannot listen on {path}: {reason}; name a socket with --socket") from error
     except BaseException:
-        made.close()
+        listening.close()
         raise
-    return made
+    return listening
 
 
 def _open_to(group: str, path: Path) -> None:
@@ -210,12 +210,9 @@ class FrontEnd:
             InputError: the port of [tcp] cannot be had; clients of the socket are served then, too.
         """
         trouble: InputError | None = None
-        tcp, port, token_file = None, settings.tcp.port, settings.tcp.token_file
+        tcp = None
         try:
-            if port is not None and token_file is None:
-                raise InputError("[tcp] port: clients need a token; name its file in token_file")  # noqa: TRY301 - shared
-            if port is not None and token_file is not None:
-                tcp = open_loopback(port, token_file)
+            tcp = _loopback(settings.tcp)
         except InputError as error:
             trouble = error
         self.port = None if tcp is None else tcp.port
@@ -251,3 +248,11 @@ class FrontEnd:
             self._listener.renew()
         await self.stop()
         await self.start(settings)
+
+
+def _loopback(tcp: TcpTable) -> Loopback | None:
+    if tcp.port is None:
+        return None
+    if tcp.token_file is None:
+        raise InputError("[tcp] port: clients need a token; name its file in token_file")
+    return open_loopback(tcp.port, tcp.token_file)

@@ -91,8 +91,8 @@ class EventFeed:
     def message(self, event: Event, number: int | None = None) -> Message:
         """An event as it is sent; followers go on after one with a number."""
         body = {"kind": event.kind, "at": event.at, "job": event.job, "data": event.data}
-        place = "" if number is None else self.place(number)
-        return Message(number, event.kind, stream_text(event.kind, body, place))
+        position = "" if number is None else self.place(number)
+        return Message(number, event.kind, stream_text(event.kind, body, position))
 
     def since(self, number: int) -> list[Message] | None:
         """Events after a number; None where they are not all there any more, or never were."""
@@ -125,9 +125,9 @@ class EventFeed:
         """The id of an event for clients."""
         return f"{self.instance}-{number}"
 
-    def number(self, place: str) -> int | None:
+    def number(self, position: str) -> int | None:
         """The number of a place; None for a place in another daemon's feed, or for none."""
-        instance, _, number = place.partition("-")
+        instance, _, number = position.partition("-")
         if instance != self.instance or not (number.isascii() and number.isdecimal()):
             return None
         return int(number)
@@ -180,16 +180,16 @@ class LiveEvents:
         """Tell of the power of a device."""
         self._feed.publish(Event.now("power", document), keep=False)
 
-    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
+    async def follow(self, position: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
         """The present, or what was missed since a place; then new events as they happen.
 
         Args:
-            place: of the last event that the follower has; empty for none.
+            position: of the last event that the follower has; empty for none.
             power: tell of the power of devices, too.
         """
         follower = self._feed.follow()
         self._look()
-        last, closed = self._feed.number(place), False
+        last, closed = self._feed.number(position), False
         try:
             while not closed:
                 async for message in self._beginning(last):
@@ -243,8 +243,8 @@ class LiveEvents:
         for job in sorted((*active, *ended), key=lambda job: job.id):
             yield Event.now("job", vars(job), job.id)
             if job.state is JobState.RUNNING:
-                for told in await self._storage.read(partial(_told, job.id)):
-                    yield told
+                for event in await self._storage.read(partial(_told, job.id)):
+                    yield event
                 async for event in self._trials(job):
                     yield event
 

@@ -231,11 +231,11 @@ class Daemon:
         """Tell of an exception that would have ended the main loop: once, as long as it is the same."""
         short = is_shortage(error)
         words = "the system is short of threads, processes, descriptors or memory" if short else "unexpected"
-        said = f"{words}: {error!r}"
-        if said != self._survived:
-            _LOG.error("main loop: %s", said, exc_info=None if short else error)
-        self._survived = said
-        self._state.troubles["main loop"] = [said]
+        message = f"{words}: {error!r}"
+        if message != self._survived:
+            _LOG.error("main loop: %s", message, exc_info=None if short else error)
+        self._survived = message
+        self._state.troubles["main loop"] = [message]
 
     async def _tick(self) -> None:
         """One round of the main loop."""
@@ -364,18 +364,22 @@ class Daemon:
 
     async def _ask_devices(self) -> None:
         """Identify devices again, except those on which a job runs."""
-        known = self._state.devices
+        devices = self._state.devices
         try:
-            survey = await self._gpus.ask(known, [device for device in known if self._service.runs(device)])
+            survey = await self._gpus.ask(
+                devices, [device for device in devices if self._service.runs(device)]
+            )
         except ResourceError as error:
             self._note("devices", error, "they are taken to be as they were")
             return
         self._count_clocks(survey)
         identities = self._state.identities
         self._state.troubles["devices"] = list(survey.missing)
-        identities.update({spec: one for spec, one in survey.identities.items() if spec in identities})
-        known_uuids = {one.uuid for one in identities.values()}  # a GPU may answer to a second name
-        new = [spec for spec, one in survey.identities.items() if one.uuid not in known_uuids]
+        identities.update(
+            {spec: identity for spec, identity in survey.identities.items() if spec in identities}
+        )
+        known_uuids = {identity.uuid for identity in identities.values()}  # a GPU may answer to a second name
+        new = [spec for spec, identity in survey.identities.items() if identity.uuid not in known_uuids]
         if new:
             self._restart(f"{', '.join(new)}: found after the start")
 
@@ -396,10 +400,10 @@ class Daemon:
         """Take what was read; what is wrong in the file in force stays told."""
         for reason in set(config.left_out.values()) - set(self._state.left_out.values()):
             _LOG.error("kernels are left out: %s", reason)
-        told = self._state.troubles.get("daemon.toml", [])
+        file_troubles = self._state.troubles.get("daemon.toml", [])
         self._watch = config.watch
         self._state.adopt(config)
-        self._state.troubles["daemon.toml"] = told
+        self._state.troubles["daemon.toml"] = file_troubles
         self._monitor.close()
         self._monitor = self._new_contention_monitor()
         await self._service.adopt()

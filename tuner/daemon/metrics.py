@@ -15,7 +15,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from tuner.daemon.jobs.shares import UserShare
+from tuner.client.values import UserDocument
 from tuner.model.jobs import ACTIVE, Job, JobState
 
 # Around the promised 2 ms in the median and 10 ms at the 99th percentile; a client gives up after seconds.
@@ -162,13 +162,13 @@ class Metrics:
             with contextlib.suppress(KeyError):  # nothing was read
                 gauge.remove(uuid)
 
-    def shares(self, shares: Iterable[UserShare]) -> None:
+    def shares(self, shares: Iterable[UserDocument]) -> None:
         """Set what users have; there are at most twenty rows."""
         self._user_waiting.clear()
         self._user_seconds.clear()
         for share in shares:
-            self._user_waiting.labels(share.user).set(share.waiting)
-            self._user_seconds.labels(share.user).set(share.device_s)
+            self._user_waiting.labels(share["name"]).set(share["waiting"])
+            self._user_seconds.labels(share["name"]).set(share["used_lately_s"])
 
     def request(self, route: str, code: int, seconds: float) -> None:
         """Count a request.

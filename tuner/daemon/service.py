@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import cast
 
 from tuner.client.values import PowerDocument, Status, TrialData
-from tuner.daemon import status
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.answers.replies import PreparedReply
 from tuner.daemon.archive import Archive
@@ -28,6 +27,7 @@ from tuner.daemon.metrics import Metrics
 from tuner.daemon.power_watch import PowerWatch
 from tuner.daemon.scrub import Scrub
 from tuner.daemon.state import State
+from tuner.daemon.status import ServiceStatus
 from tuner.database.ledger import Storage
 from tuner.model.errors import InputError, StoreError, UnknownNameError
 from tuner.model.jobs import OWN, Event, Job, JobKind, JobSpec, JobState, Origin
@@ -141,7 +141,7 @@ class Service:
             refresh=lambda: self._maintenance.refresh(None),
             wall=wall,
         )
-        self._status = status.ServiceStatus(
+        self._status = ServiceStatus(
             state,
             storage=storage,
             board=self._board,
@@ -275,8 +275,8 @@ class Service:
         self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
     ) -> list[Job]:
         """Jobs, newest first; those below the number ``before``."""
-        found = await self._storage.read(lambda db: db.jobs.jobs(states, limit, before))
-        return [self._board.located(job) for job in found]
+        jobs = await self._storage.read(lambda db: db.jobs.jobs(states, limit, before))
+        return [self._board.located(job) for job in jobs]
 
     async def cancel(self, number: int, peer: Peer) -> Job:
         """Cancel a job; what it stored stays. Ending a cancelled job again changes nothing."""
@@ -306,15 +306,15 @@ class Service:
         """Stored events of a job after a number, then new ones as they happen; ends with the job."""
         return job_events(number, after, subscriptions=self._subscriptions, storage=self._storage)
 
-    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
+    async def follow(self, position: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
         """Everything: the present, or what was missed since a place; then all that happens.
 
         Args:
-            place: of the last event that the client has; empty for none.
+            position: of the last event that the client has; empty for none.
             power: sample the power of the devices meanwhile, and tell of it.
         """
         with self._power.watching() if power else contextlib.nullcontext():
-            async with contextlib.aclosing(self._live.follow(place, power=power)) as events:
+            async with contextlib.aclosing(self._live.follow(position, power=power)) as events:
                 async for event in events:
                     yield event
 
@@ -380,7 +380,11 @@ class Service:
 
     def summary(self) -> str:
         """The work of this moment, for the service manager."""
-        return status.summary(self._queues, self._board.jobs)
+        running = ", ".join(map(str, self._queues.running))
+        work = f"job {running} runs" if running else "no job runs"
+        waiting = sum(job.state is JobState.QUEUED for job in self._board.jobs)
+        reasons = "; ".join(self._queues.block_reasons)
+        return f"{work}, {waiting} wait{f' ({reasons})' if reasons else ''}"
 
     async def status(self) -> Status:
         """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""

@@ -186,10 +186,10 @@ def run(options: StartOptions, log_format: logs.Format = "auto") -> int:
     if os.getpid() == _INIT:
         _LOG.warning("process 1: what killed jobs leave is not reaped; start the container with --init")
     notice = ""
-    given = passed_socket()
+    passed = passed_socket()
     while True:
         with startup_signals() as received:
-            with Start(options, ServiceManager(), received, given) as start:
+            with Start(options, ServiceManager(), received, passed) as start:
                 daemon, storage = start.daemon(notice)
                 received.check()
                 if received.reload:
@@ -243,12 +243,12 @@ class Start:
         options: StartOptions,
         manager: ServiceManager,
         received: StartupSignals,
-        given: socket.socket | None = None,
+        passed: socket.socket | None = None,
     ) -> None:
         self._options = options
         self._manager = manager
         self._received = received
-        self._given = given
+        self._given = passed
         self._stack = contextlib.ExitStack()
         self._startup_server: StartupServer | None = None
         self._told = ""

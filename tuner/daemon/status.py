@@ -80,15 +80,7 @@ class ServiceStatus:
             ],
             "not_understood": list(self._board.not_understood),
             "queue": {state.value: counts[state] for state in ACTIVE},
-            "users": [
-                {
-                    "name": share.user,
-                    "waiting": share.waiting,
-                    "running": share.running,
-                    "used_lately_s": share.device_s,
-                }
-                for share in self._shares.table(self._board.jobs)
-            ],
+            "users": self._shares.table(self._board.jobs),
             "windows": windows_document(self._state.settings, self._wall()),
         }
 
@@ -131,14 +123,6 @@ class ServiceStatus:
             ],
             **self._state.troubles,
         }
-
-
-def summary(queues: DeviceQueues, jobs: Iterable[Job]) -> str:
-    """The work of this moment, in a few words."""
-    waiting = sum(job.state is JobState.QUEUED for job in jobs)
-    work = f"job {', '.join(map(str, queues.running))} runs" if queues.running else "no job runs"
-    reasons = "; ".join(queues.block_reasons)
-    return f"{work}, {waiting} wait{f' ({reasons})' if reasons else ''}"
 
 
 def windows_document(settings: Settings, now: datetime) -> Windows:

@@ -72,14 +72,14 @@ class Asset(NamedTuple):
 
 def assets() -> dict[str, Asset]:
     """The files of the page, by their names."""
-    found: dict[str, Asset] = {}
+    files: dict[str, Asset] = {}
     folder = importlib.resources.files("tuner.page") / "assets"
     for directory in (folder, folder / "uplot"):
         for file in directory.iterdir():
             media_type = _TYPES.get(f".{file.name.rpartition('.')[2]}")
             if media_type is not None and file.is_file():
-                found[file.name] = Asset(file.read_bytes(), media_type)
-    return found
+                files[file.name] = Asset(file.read_bytes(), media_type)
+    return files
 
 
 class PageServer:
@@ -135,31 +135,31 @@ class PageServer:
 
     async def _asset(self, request: Request) -> Response:
         refusal = refusal_to_read(_headers(request), self._session)
-        found = self._assets.get(request.path_params["name"])
-        if refusal is None and (found is None or request.path_params["name"] == _PAGE):
+        asset = self._assets.get(request.path_params["name"])
+        if refusal is None and (asset is None or request.path_params["name"] == _PAGE):
             refusal = Refusal(404, "no such file")
-        if refusal is not None or found is None:
+        if refusal is not None or asset is None:
             return _refused(refusal or Refusal(404, "no such file"))
-        return Response(found.content, headers=_HEADERS, media_type=found.media_type)
+        return Response(asset.content, headers=_HEADERS, media_type=asset.media_type)
 
     async def _events(self, request: Request) -> Response:
         refusal = refusal_to_read(_headers(request), self._session)
-        place = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        if refusal is None and not _PLACE.fullmatch(place):
+        position = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        if refusal is None and not _PLACE.fullmatch(position):
             refusal = Refusal(400, "after: must be an id of an event")
         if refusal is not None:
             return _refused(refusal)
         power = request.query_params.get("power") == "true"
-        stream = upstream.live_stream(self._transport, place, power=power)
+        stream = upstream.live_stream(self._transport, position, power=power)
         return StreamingResponse(
             upstream.until_closed(stream, self.closing), headers=_HEADERS, media_type="text/event-stream"
         )
 
     async def _forward(self, request: Request) -> Response:
         writes = request.method == "POST"
-        check, known = (refusal_to_write, _WRITE) if writes else (refusal_to_read, _READ)
+        check, paths = (refusal_to_write, _WRITE) if writes else (refusal_to_read, _READ)
         refusal = check(_headers(request), self._session)
-        if refusal is None and not known.fullmatch(request.url.path):
+        if refusal is None and not paths.fullmatch(request.url.path):
             refusal = Refusal(404, "no such path")
         if refusal is not None:
             return _refused(refusal)

@@ -98,7 +98,7 @@ def sample_document(
         return document
     own = COVERAGE * Objective(name).uncertainty(measurement)
     joint = math.hypot(COVERAGE * unsure, own, repeats * expected)
-    told = (
+    sentence = (
         f"{cost:.4g} ± {own:.2g} {UNITS[name]} on {at.date().isoformat()}, was {expected:.4g} ±"
         f" {COVERAGE * unsure:.2g} {UNITS[name]}, a difference of up to {joint:.2g} {UNITS[name]} is chance"
         f"{' (modelled)' if measurement.modelled else ''}"
@@ -109,7 +109,7 @@ def sample_document(
         "expected": expected,
         "interval": joint,
         "verdict": "inside" if abs(cost - expected) <= joint else "above" if cost > expected else "below",
-        "told": told,
+        "told": sentence,
     }
 
 
@@ -162,9 +162,9 @@ class Answerer:
             try:
                 prepared = prepare(question, self.snapshot)
             except NotNowError:
-                asked = normalised(question, self.snapshot)
-                for spec in asked.workloads:
-                    self._analyse(without_batch(spec), self.snapshot.identities[asked.device])
+                unanswered = normalised(question, self.snapshot)
+                for spec in unanswered.workloads:
+                    self._analyse(without_batch(spec), self.snapshot.identities[unanswered.device])
                 raise
             self._workloads += len(question.workloads)
         self._prepared[question] = prepared  # asked for last
@@ -230,7 +230,8 @@ class Answerer:
         index = self.snapshot.index
         answer = next(answer for answer in index.answers if answer.run == run)
         answers = [
-            replace(one, samples=samples) if one.run == run else one for one in index.sets[answer.together]
+            replace(stored, samples=samples) if stored.run == run else stored
+            for stored in index.sets[answer.together]
         ]
         self.take(AnswerIndex.of(answers, self.snapshot.stale), names=answer.names)
 
@@ -252,10 +253,12 @@ class Answerer:
     def forget_outdated(self) -> frozenset[str]:
         """Drop analytical answers of other sources than now; returns the keys of those kept."""
         snapshot = self.snapshot
-        kept = {key: document for key, document in snapshot.predictions.items() if not snapshot.outdated(key)}
-        if len(kept) < len(snapshot.predictions):
-            self._adopt(replace(snapshot, predictions=kept))
-        return frozenset(kept)
+        current = {
+            key: document for key, document in snapshot.predictions.items() if not snapshot.outdated(key)
+        }
+        if len(current) < len(snapshot.predictions):
+            self._adopt(replace(snapshot, predictions=current))
+        return frozenset(current)
 
     def _adopt(self, snapshot: AnswerSnapshot) -> None:
         self.snapshot = snapshot
@@ -295,11 +298,11 @@ def may_verify(question: Question, spec: JobSpec, snapshot: AnswerSnapshot) -> b
         snapshot: with the answers.
     """
     query = query_of(question, snapshot)
-    answers = [one for one in snapshot.of_set(tuple(query.batches)) if query.concerns(one)]
-    own = (one for one in answers if one.uuid == query.device.uuid)
-    if any(one.refuted and query.stale(one, query.batches) == (one.refuted,) for one in own):
+    answers = [answer for answer in snapshot.of_set(tuple(query.batches)) if query.concerns(answer)]
+    own = (answer for answer in answers if answer.uuid == query.device.uuid)
+    if any(answer.refuted and query.stale(answer, query.batches) == (answer.refuted,) for answer in own):
         return False
-    return any(_fresh_but_for_its_gpu(one, query) and _of_these_clocks(one, spec) for one in answers)
+    return any(_fresh_but_for_its_gpu(answer, query) and _of_these_clocks(answer, spec) for answer in answers)
 
 
 def _fresh_but_for_its_gpu(answer: StoredAnswer, query: AnswerQuery) -> bool:

@@ -72,39 +72,39 @@ class AnswerIndex:
             key = (answer.together, _group(answer))
             if key not in groups or rank < groups[key][0]:
                 groups[key] = rank, answer
-        newest = sorted(groups.values(), key=lambda one: one[0][2])
+        newest = sorted(groups.values(), key=lambda ranked: ranked[0][2])
         sets: dict[tuple[str, ...], list[StoredAnswer]] = {}
         for _, answer in newest:
             sets.setdefault(answer.together, []).append(answer)
         return cls._of_sets(
-            {names: tuple(found) for names, found in sets.items()},
+            {names: tuple(members) for names, members in sets.items()},
             tuple(answer for rank, answer in newest if rank[0]),
         )
 
     def with_set(self, names: Sequence[str], other: "AnswerIndex") -> "AnswerIndex":
         """The same, with what another index has of one set."""
         changed = tuple(sorted(names))
-        sets = {names: found for names, found in self.sets.items() if names != changed}
+        sets = {names: answers for names, answers in self.sets.items() if names != changed}
         if changed in other.sets:
             sets[changed] = other.sets[changed]
-        kept = [answer for answer in self.stale if answer.together != changed]
+        others = [answer for answer in self.stale if answer.together != changed]
         new = [answer for answer in other.stale if answer.together == changed]
-        return replace(self._of_sets(sets, (*new, *kept)), parsed=self.parsed)
+        return replace(self._of_sets(sets, (*new, *others)), parsed=self.parsed)
 
     @classmethod
     def _of_sets(
         cls, sets: Mapping[tuple[str, ...], tuple[StoredAnswer, ...]], stale: tuple[StoredAnswer, ...]
     ) -> "AnswerIndex":
         singles: dict[str, list[StoredAnswer]] = {}
-        for names, found in sets.items():
+        for names, answers in sets.items():
             if len(names) == 1:
-                singles.setdefault(WorkloadName.parse(names[0]).kernel, []).extend(found)
-        return cls(sets, {kernel: tuple(found) for kernel, found in singles.items()}, stale)
+                singles.setdefault(WorkloadName.parse(names[0]).kernel, []).extend(answers)
+        return cls(sets, {kernel: tuple(answers) for kernel, answers in singles.items()}, stale)
 
     @property
     def answers(self) -> Iterator[StoredAnswer]:
         """All of them."""
-        return (answer for found in self.sets.values() for answer in found)
+        return (answer for answers in self.sets.values() for answer in answers)
 
     def neighbours(self, kernel: KernelFile) -> Iterator[Neighbour]:
         """Answers of one workload of a kernel, alone, with their sizes."""
@@ -228,7 +228,7 @@ def clock_reason(clock_mhz: int | None, settings: Settings) -> str:
     """
     if clock_mhz is None or settings.tuning.client_clocks:
         return ""
-    choices = [settings.tuning.clocks, *(one.clocks for one in settings.set if one.clocks is not None)]
+    choices = [settings.tuning.clocks, *(group.clocks for group in settings.set if group.clocks is not None)]
     if any(_holds(choice, clock_mhz) for choice in choices):
         return ""
     return f"it sets the GPU clock to {clock_mhz} MHz, and [tuning] clocks is {settings.tuning.clocks!r} now"
@@ -246,7 +246,7 @@ def _holds(choice: str, clock_mhz: int) -> bool:
     if ":" in choice:
         low, high = (int(bound) for bound in choice.split(":")[:2])
         return low <= clock_mhz <= high
-    return clock_mhz in {int(one) for one in choice.split(",")}
+    return clock_mhz in {int(text) for text in choice.split(",")}
 
 
 # --- Questions in one form, with their keys and job specs; replies prepared from a snapshot.
@@ -298,9 +298,9 @@ def _device(spec: str, identities: Mapping[str, DeviceIdentity]) -> DeviceIdenti
         raise InputError("device: the daemon has found no GPU to tune; status says why")
     if not spec:
         return next(iter(identities.values()))
-    known = ", ".join(identities)
+    names = ", ".join(identities)
     raise UnknownNameError(
-        f"device: {spec!r} is not tuned here; choose from {known}{suggestion(spec, identities)}"
+        f"device: {spec!r} is not tuned here; choose from {names}{suggestion(spec, identities)}"
     )
 
 
@@ -476,7 +476,7 @@ def answering_run(spec: JobSpec, snapshot: AnswerSnapshot) -> int | None:
     Of a job for one of several devices, that of the first that has one.
     """
     choice = DeviceChoice.parse(spec.device)
-    allowed = [device for device, one in snapshot.identities.items() if choice.allows(one)]
+    allowed = [device for device, identity in snapshot.identities.items() if choice.allows(identity)]
     runs = (_answering_run(replace(spec, device=device), snapshot) for device in allowed)
     return next((run for run in runs if run is not None), None)
 
@@ -487,10 +487,10 @@ def _answering_run(spec: JobSpec, snapshot: AnswerSnapshot) -> int | None:
         question = normalised(question_answered_by(spec, clocks_as_found=as_found), snapshot)
     except InputError:  # its kernel, size or device is gone
         return None
-    found = stored_answer_to(question, snapshot)
-    if found is None or found.stale or found.answer.clocks_as_found is not as_found:
+    served = stored_answer_to(question, snapshot)
+    if served is None or served.stale or served.answer.clocks_as_found is not as_found:
         return None
-    return found.answer.run if searched(found.answer, spec) else None
+    return served.answer.run if searched(served.answer, spec) else None
 
 
 def searched(answer: StoredAnswer, spec: JobSpec) -> bool:

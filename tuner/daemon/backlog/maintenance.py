@@ -234,10 +234,10 @@ class Maintenance:
 
     async def prune(self) -> None:
         """Remove analytical answers that nobody can be given any more, or that there are too many of."""
-        kept = self._answerer.forget_outdated()
+        current = self._answerer.forget_outdated()
 
         def prune(books: Repositories) -> None:
-            gone = books.ledger.analytical().keys() - kept
+            gone = books.ledger.analytical().keys() - current
             if gone:
                 books.ledger.forget_analytical(gone)
 
@@ -277,11 +277,11 @@ class Maintenance:
         """Queue what daemon.toml wants tuned and never was; take back what it wants no more."""
         state = self._state
         try:
-            known = await self._storage.run(lambda books: books.jobs.jobs())
+            jobs = await self._storage.run(lambda books: books.jobs.jobs())
         except StoreError:
             self._debouncer.soon("sets", _RETRY_S, self.queue_sets)
             return
-        specs, state.troubles["sets"] = missing(state.settings, state.catalog, state.identities, known)
+        specs, state.troubles["sets"] = missing(state.settings, state.catalog, state.identities, jobs)
         for number in unwanted(state.settings, state.catalog, state.identities, self._board.jobs):
             with contextlib.suppress(TunerError):  # it has ended just now
                 await self._board.change(number, JobState.CANCELLED, WITHDRAWN)
@@ -290,11 +290,11 @@ class Maintenance:
         for spec, rank in specs:
             if answering_run(spec, self._answerer.snapshot) is not None:
                 continue
-            wanted = cheapest(spec, self._answerer.snapshot)
-            if not verifies(wanted) and self._auto_queue.searched_elsewhere(spec):
+            request = cheapest(spec, self._answerer.snapshot)
+            if not verifies(request) and self._auto_queue.searched_elsewhere(spec):
                 self._debouncer.soon("sets", _SETS_S, self.queue_sets)  # to be verified then
                 continue
-            job = await self._auto_queue.queue(wanted, Origin.SET, rank)
+            job = await self._auto_queue.queue(request, Origin.SET, rank)
             if job is None or job.origin is not Origin.SET:  # a client's, which may be cancelled
                 self._debouncer.soon("sets", _SETS_S, self.queue_sets)
 

@@ -5,6 +5,7 @@ are refused on both, whoever's browser shows them.
 """
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import math
@@ -75,14 +76,14 @@ class UserRateLimiter:
     def wait_s(self, user: Hashable) -> float:
         """Count a request: 0 where it may pass, else how long the user has to wait in seconds."""
         now_s = self._now()
-        left, then_s = self._buckets.get(user, (self._room, now_s))
-        left = min(self._room, left + (now_s - then_s) * self._per_s)
-        if left < 1.0:
-            self._buckets[user] = left, now_s
-            return (1.0 - left) / self._per_s
+        tokens, then_s = self._buckets.get(user, (self._room, now_s))
+        tokens = min(self._room, tokens + (now_s - then_s) * self._per_s)
+        if tokens < 1.0:
+            self._buckets[user] = tokens, now_s
+            return (1.0 - tokens) / self._per_s
         if len(self._buckets) >= _MOST_USERS:
             self._forget(now_s)
-        self._buckets[user] = left - 1.0, now_s
+        self._buckets[user] = tokens - 1.0, now_s
         return 0.0
 
     def _forget(self, now_s: float) -> None:
@@ -148,17 +149,14 @@ def caller_of(connection: socket.socket, group: int | None) -> Caller:
 
 def _groups(connection: socket.socket, uid: int) -> set[int]:
     """Supplementary groups: those of the process where the kernel tells them, else those of its user."""
-    try:
+    with contextlib.suppress(OSError):
         packed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
-    except OSError:
-        packed = None
-    if packed is None:
-        try:
-            user = pwd.getpwuid(uid)
-        except KeyError:
-            return set()
-        return set(os.getgrouplist(user.pw_name, user.pw_gid))
-    return {gid for (gid,) in _GID.iter_unpack(packed)}
+        return {gid for (gid,) in _GID.iter_unpack(packed)}
+    try:
+        user = pwd.getpwuid(uid)
+    except KeyError:
+        return set()
+    return set(os.getgrouplist(user.pw_name, user.pw_gid))
 
 
 def group_of(listener: socket.socket) -> int | None:

@@ -10,7 +10,6 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,25 +41,13 @@ _LENGTH = re.compile(rb"\ncontent-length[ \t]*:([^\r\n]*)", re.IGNORECASE)
 _CODING = re.compile(rb"\ntransfer-encoding[ \t]*:", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class HeadFault:
-    """Refusal of a request before it is parsed.
+HeadFault = tuple[int, bytes, str]
+"""Refusal of a request before it is parsed: status, its phrase, and what would be right."""
 
-    Attributes:
-        message: what would be right.
-        status: of the answer.
-        reason: its phrase.
-    """
-
-    message: str
-    status: int = 400
-    reason: bytes = b"Bad Request"
-
-
-_TOO_LONG = HeadFault(
-    f"request line and headers have at most {HEAD_BYTES} bytes together",
+_TOO_LONG: HeadFault = (
     431,
     b"Request Header Fields Too Large",
+    f"request line and headers have at most {HEAD_BYTES} bytes together",
 )
 
 
@@ -70,7 +57,7 @@ def head_fault(received: bytes) -> HeadFault | None:
     if end is None:
         return _TOO_LONG if len(received) >= HEAD_BYTES else None
     message = _fault(received[: end.end()])
-    return HeadFault(message) if message else None
+    return (400, b"Bad Request", message) if message else None
 
 
 def _fault(head: bytes) -> str:
@@ -432,7 +419,8 @@ class Connection(TimedConnection):
             super().handle_events()
             return
         self._refused = True  # whatever follows is no request any more
-        self._answer(fault.status, fault.reason, error_body("input", fault.message))
+        status, reason, message = fault
+        self._answer(status, reason, error_body("input", message))
         self._hear_out()
 
     def _take_slot(self, user: int | str | None) -> bool:

@@ -161,8 +161,8 @@ async def _of_http(request: Request, error: Exception) -> Response:
         allowed = ", ".join(sorted({method for route in routes for method in route.methods}))
         text = f"this path takes {allowed}, not {request.method[:_LONGEST_METHOD]}"
         return error_answer(_WRONG_METHOD, text, headers={"allow": allowed})
-    said = {_NO_PATH: "no such path; see /openapi.json", _NO_BODY: "the body is no JSON that can be read"}
-    text = said.get(error.status_code) or str(error.detail)
+    texts = {_NO_PATH: "no such path; see /openapi.json", _NO_BODY: "the body is no JSON that can be read"}
+    text = texts.get(error.status_code) or str(error.detail)
     return error_answer(error.status_code, text, headers=error.headers)
 
 
@@ -184,11 +184,11 @@ def worded(fault: ErrorDetails) -> str:
     Args:
         fault: of ``ValidationError.errors()``, its place beginning with the part of the request.
     """
-    place, *rest = fault["loc"]
+    source, *rest = fault["loc"]
     if fault["type"] == "json_invalid":  # what follows is a count of characters
         rest = []
     fields = [part for part in rest if isinstance(part, str)]
-    return f"{'.'.join(str(part)[:64] for part in rest) or place}: {_right(fields[-1:], fault)}"
+    return f"{'.'.join(str(part)[:64] for part in rest) or source}: {_right(fields[-1:], fault)}"
 
 
 def _right(field: list[str], fault: ErrorDetails) -> str:

@@ -72,18 +72,18 @@ class LatencyObserver:
         """Serve one request."""
         begun_s = time.perf_counter()
 
-        async def told(message: Message) -> None:
+        async def observed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._observe(route(scope["path"]), message["status"], time.perf_counter() - begun_s)
             await send(message)
 
-        await self._app(scope, receive, told)
+        await self._app(scope, receive, observed)
 
 
 def route(path: str) -> str:
     """The route of a path; ``other`` for an unknown one, so that clients cannot add series to the metrics."""
-    found = _NUMBER.sub("{id}", path)
-    return found if found in _ROUTES else _OTHER
+    template = _NUMBER.sub("{id}", path)
+    return template if template in _ROUTES else _OTHER
 
 
 def nobody(route: str, status: int, seconds: float) -> None:
@@ -281,14 +281,14 @@ class Server(uvicorn.Server):
 
     def _handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Answer those whom asyncio could not accept; anything else is told as usual."""
-        error, asked = context.get("exception"), context.get("socket")
-        if asked is None or not (isinstance(error, OSError) and is_shortage(error)):
+        error, listening = context.get("exception"), context.get("socket")
+        if listening is None or not (isinstance(error, OSError) and is_shortage(error)):
             loop.default_exception_handler(context)
             return
         if times := self._crowded.times():
             _LOG.error("no connection can be accepted (%d times): %s", times, error)
         for listener in self._listeners:
-            if listener.fileno() == asked.fileno():
+            if listener.fileno() == listening.fileno():
                 self._spare.answer_waiting(listener)
 
     @contextlib.contextmanager

@@ -7,15 +7,17 @@ import pwd
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from tuner.client.values import UserDocument
 from tuner.daemon.interface import NotYoursError, Peer
 from tuner.daemon.settings import LimitsTable
-from tuner.database.ledger import Storage
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, Event, Job, JobState, Origin, same_kind
+
+if TYPE_CHECKING:  # it would bring the database into the HTTP interface, which needs users only
+    from tuner.database.ledger import Storage
 
 # --- Users of the daemon: whose a job is, who stands above, and who may change a job.
 
@@ -132,23 +134,6 @@ class HeldSpan(NamedTuple):
         return math.exp(-_RATE * age_s) * -math.expm1(-_RATE * length_s) / _RATE
 
 
-@dataclass(frozen=True)
-class UserShare:
-    """Jobs and device seconds of a user.
-
-    Attributes:
-        user: for people.
-        waiting: jobs that are queued or paused.
-        running: jobs on a device now.
-        device_s: seconds on devices lately, decayed.
-    """
-
-    user: str
-    waiting: int
-    running: int
-    device_s: float
-
-
 class Shares:
     """Device seconds of each user, the order of waiting jobs, and places in the queue.
 
@@ -210,7 +195,9 @@ class Shares:
         now_s = self._now()
         value, as_of_s = self._used.get(user, (0.0, now_s))
         if len(self._used) >= _MOST_USERS:
-            self._used = {one: kept for one, kept in self._used.items() if self.device_s(one) >= 1.0}
+            self._used = {
+                other: counts for other, counts in self._used.items() if self.device_s(other) >= 1.0
+            }
         self._used[user] = _faded(value, now_s - as_of_s) + span.decayed_s(now_s), now_s
 
     # --- order ---------------------------------------------------------------------------------------
@@ -270,7 +257,7 @@ class Shares:
 
     # --- for people ----------------------------------------------------------------------------------
 
-    def table(self, jobs: Collection[Job]) -> list[UserShare]:
+    def table(self, jobs: Collection[Job]) -> list[UserDocument]:
         """Return the share of each user, most device seconds first; beyond twenty, all others are one row."""
         waiting = Counter(user_of(job) for job in jobs if job.state in _WAITING)
         running = Counter(owner for owner, _ in self._running.values())
@@ -278,17 +265,18 @@ class Shares:
         present = [user for user in used if waiting[user] or running[user] or used[user] >= 1.0]
         present.sort(key=lambda user: (-used[user], str(user)))
         most = len(present) if len(present) <= _MOST_SHOWN else _MOST_SHOWN - 1
-        rows = [UserShare(label(user), waiting[user], running[user], used[user]) for user in present[:most]]
+        rows = [(label(user), [user]) for user in present[:most]]
         if others := present[most:]:
-            rows.append(
-                UserShare(
-                    f"{len(others)} others",
-                    sum(waiting[user] for user in others),
-                    sum(running[user] for user in others),
-                    sum(used[user] for user in others),
-                )
-            )
-        return rows
+            rows.append((f"{len(others)} others", others))
+        return [
+            {
+                "name": name,
+                "waiting": sum(waiting[user] for user in users),
+                "running": sum(running[user] for user in users),
+                "used_lately_s": sum(used[user] for user in users),
+            }
+            for name, users in rows
+        ]
 
 
 def _faded(seconds: float, age_s: float) -> float:
@@ -317,7 +305,7 @@ class Budgets:
         storage: the database.
     """
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: "Storage") -> None:
         self._storage = storage
         self._spent: dict[tuple[str, str], Cost] = {}
         self._unstored: dict[tuple[str, str], Cost] = {}
@@ -335,8 +323,8 @@ class Budgets:
         around = range(-_DAYS_AROUND, _DAYS_AROUND + 1)
         days = [(date.fromisoformat(day) + timedelta(days=away)).isoformat() for away in around]
         keys = list(itertools.product(days, uuids))
-        found = await self._storage.run(lambda db: [db.ledger.spent(*key) for key in keys])
-        self._spent.update((key, Cost(*spent)) for key, spent in zip(keys, found, strict=True))
+        costs = await self._storage.run(lambda db: [db.ledger.spent(*key) for key in keys])
+        self._spent.update((key, Cost(*spent)) for key, spent in zip(keys, costs, strict=True))
 
     def on(self, day: str, uuid: str) -> Cost:
         """Return the cost of tuning on a GPU on a day."""
@@ -345,7 +333,7 @@ class Budgets:
     def of_host(self, day: str) -> Cost:
         """Return the cost of tuning on all GPUs together on a day."""
         spent = [cost for (when, _), cost in self._spent.items() if when == day]
-        return Cost(math.fsum(one.seconds for one in spent), math.fsum(one.joules for one in spent))
+        return Cost(math.fsum(cost.seconds for cost in spent), math.fsum(cost.joules for cost in spent))
 
     def spend(self, uuid: str, day: str, seconds: float, joules: float) -> None:
         """Count what was spent; ``store`` makes it durable."""
@@ -418,14 +406,14 @@ class Placement:
         """The device here on whose GPU a job has begun; empty where it has not begun, or that is not here."""
         if not job.gpu:
             return ""
-        return next((name for name, one in self._identities().items() if one.uuid == job.gpu), "")
+        return next((name for name, identity in self._identities().items() if identity.uuid == job.gpu), "")
 
     def alike(self, device: str) -> list[str]:
         """The devices here of the same kind as one of them, that one included."""
         identities = self._identities()
         if device not in identities:
             return [device]
-        return [name for name, one in identities.items() if same_kind(one, identities[device])]
+        return [name for name, identity in identities.items() if same_kind(identity, identities[device])]
 
     def absence(self, job: Job) -> str:
         """Return the reason that a job has no device here; empty if it has a device."""

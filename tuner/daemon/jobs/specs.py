@@ -196,7 +196,7 @@ def specs_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Dev
 
 
 def missing(
-    settings: Settings, catalog: Catalog, devices: Devices, known: Iterable[Job]
+    settings: Settings, catalog: Catalog, devices: Devices, listed: Iterable[Job]
 ) -> tuple[list[tuple[JobSpec, float]], list[str]]:
     """Job specs of sets that were never queued, with their priority; and what is wrong with sets.
 
@@ -204,12 +204,12 @@ def missing(
         settings: with the sets.
         catalog: of the kernels.
         devices: that the daemon tunes on.
-        known: jobs that are listed, ended ones too: a set that failed or that a client cancelled is not
+        listed: jobs that are listed, ended ones too: a set that failed or that a client cancelled is not
             tried again until it is another one; one that the daemon had withdrawn is.
     """
     queued = {
         spec_key(job.spec)
-        for job in known
+        for job in listed
         if job.origin is Origin.SET and (job.state, job.reason) != (JobState.CANCELLED, WITHDRAWN)
     }
     wrong = [
@@ -240,8 +240,8 @@ def unwanted(settings: Settings, catalog: Catalog, devices: Devices, active: Ite
     numbers = []
     for job, sets in _with_sets(settings, catalog, active):
         device = job.wanted_device
-        one = DeviceChoice.parse(device).one
-        taken_out = one and bool(named) and device not in named and device not in devices
+        single = DeviceChoice.parse(device).one
+        taken_out = single and bool(named) and device not in named and device not in devices
         if taken_out or not sets.may_name(job.spec):
             numbers.append(job.id)
     return numbers
@@ -249,12 +249,12 @@ def unwanted(settings: Settings, catalog: Catalog, devices: Devices, active: Ite
 
 def reprioritised(settings: Settings, catalog: Catalog, active: Iterable[Job]) -> dict[int, float]:
     """Jobs of sets whose priority in daemon.toml is another now, with it."""
-    found = {}
+    priorities = {}
     for job, sets in _with_sets(settings, catalog, active):
         priority = sets.priorities.get(spec_key(job.spec), job.priority)
         if priority != job.priority:
-            found[job.id] = priority
-    return found
+            priorities[job.id] = priority
+    return priorities
 
 
 def _choices(group: SetTable, *, several: bool = False) -> list[str]:
