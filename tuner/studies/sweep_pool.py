@@ -36,7 +36,7 @@ from tuner.studies.sweep import (
 )
 from tuner.studies.sweep_file import SweepJob
 from tuner.studies.sweep_local import INTERRUPTED, Lane
-from tuner.untrusted.reading import RUN_BYTES, shown_bytes
+from tuner.system.untrusted.reading import RUN_BYTES, shown_bytes
 
 # --- What a pool worker's child does for a sweep: whole jobs, each into a database file of its own.
 

@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from tuner import registry
 from tuner.daemon.attempts import attempt
 from tuner.kernel_files.catalog import ReadFolder
 from tuner.kernel_files.source_folder import kernels_root
+from tuner.model import registry
 from tuner.system.processes import die_with_parent
 
 ORDER = b"fork"
