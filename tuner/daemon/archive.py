@@ -7,8 +7,7 @@ from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.interface import NoSuchRunError, measured_saving
 from tuner.daemon.jobs.specs import without_batch
 from tuner.database.answers import StoredAnswer
-from tuner.database.decoding import failed_trials, trials_page
-from tuner.database.ledger import Repositories, Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import StoredRun, StoredTrial
@@ -141,7 +140,7 @@ class Archive:
         from tuner.search.stored import run_document  # noqa: PLC0415 - as above
 
         return await self._storage.read(
-            lambda db: run_document(_run(number, db), failed_trials(db.database, number))
+            lambda db: run_document(_run(number, db), db.store.failed_trials(number))
         )
 
     async def trials(self, number: int, limit: int, after: int = 0) -> TrialPage:
@@ -150,7 +149,7 @@ class Archive:
         def read(db: Repositories) -> TrialPage:
             run = _run(number, db)
             names = [name for name, _ in run.conditions["workloads"]]
-            trials, following = trials_page(db.database, number, names, after=after, limit=limit)
+            trials, following = db.store.trials_page(number, names, after=after, limit=limit)
             return {
                 "run": number,
                 "modelled": run.conditions["device"]["modelled"],

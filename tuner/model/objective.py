@@ -101,11 +101,11 @@ def of_one_cost(name: str, user: str) -> Objective:
         UnknownNameError: there is no such objective.
         InputError: it has two costs.
     """
-    found = Objective(name)
-    if found.is_front:
+    objective = Objective(name)
+    if objective.is_front:
         others = ", ".join(other for other in NAMES if other != PARETO)
         raise InputError(f"--objective {name}: {user} needs one cost; choose from {others}")
-    return found
+    return objective
 
 
 def described(name: str, max_slowdown: float | None, scope: str = "gpu") -> str:
@@ -127,8 +127,8 @@ def choose(
         Index into ``trials``, or None when no trial has a finite cost.
     """
     costs = [objective.known(measurement) for _, measurement in trials]
-    found = tied(objective, trials, repeatability, precision)
-    return min(found, key=lambda i: (trials[i][1].makespan_s or 0.0, costs[i], i), default=None)
+    ties = tied(objective, trials, repeatability, precision)
+    return min(ties, key=lambda i: (trials[i][1].makespan_s or 0.0, costs[i], i), default=None)
 
 
 def tied(
@@ -191,11 +191,11 @@ def scope_parts(scope: str) -> tuple[str, ...]:
         InputError: a part is named twice.
     """
     words = [word.strip() for word in scope.split("+")]
-    shown = scope or "''"
+    quoted = scope or "''"
     for word in words:
         if word not in SCOPES:
             raise UnknownNameError(
-                f"--scope {shown}: {word!r} is none of {', '.join(SCOPES)}; join them with +, as in gpu+cpu"
+                f"--scope {quoted}: {word!r} is none of {', '.join(SCOPES)}; join them with +, as in gpu+cpu"
             )
     spelt = [part for word in words for part in ABBREVIATED.get(word, (word,))]
     twice = next((part for part in spelt if spelt.count(part) > 1), None)

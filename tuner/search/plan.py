@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from tuner.database.ranking import distance, size_point, sizes_named
-from tuner.database.runs import TrialStore
+from tuner.database.runs import Store
 from tuner.devices.base import Device
 from tuner.devices.gpu_models import limits_of
 from tuner.devices.replay import replayed
@@ -328,7 +328,7 @@ POINTS = 64  # of a run; a surrogate's time grows with the cube of all
 Points = tuple[tuple[Configuration, float], ...]
 
 
-def knowledge(plan: SearchPlan, store: TrialStore, run_id: int, objective: str) -> tuple[PriorRun, ...]:
+def knowledge(plan: SearchPlan, store: Store, run_id: int, objective: str) -> tuple[PriorRun, ...]:
     """Return the earlier finished runs of the same kernels, with their measurements, nearest first.
 
     Taken are runs of one workload, for the same objective, with clocks as found, made by the same sources: at
@@ -356,7 +356,7 @@ def knowledge(plan: SearchPlan, store: TrialStore, run_id: int, objective: str) 
 
 
 def _told(
-    plan: SearchPlan, place: int, store: TrialStore, run_id: int, objective: str
+    plan: SearchPlan, place: int, store: Store, run_id: int, objective: str
 ) -> Iterator[tuple[dict[str, int | str], str, Points]]:
     """Sizes, GPU and points of every run that tells something of a workload, nearest first."""
     kernel, workload = plan.workloads[place]
@@ -414,7 +414,7 @@ def _comparable(
     )
 
 
-def _points(store: TrialStore, run: StoredRun, name: str, objective: Objective) -> Points:
+def _points(store: Store, run: StoredRun, name: str, objective: Objective) -> Points:
     """Configurations and costs of a run, cheapest first, failed ones last; none where none was valid."""
     costs = [
         (trial.configurations[0], objective.cost(measurement))

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tuner.database.runs import TrialStore
+from tuner.database.runs import Store
 from tuner.measurement.base import Anchor, Contest, PlannedTrial
 from tuner.measurement.paired import (
     LEAST_REPEATS,
@@ -124,7 +124,7 @@ class Session:
     """
 
     def __init__(
-        self, plan: SearchPlan, setup: MeasurementSetup, store: TrialStore, listener: SearchListener
+        self, plan: SearchPlan, setup: MeasurementSetup, store: Store, listener: SearchListener
     ) -> None:
         wanted = plan.request.verify and plan.strategy is None
         self._verified = verifiable_answer(store, plan.conditions) if wanted else None
@@ -756,7 +756,7 @@ class Session:
 
 
 @contextmanager
-def _ended_in_any_case(store: TrialStore) -> Iterator[list[int]]:
+def _ended_in_any_case(store: Store) -> Iterator[list[int]]:
     """Numbers of runs that were taken; one that is still there when an interrupt comes through is ended."""
     taken: list[int] = []
     try:

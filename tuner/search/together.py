@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.database.ranking import AnswerQuery, served_answer
-from tuner.database.runs import TrialStore
+from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import SizeValues
@@ -120,7 +120,7 @@ class SoloBests:
 
 
 def solo_best(
-    store: TrialStore, workload: Workload, conditions: Conditions, *, least_trials: int = 1
+    store: Store, workload: Workload, conditions: Conditions, *, least_trials: int = 1
 ) -> StoredAnswer | None:
     """The stored answer of a workload alone under the conditions of a run with others; None without one.
 
@@ -154,7 +154,7 @@ def _answers(
             yield answer
 
 
-def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store: TrialStore) -> SoloBests:
+def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store: Store) -> SoloBests:
     """The trial of the stored solo bests; together they run at the highest clock and power limit of them.
 
     The priorities of their streams are alike.
@@ -417,7 +417,7 @@ def balance(
     setup: MeasurementSetup,
     request: SearchRequest,
     catalog: Catalog,
-    store: TrialStore | None,
+    store: Store | None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Balance:
     """Measure each workload alone, and look for batches and repeats that bring the times together.
@@ -487,7 +487,7 @@ def _fitting(
 def _known(
     setup: MeasurementSetup,
     request: SearchRequest,
-    store: TrialStore | None,
+    store: Store | None,
     kernel: KernelFile,
     workload: Workload,
 ) -> _Known:

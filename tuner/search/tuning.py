@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from tuner.database.runs import Store, TrialStore
+from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, RunInterrupted
 from tuner.model.records import RunStatus, WorkloadName
@@ -23,7 +23,7 @@ def tune(
     setup: MeasurementSetup,
     request: SearchRequest,
     catalog: Catalog,
-    store: TrialStore,
+    store: Store,
     listener: SearchListener,
     *,
     resume: bool,
@@ -58,7 +58,7 @@ def tune_alone(
     plan: SearchPlan,
     catalog: Catalog,
     setup: MeasurementSetup,
-    store: TrialStore,
+    store: Store,
     listener: SearchListener,
 ) -> None:
     """Tune each workload of a plan alone that has no stored answer of its own; see ``tune``."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.database.answers import StoredAnswer, stored_answer
-from tuner.database.runs import TrialStore
+from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.paired import ASSUMED_REPEATABILITY as ENERGY_REPEATABILITY
@@ -434,7 +434,7 @@ class VerifiableAnswer:
         return min(costs, key=costs.__getitem__, default=None)
 
 
-def verifiable_answer(store: TrialStore, conditions: Conditions) -> VerifiableAnswer | None:
+def verifiable_answer(store: Store, conditions: Conditions) -> VerifiableAnswer | None:
     """The answer of another GPU of the kind that a run may verify; None without one.
 
     It is of a finished run of the same workloads, batches, objective, clocks and power limits, on a GPU of

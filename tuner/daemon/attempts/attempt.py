@@ -120,7 +120,13 @@ class Attempt:
     ) -> AttemptResult:
         job = Jobs(store.database).job(self._spec.job)
         begun = job is not None and job.run is not None
-        retrying = RetryingStore(store, stop=self._stop, begun=self._begun, ending=self._guard.leave)
+        retrying = RetryingStore(
+            store.database,
+            job=self._spec.job,
+            stop=self._stop,
+            begun=self._begun,
+            ending=self._guard.leave,
+        )
         outcome = tune(setup, request, catalog, retrying, self._events, resume=begun)
         if outcome.status is RunStatus.INTERRUPTED:
             return self._interrupted()

@@ -17,7 +17,7 @@ from tuner.daemon.settings import LimitsTable
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, Event, Job, JobState, Origin, same_kind
 
 if TYPE_CHECKING:  # it would bring the database into the HTTP interface, which needs users only
-    from tuner.database.ledger import Storage
+    from tuner.database.storage import Storage
 
 # --- Users of the daemon: whose a job is, who stands above, and who may change a job.
 
