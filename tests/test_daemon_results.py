@@ -85,7 +85,7 @@ async def measured_again(rig: Rig, judged: Callable[..., Any]) -> tuple[Job, lis
 
     backlog: Any = rig.service._backlog
     storage: Any = rig.storage
-    backlog.sample_task = lambda _: SimpleNamespace(run=7, trial={})
+    backlog.sample_task = lambda _: (7, {})
     backlog.sampled = judged
     storage.insist = insist
     order = JobSpec((WORKLOAD,), device=DEVICE, kind=JobKind.SAMPLE)

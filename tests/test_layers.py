@@ -48,7 +48,7 @@ DAEMON = (
     ("http",),
     ("service",),
     ("status",),
-    ("devices", "run_documents"),
+    ("devices",),
     ("archive", "backlog", "scrub"),
     ("answers", "live", "metrics"),
     ("jobs", "state"),

@@ -23,8 +23,8 @@ from tuner.model.errors import DaemonError, InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.client.client import Client
-    from tuner.client.values import Best
     from tuner.model.jobs import Event, Job
+    from tuner.model.run_document import Best
     from tuner.report.progress import RunProgress
 
 

@@ -16,8 +16,8 @@ from tuner.studies.sweep_file import SweepJob
 
 if TYPE_CHECKING:
     from tuner.client.client import Client
-    from tuner.client.values import Best
     from tuner.model.jobs import Job
+    from tuner.model.run_document import Best
 
 
 _AHEAD = 5  # jobs that run and wait for each device: enough that none is idle between two looks

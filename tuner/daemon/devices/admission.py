@@ -4,11 +4,10 @@ Windows are opened by cron expressions, in local time.
 """
 
 import asyncio
-import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from datetime import date, datetime, timedelta, timezone, tzinfo
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -16,13 +15,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim
 
+from tuner.daemon.jobs.shares import Budgets, Cost
 from tuner.daemon.settings import BudgetTable, Settings, WindowTable
-from tuner.database.storage import Storage
 from tuner.devices.gpu_users import Contention
 from tuner.model.jobs import DeviceChoice, DeviceIdentity
 from tuner.model.units import moment
 
-_DAYS_AROUND = 7  # read at the start: corrections of a wall clock are seldom larger
 _RECHECK_S = 60.0  # a change of the wall clock is noticed after so long
 _HALTED_S = 2.0  # the state of the daemon is looked at as often
 _LOOK_TIMEOUT_S = 10.0  # for a look at a GPU; after it, its driver hangs
@@ -32,77 +30,6 @@ _MISSED_LOOKS = 8.0  # looks left out, after which it is unknown whether the GPU
 WallClock = Callable[[], datetime]
 _LOCALTIME = Path("/etc/localtime")
 _TICK = timedelta(seconds=1)  # of cron expressions
-
-
-class Cost(NamedTuple):
-    """Time and energy of measuring."""
-
-    seconds: float = 0.0
-    joules: float = 0.0
-
-
-class Budgets:
-    """Costs by day and GPU, in memory and in the database.
-
-    Costs that could not be stored yet count all the same, and are stored with the next. No day is forgotten:
-    a wall clock that was wrong for a while comes back to the right one.
-
-    Args:
-        storage: the database.
-    """
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._spent: dict[tuple[str, str], Cost] = {}
-        self._unstored: dict[tuple[str, str], Cost] = {}
-
-    async def load(self, day: str, uuids: Iterable[str]) -> None:
-        """Read the costs of a day and those around it.
-
-        Args:
-            day: local date, ISO 8601.
-            uuids: of the devices.
-
-        Raises:
-            StoreError: the database cannot be used just now.
-        """
-        around = range(-_DAYS_AROUND, _DAYS_AROUND + 1)
-        days = [(date.fromisoformat(day) + timedelta(days=away)).isoformat() for away in around]
-        keys = list(itertools.product(days, uuids))
-        found = await self._storage.run(lambda db: [db.ledger.spent(*key) for key in keys])
-        self._spent.update((key, Cost(*spent)) for key, spent in zip(keys, found, strict=True))
-
-    def on(self, day: str, uuid: str) -> Cost:
-        """Return the cost of tuning on a GPU on a day."""
-        return self._spent.get((day, uuid), Cost())
-
-    def of_host(self, day: str) -> Cost:
-        """Return the cost of tuning on all GPUs together on a day."""
-        spent = [cost for (when, _), cost in self._spent.items() if when == day]
-        return Cost(math.fsum(one.seconds for one in spent), math.fsum(one.joules for one in spent))
-
-    def spend(self, uuid: str, day: str, seconds: float, joules: float) -> None:
-        """Count what was spent; ``store`` makes it durable."""
-        for counts in (self._spent, self._unstored):
-            before = counts.get((day, uuid), Cost())
-            counts[day, uuid] = Cost(before.seconds + seconds, before.joules + joules)
-
-    async def store(self) -> None:
-        """Store what was counted.
-
-        Raises:
-            StoreError: the database cannot be used just now; what was counted is kept for the next time.
-        """
-        while self._unstored:
-            (day, uuid), spent = self._unstored.popitem()
-            try:
-                await self._storage.run(
-                    lambda db, day=day, uuid=uuid, spent=spent: db.ledger.spend(day, uuid, *spent)  # type: ignore[misc]  # bound at once
-                )
-            except BaseException:
-                more = self._unstored.get((day, uuid), Cost())
-                self._unstored[day, uuid] = Cost(spent.seconds + more.seconds, spent.joules + more.joules)
-                raise
 
 
 def exhausted(budget: BudgetTable, spent: Cost, of_host: Cost) -> str:
