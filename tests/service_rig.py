@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.interface import Peer
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.service import Service
@@ -22,6 +21,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import StoreError
 from tuner.model.jobs import DeviceIdentity, Event, Job, JobSpec
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 
 T = TypeVar("T")
 DEVICE, OTHER = "sim:jetson-tx1", "sim:k40c"
@@ -116,6 +116,12 @@ class PlayedAttempt:
         self.stopped = asyncio.Event()
         self.when_stopped = AttemptResult("interrupted", "told to stop")
         self._ending: asyncio.Future[AttemptResult] = asyncio.get_running_loop().create_future()
+
+    @property
+    def job(self) -> int:
+        """Number of its job."""
+        assert self.spec.job is not None
+        return self.spec.job
 
     def end(self, result: AttemptResult = FINISHED) -> None:
         """Have it end."""

@@ -12,7 +12,6 @@ from typing import Any
 
 from tuner.daemon.answers.analysis import Analyst
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.attempts.launching import Launcher, start
 from tuner.daemon.listening import FrontEnd, ListeningSocket
 from tuner.daemon.machine import ContentionMonitor, GpuInventory, GpuSurvey
 from tuner.daemon.metrics import Metrics
@@ -33,6 +32,7 @@ from tuner.devices.gpu_users import Contention
 from tuner.kernel_files.trust import usable_directories
 from tuner.model.errors import DeviceError, InputError, ResourceError, TunerError
 from tuner.model.version import VERSION
+from tuner.search.job_launcher import Launcher, start
 from tuner.system.ownership import StateLock
 from tuner.system.service_manager import ServiceManager
 from tuner.system.signals import STOP_SIGNALS

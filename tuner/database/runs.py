@@ -104,6 +104,7 @@ class RetryingStore:
         stop: a request to stop waits until a change is durable.
         begun: is told the number of the run, and the trials that it has already.
         ending: called before a run is ended, which may have to wait.
+        waits: for the end of a process that measures the run to be resumed: an earlier attempt that is dying.
     """
 
     def __init__(
@@ -113,11 +114,13 @@ class RetryingStore:
         stop: StopRequest,
         begun: Callable[[int, int], None],
         ending: Callable[[], None],
+        waits: bool = True,
     ) -> None:
         self._store = store
         self._stop = stop
         self._begun = begun
         self._ending = ending
+        self._waits = waits
 
     def begin(self, conditions: Conditions, taken: Callable[[int], None] = lambda _: None) -> int:
         """See ``TrialStore.begin``."""
@@ -130,6 +133,7 @@ class RetryingStore:
 
         Raises:
             StoreError: it has not died.
+            RunBusyError: another process measures the run, and nobody waits for it.
         """
         deadline_s = time.monotonic() + _DYING_S
         while True:
@@ -137,6 +141,8 @@ class RetryingStore:
                 number = self._retried(lambda: self._store.resume(conditions, taken))
                 break
             except InputError as error:
+                if not self._waits:
+                    raise
                 if time.monotonic() > deadline_s:
                     raise StoreError(str(error)) from error
             self._stop.sleep(_FIRST_WAIT_S)

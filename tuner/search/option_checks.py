@@ -300,4 +300,4 @@ def job_options(spec: JobSpec) -> dict[str, Any]:
             raise InputError(
                 f"unknown option {shown!r}; choose from {choices}{suggestion(shown, JOB_OPTIONS)}"
             )
-    return {"objective": spec.objective, "policy": spec.policy, "clocks": spec.clocks, **spec.options}
+    return spec.chosen

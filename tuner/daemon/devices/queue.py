@@ -5,13 +5,13 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.devices.admission import Admission
 from tuner.daemon.devices.results import LONGEST_WAIT_S, AttemptResults, FailureCount, FailureHistory
 from tuner.daemon.interface import NoSuchJobError, NotNowError, RefusedError
 from tuner.daemon.jobs.board import Board
 from tuner.model.errors import ChildError, InputError, StoreError
 from tuner.model.jobs import OWN, Job, JobState
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 from tuner.system.logs import about
 from tuner.system.threads import is_shortage
 
@@ -28,7 +28,7 @@ OnEvent = Callable[[str, Mapping[str, Any]], None]
 
 
 class RunningAttempt(Protocol):
-    """A process that works on a job (``tuner.daemon.attempts.launching.AttemptProcess``)."""
+    """A process that works on a job (``tuner.search.job_launcher.AttemptProcess``)."""
 
     @property
     def spent(self) -> tuple[float, float]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Budgets, Cost
@@ -19,6 +18,7 @@ from tuner.daemon.state import State
 from tuner.database.ledger import Storage
 from tuner.model.errors import StoreError
 from tuner.model.jobs import Job, JobKind, JobState
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 
 MOST_CRASHES = 4
 """In a row and without a new trial; then the job is at fault."""
