@@ -192,6 +192,11 @@ class AttemptResult:
     sample: Mapping[str, Any] | None = None
     clocks_left: tuple[str, ...] = ()
 
+    @property
+    def whole(self) -> bool:
+        """True where the job did all that it was to do."""
+        return self.status in ("finished", "limited")
+
 
 def line(kind: str, data: Mapping[str, Any]) -> bytes:
     """A line of a kind."""

@@ -18,6 +18,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, RunInterrupted, TunerError
 from tuner.model.options import LIMITS
 from tuner.model.records import Conditions, RunStatus, StoredRun, binding, canonical
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 from tuner.search.plan import plan_search
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
@@ -211,32 +212,37 @@ class RefusedJobsError(InputError):
         self.refused = list(refused)
 
 
-def known_results(jobs: Iterable[SweepJob], store: Store | None, catalog: Catalog) -> dict[str, JobResult]:
-    """Results of jobs that a finished run under exactly their conditions has answered, by their keys.
+def request_of(job: SweepJob) -> SearchRequest:
+    """The request of a job."""
+    return SearchRequest(workloads=job.workloads, objective=job.objective, **job.options)
 
-    The device of jobs with the same options is opened once, and closed again.
 
-    A device that cannot be opened, or whose clocks cannot be set, has none: its jobs say so when they run.
+def attempt_at(job: SweepJob, device: str, database: Path, kernel_files: Sequence[Path] = ()) -> AttemptSpec:
+    """The attempt at a job on a device, for its process.
 
     Args:
-        jobs: of the sweep.
-        store: with stored runs; None where there is no database yet.
-        catalog: where their kernels are.
-
-    Raises:
-        RefusedJobsError: workloads or devices that are not there, or options that cannot be.
+        job: of a sweep.
+        device: that it runs on.
+        database: where its trials go.
+        kernel_files: beside the catalogue.
     """
-    told = told_conditions(jobs, catalog)
-    if told.refused:
-        raise RefusedJobsError(told.refused)
-    return {} if store is None else answers_under(told.conditions, store)
+    return AttemptSpec(None, job.spec_on(device), database, tuple(kernel_files), idle_test=False)
 
 
-def request_of(job: SweepJob, kernel_files: Sequence[Path] = ()) -> SearchRequest:
-    """The request of a job."""
-    return SearchRequest(
-        workloads=job.workloads, kernel_files=kernel_files, objective=job.objective, **job.options
-    )
+def result_of(job: SweepJob, ended: AttemptResult, store: Store) -> JobResult:
+    """The result of a job whose process has ended, with the answer that its run has stored.
+
+    Args:
+        job: of a sweep.
+        ended: how; its run is of this store.
+        store: that has the run.
+    """
+    if not ended.whole:
+        return JobResult(job, "failed", ended.message)
+    run = None if ended.run is None else store.run(ended.run)
+    answer = None if run is None else answer_of(stored_document(store, run))
+    end: End = "failed" if ended.message else "finished"
+    return JobResult(job, end, ended.message, ended.run, answer=answer)
 
 
 def check_options(jobs: Iterable[SweepJob]) -> None:
@@ -279,7 +285,10 @@ class ToldConditions:
 
 
 def told_conditions(jobs: Iterable[SweepJob], catalog: Catalog) -> ToldConditions:
-    """The conditions of jobs on this machine's devices; see ``known_results``.
+    """The conditions of jobs on this machine's devices.
+
+    The device of jobs with the same options is opened once, and closed again. One that cannot be opened, or
+    whose clocks cannot be set, has none: its jobs say so when they run.
 
     Args:
         jobs: of a sweep.
@@ -477,11 +486,6 @@ class PlacedJob:
 
     job: SweepJob
     device: str
-
-    @property
-    def to_run(self) -> SweepJob:
-        """The job as a lane runs it."""
-        return replace(self.job, device=self.device)
 
     @cached_property
     def held(self) -> frozenset[str]:

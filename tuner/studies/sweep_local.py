@@ -1,9 +1,6 @@
-"""Jobs of a sweep on this machine, without a daemon: lanes in processes of their own."""
+"""Jobs of a sweep on this machine, without a daemon: each in a process of its own, at most one on a GPU."""
 
-import contextlib
-import os
 import queue
-import signal
 import threading
 import time
 from collections import defaultdict
@@ -11,35 +8,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from tuner.database.connection import default_path, holds_something
 from tuner.database.runs import RESUMABLE, Store
 from tuner.devices.choice import AUTO, list_gpus, why_nothing_stands_in
 from tuner.devices.cuda.probe import driver_problem
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.errors import ChildError, RunBusyError, RunInterrupted, TunerError
+from tuner.model.errors import ChildError, TunerError
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, wrong_choice
-from tuner.model.records import Conditions, RunStatus
-from tuner.search.session import TrialEvent
-from tuner.search.tuning import run_request
+from tuner.model.records import Conditions
+from tuner.search.job_launcher import AttemptProcess, BlockingLauncher
+from tuner.search.job_messages import AttemptResult
 from tuner.studies.sweep import (
     JobResult,
     JobStarted,
     PlacedJob,
     RefusedJobsError,
     WaitingJobs,
-    answer_of,
     answers_under,
+    attempt_at,
     check_options,
-    known_results,
     of_kind,
-    request_of,
+    result_of,
     told_conditions,
 )
 from tuner.studies.sweep_file import SweepJob
-from tuner.system.processes import Child
-from tuner.system.signals import raised_as_interrupts
 
 _LOOKED_AT = 64  # newest runs of a job's workloads, for one that it goes on with
 _NO_GPU = ("sim:", "replay:")  # devices that take any number of jobs at once
@@ -54,7 +47,7 @@ class LocalDevices:
 
     def __init__(self, listed: Callable[[], Sequence[DeviceIdentity]] = list_gpus) -> None:
         self._listed = listed
-        self._conditions: dict[str, list[Conditions]] = {}  # by the keys of jobs that name no device
+        self._conditions: dict[str, list[Conditions]] = {}  # of each kind of device, by the keys of jobs
 
     @property
     def gpus(self) -> Sequence[DeviceIdentity]:
@@ -113,14 +106,18 @@ class LocalDevices:
         Raises:
             RefusedJobsError: workloads, devices or options that cannot be.
         """
-        told = self._told(jobs, catalog)
-        named = [(job, bound) for job, bound in told if _choice(job).one]
-        free = [(job, bound) for job, bound in told if not _choice(job).one]
         self._conditions = defaultdict(list)
-        for job, bound in free:
-            self._conditions[job.key].append(bound)
+        for job, conditions in self._told(jobs, catalog):
+            self._conditions[job.key].append(conditions)
+        return self.answered(jobs, database)
+
+    def answered(self, jobs: Sequence[SweepJob], database: Path) -> Mapping[str, JobResult]:
+        """Results that are there by now of jobs whose conditions were told before, see ``known``."""
         if not holds_something(database):
             return {}
+        bound = [(job, conditions) for job in jobs for conditions in self._conditions.get(job.key, ())]
+        named = [pair for pair in bound if _choice(pair[0]).one]
+        free = [pair for pair in bound if not _choice(pair[0]).one]
         with Store(database) as store:
             found = answers_under(named, store) | answers_under(free, store, same_kind=True)
         return {key: replace(one, device=self._where(one)) for key, one in found.items()}
@@ -200,94 +197,6 @@ def _indexed(device: str) -> str:
     return "cuda:0" if device == "cuda" else device
 
 
-INTERRUPTED = "interrupted"
-"""The end of a job that was told to stop; what it measured is stored."""
-
-BUSY = "busy"
-"""The end of a job whose run another process is measuring."""
-
-
-class Lane:
-    """Runs jobs of a sweep; the server of a child process.
-
-    Args:
-        kernel_files: beside the catalogue.
-        database: where runs are stored; None for the user's own.
-
-    Attributes:
-        catalog: where kernels are.
-    """
-
-    def __init__(self, kernel_files: Sequence[Path], database: Path | None) -> None:
-        self.catalog = Catalog.load(kernel_files)
-        self._kernel_files = kernel_files
-        self._database = database
-
-    def run_again(self, job: SweepJob) -> Mapping[str, Any]:
-        """Take the answer of another process that measured the run of a job; without one, run it.
-
-        Returns:
-            As ``run``; ``end`` is ``known`` where there was an answer.
-        """
-        with Store(self._database or default_path()) as store:
-            known = known_results([job], store, self.catalog).get(job.key)
-        return (
-            self.run(job) if known is None else {"end": known.end, "run": known.run, "answer": known.answer}
-        )
-
-    def run(self, job: SweepJob, database: Path | None = None) -> Mapping[str, Any]:
-        """Run a job, or go on with its unfinished run.
-
-        Args:
-            job: of a sweep.
-            database: in the place of the lane's; None for that.
-
-        Returns:
-            ``end``: ``finished``, ``failed``, ``busy`` or ``interrupted``, with ``reason``, ``run`` and
-            ``answer``.
-        """
-        try:
-            with raised_as_interrupts([signal.SIGTERM]):  # clocks are restored, ended trials stored
-                outcome = run_request(
-                    request_of(job, self._kernel_files),
-                    self.catalog,
-                    _Silent(),
-                    device=job.device or None,
-                    database=database or self._database,
-                    resume=True,
-                    insisted=False,
-                )
-        except (KeyboardInterrupt, RunInterrupted):
-            return {"end": INTERRUPTED}
-        except RunBusyError as error:
-            return {"end": BUSY, "reason": str(error)}
-        except TunerError as error:
-            return {"end": "failed", "reason": str(error)}
-        if outcome.status is RunStatus.INTERRUPTED:
-            return {"end": INTERRUPTED}
-        found = {"run": outcome.run, "answer": answer_of(outcome.document)}
-        why = outcome.no_answer
-        return {"end": "failed", "reason": why, **found} if why else {"end": "finished", **found}
-
-
-class _Silent:
-    """Hears how a run comes on, and says nothing: many run at once."""
-
-    def compiled(self, done: int, total: int) -> None:
-        """Configurations are compiled."""
-
-    def warming(self, watts: float, seconds: float) -> None:
-        """A window of the warm-up has ended."""
-
-    def measured(self, event: TrialEvent) -> None:
-        """A trial has ended."""
-
-    def told(self, sentence: str) -> None:
-        """The policy says something."""
-
-
-_LANE = "tuner.studies.sweep_local:Lane"
-_JOB_S = 366 * 86400.0  # a search ends by itself; its own options limit it
 _GRACE_S = 30.0  # for a job to stop: what it measured is stored and its clocks are restored by then
 
 
@@ -339,8 +248,7 @@ class LocalLanes:
 
     def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
         """See ``Backend.known``."""
-        path = self._database or default_path()
-        return self._devices.known(jobs, Catalog.load(self._kernel_files), path)
+        return self._devices.known(jobs, Catalog.load(self._kernel_files), self._database or default_path())
 
     def run(self, jobs: Sequence[SweepJob]) -> Iterator[JobStarted | JobResult]:
         """See ``Backend.run``.
@@ -348,11 +256,20 @@ class LocalLanes:
         Raises:
             StoreError: runs cannot be stored; no job has begun.
         """
-        Store(self._database).close()  # where that fails, every job would
+        with Store(self._database) as store:  # where that fails, every job would
+            database = store.path
         waiting = WaitingJobs(jobs, self._devices.of)
         happening: queue.SimpleQueue[JobStarted | JobResult | _LaneEnd] = queue.SimpleQueue()
+        launcher = BlockingLauncher()
         lanes = [
-            _LaneThread(waiting, happening, self._begun_on, self._kernel_files, self._database)
+            _Lane(
+                waiting,
+                happening,
+                launcher,
+                self._devices,
+                database=database,
+                kernel_files=self._kernel_files,
+            )
             for _ in range(min(self._count, len(jobs)))
         ]
         for lane in lanes:
@@ -371,32 +288,30 @@ class LocalLanes:
                 lane.stop()
             for lane in lanes:
                 lane.join()
-
-    def _begun_on(self, job: SweepJob) -> str:
-        """See ``LocalDevices.begun_on``; a database that cannot be read is told by the job when it runs."""
-        try:
-            return self._devices.begun_on(job, self._database or default_path())
-        except TunerError:
-            return ""
+            launcher.close()
 
 
-class _LaneThread(threading.Thread):
-    """One lane: a process that runs jobs, started anew where a job has killed it."""
+class _Lane(threading.Thread):
+    """Runs one job after the other, each in a process of its own."""
 
     def __init__(
         self,
         waiting: WaitingJobs,
         happening: "queue.SimpleQueue[JobStarted | JobResult | _LaneEnd]",
-        begun_on: Callable[[SweepJob], str],
+        launcher: BlockingLauncher,
+        devices: LocalDevices,
+        *,
+        database: Path,
         kernel_files: Sequence[Path],
-        database: Path | None,
     ) -> None:
         super().__init__(daemon=True)
         self._waiting = waiting
         self._happening = happening
-        self._begun_on = begun_on
-        self._arguments = (tuple(kernel_files), database)
-        self._child: Child | None = None
+        self._launcher = launcher
+        self._devices = devices
+        self._database = database
+        self._kernel_files = kernel_files
+        self._process: AttemptProcess | None = None
         self._stopped = False
 
     def run(self) -> None:
@@ -408,43 +323,58 @@ class _LaneThread(threading.Thread):
                     continue
                 self._happening.put(JobStarted(placed.job))
                 begun_s = time.monotonic()
-                self._conclude(placed, self._found(placed), begun_s)
+                result = self._answered(placed) or self._result(placed)
+                if result is not None and not self._stopped:
+                    seconds = time.monotonic() - begun_s
+                    self._happening.put(replace(result, seconds=seconds, device=placed.device))
         finally:
-            if self._child is not None:
-                self._child.close()
             self._happening.put(_LaneEnd())
-
-    def _conclude(self, placed: PlacedJob, found: Mapping[str, Any], begun_s: float) -> None:
-        """Tell what became of a job, or have it wait again; one that was stopped is left."""
-        if found["end"] == BUSY and not self._stopped:
-            self._waiting.put_back(placed)
-            return
-        could_begin = found["end"] != "failed" or found.get("run") is not None
-        if not could_begin and not self._stopped and self._waiting.try_elsewhere(placed):
-            return
-        self._waiting.release(placed)
-        if found["end"] != INTERRUPTED and not self._stopped:
-            seconds = time.monotonic() - begun_s
-            self._happening.put(JobResult(placed.job, seconds=seconds, device=placed.device, **found))
 
     def stop(self) -> None:
         """Have the job that runs end in order; one that does not is killed."""
         self._stopped = True
-        child = self._child
-        if child is not None and self.is_alive() and child.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child.pid, signal.SIGTERM)
-            timer = threading.Timer(_GRACE_S, child.kill)
-            timer.daemon = True
-            timer.start()
+        if self._process is not None:
+            self._launcher.stop(self._process, _GRACE_S)
 
-    def _found(self, placed: PlacedJob) -> Mapping[str, Any]:
-        """Run a job in the process of the lane, see ``Lane.run``."""
-        method = "run_again" if self._waiting.was_put_back(placed.job) else "run"
+    def _begun_on(self, job: SweepJob) -> str:
+        """See ``LocalDevices.begun_on``; a database that cannot be read is told by the job when it runs."""
         try:
-            if self._child is None or not self._child.alive:
-                self._child = Child(_LANE, *self._arguments, name="a lane of the sweep")
-            found: Mapping[str, Any] = self._child.call(method, placed.to_run, timeout_s=_JOB_S)
+            return self._devices.begun_on(job, self._database)
+        except TunerError:
+            return ""
+
+    def _answered(self, placed: PlacedJob) -> JobResult | None:
+        """The answer of another process that measured the run of a job; None where there is none."""
+        if not self._waiting.was_put_back(placed.job):
+            return None
+        try:
+            result = self._devices.answered([placed.job], self._database).get(placed.job.key)
+        except TunerError:  # the job itself says why
+            return None
+        if result is not None:
+            self._waiting.release(placed)
+        return result
+
+    def _result(self, placed: PlacedJob) -> JobResult | None:
+        """Run a job, or go on with its unfinished run; None where it waits again, or was stopped."""
+        spec = attempt_at(placed.job, placed.device, self._database, self._kernel_files)
+        try:
+            self._process = self._launcher.start(spec)
+            if self._stopped:  # meanwhile
+                self.stop()
+            ended = self._launcher.result(self._process)
         except ChildError as error:
-            return {"end": "failed", "reason": str(error)}
-        return found
+            ended = AttemptResult("unavailable", str(error))
+        if ended.status == "busy" and not self._stopped:  # another process is measuring its run
+            self._waiting.put_back(placed)
+            return None
+        if not ended.whole and not self._stopped and self._waiting.try_elsewhere(placed):
+            return None
+        self._waiting.release(placed)
+        if ended.status == "interrupted":
+            return None
+        try:
+            with Store(self._database) as store:
+                return result_of(placed.job, ended, store)
+        except TunerError as error:
+            return JobResult(placed.job, "failed", f"its answer cannot be read: {error}", ended.run)

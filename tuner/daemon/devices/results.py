@@ -231,7 +231,7 @@ class FailureHistory:
             stop_reason: why it was stopped; empty where it ended by itself.
             trials: new ones that it stored.
         """
-        if result.status in ("finished", "limited"):
+        if result.whole:
             self.forget(job)
             self._device = FailureCount()
             return JobState.FINISHED, result.message
