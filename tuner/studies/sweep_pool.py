@@ -23,7 +23,7 @@ from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.model.errors import ChildError, InputError, PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.model.jobs import DeviceChoice, DeviceIdentity
 from tuner.model.records import Conditions, WorkloadName
-from tuner.pool.worker import ChildOrder, call_child, own_device, stop_child
+from tuner.pool.worker import EndedJob, WorkOrder, ask_child, own_device, run_job, stop_work
 from tuner.pool.workers import PoolWorker, open_workers
 from tuner.studies.sweep import (
     JobResult,
@@ -31,20 +31,17 @@ from tuner.studies.sweep import (
     RefusedJobsError,
     ToldConditions,
     answers_under,
+    attempt_at,
     request_of,
+    result_of,
     told_conditions,
 )
 from tuner.studies.sweep_file import SweepJob
-from tuner.studies.sweep_local import INTERRUPTED, Lane
-from tuner.untrusted.reading import RUN_BYTES, shown_bytes
 
-# --- What a pool worker's child does for a sweep: whole jobs, each into a database file of its own.
+# --- What a worker tells a sweep of itself, in a child: devices may hang.
 
-_FILE_BYTES = 2 * RUN_BYTES  # indices and empty pages beside the run
-
-SERVER = "tuner.studies.sweep_pool:PoolLane"
-"""For ``ChildOrder``."""
-
+SERVER = "tuner.studies.sweep_pool:LaneQuestions"
+"""For ``ask_child``."""
 
 _SIMULATED = "sim:"
 
@@ -73,51 +70,29 @@ class LaneFacts:
     unusable: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class LaneAnswer:
-    """Result of a job on a worker.
-
-    Attributes:
-        found: see ``Lane.run``.
-        database: content of the file with its run; empty where there is none.
-    """
-
-    found: Mapping[str, Any]
-    database: bytes = b""
-
-
-class PoolLane:
-    """Runs jobs of a sweep in a pool worker; the server of a child process.
+class LaneQuestions:
+    """Answers what a sweep asks of a pool worker; the server of a child process.
 
     Args:
         kernel_files: beside the catalogue.
-        bytes_limit: of a job's database file.
     """
 
-    def __init__(self, kernel_files: Sequence[Path], bytes_limit: int = _FILE_BYTES) -> None:
+    def __init__(self, kernel_files: Sequence[Path]) -> None:
         self._missing = [path for path in kernel_files if not path.is_file()]
-        there = [path for path in kernel_files if path not in self._missing]
-        reasons = {path: _unusable(path) for path in there}
+        reasons = {path: _unusable(path) for path in kernel_files if path not in self._missing}
         self._unusable = [reason for reason in reasons.values() if reason]
-        self._lane = Lane([path for path in there if not reasons[path]], None)
-        self._bytes_limit = bytes_limit
+        self._catalog = Catalog.load(path for path, reason in reasons.items() if not reason)
 
-    @property
-    def _catalog(self) -> Catalog:
-        return self._lane.catalog
-
-    def facts(self, kernels: Collection[str], devices: Collection[str], folder: Path) -> LaneFacts:
+    def facts(self, kernels: Collection[str], devices: Collection[str]) -> LaneFacts:
         """Return the facts about this worker.
 
         Args:
             kernels: whose sources are told.
             devices: that are opened, to tell who they are.
-            folder: not used.
 
         Raises:
             TunerError: a device cannot be opened.
         """
-        del folder
         here = {name: self._catalog.kernels[name] for name in kernels if name in self._catalog.kernels}
         return LaneFacts(
             host=platform.node(),
@@ -127,40 +102,13 @@ class PoolLane:
             unusable=self._unusable,
         )
 
-    def conditions(self, jobs: Sequence[SweepJob], folder: Path) -> ToldConditions:
-        """Return the conditions that answers of jobs are bound to here.
-
-        Args:
-            jobs: of the sweep.
-            folder: not used.
-        """
-        del folder
-        told = told_conditions(map(_own, jobs), self._catalog)
+    def conditions(self, jobs: Sequence[SweepJob]) -> ToldConditions:
+        """Return the conditions that answers of jobs are bound to here."""
+        own = {job.key: replace(job, device=own_device(asked_device(job.device))) for job in jobs}
+        told = told_conditions(own.values(), self._catalog)
         bound = {job.key: conditions for job, conditions in told.conditions}
-        found = [(job, bound[_own(job).key]) for job in jobs if _own(job).key in bound]
-        return ToldConditions(found, told.refused)
-
-    def run(self, job: SweepJob, folder: Path) -> LaneAnswer:
-        """Run a job.
-
-        Args:
-            job: of the sweep.
-            folder: where its database is written.
-
-        Raises:
-            InputError: the database file is larger than what is sent.
-        """
-        path = folder / "job.db"
-        found = self._lane.run(_own(job), path)
-        if found.get("run") is None:
-            return LaneAnswer(found)
-        size = path.stat().st_size
-        if size > self._bytes_limit:
-            raise InputError(
-                f"its database file has {shown_bytes(size)}, and at most {shown_bytes(self._bytes_limit)}"
-                " are sent; use --on local, or a smaller budget"
-            )
-        return LaneAnswer(found, path.read_bytes())
+        pairs = [(job, bound[own[job.key].key]) for job in jobs if own[job.key].key in bound]
+        return ToldConditions(pairs, told.refused)
 
 
 def _unusable(kernel_file: Path) -> str:
@@ -170,11 +118,6 @@ def _unusable(kernel_file: Path) -> str:
     except InputError as error:
         return str(error)
     return ""
-
-
-def _own(job: SweepJob) -> SweepJob:
-    """The job on the device that this worker has for it."""
-    return replace(job, device=own_device(asked_device(job.device)))
 
 
 # --- The workers of a pool as a sweep sees them: which are met, and which of its jobs each may take.
@@ -237,7 +180,8 @@ class SweepWorkers:
         self._sources = sources
         self._devices = tuple(devices)
         self._run = f"{workers.name}/{uuid.uuid4().hex}"
-        self._order = ChildOrder(self._run, SERVER, (tuple(kernel_files),))
+        self._order = WorkOrder(self._run)
+        self._kernel_files = tuple(kernel_files)
         self._asked: dict[str, Future[LaneFacts]] = {}
         self._facts: dict[str, LaneFacts] = {}
         self._told: dict[str, str] = {}
@@ -280,7 +224,7 @@ class SweepWorkers:
                 _LOG.warning("pool: a worker is left out: %s: %s", address, why)
         for address in self._workers.present:
             if not ({address} & (self._asked.keys() | self._facts.keys() | self.left_out.keys())):
-                self._asked[address] = self.submit(address, "facts", tuple(self._sources), self._devices)
+                self._asked[address] = self.ask(address, "facts", tuple(self._sources), self._devices)
         for address, answer in list(self._asked.items()):
             if answer.done():
                 del self._asked[address]
@@ -304,14 +248,23 @@ class SweepWorkers:
         """The host of a worker."""
         return self._facts[address].host
 
-    def submit(self, address: str, method: str, *args: object) -> Future[Any]:
-        """Call a method of the ``PoolLane`` in a worker's child.
+    def ask(self, address: str, method: str, *args: object) -> Future[Any]:
+        """Call a method of ``LaneQuestions`` in a worker.
 
         Raises:
             PoolLostError: the scheduler does not answer.
         """
-        living = self._workers.living()
-        return self._workers.submit(call_child, self._order, living, method, *args, worker=address)
+        living, server = self._workers.living(), (SERVER, self._kernel_files)
+        return self._workers.submit(ask_child, self._order, living, server, method, *args, worker=address)
+
+    def run(self, address: str, job: SweepJob) -> Future[EndedJob]:
+        """Run a job in a worker.
+
+        Raises:
+            PoolLostError: the scheduler does not answer.
+        """
+        spec = attempt_at(job, asked_device(job.device), Path(), self._kernel_files)
+        return self._workers.submit(run_job, self._order, self._workers.living(), spec, worker=address)
 
     def gather(self, calls: Collection[Future[Any]], timeout_s: float = math.inf) -> None:
         """Wait until calls have ended, or the time is over.
@@ -326,7 +279,7 @@ class SweepWorkers:
 
     def stop(self) -> None:
         """Have all workers end what they do for this sweep, in order; does not wait."""
-        self._workers.run_everywhere(stop_child, self._run)
+        self._workers.run_everywhere(stop_work, self._run)
 
     def _hear(self, address: str, answer: Future[LaneFacts]) -> None:
         try:
@@ -442,7 +395,7 @@ def told_by_workers(
             _refuse((job, f"no worker of {on} is a {DeviceChoice.parse(device)}") for job in alike)
         for address in chosen:
             asked[address] += alike
-    answers = [crew.submit(address, "conditions", some) for address, some in asked.items()]
+    answers = [crew.ask(address, "conditions", some) for address, some in asked.items()]
     crew.gather(answers)
     told: list[ToldConditions] = [answer.result() for answer in answers]
     refused = dict.fromkeys(one for some in told for one in some.refused)
@@ -632,7 +585,7 @@ class _Tasks:
     def __init__(self, jobs: Sequence[SweepJob], crew: SweepWorkers) -> None:
         self._waiting = deque(map(_Task, jobs))
         self._crew = crew
-        self.running: dict[Future[LaneAnswer], _Task] = {}
+        self.running: dict[Future[EndedJob], _Task] = {}
 
     @property
     def left(self) -> bool:
@@ -650,13 +603,13 @@ class _Tasks:
             if task is None:
                 continue
             self._waiting.remove(task)
-            self.running[self._crew.submit(address, "run", task.job)] = task
+            self.running[self._crew.run(address, task.job)] = task
             task.worker = address
             if task.begun_s is None:
                 task.begun_s = time.monotonic()
                 yield task.job
 
-    def ended(self, answer: Future[LaneAnswer], store: Store) -> JobResult | None:
+    def ended(self, answer: Future[EndedJob], store: Store) -> JobResult | None:
         """The result of a job whose call has ended; None where it waits again.
 
         Raises:
@@ -665,29 +618,37 @@ class _Tasks:
         """
         task = self.running.pop(answer)
         try:
-            given = _given(answer)
+            ended = answer.result()
         except WorkerLostError as error:
             task.lost += 1
-            return self._again(task, error, may=task.lost < _MOST_LOST)
+            return self._again(task, str(error), may=task.lost < _MOST_LOST)
         except (ChildError, PoolError) as error:
-            may = not task.crashed_on
-            task.crashed_on = task.worker
-            return self._again(task, error, may=may)
+            return self._elsewhere(task, str(error))
         except PoolLostError:
             raise
         except TunerError as error:
             return task.failed(str(error))
-        return _taken_over(task, given, store, self._crew.host(task.worker))
+        if ended.result.status == "interrupted":  # and not by this sweep
+            return self._elsewhere(task, "it was stopped on its worker")
+        if not ended.result.whole:  # such as of a GPU that fell off: all jobs of its worker would fail
+            return self._elsewhere(task, ended.result.message)
+        return _taken_over(task, ended, store, self._crew.host(task.worker))
 
     def wait(self, seconds: float) -> None:
         """Wait until what runs has ended, some time at most."""
         with contextlib.suppress(PoolLostError):  # then nobody answers
             self._crew.gather(self.running, seconds)
 
-    def _again(self, task: _Task, error: TunerError, *, may: bool) -> JobResult | None:
+    def _elsewhere(self, task: _Task, reason: str) -> JobResult | None:
+        """Have a job that a worker could not do run on another, once."""
+        may = not task.crashed_on
+        task.crashed_on = task.worker
+        return self._again(task, reason, may=may)
+
+    def _again(self, task: _Task, reason: str, *, may: bool) -> JobResult | None:
         if not may:
-            return task.failed(str(error))
-        _LOG.warning("pool: %s runs again: %s", task.job.title, error)
+            return task.failed(reason)
+        _LOG.warning("pool: %s runs again: %s", task.job.title, reason)
         self._waiting.appendleft(task)
         return None
 
@@ -699,31 +660,17 @@ class _Tasks:
         return address != task.crashed_on or not any(self._crew.allows(one, task.job) for one in others)
 
 
-def _given(answer: Future[LaneAnswer]) -> LaneAnswer:
-    """Return the result of a job.
-
-    Raises:
-        PoolError: it has no run: it could not begin, or was told to stop, and not by this sweep.
-        TunerError: as of the call.
-    """
-    given = answer.result()
-    if given.found["end"] == INTERRUPTED:
-        raise PoolError("it was stopped on its worker")
-    if given.found.get("run") is None:  # such as of a GPU that fell off: all jobs of its worker would fail
-        raise PoolError(given.found["reason"])
-    return given
-
-
-def _taken_over(task: _Task, given: LaneAnswer, store: Store, host: str) -> JobResult:
+def _taken_over(task: _Task, ended: EndedJob, store: Store, host: str) -> JobResult:
     """The result of a job whose run is stored here now."""
     with tempfile.TemporaryDirectory(prefix="tuner-sweep-") as folder:
         path = Path(folder) / "job.db"
-        path.write_bytes(given.database)
+        path.write_bytes(ended.database)
         try:
             report = merge_file(store.database, path, source=f"a sweep's job on {host}", limited=True)
         except InputError as error:
             return task.failed(f"the database file that {host} sent cannot be read: {error}")
-    if report.newest_run is None and given.found["end"] == "finished":
+    if report.newest_run is None and not ended.result.message:
         why = report.refused[0] if report.refused else "it has no run that is not here already"
         return task.failed(f"the database file that {host} sent is of no use: {why}")
-    return JobResult(task.job, seconds=task.seconds, **{**given.found, "run": report.newest_run})
+    result = result_of(task.job, replace(ended.result, run=report.newest_run), store)
+    return replace(result, seconds=task.seconds)
