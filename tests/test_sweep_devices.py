@@ -17,7 +17,7 @@ from tuner.model.jobs import JobSpec
 from tuner.model.records import RunStatus
 from tuner.search.job_messages import AttemptResult, AttemptSpec
 from tuner.studies import sweep_local
-from tuner.studies.sweep import JobResult, PlacedJob, RefusedJobsError, WaitingJobs, told_conditions
+from tuner.studies.sweep import JobResult, PlacedJob, RefusedJobsError, WaitingJobs, conditions_of
 from tuner.studies.sweep_file import SweepJob
 from tuner.studies.sweep_local import LocalDevices, LocalLanes
 
@@ -136,7 +136,7 @@ def test_a_job_goes_on_where_it_has_begun(
 ) -> None:
     """A job with an unfinished run on a GPU runs there, also where another GPU is free first."""
     path = tmp_path / "tuner.db"
-    ((_, conditions),) = told_conditions([job(device=SECOND)], Catalog.load()).conditions
+    ((_, conditions),) = conditions_of([job(device=SECOND)], Catalog.load()).conditions
     with Store(path) as store:
         store.end(store.begin(conditions), RunStatus.INTERRUPTED, None)
     play(lambda asked: AttemptResult("finished", asked.device))

@@ -18,7 +18,7 @@ from tuner.model.records import RunStatus
 from tuner.pool.worker import EndedJob, WorkOrder, ask_child, run_job, stop_work
 from tuner.pool.workers import PoolWorker, Workers, open_workers
 from tuner.search.job_messages import AttemptResult, AttemptSpec
-from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError, ToldConditions, attempt_at
+from tuner.studies.sweep import JobConditions, JobResult, JobStarted, RefusedJobsError, attempt_at
 from tuner.studies.sweep_file import SweepJob
 from tuner.studies.sweep_pool import LaneFacts, LaneQuestions, PoolLanes
 
@@ -172,7 +172,7 @@ class Played:
         answer: Future[Any] = Future()
         if function is ask_child:
             method = args[3]
-            answer.set_result(self.facts[worker] if method == "facts" else ToldConditions((), ()))
+            answer.set_result(self.facts[worker] if method == "facts" else JobConditions((), ()))
             return answer
         assert function is run_job
         self.ran.append(worker)
@@ -199,8 +199,12 @@ def played(answer: EndedJob) -> Played:
     return Played(answer, "a", "b")
 
 
+def lanes_on(workers: Played, database: Path | None) -> PoolLanes:
+    return PoolLanes(workers, "dask", database)  # type: ignore[arg-type]  # played
+
+
 def ended(workers: Played, tmp_path: Path) -> JobResult:
-    lanes = PoolLanes(workers, "dask", tmp_path / "tuner.db")
+    lanes = lanes_on(workers, tmp_path / "tuner.db")
     (result,) = [one for one in lanes.run([job()]) if isinstance(one, JobResult)]
     return result
 
@@ -232,7 +236,7 @@ def test_a_job_that_takes_workers_with_it_ends(played: Played, tmp_path: Path) -
 
 def test_other_sources_are_refused_by_host_and_kernel(played: Played, tmp_path: Path) -> None:
     """A worker whose kernel differs, or that lacks it or a kernel file, ends the sweep before it begins."""
-    lanes = PoolLanes(played, "dask", tmp_path / "tuner.db")
+    lanes = lanes_on(played, tmp_path / "tuner.db")
     good = played.facts["b"]
     for wrong, says in (
         ({"sources": {"scan-lf": "0" * 64}}, "host node has another source of kernel scan-lf"),
@@ -264,7 +268,7 @@ def test_a_worker_tells_which_data_file_it_lacks(tmp_path: Path) -> None:
 def test_a_gpu_has_one_worker(played: Played, tmp_path: Path) -> None:
     """A second worker of the same GPU gets no jobs: two would measure each other's load."""
     played.facts["b"] = played.facts["a"]
-    lanes = PoolLanes(played, "dask", tmp_path / "tuner.db")
+    lanes = lanes_on(played, tmp_path / "tuner.db")
     list(lanes.run([job(4), job(8)]))
     assert played.ran == ["a", "a"]
 
@@ -282,7 +286,7 @@ def test_devices_that_no_worker_has_are_refused(
     played: Played, tmp_path: Path, device: str, says: str
 ) -> None:
     """They are told by the job's group before anything runs; a kind that is there is taken."""
-    lanes = PoolLanes(played, "dask", tmp_path / "tuner.db")
+    lanes = lanes_on(played, tmp_path / "tuner.db")
     with pytest.raises(RefusedJobsError, match=f"1: .*{says}"):
         lanes.known([job(device=device)])
-    assert PoolLanes(played, "dask", None).known([job(device="kind:NVIDIA H200")]) is not None
+    assert lanes_on(played, None).known([job(device="kind:NVIDIA H200")]) is not None

@@ -23,8 +23,8 @@ from tuner.studies.sweep import (
     SweepReport,
     WaitingJobs,
     change_of,
+    conditions_of,
     run_sweep,
-    told_conditions,
 )
 from tuner.studies.sweep_file import SweepJob
 from tuner.studies.sweep_local import LocalDevices, LocalLanes
@@ -197,7 +197,7 @@ def test_a_job_that_another_process_measures_waits_for_it(
 ) -> None:
     """It is tried again, after all others, and goes on with the run that the other has left."""
     path, shared, other = tmp_path / "tuner.db", job(**QUICK), job(8, **QUICK)
-    ((_, conditions),) = told_conditions([shared], Catalog.load()).conditions
+    ((_, conditions),) = conditions_of([shared], Catalog.load()).conditions
     monkeypatch.setattr(sweep, "_AGAIN_S", 0.0)
     put_back = WaitingJobs.put_back
     with Store(path) as store:
@@ -220,7 +220,7 @@ def test_the_answer_of_another_process_is_taken(tmp_path: Path, monkeypatch: pyt
     path, shared = tmp_path / "tuner.db", job(**QUICK)
     lanes = LocalLanes(1, path)
     assert lanes.known([shared]) == {}
-    ((_, conditions),) = told_conditions([shared], Catalog.load()).conditions
+    ((_, conditions),) = conditions_of([shared], Catalog.load()).conditions
     monkeypatch.setattr(sweep, "_AGAIN_S", 0.0)
     put_back = WaitingJobs.put_back
     with Store(path) as store:

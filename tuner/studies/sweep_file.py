@@ -12,7 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tuner.kernel_files import document as messages
 from tuner.model.errors import InputError, suggestion
-from tuner.model.jobs import JobSpec
 from tuner.model.objective import NAMES
 from tuner.model.options import OPTIONS
 from tuner.model.records import WorkloadName, canonical
@@ -117,12 +116,6 @@ class SweepJob:
     def key(self) -> str:
         """The same text for jobs that ask for the same search."""
         return canonical([sorted(self.workloads), self.objective, self.device, dict(self.options)])
-
-    def spec_on(self, device: str) -> JobSpec:
-        """Its spec, with the device on which it runs."""
-        options = dict(self.options)
-        own = {name: options.pop(name) for name in ("policy", "clocks") if name in options}
-        return JobSpec(self.workloads, self.objective, **own, device=device, options=options)
 
     @property
     def title(self) -> str:

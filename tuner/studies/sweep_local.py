@@ -5,7 +5,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -23,14 +23,14 @@ from tuner.studies.sweep import (
     JobResult,
     JobStarted,
     PlacedJob,
-    RefusedJobsError,
     WaitingJobs,
     answers_under,
     attempt_at,
     check_options,
+    conditions_of,
     of_kind,
+    refuse,
     result_of,
-    told_conditions,
 )
 from tuner.studies.sweep_file import SweepJob
 
@@ -52,10 +52,10 @@ class LocalDevices:
     @property
     def gpus(self) -> Sequence[DeviceIdentity]:
         """The GPUs, by index; none where no driver answers."""
-        return self._found[0]
+        return self._listing[0]
 
     @cached_property
-    def _found(self) -> tuple[Sequence[DeviceIdentity], str]:
+    def _listing(self) -> tuple[Sequence[DeviceIdentity], str]:
         """The GPUs, and why there are none."""
         try:
             gpus = self._listed()
@@ -69,9 +69,7 @@ class LocalDevices:
         Raises:
             RefusedJobsError: says which there are.
         """
-        refused = dict.fromkeys((job.place, why) for job in jobs if (why := self._misfit(job)))
-        if refused:
-            raise RefusedJobsError(list(refused))
+        refuse((job, self._misfit(job)) for job in jobs)
 
     def check_all(self, jobs: Sequence[SweepJob], catalog: Catalog) -> None:
         """Refuse jobs as ``known`` does, as far as that can be told without opening a GPU.
@@ -81,9 +79,7 @@ class LocalDevices:
         """
         self.check(jobs)
         check_options(jobs)
-        refused = told_conditions([job for job in jobs if job.device.startswith(_NO_GPU)], catalog).refused
-        if refused:
-            raise RefusedJobsError(refused)
+        refuse(conditions_of([job for job in jobs if job.device.startswith(_NO_GPU)], catalog).refused)
 
     def of(self, job: SweepJob) -> tuple[str, ...]:
         """The devices that a job may run on; where none is to choose from, what opening it says why."""
@@ -107,7 +103,7 @@ class LocalDevices:
             RefusedJobsError: workloads, devices or options that cannot be.
         """
         self._conditions = defaultdict(list)
-        for job, conditions in self._told(jobs, catalog):
+        for job, conditions in self._conditions_of(jobs, catalog):
             self._conditions[job.key].append(conditions)
         return self.answered(jobs, database)
 
@@ -137,20 +133,19 @@ class LocalDevices:
                     return str(device["spec"])
         return ""
 
-    def _told(self, jobs: Sequence[SweepJob], catalog: Catalog) -> list[tuple[SweepJob, Conditions]]:
+    def _conditions_of(self, jobs: Sequence[SweepJob], catalog: Catalog) -> list[tuple[SweepJob, Conditions]]:
         """Return the conditions of the jobs' answers, on a GPU of each kind that they may run on."""
         self.check(jobs)
-        asked: dict[str, SweepJob] = {}
+        placed: dict[str, SweepJob] = {}
         meant: dict[str, list[SweepJob]] = defaultdict(list)
         for job in jobs:
             for device in self._one_of_each_kind(job):
-                one = replace(job, device=device)
-                asked.setdefault(one.key, one)
-                meant[one.key].append(job)
-        told = told_conditions(asked.values(), catalog)
-        if told.refused:
-            raise RefusedJobsError(told.refused)
-        return [(job, bound) for one, bound in told.conditions for job in meant[one.key]]
+                on_device = replace(job, device=device)
+                placed.setdefault(on_device.key, on_device)
+                meant[on_device.key].append(job)
+        bound = conditions_of(placed.values(), catalog)
+        refuse(bound.refused)
+        return [(job, conditions) for one, conditions in bound.conditions for job in meant[one.key]]
 
     def _one_of_each_kind(self, job: SweepJob) -> list[str]:
         """Devices for a job, the first of each kind; GPUs of a machine have one driver."""
@@ -166,18 +161,20 @@ class LocalDevices:
         if wrong or job.device.startswith(_NO_GPU):
             return wrong
         if choice.model:
-            known = any(choice.allows(gpu) for gpu in self.gpus)
-            return "" if known else self._none_of(choice.words, [f"kind:{gpu.name}" for gpu in self.gpus])
+            if any(map(choice.allows, self.gpus)):
+                return ""
+            return self._none_of(choice.words, [f"kind:{gpu.name}" for gpu in self.gpus])
         if choice.device.startswith("cuda"):
             here = [gpu.spec for gpu in self.gpus]
-            return "" if _indexed(choice.device) in here else self._none_of(choice.device, here)
-        return "" if choice.one or self.gpus else why_nothing_stands_in(self._found[1])
+            indexed = "cuda:0" if choice.device == "cuda" else choice.device
+            return "" if indexed in here else self._none_of(choice.device, here)
+        return "" if choice.one or self.gpus else why_nothing_stands_in(self._listing[1])
 
     def _none_of(self, wanted: str, here: Sequence[str]) -> str:
         """That a device is not here, and what is."""
         if here:
             return f"no {wanted} is here; choose from {', '.join(dict.fromkeys(here))}"
-        return f"no {wanted} is here: {self._found[1]}; for modelled numbers name a device such as sim:h200"
+        return f"no {wanted} is here: {self._listing[1]}; for modelled numbers name a device such as sim:h200"
 
     def _where(self, result: JobResult) -> str:
         """The device of a stored answer: by its name here, or the model of a GPU that is not here."""
@@ -192,17 +189,7 @@ def _choice(job: SweepJob) -> DeviceChoice:
     return DeviceChoice() if job.device == AUTO else DeviceChoice.parse(job.device)
 
 
-def _indexed(device: str) -> str:
-    """A GPU with its number: ``cuda`` is the first."""
-    return "cuda:0" if device == "cuda" else device
-
-
 _GRACE_S = 30.0  # for a job to stop: what it measured is stored and its clocks are restored by then
-
-
-@dataclass(frozen=True)
-class _LaneEnd:
-    """A lane has nothing to do any more."""
 
 
 def lanes_for(jobs: Sequence[SweepJob], database: Path | None, kernel_files: Sequence[Path]) -> "LocalLanes":
@@ -259,7 +246,7 @@ class LocalLanes:
         with Store(self._database) as store:  # where that fails, every job would
             database = store.path
         waiting = WaitingJobs(jobs, self._devices.of)
-        happening: queue.SimpleQueue[JobStarted | JobResult | _LaneEnd] = queue.SimpleQueue()
+        happening: queue.SimpleQueue[JobStarted | JobResult | None] = queue.SimpleQueue()
         launcher = BlockingLauncher()
         lanes = [
             _Lane(
@@ -278,7 +265,7 @@ class LocalLanes:
         try:
             while left:
                 event = happening.get()
-                if isinstance(event, _LaneEnd):
+                if event is None:  # a lane has no more to do
                     left -= 1
                 else:
                     yield event
@@ -297,7 +284,7 @@ class _Lane(threading.Thread):
     def __init__(
         self,
         waiting: WaitingJobs,
-        happening: "queue.SimpleQueue[JobStarted | JobResult | _LaneEnd]",
+        happening: "queue.SimpleQueue[JobStarted | JobResult | None]",
         launcher: BlockingLauncher,
         devices: LocalDevices,
         *,
@@ -328,7 +315,7 @@ class _Lane(threading.Thread):
                     seconds = time.monotonic() - begun_s
                     self._happening.put(replace(result, seconds=seconds, device=placed.device))
         finally:
-            self._happening.put(_LaneEnd())
+            self._happening.put(None)
 
     def stop(self) -> None:
         """Have the job that runs end in order; one that does not is killed."""

@@ -8,11 +8,12 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tuner.database.connection import default_path, holds_something
 from tuner.database.merging import merge_file
@@ -20,21 +21,23 @@ from tuner.database.runs import Store
 from tuner.devices.choice import identify
 from tuner.devices.replay import PREFIX
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import ChildError, InputError, PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.model.jobs import DeviceChoice, DeviceIdentity
 from tuner.model.records import Conditions, WorkloadName
 from tuner.pool.worker import EndedJob, WorkOrder, ask_child, own_device, run_job, stop_work
-from tuner.pool.workers import PoolWorker, open_workers
+from tuner.pool.workers import Workers, open_workers
 from tuner.studies.sweep import (
+    JobConditions,
     JobResult,
     JobStarted,
-    RefusedJobsError,
-    ToldConditions,
     answers_under,
     attempt_at,
+    complaint,
+    conditions_of,
+    refuse,
     request_of,
     result_of,
-    told_conditions,
 )
 from tuner.studies.sweep_file import SweepJob
 
@@ -79,7 +82,8 @@ class LaneQuestions:
 
     def __init__(self, kernel_files: Sequence[Path]) -> None:
         self._missing = [path for path in kernel_files if not path.is_file()]
-        reasons = {path: _unusable(path) for path in kernel_files if path not in self._missing}
+        there = [path for path in kernel_files if path not in self._missing]
+        reasons = {path: complaint(partial(load_kernel_file, path)) for path in there}
         self._unusable = [reason for reason in reasons.values() if reason]
         self._catalog = Catalog.load(path for path, reason in reasons.items() if not reason)
 
@@ -102,61 +106,19 @@ class LaneQuestions:
             unusable=self._unusable,
         )
 
-    def conditions(self, jobs: Sequence[SweepJob]) -> ToldConditions:
+    def conditions(self, jobs: Sequence[SweepJob]) -> JobConditions:
         """Return the conditions that answers of jobs are bound to here."""
         own = {job.key: replace(job, device=own_device(asked_device(job.device))) for job in jobs}
-        told = told_conditions(own.values(), self._catalog)
+        told = conditions_of(own.values(), self._catalog)
         bound = {job.key: conditions for job, conditions in told.conditions}
         pairs = [(job, bound[own[job.key].key]) for job in jobs if own[job.key].key in bound]
-        return ToldConditions(pairs, told.refused)
-
-
-def _unusable(kernel_file: Path) -> str:
-    """Return the reason why a kernel file cannot be used here; empty if it can."""
-    try:
-        load_kernel_file(kernel_file)
-    except InputError as error:
-        return str(error)
-    return ""
+        return JobConditions(pairs, told.refused)
 
 
 # --- The workers of a pool as a sweep sees them: which are met, and which of its jobs each may take.
 
 _LOG = logging.getLogger(__name__)
 _POLL_S = 0.5
-
-
-class Workers(Protocol):
-    """Part of ``tuner.pool.workers.Workers`` that a sweep uses."""
-
-    @property
-    def present(self) -> Mapping[str, PoolWorker]:
-        """The workers by address."""
-
-    @property
-    def left_out(self) -> Mapping[str, str]:
-        """Workers that are not of the pool, by address, and why."""
-
-    @property
-    def name(self) -> str:
-        """Name of this process in the scheduler."""
-
-    def refresh(self) -> None:
-        """Ask who is there."""
-
-    def living(self) -> tuple[str, ...]:
-        """Names of all processes that have work done by the scheduler."""
-
-    def submit(
-        self,
-        function: Callable[..., Any],
-        *args: object,
-        worker: str | None = None,
-    ) -> Future[Any]:
-        """Call a function in a worker."""
-
-    def run_everywhere(self, function: Callable[..., Any], *args: object) -> None:
-        """Call a function in all workers at once."""
 
 
 class SweepWorkers:
@@ -337,15 +299,14 @@ class SweepWorkers:
 # --- What is asked before jobs run on a pool: whether they can be, and what answers are bound to there.
 
 
-def check_jobs(jobs: Iterable[SweepJob]) -> None:
+def check_jobs(jobs: Sequence[SweepJob]) -> None:
     """Refuse what no pool runs.
 
     Raises:
         RefusedJobsError: options or devices that cannot be.
     """
-    jobs = list(jobs)
     devices = {device: _misfit(device) for device in {job.device for job in jobs}}
-    _refuse((job, why) for job in jobs for why in (devices[job.device], _check(job)) if why)
+    refuse((job, why) for job in jobs for why in (devices[job.device], complaint(request_of(job).check)))
 
 
 def sources_of(jobs: Iterable[SweepJob], catalog: Catalog) -> dict[str, str]:
@@ -354,21 +315,13 @@ def sources_of(jobs: Iterable[SweepJob], catalog: Catalog) -> dict[str, str]:
     Raises:
         RefusedJobsError: kernels that are not there.
     """
-    first = {text: job for job in jobs for text in job.workloads}
-    found: dict[str, str] = {}
-    _refuse((job, why) for text, job in first.items() if (why := _add_source(text, catalog, found)))
-    return found
 
+    def kernel(workload: str) -> KernelFile:
+        return catalog.kernel(WorkloadName.parse(workload).kernel)
 
-def _add_source(workload: str, catalog: Catalog, found: dict[str, str]) -> str:
-    """Add the fingerprint of a workload's kernel; why there is none, else empty."""
-    try:
-        name = WorkloadName.parse(workload).kernel
-        if name not in found:
-            found[name] = catalog.kernel(name).fingerprint
-    except InputError as error:
-        return str(error)
-    return ""
+    first = {workload: job for job in jobs for workload in job.workloads}
+    refuse((job, complaint(partial(kernel, workload))) for workload, job in first.items())
+    return {found.name: found.fingerprint for found in map(kernel, first)}
 
 
 def told_by_workers(
@@ -392,16 +345,14 @@ def told_by_workers(
     for device, alike in of_device.items():
         chosen = _one_of_each_kind(crew, alike[0])
         if not chosen:
-            _refuse((job, f"no worker of {on} is a {DeviceChoice.parse(device)}") for job in alike)
+            refuse((job, f"no worker of {on} is a {DeviceChoice.parse(device)}") for job in alike)
         for address in chosen:
             asked[address] += alike
     answers = [crew.ask(address, "conditions", some) for address, some in asked.items()]
     crew.gather(answers)
-    told: list[ToldConditions] = [answer.result() for answer in answers]
-    refused = dict.fromkeys(one for some in told for one in some.refused)
-    if refused:
-        raise RefusedJobsError(list(refused))
-    return [one for some in told for one in some.conditions]
+    told: list[JobConditions] = [answer.result() for answer in answers]
+    refuse(reason for some in told for reason in some.refused)
+    return [pair for some in told for pair in some.conditions]
 
 
 def _one_of_each_kind(crew: SweepWorkers, job: SweepJob) -> list[str]:
@@ -419,29 +370,10 @@ def _misfit(device: str) -> str:
     if device.startswith(PREFIX):
         return f"{device} was measured already; leave it out, or use --on local"
     if asked_device(device):
-        try:
-            identify(device)
-        except InputError as error:
-            return str(error)
-        return ""
+        return complaint(partial(identify, device))
     if DeviceChoice.parse(device).one:
         return f"device {device}: each worker has its own GPU; leave devices out, or write kind:MODEL"
     return ""
-
-
-def _check(job: SweepJob) -> str:
-    try:
-        request_of(job).check()
-    except InputError as error:
-        return str(error)
-    return ""
-
-
-def _refuse(refused: Iterable[tuple[SweepJob, str]]) -> None:
-    """Raise with the reasons, each once for a group; nothing where there is none."""
-    found = dict.fromkeys((job.place, why) for job, why in refused)
-    if found:
-        raise RefusedJobsError(list(found))
 
 
 # --- The lanes.
