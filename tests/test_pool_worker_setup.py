@@ -12,7 +12,7 @@ from tuner.pool.worker import (
     WorkOrder,
     ask_child,
     call_setup,
-    close_setup,
+    dask_teardown,
     describe_setup,
     stop_setup,
 )
@@ -27,7 +27,7 @@ FIRST, SECOND = (
 def closed() -> Iterator[None]:
     """This process is no worker afterwards."""
     yield
-    close_setup()
+    dask_teardown(None)
 
 
 def test_worker_measures_for_one_run_at_a_time() -> None:

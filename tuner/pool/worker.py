@@ -304,7 +304,20 @@ class _HeldSetup:
                 if self._run != order.run and self._run not in living:
                     self._close()
                 setup = self._opened(order)
-                return Answer(_facts(setup), self._totals(setup), self._count)
+                facts = WorkerFacts(
+                    host=platform.node(),
+                    identity=setup.device.identity,
+                    limits=setup.device.limits,
+                    free_memory_bytes=setup.device.free_memory_bytes(),
+                    clocks_mhz=None if setup.clocks is None else setup.clocks.supported_mhz(),
+                    no_clocks=setup.no_clocks,
+                    power_limits_w=None if setup.power_limits is None else setup.power_limits.supported_w(),
+                    no_power_limits=setup.no_power_limits,
+                    window_s=setup.window_s,
+                    sensor=setup.sensor,
+                    notices=setup.notices,
+                )
+                return Answer(facts, self._totals(setup), self._count)
             finally:
                 self._watch()
 
@@ -413,11 +426,6 @@ def stop_setup(run: str) -> None:
     _HELD_SETUP.stop(run)
 
 
-def close_setup() -> None:
-    """Close the setup in this process, whatever run it is of and whatever it does."""
-    _HELD_SETUP.stop()
-
-
 def check_driver(build: PackageBuild | None) -> None:
     """Refuse to measure for a driver whose package is another one.
 
@@ -435,22 +443,6 @@ def _taken() -> PoolError:
     return PoolError("it measures for another run; wait until that has ended")
 
 
-def _facts(setup: MeasurementSetup) -> WorkerFacts:
-    return WorkerFacts(
-        host=platform.node(),
-        identity=setup.device.identity,
-        limits=setup.device.limits,
-        free_memory_bytes=setup.device.free_memory_bytes(),
-        clocks_mhz=None if setup.clocks is None else setup.clocks.supported_mhz(),
-        no_clocks=setup.no_clocks,
-        power_limits_w=None if setup.power_limits is None else setup.power_limits.supported_w(),
-        no_power_limits=setup.no_power_limits,
-        window_s=setup.window_s,
-        sensor=setup.sensor,
-        notices=setup.notices,
-    )
-
-
 # --- What Dask runs in a worker process of a pool when it begins and when it ends.
 
 
@@ -461,8 +453,8 @@ def dask_setup(_worker: Any) -> None:  # noqa: ANN401 - Dask's
 
 
 def dask_teardown(_worker: Any) -> None:  # noqa: ANN401 - Dask's
-    """Give back GPU and clocks."""
-    close_setup()
+    """Give back GPU and clocks, whatever run has them and whatever it does."""
+    _HELD_SETUP.stop()
 
 
 # --- Work of a worker that is a whole and not a trial, in processes of its own. Runs in the worker.
