@@ -179,7 +179,7 @@ class Rig:
         self.service = Service(
             self.state,
             storage=self.storage,
-            start_attempt=self._start_attempt,
+            start_attempt=self._start_attempt,  # type: ignore[arg-type]  # played
             check_users=self._look,
             answerer=self.answerer,
             metrics=Metrics("0"),
@@ -193,7 +193,7 @@ class Rig:
         await self.attempts.put(attempt)
         return attempt
 
-    async def _look(self, device: str, ours: int, *, our_load: bool = False) -> Contention:
+    async def _look(self, device: str, ours: int, our_load: bool) -> Contention:
         assert our_load or not ours
         assert device in self.state.devices
         assert ours in (0, 1)

@@ -420,7 +420,7 @@ class Daemon:
             _LOG.error("%s", trouble[0])
         self._state.troubles[subject] = trouble
 
-    async def _check_users(self, device: str, ours: int, *, our_load: bool = False) -> Contention:
+    async def _check_users(self, device: str, ours: int, our_load: bool) -> Contention:
         if not ours:
             self._analyst.leave(device)
         # not bound once: new settings replace it
