@@ -125,7 +125,7 @@ class SweepWorkers:
     """The workers that may run jobs of a sweep: same package, same sources, a device that opens.
 
     Args:
-        workers: of the pool.
+        pool: its workers.
         kernel_files: of the sweep, beside the catalogue.
         sources: fingerprints of its kernels here, by their names.
         devices: what workers are asked to open for its jobs.
@@ -133,15 +133,15 @@ class SweepWorkers:
 
     def __init__(
         self,
-        workers: Workers,
+        pool: Workers,
         kernel_files: Sequence[Path],
         sources: Mapping[str, str],
         devices: Collection[str],
     ) -> None:
-        self._workers = workers
+        self._pool = pool
         self._sources = sources
         self._devices = tuple(devices)
-        self._run = f"{workers.name}/{uuid.uuid4().hex}"
+        self._run = f"{pool.name}/{uuid.uuid4().hex}"
         self._order = WorkOrder(self._run)
         self._kernel_files = tuple(kernel_files)
         self._asked: dict[str, Future[LaneFacts]] = {}
@@ -152,7 +152,7 @@ class SweepWorkers:
     @property
     def present(self) -> Mapping[str, LaneFacts]:
         """Workers that may run jobs, by address."""
-        return {address: one for address, one in self._facts.items() if address in self._workers.present}
+        return {address: one for address, one in self._facts.items() if address in self._pool.present}
 
     def meet(self) -> None:
         """Wait until every worker that is there has told what it is.
@@ -179,12 +179,12 @@ class SweepWorkers:
         Raises:
             PoolLostError: the scheduler does not answer.
         """
-        self._workers.refresh()
-        for address, why in self._workers.left_out.items():
+        self._pool.refresh()
+        for address, why in self._pool.left_out.items():
             if self._told.get(address) != why:
                 self._told[address] = why
                 _LOG.warning("pool: a worker is left out: %s: %s", address, why)
-        for address in self._workers.present:
+        for address in self._pool.present:
             if not ({address} & (self._asked.keys() | self._facts.keys() | self.left_out.keys())):
                 self._asked[address] = self.ask(address, "facts", tuple(self._sources), self._devices)
         for address, answer in list(self._asked.items()):
@@ -216,8 +216,8 @@ class SweepWorkers:
         Raises:
             PoolLostError: the scheduler does not answer.
         """
-        living, server = self._workers.living(), (SERVER, self._kernel_files)
-        return self._workers.submit(ask_child, self._order, living, server, method, *args, worker=address)
+        living, server = self._pool.living(), (SERVER, self._kernel_files)
+        return self._pool.submit(ask_child, self._order, living, server, method, *args, worker=address)
 
     def run(self, address: str, job: SweepJob) -> Future[EndedJob]:
         """Run a job in a worker.
@@ -226,7 +226,7 @@ class SweepWorkers:
             PoolLostError: the scheduler does not answer.
         """
         spec = attempt_at(job, asked_device(job.device), Path(), self._kernel_files)
-        return self._workers.submit(run_job, self._order, self._workers.living(), spec, worker=address)
+        return self._pool.submit(run_job, self._order, self._pool.living(), spec, worker=address)
 
     def gather(self, calls: Collection[Future[Any]], timeout_s: float = math.inf) -> None:
         """Wait until calls have ended, or the time is over.
@@ -237,11 +237,11 @@ class SweepWorkers:
         until = time.monotonic() + timeout_s
         while time.monotonic() < until and not all(call.done() for call in calls):
             wait(calls, timeout=_POLL_S)
-            self._workers.refresh()
+            self._pool.refresh()
 
     def stop(self) -> None:
         """Have all workers end what they do for this sweep, in order; does not wait."""
-        self._workers.run_everywhere(stop_work, self._run)
+        self._pool.run_everywhere(stop_work, self._run)
 
     def _hear(self, address: str, answer: Future[LaneFacts]) -> None:
         try:
@@ -324,13 +324,13 @@ def sources_of(jobs: Iterable[SweepJob], catalog: Catalog) -> dict[str, str]:
     return {found.name: found.fingerprint for found in map(kernel, first)}
 
 
-def told_by_workers(
-    crew: SweepWorkers, jobs: Sequence[SweepJob], on: str
+def conditions_on(
+    workers: SweepWorkers, jobs: Sequence[SweepJob], on: str
 ) -> list[tuple[SweepJob, Conditions]]:
     """The conditions of jobs, as one worker of each kind that may run them tells.
 
     Args:
-        crew: met.
+        workers: met.
         jobs: of the sweep.
         on: what messages call the pool.
 
@@ -343,24 +343,24 @@ def told_by_workers(
         of_device[job.device].append(job)
     asked: dict[str, list[SweepJob]] = defaultdict(list)
     for device, alike in of_device.items():
-        chosen = _one_of_each_kind(crew, alike[0])
+        chosen = _one_of_each_kind(workers, alike[0])
         if not chosen:
             refuse((job, f"no worker of {on} is a {DeviceChoice.parse(device)}") for job in alike)
         for address in chosen:
             asked[address] += alike
-    answers = [crew.ask(address, "conditions", some) for address, some in asked.items()]
-    crew.gather(answers)
+    answers = [workers.ask(address, "conditions", some) for address, some in asked.items()]
+    workers.gather(answers)
     told: list[JobConditions] = [answer.result() for answer in answers]
     refuse(reason for some in told for reason in some.refused)
     return [pair for some in told for pair in some.conditions]
 
 
-def _one_of_each_kind(crew: SweepWorkers, job: SweepJob) -> list[str]:
+def _one_of_each_kind(workers: SweepWorkers, job: SweepJob) -> list[str]:
     """A worker of each kind that may take a job."""
     found: dict[tuple[str, str, str], str] = {}
-    for address in crew.fitting():
-        if crew.allows(address, job):
-            identity = crew.identity(address, job)
+    for address in workers.fitting():
+        if workers.allows(address, job):
+            identity = workers.identity(address, job)
             found.setdefault((identity.name, identity.driver, identity.runtime), address)
     return list(found.values())
 
@@ -399,8 +399,8 @@ def open_pool_lanes(
         InputError: as of ``open_workers``.
         PoolError: no worker came in time.
     """
-    with open_workers(on) as workers:
-        yield PoolLanes(workers, on, database, kernel_files)
+    with open_workers(on) as pool:
+        yield PoolLanes(pool, on, database, kernel_files)
 
 
 @dataclass
@@ -434,22 +434,22 @@ class PoolLanes:
     """Runs jobs of a sweep on the workers of a pool, one at a time on each.
 
     Args:
-        workers: of the pool.
+        pool: its workers.
         on: what messages call it.
         database: where runs are taken over to; None for the user's own.
         kernel_files: beside the catalogue; every worker has them under the same paths.
     """
 
     def __init__(
-        self, workers: Workers, on: str, database: Path | None, kernel_files: Sequence[Path] = ()
+        self, pool: Workers, on: str, database: Path | None, kernel_files: Sequence[Path] = ()
     ) -> None:
-        count = len(workers.present)
+        count = len(pool.present)
         self.where = f"{on}, {count} worker{'s' if count > 1 else ''}"
-        self._workers = workers
+        self._pool = pool
         self._on = on
         self._database = database
         self._kernel_files = [path.absolute() for path in kernel_files]
-        self._crew: SweepWorkers | None = None
+        self._workers: SweepWorkers | None = None
 
     def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
         """See ``Backend.known``; a run on any GPU of a kind that the pool has counts.
@@ -459,7 +459,7 @@ class PoolLanes:
             InputError: a worker has other sources of kernels.
             PoolError: no worker may run jobs.
         """
-        told = told_by_workers(self._met(jobs), jobs, self._on)
+        told = conditions_on(self._met(jobs), jobs, self._on)
         path = self._database or default_path()
         if not holds_something(path):
             return {}
@@ -468,32 +468,32 @@ class PoolLanes:
 
     def run(self, jobs: Sequence[SweepJob]) -> Iterator[JobStarted | JobResult]:
         """See ``Backend.run``."""
-        crew = self._met(jobs)
-        tasks = _Tasks(jobs, crew)
+        workers = self._met(jobs)
+        tasks = _Tasks(jobs, workers)
         with Store(self._database) as store:
             try:
-                yield from self._run(tasks, crew, store)
+                yield from self._run(tasks, workers, store)
             except PoolLostError as error:
                 raise PoolError(str(error)) from error
             finally:
-                crew.stop()
+                workers.stop()
                 tasks.wait(_GRACE_S)
 
     def _met(self, jobs: Sequence[SweepJob]) -> SweepWorkers:
         """The workers, once they have told what they are."""
-        if self._crew is None:
+        if self._workers is None:
             check_jobs(jobs)
             sources = sources_of(jobs, Catalog.load(self._kernel_files))
             devices = sorted({asked_device(job.device) for job in jobs})
-            crew = SweepWorkers(self._workers, self._kernel_files, sources, devices)
-            crew.meet()
-            self._crew = crew
-        return self._crew
+            workers = SweepWorkers(self._pool, self._kernel_files, sources, devices)
+            workers.meet()
+            self._workers = workers
+        return self._workers
 
-    def _run(self, tasks: "_Tasks", crew: SweepWorkers, store: Store) -> Iterator[JobStarted | JobResult]:
+    def _run(self, tasks: "_Tasks", workers: SweepWorkers, store: Store) -> Iterator[JobStarted | JobResult]:
         useful_s = time.monotonic()
         while tasks.left:
-            crew.look()
+            workers.look()
             for job in tasks.start():
                 yield JobStarted(job)
             if tasks.running:
@@ -514,9 +514,9 @@ class PoolLanes:
 class _Tasks:
     """Jobs that wait for a worker or run on one; a job that is lost with its worker waits again."""
 
-    def __init__(self, jobs: Sequence[SweepJob], crew: SweepWorkers) -> None:
+    def __init__(self, jobs: Sequence[SweepJob], workers: SweepWorkers) -> None:
         self._waiting = deque(map(_Task, jobs))
-        self._crew = crew
+        self._workers = workers
         self.running: dict[Future[EndedJob], _Task] = {}
 
     @property
@@ -527,7 +527,7 @@ class _Tasks:
     def start(self) -> Iterator[SweepJob]:
         """Give jobs to idle workers; yields those that begin for the first time."""
         busy = {task.worker for task in self.running.values()}
-        fitting = self._crew.fitting()
+        fitting = self._workers.fitting()
         for address in fitting:
             if address in busy:
                 continue
@@ -535,7 +535,7 @@ class _Tasks:
             if task is None:
                 continue
             self._waiting.remove(task)
-            self.running[self._crew.run(address, task.job)] = task
+            self.running[self._workers.run(address, task.job)] = task
             task.worker = address
             if task.begun_s is None:
                 task.begun_s = time.monotonic()
@@ -564,12 +564,12 @@ class _Tasks:
             return self._elsewhere(task, "it was stopped on its worker")
         if not ended.result.whole:  # such as of a GPU that fell off: all jobs of its worker would fail
             return self._elsewhere(task, ended.result.message)
-        return _taken_over(task, ended, store, self._crew.host(task.worker))
+        return _taken_over(task, ended, store, self._workers.host(task.worker))
 
     def wait(self, seconds: float) -> None:
         """Wait until what runs has ended, some time at most."""
         with contextlib.suppress(PoolLostError):  # then nobody answers
-            self._crew.gather(self.running, seconds)
+            self._workers.gather(self.running, seconds)
 
     def _elsewhere(self, task: _Task, reason: str) -> JobResult | None:
         """Have a job that a worker could not do run on another, once."""
@@ -586,10 +586,10 @@ class _Tasks:
 
     def _may_take(self, address: str, task: _Task, fitting: Sequence[str]) -> bool:
         """Return True if a worker may take a job: not the one where it crashed, unless there is no other."""
-        if not self._crew.allows(address, task.job):
+        if not self._workers.allows(address, task.job):
             return False
         others = (other for other in fitting if other != address)
-        return address != task.crashed_on or not any(self._crew.allows(one, task.job) for one in others)
+        return address != task.crashed_on or not any(self._workers.allows(one, task.job) for one in others)
 
 
 def _taken_over(task: _Task, ended: EndedJob, store: Store, host: str) -> JobResult:
