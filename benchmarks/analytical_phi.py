@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.plan import Configuration
 from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedWorkload

@@ -12,9 +12,9 @@ from typing import Any
 
 from application_sets import FOUR, KERNELS, PRIORITIES, catalog_of, recorded_space, spec_of
 
-from tuner import registry
 from tuner.database.runs import Store
 from tuner.measurement.paired import PairedRepeats, compared
+from tuner.model import registry
 from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import STREAM_PRIORITY, with_priority, without_priority

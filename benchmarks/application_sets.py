@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.expressions.callables import Expression
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.formulas import Formula, Place
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.recipe import Rule
 from tuner.model.errors import UnknownNameError
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import STREAM_PRIORITY
 
 KERNELS = {

@@ -13,11 +13,11 @@ from application_sets import KERNELS, PRIORITIES, block_of, spec_of
 from application_truth import every_row, judged, trial_of, truth
 from provenance import provenance
 
-from tuner import registry
 from tuner.database.runs import Store
 from tuner.devices.replay import PREFIX
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.paired import PairedRepeats
+from tuner.model import registry
 from tuner.model.errors import InputError, RunInterrupted
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.records import RunStatus

@@ -35,7 +35,7 @@ from search import SETTINGS
 from search_constants import kernel_of
 from search_spaces import OBJECTIVE, Game, games_of
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import search_of
 from tuner.studies.comparison import Lookup, play

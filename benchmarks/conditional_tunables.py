@@ -35,9 +35,9 @@ from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
 from tuner.policies.surrogate import features
 
-from tuner import registry
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.source_folder import kernels_root
+from tuner.model import registry
 from tuner.model.plan import Configuration
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.studies.comparison import play

@@ -24,7 +24,7 @@ from search import SETTINGS
 from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.values import search_of

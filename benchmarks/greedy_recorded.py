@@ -29,8 +29,8 @@ from block_sizes import BlockSizes
 from provenance import provenance
 
 import tuner
-from tuner import registry
 from tuner.kernel_files.catalog import Catalog
+from tuner.model import registry
 from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.files import RecordingFile

@@ -34,7 +34,7 @@ from joint_spaces import OBJECTIVES, JointSpace, spaces_of
 from joint_table import table
 from provenance import provenance
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.errors import InputError, TunerError
 from tuner.model.objective import Objective
 from tuner.model.trial import Trial

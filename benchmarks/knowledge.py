@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from provenance import provenance
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.trial import Measurement
 from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace, search_of

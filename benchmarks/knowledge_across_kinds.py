@@ -26,7 +26,7 @@ from typing import Any
 from knowledge import cost, noise
 from provenance import provenance
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace, search_of

@@ -27,9 +27,9 @@ from typing import Any
 from provenance import provenance
 from search import SETTINGS
 
-from tuner import registry
 from tuner.devices.choice import open_device
 from tuner.kernel_files.catalog import load_kernel_file
+from tuner.model import registry
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.search.candidates import PreparedWorkload, prepare

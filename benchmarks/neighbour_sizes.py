@@ -16,7 +16,7 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.plan import Configuration
 from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace

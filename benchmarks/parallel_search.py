@@ -33,7 +33,7 @@ from search_scores import marks
 from search_spaces import OBJECTIVE, Game, games_of
 from tuner.policies.auto import SMALL
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import search_of
 from tuner.space.search_view import Policy, Search

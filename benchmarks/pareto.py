@@ -41,8 +41,8 @@ from tuner.policies.surrogate.cost_pair import reference_of
 from tuner.policies.surrogate.outlook import front_of, hypervolume
 
 import tuner
-from tuner import registry
 from tuner.kernel_files.catalog import Catalog
+from tuner.model import registry
 from tuner.model.objective import Objective
 from tuner.model.trial import Trial
 from tuner.space.search_view import Criterion, Policy, Search

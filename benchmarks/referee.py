@@ -295,7 +295,8 @@ def main() -> None:
     if options.join:
         documents = [json.loads(path.read_text()) for path in options.join]
         rows = [row for document in documents for row in document["rows"]]
-        origin = [document["provenance"] for document in documents]
+        origins = [document["provenance"] for document in documents]
+        origin = [each for one in origins for each in (one if isinstance(one, list) else [one])]
     else:
         part, parts = map(int, options.part.split("/"))
         rows = []

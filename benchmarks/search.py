@@ -35,7 +35,7 @@ from search_scores import Result, marks, plot, result_of, row_of, tables
 from search_spaces import Game, games_of
 from search_store import Store, Task, peer_version, policy_version
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.errors import InputError, TunerError
 
 POLICIES = ("random", "local", "hill-climbing", "bayesian", "auto")

@@ -24,7 +24,7 @@ from provenance import provenance
 from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
 
-from tuner import registry
+from tuner.model import registry
 from tuner.recordings.values import search_of
 from tuner.studies.comparison import play
 

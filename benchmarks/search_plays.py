@@ -13,7 +13,7 @@ from types import FrameType
 
 from search_spaces import OBJECTIVE, Game, key
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import search_of
 from tuner.space.search_view import Policy, Search

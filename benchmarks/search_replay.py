@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.objective import Objective
 from tuner.recordings.files import open_recording
 from tuner.recordings.values import search_of

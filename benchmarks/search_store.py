@@ -13,7 +13,7 @@ import search_pyatf
 from search_plays import Play
 from search_spaces import Game
 
-from tuner import registry
+from tuner.model import registry
 
 PROTOCOL = 3  # raised when plays kept from before cannot be compared any more
 

@@ -25,7 +25,7 @@ from typing import Any
 from provenance import provenance
 from search import SETTINGS
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.space.search_view import Candidate, Search

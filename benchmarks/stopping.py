@@ -30,7 +30,7 @@ from search_spaces import OBJECTIVE, Game, games_of
 from tuner.policies import bayesian as bayesian_module
 from tuner.policies.stopping import GAIN, LEAST_EVALUATIONS, SHARE, SearchState, StopRule
 
-from tuner import registry
+from tuner.model import registry
 from tuner.recordings.values import search_of
 from tuner.studies.comparison import play
 

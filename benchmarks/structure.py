@@ -1,8 +1,8 @@
 """Counts how the source tree stands: modules, rooms, arrows between rooms, forms, and ways of a value.
 
 A room is a folder of ``tuner/``, ``power/`` or ``policies/``. An arrow runs from a room to one that it
-imports; what ``tuner.registry`` loads by name draws none. A floor is the longest way down from a room. An
-arrow up is an import of the package itself, whose face imports the rooms.
+imports; what ``tuner.model.registry`` loads by name draws none. A floor is the longest way down from a room.
+An arrow up is an import of the package itself, whose face imports the rooms.
 
 The way of a parameter: the calls of a function that pass it on, or a name assigned from it, are followed in
 order of the text, into functions, methods of one name in the project, and constructors. A stay is a change

@@ -33,7 +33,7 @@ from tuner.policies.surrogate import joint, learner
 from tuner.policies.surrogate.features import FILE, NAMES, Beliefs, Floats, beliefs_of, traits
 from tuner.policies.surrogate.joint import Joint, respond
 
-from tuner import registry
+from tuner.model import registry
 from tuner.recordings.values import search_of
 from tuner.studies.comparison import play
 

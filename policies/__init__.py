@@ -1,1 +1,1 @@
-"""Search strategies, one file per policy, reached by name through ``tuner.registry``."""
+"""Search strategies, one file per policy, reached by name through ``tuner.model.registry``."""

@@ -1,1 +1,1 @@
-"""Power sensors, the meter and clock control, one file each, reached by name through ``tuner.registry``."""
+"""Power sensors, the meter and clock control, one file each, found by name in ``tuner.model.registry``."""

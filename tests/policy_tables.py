@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from policy_driver import play, result, search_over
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Candidate

@@ -11,9 +11,9 @@ from typing import Any
 
 from served_service import PATIENCE_S, Answer, ask
 
+from tuner.cli.page.app import HOST, listen, page_server
+from tuner.cli.page.guard import Session
 from tuner.client import Client
-from tuner.page.app import HOST, listen, page_server
-from tuner.page.guard import Session
 
 
 @dataclass

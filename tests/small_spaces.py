@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from tuner.expressions.callables import Expression
+from tuner.model.expressions.callables import Expression
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue, Work
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult

@@ -6,8 +6,8 @@ from typing import Any
 
 import scripted_daemon
 
+from tuner.cli.top.state import LiveState
 from tuner.client import Event
-from tuner.terminal.state import LiveState
 
 BEGUN = datetime(2026, 11, 21, 22, 0, tzinfo=timezone.utc)
 NAME = "scan-lf:N=1024"

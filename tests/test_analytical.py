@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from policy_driver import candidate as unbuilt
 from policy_driver import makespan, play, result, search_over
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Configuration, Resources, TunableValue, Work

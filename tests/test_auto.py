@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from policy_driver import Measure, Played, blocks, candidate, play, result, search_over
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.plan import STREAM_PRIORITY
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Candidate, Policy, Search

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from cli_process import tuner
 
-from tuner.doctor import checks
-from tuner.doctor.checks import Finding, Surroundings
+from tuner.cli import doctor as checks
+from tuner.cli.doctor import Finding, Surroundings
 
 GOOD = Finding("driver", "ok", "NVIDIA driver 580")
 NOTE = Finding("clocks", "note", "[may not] be set", "ask")

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tuner.cli.main import main
-from tuner.cuda_source.guesses import block_names, constant_symbols, macros_to_set, role_of
+from tuner.kernel_files.cuda_source.guesses import block_names, constant_symbols, macros_to_set, role_of
 
 SCALE = r"""
 #ifndef TILE

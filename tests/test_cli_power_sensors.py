@@ -11,7 +11,7 @@ from cli_process import document, refused, tuner
 from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, script, sensors_of_h200
 from jetson_trees import build
 
-from tuner import registry
+from tuner.model import registry
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from tuner.policies.clocks.steering import steered
 from tuner.policies.greedy import greedy
 from tuner.policies.sampling import exhaustive
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.objective import Objective
 from tuner.model.trial import Flag, FlagKind, Measurement, Status, Trial, WorkloadResult
 from tuner.space.search_view import Payback, Search

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_spaces import space
 
-from tuner import registry
 from tuner.kernel_files.catalog import Catalog
+from tuner.model import registry
 from tuner.model.errors import InputError, UnknownNameError
 from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Trial

@@ -530,6 +530,10 @@ def test_a_compile_child_imports_next_to_nothing() -> None:
             "tuner.system.processes",
         ),
         *("tuner.compiler", "tuner.compiler.nvrtc", "tuner.compiler.ptx"),
-        *("tuner.untrusted", "tuner.untrusted.reading", "tuner.untrusted.compiler_options"),
+        *(
+            "tuner.system.untrusted",
+            "tuner.system.untrusted.reading",
+            "tuner.system.untrusted.compiler_options",
+        ),
     }
     assert not {"numpy", "concurrent.futures", "inspect", "dataclasses"} & set(modules)

@@ -12,9 +12,9 @@ from cli_process import tuner
 from click.shell_completion import ShellComplete
 from scripted_daemon import ScriptedDaemon, answer, job
 
-from tuner import registry
 from tuner.cli.main import main
 from tuner.kernel_files.catalog import Catalog
+from tuner.model import registry
 from tuner.model.objective import NAMES
 
 

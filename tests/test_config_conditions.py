@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from tuner.cli.main import main
-from tuner.expressions.callables import Expression
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import ExpressionError, InputError, KernelFileError, UnknownNameError
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration
 
 TEXT = """

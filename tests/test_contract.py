@@ -159,6 +159,11 @@ FITS = {
     ),
     "rows": (PLAIN.replace("float* x", "float** x") + " x[0][0] = n; }", {"x": "inout uint64[N]"}, ""),
     "pairs": (PLAIN.replace("float* x", "float2* x") + " x[0].x = n; }", {"x": "inout complex64[N]"}, ""),
+    "bits": (
+        PLAIN.replace("float* x", "unsigned short* x") + " x[threadIdx.x] = n; }",
+        {"x": "inout bfloat16[N]"},
+        "",
+    ),
     "type by condition": (TYPES + PLAIN.replace("float* x, int n", "real* x, whole n") + ADD, {}, ""),
     "signature by condition": (
         f"#ifdef DOUBLES\n{PLAIN.replace('float', 'double')}\n#else\n{PLAIN}\n#endif\n{ADD}",

@@ -184,9 +184,10 @@ def test_clusters(device: CudaDevice, cluster: int, resident: bool) -> None:
 def test_clusters_that_cannot_be(device: CudaDevice) -> None:
     """Clusters other than the source's are a launch error in clear words, and the device goes on."""
     newer(device)
-    check = device.check(plan("clustered<4>", ("x", "y"), ROWS, ROWS, cluster=8), 1)
+    asked = plan("clustered<4>", ("x", "y"), ROWS, ROWS, cluster=8, shared_bytes=60 * 1024)
+    check = device.check(asked, 1)
     assert check.status is Status.LAUNCH_ERROR
-    assert "clusters of 8, and the source has __cluster_dims__(4)" in check.detail
+    assert "cluster is 8, and __cluster_dims__ of the source says 4 x 1 x 1" in check.detail
     judge(device, plan("resident", ("x", "y"), ROWS, ROWS))
 
 

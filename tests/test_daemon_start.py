@@ -20,7 +20,7 @@ from served_service import UnixConnection
 from tuner.daemon.settings_file import NAME, keep, kept_settings, service_table
 from tuner.model.errors import DaemonUnavailableError, InputError, StoreFullError
 from tuner.system.ownership import StateLock
-from tuner.untrusted.reading import line_of
+from tuner.system.untrusted.reading import line_of
 
 __all__ = ["machine"]  # a fixture
 

@@ -13,12 +13,12 @@ import pytest
 from modelled import device, joules, makespan, scan
 from test_time_model import MEASURED
 
-from tuner import registry
 from tuner.cli.main import main
 from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import json_schema
+from tuner.model import registry
 from tuner.problems.choice import problem_for
 
 ROOT = Path(__file__).parent.parent

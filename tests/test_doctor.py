@@ -13,10 +13,10 @@ from jetson_trees import build, write
 from tuner.power.clocks.journal import JournalPlace
 from tuner.power.clocks.ownership import Ownership
 
+from tuner.cli import doctor as checks
+from tuner.cli.doctor import Finding, Surroundings, examine, jetson, power_mode, worst
 from tuner.database.files import check_database, check_mirror, mirror_of
 from tuner.database.runs import Store
-from tuner.doctor import checks
-from tuner.doctor.checks import Finding, Surroundings, examine, jetson, power_mode, worst
 from tuner.model.errors import StoreError
 from tuner.system.ownership import this_process
 
@@ -114,7 +114,7 @@ def test_a_check_that_fails_stops_no_other(around: Surroundings, monkeypatch: py
         raise OSError("out of order")
         yield
 
-    monkeypatch.setattr("tuner.doctor.checks.jetson", broken)
+    monkeypatch.setattr("tuner.cli.doctor.jetson", broken)
     found = list(examine(around))
 
     assert "out of order" in only(found, "jetson").text

@@ -16,7 +16,7 @@ import pytest
 from cli_process import PATIENCE_S
 from small_spaces import space
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Trial

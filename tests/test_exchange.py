@@ -14,22 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.exchange.build_files import flags, header, notes, values_of, wisdom
-from tuner.exchange.exported_run import (
+from tuner.model.errors import InputError
+from tuner.model.plan import Configuration
+from tuner.model.trial import Status
+from tuner.recordings.exchange.build_files import flags, header, notes, values_of, wisdom
+from tuner.recordings.exchange.exported_run import (
     ExportedRun,
     ExportedTrial,
     results_document,
     run_of_document,
     run_of_space,
 )
-from tuner.exchange.t1 import kernel_of_t1
-from tuner.exchange.t4 import results_of, space_of_t4
-from tuner.model.errors import InputError
-from tuner.model.plan import Configuration
-from tuner.model.trial import Status
+from tuner.recordings.exchange.t1 import kernel_of_t1
+from tuner.recordings.exchange.t4 import results_of, space_of_t4
 from tuner.recordings.files import RecordingFile, write
 from tuner.recordings.values import RecordedSpace
-from tuner.untrusted.build_texts import define_words
+from tuner.system.untrusted.build_texts import define_words
 
 DATA = Path(__file__).parent / "data" / "exchange"
 

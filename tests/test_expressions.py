@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.expressions.callables import Expression, is_free_name
 from tuner.model.errors import ExpressionError
+from tuner.model.expressions.callables import Expression, is_free_name
 
 NAMES = ("a", "b", "c")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tuner
-from tuner import registry
+from tuner.model import registry
 from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.files import RecordingFile

@@ -8,7 +8,7 @@ import pytest
 from policy_driver import Played, blocks, play, result, search_over
 from policy_tables import FAILED, K40C, Row, Table, replay, row
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Measurement, Trial

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.plan import Configuration, TunableValue
 from tuner.space.occupancy import candidate, device_limits, launch
 from tuner.space.search_view import Candidate

@@ -8,8 +8,8 @@ import pytest
 from cli_process import tuner
 from hostile_files import HostileFile, hostile_files
 
-from tuner.untrusted.archives import gunzip, open_zip
-from tuner.untrusted.reading import load_json, load_toml
+from tuner.system.untrusted.archives import gunzip, open_zip
+from tuner.system.untrusted.reading import load_json, load_toml
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 KINDS = {  # kind -> which of its files, few that are fast

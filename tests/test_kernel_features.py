@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.cuda_source.tokens import declared_symbols, texture_line
 from tuner.kernel_files.catalog import load_kernel_file
+from tuner.kernel_files.cuda_source.tokens import declared_symbols, texture_line
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.elements import bfloat16_bits, bfloat16_values, struct_bytes
 from tuner.model.errors import KernelFileError

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from tuner.cuda_source.signatures import parameters_of
-from tuner.expressions.callables import Expression
+from tuner.kernel_files.cuda_source.signatures import parameters_of
 from tuner.kernel_tuner import arguments, strategies
 from tuner.kernel_tuner.arguments import (
     PLACEHOLDER,
@@ -29,6 +28,7 @@ from tuner.kernel_tuner.sources import (
 )
 from tuner.kernel_tuner.strategies import search_of
 from tuner.model.errors import InputError
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import TunableValue
 
 SOURCE = "__global__ void scale(float *y, const float *x, int n) { y[0] = x[0] * n; }"

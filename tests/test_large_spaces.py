@@ -12,10 +12,10 @@ from small_spaces import forms, large_space, sampled_forms
 from tuner.policies.descent import Ranks
 
 from tuner.cli.main import main
-from tuner.expressions.callables import Expression
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Trial
 from tuner.search.candidates import PreparedWorkload, as_declared, prepare

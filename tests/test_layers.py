@@ -17,24 +17,27 @@ ROOT = Path(__file__).parent.parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("tuner.__main__",),
     ("tuner.cli", "tuner.kernel_tuner"),
-    ("tuner.daemon", "tuner.doctor", "tuner.linalg", "tuner.python", "tuner.studies", "tuner.terminal"),
-    ("tuner.application", "tuner.pool", "tuner.report"),
+    ("tuner.linalg", "tuner.python", "tuner.studies"),
+    ("tuner.application", "tuner.daemon", "tuner.pool", "tuner.report"),
     ("tuner.search",),
     ("tuner.joules", "tuner.measurement"),
     ("tuner.devices",),
-    ("tuner.compiler", "tuner.database", "tuner.exchange", "tuner.page", "tuner.problems"),
-    (
-        "tuner.client",
-        "tuner.installing",
-        "tuner.kernel_files",
-        "tuner.policies",
-        "tuner.power",
-        "tuner.recordings",
-    ),
-    ("tuner.pragmas", "tuner.prediction", "tuner.space", "tuner.system"),
-    ("tuner.cuda_source", "tuner.expressions", "tuner.registry", "tuner.untrusted"),
+    ("tuner.compiler", "tuner.database", "tuner.problems", "tuner.recordings"),
+    ("tuner.client", "tuner.kernel_files", "tuner.policies", "tuner.power", "tuner.prediction"),
+    ("tuner.space", "tuner.system"),
     ("tuner.model",),
 )
+# Parts of a room that stand by themselves, and all that they may use of their room.
+PARTS: dict[str, tuple[str, ...]] = {
+    "tuner.cli.doctor": (),
+    "tuner.cli.page": (),
+    "tuner.cli.top": (),
+    "tuner.daemon.installing": (),
+    "tuner.kernel_files.cuda_source": (),
+    "tuner.kernel_files.pragmas": ("tuner.kernel_files.cuda_source",),
+    "tuner.model.expressions": ("tuner.model.errors",),
+    "tuner.system.untrusted": (),
+}
 # The rooms of the daemon and its modules beside them, in the same way.
 DAEMON = (
     ("start",),
@@ -48,14 +51,14 @@ DAEMON = (
     ("answers", "live", "metrics"),
     ("jobs", "state"),
     ("interface", "machine", "power_probe", "power_watch", "settings_file"),
-    ("settings",),
+    ("installing", "settings"),
 )
 CORE_OF_PLUGINS = {
     *("tuner.model.errors", "tuner.model.jobs", "tuner.model.objective", "tuner.model.plan"),
     *("tuner.model.records", "tuner.model.trial", "tuner.model.units", "tuner.model.version"),
 }
 CORE_OF_POWER = CORE_OF_PLUGINS | {
-    *("tuner.system.ownership", "tuner.system.service_manager", "tuner.untrusted.reading"),
+    *("tuner.system.ownership", "tuner.system.service_manager", "tuner.system.untrusted.reading"),
 }
 CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space.occupancy", "tuner.space.search_view"}
 
@@ -71,7 +74,7 @@ LIGHT = {
     "tuner.power.sensors.jtop_child": set[str](),
     "tuner.search.job_launcher": {"asyncio"},
     "tuner.system.processes": set[str](),
-    "tuner.untrusted.compiler_options": set[str](),
+    "tuner.system.untrusted.compiler_options": set[str](),
 }
 
 # A third-party package and the only modules that may import it.
@@ -84,9 +87,9 @@ BORDERS = {
     "sqlite3": ("tuner.database",),
     "click": ("tuner.cli",),
     "sklearn": ("tuner.prediction",),
-    "textual": ("tuner.terminal",),
-    "tree_sitter": ("tuner.pragmas",),
-    "tree_sitter_cuda": ("tuner.pragmas",),
+    "textual": ("tuner.cli.top",),
+    "tree_sitter": ("tuner.kernel_files.pragmas",),
+    "tree_sitter_cuda": ("tuner.kernel_files.pragmas",),
 }
 
 
@@ -168,6 +171,18 @@ def test_imports_of_the_daemon_point_down() -> None:
             other = [*name.split("."), "", ""][2]
             if name.startswith("tuner.daemon.") and room and other != room:
                 assert depths[other] > depths[room], f"{name_of(path)} imports {name}"
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_parts_of_a_room_stand_by_themselves(part: str) -> None:
+    """A part that was named as such needs nothing else of its room, so that it can be read alone."""
+    room = ".".join(part.split(".")[:2])
+    inside = [path for path in modules("tuner") if f"{name_of(path)}.".startswith(f"{part}.")]
+
+    used = {name for path in inside for name in imports(path) if name.startswith(f"{room}.")}
+
+    assert inside
+    assert [name for name in used if not name.startswith((part, *PARTS[part]))] == []
 
 
 def test_policies_are_reached_by_name_only() -> None:

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 from policy_driver import candidate, play, result, search_over
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Policy
 

@@ -11,7 +11,7 @@ from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import STREAM_PRIORITY, Source
 from tuner.search.candidates import prepare
-from tuner.untrusted.reading import load_toml
+from tuner.system.untrusted.reading import load_toml
 
 KERNEL = """
 [kernel]

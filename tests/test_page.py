@@ -14,11 +14,11 @@ from cli_process import tuner
 from served_page import Page, served_page
 from served_service import PATIENCE_S, ServedService, served
 
+from tuner.cli.page import app
+from tuner.cli.page.app import HOST, assets, listen, open_browser
+from tuner.cli.page.guard import Session, is_another_user
 from tuner.daemon.interface import Peer
 from tuner.model.jobs import JobSpec, JobState
-from tuner.page import app
-from tuner.page.app import HOST, assets, listen, open_browser
-from tuner.page.guard import Session, is_another_user
 
 JOB = {"workloads": ["scan-lf:N=64"]}
 TARGETS = ("/", "/assets/page.js", "/v1/status", "/v1/events", "/v1/jobs", "/nowhere")

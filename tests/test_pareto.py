@@ -16,9 +16,9 @@ from tuner.policies.surrogate.cost_pair import reference_of
 from tuner.policies.surrogate.outlook import front_of, hypervolume, log_expected_hypervolume_improvement
 from tuning_runs import REQUEST, tune
 
-from tuner import registry
 from tuner.database.runs import Store
 from tuner.measurement.paired import PairedRepeats
+from tuner.model import registry
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult, non_dominated

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from policy_driver import candidate, play, result, search_over
 from tuner.policies.stopping import GAPS, Prospects, paying
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.files import open_recording

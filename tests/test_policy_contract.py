@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from policy_driver import Measure, Played, blocks, candidate, makespan, play, result, search_over
 from small_spaces import forms, large_search, large_space
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.space.search_view import Candidate, Criterion, Policy, PriorRun, Search

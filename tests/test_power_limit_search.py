@@ -15,7 +15,7 @@ from tuner.policies.greedy import greedy
 from tuner.policies.power_limits import limited
 from tuner.policies.sampling import exhaustive, random_sampling
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult

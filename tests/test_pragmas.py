@@ -9,7 +9,7 @@ import pytest
 from cli_process import document, tuner
 
 from tuner.kernel_files.catalog import load_kernel_file
-from tuner.pragmas.expansion import expansion
+from tuner.kernel_files.pragmas.expansion import expansion
 
 P = "#pragma tuner"
 DEVICE = ("--device", "sim:h200")

@@ -10,8 +10,8 @@ from pragma_files import FIRST, PAIRS, blanked, numbered, stages_of
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.pragmas.expansion import expansion
 from tuner.model.errors import CompilerUnavailableError, InputError
-from tuner.pragmas.expansion import expansion
 
 FILES = [FIRST + pair.pragmas for pair in PAIRS.values()]
 WITHOUT_ALTERNATIVES = [

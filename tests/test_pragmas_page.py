@@ -5,11 +5,11 @@ from pathlib import Path
 
 from cli_process import tuner
 
-from tuner.pragmas.expansion import expansion, toml_text
-from tuner.pragmas.syntax import LAUNCH_KEYS, keywords
-from tuner.pragmas.tunables import ALTERNATIVE_KEYWORDS as OF_ALTERNATIVES
-from tuner.pragmas.tunables import TUNABLE_KEYWORDS as OF_TUNABLES
-from tuner.untrusted.reading import load_toml
+from tuner.kernel_files.pragmas.expansion import expansion, toml_text
+from tuner.kernel_files.pragmas.syntax import LAUNCH_KEYS, keywords
+from tuner.kernel_files.pragmas.tunables import ALTERNATIVE_KEYWORDS as OF_ALTERNATIVES
+from tuner.kernel_files.pragmas.tunables import TUNABLE_KEYWORDS as OF_TUNABLES
+from tuner.system.untrusted.reading import load_toml
 
 PAGE = (Path(__file__).parent.parent / "docs" / "pragmas.md").read_text()
 CUDA = re.findall(r"^```cuda\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

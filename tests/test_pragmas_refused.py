@@ -8,8 +8,8 @@ import pytest
 from pragma_files import FIRST, without_pragmas
 
 from tuner.kernel_files.catalog import load_kernel_file
+from tuner.kernel_files.pragmas.directives import read_pragmas
 from tuner.model.errors import KernelFileError
-from tuner.pragmas.directives import read_pragmas
 
 P = "#pragma tuner"
 L = f"{P} launch grid(1) block(64)\n"

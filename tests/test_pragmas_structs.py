@@ -8,9 +8,9 @@ from pragma_files import FIRST
 
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.document import expanded
+from tuner.kernel_files.pragmas.expansion import expansion
 from tuner.kernel_files.source_checks import unused_names
 from tuner.model.plan import StructValue
-from tuner.pragmas.expansion import expansion
 
 P = "#pragma tuner"
 TUNED = f"{P} values 1, 2\n#define A 1\n"

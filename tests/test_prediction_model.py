@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.expressions.callables import Expression
 from tuner.model.errors import InputError
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration
 from tuner.model.records import sealed
 from tuner.prediction.accuracy import Accuracy

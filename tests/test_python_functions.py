@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tuner.expressions.callables import function_digest
+from tuner.model.expressions.callables import function_digest
 
 LIMIT = 3
 SCRIPT = """
 import functools, json, operator, sys
-from tuner.expressions.callables import function_digest
+from tuner.model.expressions.callables import function_digest
 class Bound:
     def __init__(self, most): self.most = most
     def __call__(self, p): return p["x"] < self.most

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tuner import registry
+from tuner.model import registry
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import STREAM_PRIORITY
 from tuner.recordings.files import open_recording

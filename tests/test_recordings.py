@@ -19,12 +19,12 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError
 from tuner.model.objective import Objective
 from tuner.model.plan import Work
+from tuner.model.registry import load
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import checks
 from tuner.recordings.files import RecordingFile, matching, open_recording, read, write
 from tuner.recordings.json_format import document
 from tuner.recordings.values import RecordedSpace, search_of
-from tuner.registry import load
 from tuner.studies.comparison import play
 
 Change = Callable[[dict[str, Any]], Any]
@@ -248,7 +248,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert path.stat().st_size < 2**14
     with pytest.raises(InputError, match=r"8,388,\d+ bytes unpacked, .* at most 50 times"):
         RecordingFile(path)
-    monkeypatch.setattr("tuner.untrusted.archives.ARCHIVE_RATIO_FROM", 2**24)
+    monkeypatch.setattr("tuner.system.untrusted.archives.ARCHIVE_RATIO_FROM", 2**24)
     with pytest.raises(InputError, match="Expecting value"):
         RecordingFile(path).space(("scan-lf:N=64",))
 

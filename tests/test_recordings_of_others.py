@@ -173,7 +173,7 @@ def test_a_packed_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.Monke
 
     with pytest.raises(InputError, match="at most 50 times is read"):
         open_recording(path)
-    monkeypatch.setattr("tuner.untrusted.archives.ARCHIVE_BYTES", 2**16)
+    monkeypatch.setattr("tuner.system.untrusted.archives.ARCHIVE_BYTES", 2**16)
     with pytest.raises(InputError, match="64 KiB"):
         open_recording(path)
 
@@ -265,6 +265,6 @@ def test_a_large_or_torn_npz_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(InputError, match=r"torn\.npz: "):
         open_recording(torn)
 
-    monkeypatch.setattr("tuner.untrusted.archives.ARCHIVE_BYTES", path.stat().st_size - 1)
+    monkeypatch.setattr("tuner.system.untrusted.archives.ARCHIVE_BYTES", path.stat().st_size - 1)
     with pytest.raises(InputError, match="is larger than"):
         open_recording(path)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.errors import UnknownNameError
 
 

@@ -108,6 +108,7 @@ def test_captures(cp: Any) -> None:
         plan()
         graph = stream.end_capture()
     x.fill(2)
+    cp.cuda.get_current_stream().synchronize()  # a non-blocking stream does not wait for it
     graph.launch(stream)
     stream.synchronize()
     assert (float(y[-1, -1]), float(view[-1, -1]), float(wide[-1, -1])) == (2048, 1024, 1)

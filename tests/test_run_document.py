@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from json_places import places, with_value
 from rich.console import Console
 
-from tuner.exchange.exported_run import run_of_document
 from tuner.model.errors import InputError
 from tuner.model.run_document import RunDocument, run_document
 from tuner.model.typed import UnfitError
 from tuner.model.typed import document as parsed
+from tuner.recordings.exchange.exported_run import run_of_document
 from tuner.report.diff import diff_report
 from tuner.report.html.report import pair_page, run_page
 from tuner.report.run_report import run_report, within_slowdown

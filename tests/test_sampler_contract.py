@@ -13,7 +13,7 @@ from sampler_rigs import RIGS, STEP_S, Rig
 from tuner.power.base import PowerSampler, Response
 from tuner.power.energy.samples import screened
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.errors import PowerError, SensorUnavailableError
 
 CALIBRATED = Response("boxcar", window_s=0.0123, origin="calibrated")

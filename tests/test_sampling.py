@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from policy_driver import blocks, play, result, search_over
 from tuner.policies.sampling import CHUNK
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.trial import Measurement, Trial
 
 exhaustive = registry.load("policy", "exhaustive")

@@ -20,10 +20,10 @@ from modelled import NoNvrtc
 from tuner.power.base import Response
 from tuner.power.response import calibrations
 
-from tuner import registry
 from tuner.devices.base import Device
 from tuner.devices.sensors import device_readings, is_jetson, open_meter, open_reading, user_file
 from tuner.devices.simulated.device import SimulatedDevice
+from tuner.model import registry
 from tuner.model.errors import InputError, UnknownNameError
 
 ALIASING = Response("boxcar", window_s=0.02, origin="calibrated", averages=False)

@@ -13,7 +13,7 @@ from tuner.policies.greedy import SPARE
 from tuner.policies.surrogate.joint import Joint
 from tuner.policies.surrogate.learner import Learner
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Candidate, Payback, Search
 

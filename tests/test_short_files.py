@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from tuner.cli.main import main
-from tuner.cuda_source.guesses import used_names
-from tuner.cuda_source.signatures import global_functions
 from tuner.kernel_files.catalog import load_kernel_file
+from tuner.kernel_files.cuda_source.guesses import used_names
+from tuner.kernel_files.cuda_source.signatures import global_functions
 from tuner.kernel_files.document import expanded
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import json_schema

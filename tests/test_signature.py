@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.cuda_source.signatures import (
+from tuner.kernel_files.cuda_source.signatures import (
     Parameter,
     TemplateParameter,
     dtype_of,
@@ -12,7 +12,7 @@ from tuner.cuda_source.signatures import (
     parameters_in,
     parameters_of,
 )
-from tuner.cuda_source.tokens import defined_macros, tokens_of
+from tuner.kernel_files.cuda_source.tokens import defined_macros, tokens_of
 from tuner.model.errors import InputError
 
 SOURCE = r"""

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.expressions.callables import Expression
 from tuner.model.errors import (
     ConditionError,
     EmptySpaceError,
@@ -18,6 +17,7 @@ from tuner.model.errors import (
     NoValueError,
     UnknownNameError,
 )
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration
 from tuner.space.enumeration import Condition
 from tuner.space.space import Space

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.expressions.callables import Expression
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.reader import configuration_counts
 from tuner.model.errors import EmptySpaceError, ExpressionError
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import TunableValue
 from tuner.space.enumeration import Condition
 from tuner.space.space import Space, count_configurations

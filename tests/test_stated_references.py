@@ -16,11 +16,11 @@ from fake_cupy import DeviceArray, FakeCupy, Kernel
 
 from tuner.devices.base import Check
 from tuner.devices.cuda.device import CudaDevice
-from tuner.expressions.arrays import ArrayExpression
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.elements import bfloat16_bits, bfloat16_values
 from tuner.model.errors import ExpressionError, InputError, KernelFileError, UncheckableError
+from tuner.model.expressions.arrays import ArrayExpression
 from tuner.model.plan import Plan
 from tuner.model.trial import Status
 from tuner.problems.base import stated_values

@@ -6,7 +6,7 @@ import pytest
 
 from tuner.model.errors import InputError
 from tuner.studies.sweep_file import SweepJob, parsed
-from tuner.untrusted.reading import load_toml
+from tuner.system.untrusted.reading import load_toml
 
 ROOT = Path(__file__).parent.parent
 GROUP = '[[group]]\nname = "scans"\nkernels = ["scan-lf"]\n'

@@ -12,10 +12,10 @@ import pytest
 from cli_process import tuner
 
 from tuner.daemon import settings_file
+from tuner.daemon.installing import places, plan
+from tuner.daemon.installing.places import Site
+from tuner.daemon.installing.plan import Step
 from tuner.daemon.settings import Settings
-from tuner.installing import places, plan
-from tuner.installing.places import Site
-from tuner.installing.plan import Step
 from tuner.kernel_files.trust import trusted
 from tuner.model.errors import InputError, InstallError
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from scripted_daemon import PATIENCE_S, Request, ScriptedDaemon, UnfinishedAnswer, error, event, stream
 
+from tuner.cli.top import state
+from tuner.cli.top.state import EventReader
 from tuner.client import Client, Event
 from tuner.model.errors import DaemonAbsentError, DaemonRefusedError, TunerError
-from tuner.terminal import state
-from tuner.terminal.state import EventReader
 
 
 def taken(reader: EventReader) -> Iterator[Event | TunerError]:

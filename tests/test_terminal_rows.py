@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from terminal_scene import BEGUN, NAME, device, event, job, power, served_answer, state_of, told, trial
 
-from tuner.client.values import PowerSample
-from tuner.report.rows import Column
-from tuner.terminal.rows import (
+from tuner.cli.top.rows import (
     BIN_S,
     Arrangement,
     TrialRows,
@@ -24,8 +22,10 @@ from tuner.terminal.rows import (
     sparkline,
     top,
 )
-from tuner.terminal.state import ANSWERS, MOST_JOBS, MOST_SEARCHES, MOST_TRIALS, LiveState
-from tuner.terminal.view import headline, warning
+from tuner.cli.top.state import ANSWERS, MOST_JOBS, MOST_SEARCHES, MOST_TRIALS, LiveState
+from tuner.cli.top.view import headline, warning
+from tuner.client.values import PowerSample
+from tuner.report.rows import Column
 
 # --- what the daemon tells -----------------------------------------------------------------------
 

@@ -14,10 +14,10 @@ from scripted_daemon import job as job_document
 from terminal_scene import device, event, job, served_answer, told, trial
 from textual.pilot import Pilot
 
+from tuner.cli.top.state import EventReader
+from tuner.cli.top.view import TerminalView
 from tuner.client import Client, Event
 from tuner.model.errors import DaemonUnavailableError, TunerError
-from tuner.terminal.state import EventReader
-from tuner.terminal.view import TerminalView
 
 SMALL, LARGE = (80, 24), (140, 45)
 PATIENCE_S = 60.0  # for what must come

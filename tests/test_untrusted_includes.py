@@ -14,7 +14,7 @@ from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import CompileError, InputError, KernelFileError
 from tuner.model.plan import Source, Stage
 from tuner.system.processes import Child
-from tuner.untrusted.includes import RefusedIncludeError, check_includes, included
+from tuner.system.untrusted.includes import RefusedIncludeError, check_includes, included
 
 ONCE = 'extern "C" __global__ void once(int* p) { *p = VALUE; }\n'
 HIDDEN = "not for your eyes"

@@ -14,7 +14,7 @@ from tuner.kernel_tuner.kernel import read_call
 from tuner.model.errors import CompileError, InputError, TunerError
 from tuner.model.plan import Source, Stage
 from tuner.system.processes import Child
-from tuner.untrusted.compiler_options import RefusedOptionError, check_name_expression, check_options
+from tuner.system.untrusted.compiler_options import RefusedOptionError, check_name_expression, check_options
 
 ALLOWED = [
     ("-DN=4",),

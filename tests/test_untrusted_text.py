@@ -15,7 +15,7 @@ from rich.table import Table
 from tuner.kernel_tuner.tuning_call import say
 from tuner.report.layout import PlainConsole
 from tuner.system.logs import JsonFormatter, TextFormatter, entry
-from tuner.untrusted.reading import PlainFormatter, continued, escaped, plain, plain_line, shortened
+from tuner.system.untrusted.reading import PlainFormatter, continued, escaped, plain, plain_line, shortened
 
 HOSTILE = "".join(ESCAPES.values())
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")

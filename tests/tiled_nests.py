@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from host_compile import COMPILER
 
-from tuner.pragmas.expansion import Expansion, expansion
+from tuner.kernel_files.pragmas.expansion import Expansion, expansion
 
 PARAMETERS = (
     "float* __restrict__ a, const float* b, float* c, int n, int m, const int q, unsigned u,"

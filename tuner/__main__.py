@@ -14,7 +14,7 @@ def _show_error(kind: type[BaseException], error: BaseException, trace: Tracebac
     """Print an error that nothing expected; its message may quote a file."""
     import traceback  # noqa: PLC0415 - never needed, where all goes well
 
-    from tuner.untrusted.reading import plain  # noqa: PLC0415 - same
+    from tuner.system.untrusted.reading import plain  # noqa: PLC0415 - same
 
     if sys.stderr is not None:
         sys.stderr.write(plain("".join(traceback.format_exception(kind, error, trace))))

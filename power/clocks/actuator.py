@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tuner.model.errors import ClockError, InputError
-from tuner.untrusted.reading import TEXT_BYTES, load_toml, read_text
+from tuner.system.untrusted.reading import TEXT_BYTES, load_toml, read_text
 
 from ..base import ClockReading, SettingState, kind_of
 

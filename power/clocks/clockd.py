@@ -32,7 +32,7 @@ from tuner.model.errors import (
     TunerError,
 )
 from tuner.system.service_manager import ServiceManager, passed_socket
-from tuner.untrusted.reading import PlainFormatter
+from tuner.system.untrusted.reading import PlainFormatter
 
 from ..base import SettingState, kind_of
 from ..sensors.attributes import zones

@@ -34,7 +34,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, ValidationError, field_validator
 
 from tuner.model.errors import InputError, PowerError, SensorUnavailableError
-from tuner.untrusted.reading import TRACE_BYTES, TRACE_SAMPLES, read_bytes
+from tuner.system.untrusted.reading import TRACE_BYTES, TRACE_SAMPLES, read_bytes
 
 from ..base import ClockReading, Reading, Response, Sample, SensorInfo
 

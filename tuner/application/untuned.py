@@ -26,8 +26,8 @@ from tuner.model.records import sealed, unsealed
 from tuner.model.typed import typed
 from tuner.search.candidates import plan_bytes, prepare
 from tuner.search.explaining import analytical_choice
+from tuner.system.untrusted.reading import load_json, read_bytes
 from tuner.system.user_folders import make_folder, user_folder
-from tuner.untrusted.reading import load_json, read_bytes
 
 _LOG = logging.getLogger(__name__)
 _MOST_BYTES = 2**20  # of an answer that is kept

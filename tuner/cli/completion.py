@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.errors import TunerError
 
 _PATIENCE_S = 0.5  # a shell that hangs is worse than one that offers nothing

@@ -14,8 +14,8 @@ from tuner.model.errors import ClockError, InputError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from tuner.cli.doctor import Finding
     from tuner.devices.choice import DeviceReport
-    from tuner.doctor.checks import Finding
     from tuner.power.clocks.control import ClockState, PowerLimitState
     from tuner.power.clocks.ownership import RestoreOutcome
 
@@ -238,7 +238,7 @@ def doctor(*, database: Path | None, json_path: str | None) -> None:
     Each finding is ok, a note, a warning (measurements are possible, and less trustworthy) or an error.
     The exit code is 1 when there is an error, else 0.
     """
-    from tuner.doctor.checks import Surroundings, examine, worst
+    from tuner.cli.doctor import Surroundings, examine, worst
 
     around = Surroundings() if database is None else Surroundings(database=database)
     found = list(examine(around))
@@ -252,7 +252,7 @@ def doctor(*, database: Path | None, json_path: str | None) -> None:
 def _show(found: "list[Finding]", json_path: str | None) -> None:
     from rich.text import Text
 
-    from tuner.doctor.checks import counts
+    from tuner.cli.doctor import counts
 
     out = console(json_path)
     for finding in found:

@@ -14,12 +14,12 @@ from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, sear
 from tuner.cli.output import echo, writable, write_whole
 from tuner.cli.stored import document_of, newest_answered
 from tuner.model.errors import InputError
-from tuner.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
+from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
 if TYPE_CHECKING:
-    from tuner.exchange.exported_run import ExportedRun
-    from tuner.exchange.t4 import ForeignFile
     from tuner.kernel_files.kernel_file import KernelFile
+    from tuner.recordings.exchange.exported_run import ExportedRun
+    from tuner.recordings.exchange.t4 import ForeignFile
 
 
 FORMATS = ("flags", "header", "json", "t4", "kernel-launcher", "c-selector")
@@ -42,7 +42,7 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
 
     What FILE is, its content tells. Texts of it are parsed, and never run.
     """
-    from tuner.exchange.t4 import read_foreign
+    from tuner.recordings.exchange.t4 import read_foreign
 
     found = read_foreign(file)
     stem = file.name.removesuffix(".gz").removesuffix(".json") or file.name
@@ -60,9 +60,9 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
 
 
 def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
-    from tuner.exchange.t1 import kernel_of_t1, source_of_t1
     from tuner.kernel_files.document import document_of_text
     from tuner.kernel_files.source_folder import read_text
+    from tuner.recordings.exchange.t1 import kernel_of_t1, source_of_t1
 
     try:
         source = file.parent / source_of_t1(found.document)
@@ -272,20 +272,20 @@ def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:
 
 def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
     if kind in _FOR_BUILDS:
-        from tuner.exchange import build_files
+        from tuner.recordings.exchange import build_files
 
         for note in build_files.notes(runs) if kind == "flags" else ():
             echo(note, err=True)
         return build_files.flags(runs) if kind == "flags" else build_files.header(runs)
     if kind == "kernel-launcher":
-        from tuner.exchange.build_files import wisdom
+        from tuner.recordings.exchange.build_files import wisdom
 
         return wisdom(runs)
     if kind == "json":
-        from tuner.exchange.exported_run import results_document
+        from tuner.recordings.exchange.exported_run import results_document
 
         return json.dumps(results_document(runs), indent=2, allow_nan=False) + "\n"
-    from tuner.exchange.t4 import results_of
+    from tuner.recordings.exchange.t4 import results_of
 
     if len(runs) > 1:
         raise InputError(f"--format t4: a file is of one run, {len(runs)} are named")
@@ -295,7 +295,7 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
 def _run(
     name: str, kernels: "Mapping[str, KernelFile]", database: Path | None, max_slowdown: float | None
 ) -> "ExportedRun":
-    from tuner.exchange.exported_run import held_against_kernels, run_of_document, run_of_space
+    from tuner.recordings.exchange.exported_run import held_against_kernels, run_of_document, run_of_space
     from tuner.recordings.files import SHIPPED, matching, open_recording
     from tuner.report.run_report import within_slowdown
 

@@ -517,8 +517,8 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
     be the name of a kernel of the catalogue, too.
     """
     from tuner.kernel_files.formulas import Place
+    from tuner.kernel_files.pragmas.expansion import toml_text
     from tuner.kernel_files.short_files import default_name, read_pragma_file
-    from tuner.pragmas.expansion import toml_text
 
     source = _file_of(source)
     found, _ = read_pragma_file(source)
@@ -573,8 +573,8 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     What cannot be told from the source is guessed, and a comment says so.
     """
     from tuner.kernel_files.drafting import drafted
+    from tuner.kernel_files.pragmas.directives import has_pragmas
     from tuner.kernel_files.source_folder import read_text
-    from tuner.pragmas.directives import has_pragmas
 
     if source.suffix == ".toml":
         raise InputError(

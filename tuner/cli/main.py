@@ -15,7 +15,7 @@ import click
 from tuner.model.errors import RunInterrupted, TunerError
 from tuner.model.version import VERSION
 from tuner.system.signals import raised_as_interrupts
-from tuner.untrusted.reading import PlainFormatter, plain, shortened
+from tuner.system.untrusted.reading import PlainFormatter, plain, shortened
 
 # --- Start and end of commands: import on use, orderly stop, flushed output.
 

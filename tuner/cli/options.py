@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from tuner import registry
 from tuner.cli import completion
+from tuner.model import registry
 from tuner.model.options import JOB_OPTIONS, OPTIONS, Option, Range, Switch, Text
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

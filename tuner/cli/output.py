@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.model.errors import InputError
-from tuner.untrusted.reading import escaped, plain
+from tuner.system.untrusted.reading import escaped, plain
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -24,7 +24,7 @@ from tuner.model.errors import (
     SensorUnavailableError,
     UnknownNameError,
 )
-from tuner.untrusted.reading import escaped
+from tuner.system.untrusted.reading import escaped
 
 if TYPE_CHECKING:
     from rich.console import Console

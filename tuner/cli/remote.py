@@ -17,9 +17,9 @@ from tuner.model.units import MOMENT_WIDTH, moment
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tuner.cli.top.view import TerminalView
     from tuner.client.client import Client
     from tuner.model.jobs import Job
-    from tuner.terminal.view import TerminalView
 
 
 # those of tuner.client.transport, whose import would take a tenth of what `tuner --help` may
@@ -155,7 +155,7 @@ def open_page(*, port: int | None, browser: bool, socket: str | None) -> None:
     The page is served on 127.0.0.1 to this user alone. The link is good for one browser. From another
     machine: `ssh -L 8750:127.0.0.1:8750 HOST tuner open --port 8750`.
     """
-    from tuner.page.app import listen, open_browser, serve
+    from tuner.cli.page.app import listen, open_browser, serve
 
     client, _ = when_started(socket, lambda daemon: daemon.status())
     listener = listen(port)
@@ -187,8 +187,8 @@ def top(*, socket: str | None) -> None:
         raise InputError("tuner top needs a terminal; `tuner status` and `tuner jobs` print")
     client, _ = when_started(socket, lambda daemon: daemon.status())
 
-    from tuner.terminal.state import EventReader
-    from tuner.terminal.view import TerminalView
+    from tuner.cli.top.state import EventReader
+    from tuner.cli.top.view import TerminalView
 
     asyncio.run(_show(TerminalView(client, EventReader(client))))
 

@@ -17,8 +17,8 @@ from tuner.cli.output import echo
 from tuner.cli.remote import socket_option
 
 if TYPE_CHECKING:
+    from tuner.daemon.installing.plan import Step
     from tuner.daemon.state import StartOptions
-    from tuner.installing.plan import Step
 
 
 @click.command(short_help="Tune as a service: answer at once, measure when the GPU is free.")
@@ -157,7 +157,7 @@ def install_service(
     Every step is printed. A second call finishes what a first left undone and changes nothing else; an edited
     /etc/tuner/daemon.toml stays as it is. Root may only install a program that nobody else can change.
     """
-    from tuner.installing import places, plan
+    from tuner.daemon.installing import places, plan
 
     root = root.resolve()
     _check_options(user=user, uninstall=uninstall, purge=purge, tcp=tcp, root=root)
@@ -294,7 +294,7 @@ def _way_back(*, user: bool) -> str:
 
 
 def _installed(*, user: bool) -> bool:
-    from tuner.installing.places import user_config
+    from tuner.daemon.installing.places import user_config
 
     units = user_config() / "systemd/user" if user else Path("/etc/systemd/system")
     return (units / "tuner.service").exists()
@@ -307,7 +307,7 @@ def _systemctl(user: bool, *words: str) -> None:
         InputError: this user may not.
         InstallError: it fails; the message has what it said.
     """
-    from tuner.installing.plan import execute
+    from tuner.daemon.installing.plan import execute
     from tuner.model.errors import InputError
 
     if not user and os.geteuid() != 0:

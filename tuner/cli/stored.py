@@ -15,7 +15,7 @@ from tuner.cli.options import FRONT_CHOICE, database_option, named_database, sea
 from tuner.cli.output import console, echo, json_option, series_option, writable, write_json, write_whole
 from tuner.cli.remote import client_of, socket_option
 from tuner.model.errors import InputError
-from tuner.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
+from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
 if TYPE_CHECKING:
     from tuner.database.runs import Store

@@ -534,7 +534,7 @@ def _inputs(
     seed: int,
 ) -> "list[Sizes]":
     """The inputs, drawn or listed; drawn ones fit into half of the free memory."""
-    from tuner.expressions.callables import Expression
+    from tuner.model.expressions.callables import Expression
     from tuner.search.candidates import plan_bytes
     from tuner.studies.training import draw, drawn_sizes, listed_inputs
 

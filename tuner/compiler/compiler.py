@@ -33,8 +33,8 @@ from tuner.model.errors import (
 )
 from tuner.model.plan import Progress, Resources, Source, Stage
 from tuner.system.processes import Child
-from tuner.untrusted.compiler_options import check_name_expression, check_options
-from tuner.untrusted.includes import check_includes
+from tuner.system.untrusted.compiler_options import check_name_expression, check_options
+from tuner.system.untrusted.includes import check_includes
 
 
 class CompileChildren:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tuner.compiler.nvrtc import Output
 from tuner.model.records import sealed, unsealed
+from tuner.system.untrusted.reading import CUBIN_BYTES
 from tuner.system.user_folders import make_folder, user_folder
-from tuner.untrusted.reading import CUBIN_BYTES
 
 _log = logging.getLogger(__name__)
 

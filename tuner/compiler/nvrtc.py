@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 
 from tuner.compiler.ptx import excerpt
 from tuner.model.errors import CompilerUnavailableError
-from tuner.untrusted.compiler_options import check_name_expression, check_options
+from tuner.system.untrusted.compiler_options import check_name_expression, check_options
 
 # --- Compile children see the headers of their source, and write nothing: Landlock holds them to it.
 #

@@ -27,7 +27,7 @@ from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.jobs import DeviceChoice, wrong_choice
 from tuner.search.option_checks import complaints as option_complaints
 from tuner.system.ownership import replace_file
-from tuner.untrusted.reading import HEADER, line_of, load_toml
+from tuner.system.untrusted.reading import HEADER, line_of, load_toml
 
 if sys.version_info >= (3, 11):
     import tomllib

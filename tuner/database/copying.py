@@ -22,7 +22,7 @@ from tuner.database.files import connect_to_read, damaged, locked, mirror_of, tr
 from tuner.database.integrity.checksums import TABLES
 from tuner.database.merging import RUN_TABLES
 from tuner.model.errors import InputError, StoreDamagedError, StoreError, StoreFullError
-from tuner.untrusted.reading import DATABASE_BYTES, plain_line, shown_bytes
+from tuner.system.untrusted.reading import DATABASE_BYTES, plain_line, shown_bytes
 
 _NAME = "tuner.db"
 _MAGIC = b"SQLite format 3\0"  # at the beginning of every database

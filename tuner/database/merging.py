@@ -30,7 +30,7 @@ from tuner.database.transaction import Row, Transaction, standing
 from tuner.model.errors import InputError
 from tuner.model.records import RunStatus, StoredRun, fingerprint
 from tuner.model.trial import Status
-from tuner.untrusted.reading import DATABASE_BYTES, RUN_BYTES, shown_bytes
+from tuner.system.untrusted.reading import DATABASE_BYTES, RUN_BYTES, shown_bytes
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner import registry
 from tuner.devices.base import Device
 from tuner.devices.replay import RecordedClocks, RecordedPowerLimits, ReplayDevice
 from tuner.devices.simulated.device import SimulatedClocks, SimulatedDevice, SimulatedPowerLimits
+from tuner.model import registry
 from tuner.model.errors import (
     ClockError,
     InputError,

@@ -13,17 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.expressions.callables import PythonExpression
 from tuner.kernel_files.document import parsed_document
 from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.pragmas.directives import has_pragmas
 from tuner.kernel_files.reader import read_recipe, recipe_of
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import InputError, KernelFileError, UnknownNameError, suggestion
+from tuner.model.expressions.callables import PythonExpression
 from tuner.model.plan import Source, Workload
 from tuner.model.records import WorkloadName
-from tuner.pragmas.directives import has_pragmas
+from tuner.system.untrusted.reading import SOURCE_BYTES
 from tuner.system.user_folders import user_folder
-from tuner.untrusted.reading import SOURCE_BYTES
 
 # --- Detects changes of kernel files, the driver or the GPUs.
 #

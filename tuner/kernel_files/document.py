@@ -12,7 +12,7 @@ from tuner.kernel_files.schema import KernelDocument
 from tuner.kernel_files.source_folder import read_text
 from tuner.model.errors import KernelFileError, suggestion
 from tuner.model.plan import BufferRole
-from tuner.untrusted.reading import load_toml
+from tuner.system.untrusted.reading import load_toml
 
 # --- ``[arguments]``: the parameters of a kernel in one line each, as ``a = "in float32[N]"``.
 #

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.cuda_source.guesses import (
+from tuner.kernel_files.cuda_source.guesses import (
     axes_of,
     block_names,
     constant_symbols,
@@ -16,11 +16,16 @@ from tuner.cuda_source.guesses import (
     role_of,
     struct_fields,
 )
-from tuner.cuda_source.signatures import GlobalFunction, Parameter, global_functions, parameters_of
-from tuner.expressions.callables import is_free_name
+from tuner.kernel_files.cuda_source.signatures import (
+    GlobalFunction,
+    Parameter,
+    global_functions,
+    parameters_of,
+)
 from tuner.kernel_files.short_files import NAME_PATTERN
 from tuner.kernel_files.source_checks import HALVES
 from tuner.model.errors import InputError, suggestion
+from tuner.model.expressions.callables import is_free_name
 
 # --- A kernel file in the making, and its text: what a first kernel file is written from.
 

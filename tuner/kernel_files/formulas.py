@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from tuner.expressions.arithmetic import NoValue
-from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, KernelFileError, NoValueError, suggestion
+from tuner.model.expressions.arithmetic import NoValue
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import TunableValue
 
 Environment = Mapping[str, TunableValue | NoValue]

@@ -15,15 +15,15 @@ from typing import Any, BinaryIO, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.expressions.arithmetic import TroubleError
-from tuner.expressions.arrays import file_name
-from tuner.expressions.parser import syntax_tree
 from tuner.kernel_files.formulas import Environment, Formula, Place
 from tuner.model.errors import InputError, suggestion
+from tuner.model.expressions.arithmetic import TroubleError
+from tuner.model.expressions.arrays import file_name
+from tuner.model.expressions.parser import syntax_tree
 from tuner.model.plan import DataFile, InputKind, InputSpec
-from tuner.untrusted import archives
-from tuner.untrusted.archives import check_directory, check_inflated
-from tuner.untrusted.reading import ARCHIVE_BYTES
+from tuner.system.untrusted import archives
+from tuner.system.untrusted.archives import check_directory, check_inflated
+from tuner.system.untrusted.reading import ARCHIVE_BYTES
 
 # --- Arrays in files of NumPy: looked at when a kernel file is read, opened by who needs the values.
 #

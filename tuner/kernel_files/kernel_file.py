@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from tuner.expressions.arithmetic import NoValue
 from tuner.kernel_files.formulas import Environment, Formula, Place, derived_for, with_derived
 from tuner.kernel_files.measured_answers import MeasuredAnswer
 from tuner.kernel_files.recipe import BufferRecipe, BufferTable, Recipe
@@ -28,6 +27,7 @@ from tuner.model.errors import (
     UnknownNameError,
     suggestion,
 )
+from tuner.model.expressions.arithmetic import NoValue
 from tuner.model.plan import (
     DENSE,
     STREAM_PRIORITY,

@@ -5,8 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.expressions.arrays import ArrayExpression
-from tuner.expressions.callables import Expression, PythonExpression, is_free_name
 from tuner.kernel_files.argument_reader import ArgumentReader
 from tuner.kernel_files.document import argument_key, read_document
 from tuner.kernel_files.formulas import Formula, Place, known_names, named, parsed
@@ -21,6 +19,8 @@ from tuner.kernel_files.source_folder import SourceFolder, SourceTexts, split_in
 from tuner.kernel_files.stage_reader import ChainReader, StageReader
 from tuner.kernel_files.tunable_reader import TunableReader, declarations
 from tuner.model.errors import ExpressionError, InputError
+from tuner.model.expressions.arrays import ArrayExpression
+from tuner.model.expressions.callables import Expression, PythonExpression, is_free_name
 from tuner.model.plan import ProblemSpec, PythonFunction, Source, Workload
 from tuner.space.space import count_configurations
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
-from tuner.expressions.arithmetic import NoValue
-from tuner.expressions.callables import Expression
 from tuner.kernel_files.formulas import Environment, Formula, Place, Template, with_derived
 from tuner.kernel_files.input_reader import FileRecipe, InputRecipe
 from tuner.kernel_files.measured_answers import MeasuredAnswers
@@ -16,6 +14,8 @@ from tuner.kernel_files.schema import DTYPES, MAPPED_DTYPES, OPERANDS, LibrarySt
 from tuner.kernel_files.sizes import SizeValues
 from tuner.model.elements import BFLOAT16, element_dtype, struct_bytes
 from tuner.model.errors import KernelFileError, suggestion
+from tuner.model.expressions.arithmetic import NoValue
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import (
     Buffer,
     BufferRole,
@@ -34,7 +34,7 @@ from tuner.model.plan import (
     Work,
 )
 from tuner.space.enumeration import Condition
-from tuner.untrusted.compiler_options import RefusedOptionError, check_name_expression, check_options
+from tuner.system.untrusted.compiler_options import RefusedOptionError, check_name_expression, check_options
 
 # --- Arguments of a kernel file with all expressions parsed: arrays, views, values, structs, tensor maps.
 

@@ -7,20 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tuner.cuda_source.guesses import used_names
-from tuner.cuda_source.signatures import GlobalFunction, global_functions
+from tuner.kernel_files.cuda_source.guesses import used_names
+from tuner.kernel_files.cuda_source.signatures import GlobalFunction, global_functions
 from tuner.kernel_files.document import parsed_document
 from tuner.kernel_files.formulas import Place
+from tuner.kernel_files.pragmas.directives import has_pragmas
 from tuner.kernel_files.recipe import AnyStageRecipe, StageRecipe
 from tuner.kernel_files.schema import KernelDocument
 from tuner.kernel_files.source_folder import read_text
 from tuner.model.elements import element_dtype
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Buffer, Source, Work
-from tuner.pragmas.directives import has_pragmas
 
 if TYPE_CHECKING:
-    from tuner.pragmas.expansion import Expansion
+    from tuner.kernel_files.pragmas.expansion import Expansion
 
 
 # --- A CUDA file with tuning pragmas in the place of a kernel file.
@@ -39,7 +39,7 @@ def read_pragma_file(path: Path) -> "tuple[Expansion, KernelDocument]":
 
 @functools.lru_cache(maxsize=32)  # catalogues are read again and again, by tests and by the daemon
 def _read(path: Path, text: str) -> "tuple[Expansion, KernelDocument]":
-    from tuner.pragmas.expansion import expansion  # noqa: PLC0415 - its parser is loaded only where it is needed
+    from tuner.kernel_files.pragmas.expansion import expansion  # noqa: PLC0415 - its parser is loaded only where it is needed
 
     if not has_pragmas(text):
         raise KernelFileError(

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from tuner.expressions.arrays import reducer
-from tuner.expressions.callables import PythonExpression
-from tuner.expressions.parser import MAX_LENGTH
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.recipe import ConditionRecipe, Recipe
 from tuner.model.errors import ExpressionError
+from tuner.model.expressions.arrays import reducer
+from tuner.model.expressions.callables import PythonExpression
+from tuner.model.expressions.parser import MAX_LENGTH
 from tuner.model.plan import Configuration, TunableValue, Workload
 
 ALWAYS = "True"

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.cuda_source.signatures import Parameter, dtype_of, parameters_in, parameters_of
-from tuner.cuda_source.tokens import always_defined, group_end, tokens_of, without_comments
+from tuner.kernel_files.cuda_source.signatures import Parameter, dtype_of, parameters_in, parameters_of
+from tuner.kernel_files.cuda_source.tokens import always_defined, group_end, tokens_of, without_comments
 from tuner.kernel_files.formulas import Formula, Template
 from tuner.kernel_files.recipe import Recipe, Rule, StageRecipe
 from tuner.model.errors import InputError, KernelFileError
@@ -338,8 +338,8 @@ def _size_trouble(argument: object, kind: str, size: int) -> str | None:
 def _type_trouble(
     argument: object, parameter: Parameter, dtypes: Mapping[str, str]
 ) -> tuple[str, str] | None:
-    if isinstance(argument, TensorMap):
-        known = "ensorMap" in parameter.type and not parameter.pointer
+    if isinstance(argument, TensorMap):  # the source may have a struct of its own for it
+        known = parameter.dtype is None and not parameter.pointer
         return (
             None if known else ("error", "it is a tensor map; const __grid_constant__ CUtensorMap takes it")
         )
@@ -388,8 +388,8 @@ def _element(parameter: Parameter) -> str | None:
 
 
 def _parts(dtype: str) -> tuple[str, ...]:
-    """Of complex numbers what they may also be told as: twice as many parts."""
-    return {"complex64": ("float32",), "complex128": ("float64",)}.get(dtype, ())
+    """Other dtypes of the same bytes: the parts of complex numbers, and the bits of bfloat16."""
+    return {"complex64": ("float32",), "complex128": ("float64",), "bfloat16": ("uint16",)}.get(dtype, ())
 
 
 def _bytes(dtype: str) -> int:

@@ -11,8 +11,8 @@ from pathlib import Path
 from tuner.kernel_files.formulas import Place
 from tuner.model.errors import InputError, KernelFileError
 from tuner.model.plan import Source
-from tuner.untrusted.includes import RefusedIncludeError, check_includes, included
-from tuner.untrusted.reading import SOURCE_BYTES, TEXT_BYTES, read_bytes
+from tuner.system.untrusted.includes import RefusedIncludeError, check_includes, included
+from tuner.system.untrusted.reading import SOURCE_BYTES, TEXT_BYTES, read_bytes
 
 # --- The folder of the kernels that come with the package, and what kernel files of others take from it.
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.cuda_source.tokens import declared_symbols, names_word, texture_line
+from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
 from tuner.kernel_files.formulas import Formula, Place, Template, named
 from tuner.kernel_files.recipe import (
     AnyStageRecipe,
@@ -33,7 +33,7 @@ from tuner.kernel_files.short_files import default_block, default_entry, with_ma
 from tuner.kernel_files.source_folder import SourceFolder, SourceTexts
 from tuner.model.errors import suggestion
 from tuner.model.plan import Source, TunableValue
-from tuner.untrusted.compiler_options import RefusedOptionError, check_options
+from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
 
 # --- Reads what makes stages a chain: loops, views of buffers, streams, and stages of libraries.
 

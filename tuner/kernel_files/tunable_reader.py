@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from tuner.expressions.callables import Expression
 from tuner.kernel_files.formulas import Formula, Place, parsed
 from tuner.kernel_files.recipe import ConditionRecipe
 from tuner.kernel_files.schema import KernelDocument, TunableTable
 from tuner.model.errors import EmptySpaceError, InputError, suggestion
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import TunableValue
 from tuner.space.enumeration import checked_values
 from tuner.space.space import Space

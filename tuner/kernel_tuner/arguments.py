@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tuner.cuda_source.signatures import Parameter, parameters_of
 from tuner.devices.cuda.probe import driver_problem
-from tuner.expressions.callables import Expression, is_free_name
+from tuner.kernel_files.cuda_source.signatures import Parameter, parameters_of
 from tuner.kernel_files.schema import DTYPES
 from tuner.model.errors import ExpressionError, InputError, UnsupportedError
+from tuner.model.expressions.callables import Expression, is_free_name
 from tuner.model.plan import TunableValue
 from tuner.python.arguments import HostArray, copied_to_host, is_array
-from tuner.untrusted.build_texts import macro_value
+from tuner.system.untrusted.build_texts import macro_value
 
 # --- ``tune_params`` and the texts over them: values of this tuner's kinds, and expressions without ``eval``.
 

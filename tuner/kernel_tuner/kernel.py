@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tuner.expressions.arithmetic import NoValue
-from tuner.expressions.callables import Expression, PythonExpression, function_digest
 from tuner.kernel_files.catalog import kernel_of
 from tuner.kernel_files.formulas import Environment
 from tuner.kernel_files.kernel_file import KernelFile
@@ -40,8 +38,10 @@ from tuner.kernel_tuner.sources import (
     split_includes,
 )
 from tuner.model.errors import ExpressionError, InputError, UnsupportedError
+from tuner.model.expressions.arithmetic import NoValue
+from tuner.model.expressions.callables import Expression, PythonExpression, function_digest
 from tuner.model.plan import Buffer, Source, Stage, TunableValue
-from tuner.untrusted.compiler_options import RefusedOptionError, check_options
+from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
 
 # --- Blocks and grids as Kernel Tuner has them: the problem size by the product of its divisors, rounded up.
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from tuner.devices.base import Check
 from tuner.devices.worker import WorkerDevice
-from tuner.expressions.callables import function_digest
 from tuner.kernel_tuner.arguments import (
     PLACEHOLDER,
     Given,
@@ -33,6 +32,7 @@ from tuner.kernel_tuner.arguments import (
     restored,
 )
 from tuner.model.errors import ExpressionError, InputError, UnsupportedError
+from tuner.model.expressions.callables import function_digest
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.model.trial import Measurement, Status

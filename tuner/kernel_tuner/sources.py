@@ -11,8 +11,8 @@ from tuner.kernel_files.source_folder import folders_sha256
 from tuner.kernel_tuner.arguments import Parameters, UserValue, called, replaced
 from tuner.model.errors import InputError, UnsupportedError
 from tuner.model.plan import Source
-from tuner.untrusted.build_texts import macro_value
-from tuner.untrusted.reading import TEXT_BYTES, read_text
+from tuner.system.untrusted.build_texts import macro_value
+from tuner.system.untrusted.reading import TEXT_BYTES, read_text
 
 LANGUAGES = ("CUDA", "CUPY", "NVCUDA", "PYCUDA")
 """Values of ``lang`` that mean CUDA."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from tuner.devices.base import Device
-from tuner.expressions.callables import PythonExpression
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_tuner.arguments import PLACEHOLDER, Parameters, shown
 from tuner.kernel_tuner.kernel import KernelCall, conditions_of
@@ -26,12 +25,13 @@ from tuner.kernel_tuner.results import (
 from tuner.kernel_tuner.strategies import MappedSearch
 from tuner.kernel_tuner.util import get_config_string
 from tuner.model.errors import VerificationError
+from tuner.model.expressions.callables import PythonExpression
 from tuner.model.plan import Configuration
 from tuner.model.records import PROTOCOL
 from tuner.search.answer import Outcome
 from tuner.search.request import SearchRequest
 from tuner.search.session import TrialEvent
-from tuner.untrusted.reading import plain
+from tuner.system.untrusted.reading import plain
 
 # --- What a call prints while it runs, and writes to its cache file.
 

@@ -26,7 +26,7 @@ from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.system.ownership import owned_folder
 from tuner.system.processes import Child
-from tuner.untrusted.reading import RUN_BYTES, shown_bytes
+from tuner.system.untrusted.reading import RUN_BYTES, shown_bytes
 
 # --- A worker process of a pool: how it is started, whoever starts it.
 

@@ -7,13 +7,13 @@ import re
 import string
 from collections.abc import Collection, Mapping, Sequence
 
-from tuner.expressions.arrays import reduced
-from tuner.expressions.callables import Expression
 from tuner.model.errors import InputError
+from tuner.model.expressions.arrays import reduced
+from tuner.model.expressions.callables import Expression
 from tuner.prediction.methods import LEAF, FlatTree
 from tuner.prediction.model import SelectionModel
 from tuner.prediction.portfolio import SizeFeature
-from tuner.untrusted.build_texts import is_c_name, is_plain_word
+from tuner.system.untrusted.build_texts import is_c_name, is_plain_word
 
 # --- A condition over sizes in C: whole numbers are ``long long``, texts are strings.
 

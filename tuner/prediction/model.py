@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, InputError
+from tuner.model.expressions.callables import Expression
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.records import sealed, unsealed

@@ -1,7 +1,7 @@
 """Problems by name: the one that a kernel file asks for, and the check of a plan against it."""
 
-from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, KernelFileError, UnknownNameError
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Plan, ProblemSpec
 from tuner.problems.base import (
     Deviation,

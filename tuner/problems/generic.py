@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, KernelFileError, UncheckableError
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Buffer
 from tuner.problems.base import (
     Array,

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.expressions.arrays import ArrayExpression
 from tuner.kernel_files.input_reader import array_header, array_of, file_sha256
 from tuner.model.errors import InputError, KernelFileError, UncheckableError
+from tuner.model.expressions.arrays import ArrayExpression
 from tuner.model.plan import Buffer, PythonFunction
 from tuner.problems.base import (
     Array,

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.cuda_source.signatures import Parameter, global_functions, parameters_of
-from tuner.expressions.callables import is_free_name
+from tuner.kernel_files.cuda_source.signatures import Parameter, global_functions, parameters_of
 from tuner.kernel_files.schema import DTYPES
 from tuner.model.elements import BFLOAT16
 from tuner.model.errors import InputError, suggestion
+from tuner.model.expressions.callables import is_free_name
 
 # --- Arrays of NumPy, CuPy, PyTorch and others as NumPy arrays on the host.
 

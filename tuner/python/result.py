@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tuner.exchange.exported_run import build_of
 from tuner.model.errors import InputError, UnknownNameError
 from tuner.model.plan import shown_values
 from tuner.model.run_document import RunDocument
+from tuner.recordings.exchange.exported_run import build_of
 from tuner.system.ownership import open_result
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from tuner.recordings.json_format import document, space_of
 from tuner.recordings.other_tuners import LEFT_OUT, OneSpace, read_cache, read_npz
 from tuner.recordings.values import RecordedSpace
 from tuner.system.ownership import open_result
-from tuner.untrusted.archives import member_of, open_zip
-from tuner.untrusted.reading import load_json
+from tuner.system.untrusted.archives import member_of, open_zip
+from tuner.system.untrusted.reading import load_json
 
 _DATE = (1980, 1, 1, 0, 0, 0)  # of archive members: the same spaces give the same bytes
 _JOINT = "+"  # between names of workloads measured together, in the name of a member

@@ -22,8 +22,8 @@ from tuner.recordings import checks
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.occupancy import candidate
 from tuner.space.search_view import Candidate
-from tuner.untrusted.archives import array_header, gunzip, member_of, open_zip
-from tuner.untrusted.reading import JSON_BYTES, load_json, read_bytes
+from tuner.system.untrusted.archives import array_header, gunzip, member_of, open_zip
+from tuner.system.untrusted.reading import JSON_BYTES, load_json, read_bytes
 
 STATUS = {
     "ok": Status.OK,

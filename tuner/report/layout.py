@@ -12,7 +12,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from tuner.model.units import MODELLED, RECORDED, si
-from tuner.untrusted.reading import plain
+from tuner.system.untrusted.reading import plain
 
 if TYPE_CHECKING:
     from tuner.model.run_document import MergedFrom, RunDocument, RunRow

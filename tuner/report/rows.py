@@ -1,7 +1,7 @@
 """Tables as columns of values: what text, HTML, terminal and page paint.
 
 A column has a name, a unit and the value of a row; none of it depends on the painter. ``layout.py`` paints
-text, ``html/elements.py`` HTML, ``html/assets/trials.js`` trials in a page, ``tuner/terminal`` its panes.
+text, ``html/elements.py`` HTML, ``html/assets/trials.js`` trials in a page, ``tuner/cli/top`` its panes.
 """
 
 from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ from typing import Literal
 
 from rich.console import Console, Group
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.errors import InputError, LaunchMisfitError
 from tuner.model.plan import shown_values
 from tuner.model.run_document import (

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner.exchange.exported_run import build_of
-from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, InputError, suggestion
+from tuner.model.expressions.callables import Expression
 from tuner.model.objective import NAMES, UNITS, Objective
 from tuner.model.plan import TunableValue, shown_values
 from tuner.model.run_document import PARTS, Changes, Part, RunDocument, TrialDocument, WorkloadDocument
 from tuner.model.trial import Status
+from tuner.recordings.exchange.exported_run import build_of
 from tuner.report.layout import ReportLine, rows_in, table_lines
 from tuner.report.rows import BRIEF_TIME, CLOCK, ENERGY, POWER, POWER_LIMIT, Column, Table, filled
 

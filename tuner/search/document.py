@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Literal, cast
 
-from tuner import registry
 from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
+from tuner.model import registry
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Configuration
 from tuner.model.records import Record, trial_record

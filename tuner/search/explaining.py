@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tuner import registry
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.replay import replayed
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
+from tuner.model import registry
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Progress

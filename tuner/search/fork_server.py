@@ -20,9 +20,9 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from tuner import registry
 from tuner.kernel_files.catalog import ReadFolder
 from tuner.kernel_files.source_folder import kernels_root
+from tuner.model import registry
 from tuner.search import job_process
 from tuner.search.job_messages import FORK
 from tuner.system.processes import die_with_parent

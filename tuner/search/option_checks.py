@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tuner import registry
+from tuner.model import registry
 from tuner.model.errors import ClockError, InputError, suggestion
 from tuner.model.jobs import JobSpec
 from tuner.model.objective import NAMES, PARETO

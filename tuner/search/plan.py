@@ -7,7 +7,6 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from tuner import registry
 from tuner.database.ranking import distance, size_point, sizes_named
 from tuner.database.runs import TrialStore
 from tuner.devices.base import Device
@@ -17,6 +16,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
 from tuner.kernel_files.package_build import own_build
 from tuner.kernel_files.source_checks import overridden_macros
+from tuner.model import registry
 from tuner.model.errors import ClockError, InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import PARETO, Objective

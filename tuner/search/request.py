@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner import registry
 from tuner.database.ranking import AnswerQuery
 from tuner.devices.choice import identify
 from tuner.devices.gpu_models import limits_of
 from tuner.devices.replay import PREFIX, ReplayDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model import registry
 from tuner.model.errors import InputError
 from tuner.model.objective import described, normalised_scope
 from tuner.model.options import OPTIONS, SearchOptions

@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tuner import registry
 from tuner.database.runs import TrialStore
 from tuner.measurement.base import Anchor, Contest, PlannedTrial
 from tuner.measurement.paired import (
@@ -18,6 +17,7 @@ from tuner.measurement.paired import (
     PairedRepeats,
     window_scatter,
 )
+from tuner.model import registry
 from tuner.model.errors import InputError, PoolLostError, RunInterrupted, StoreError
 from tuner.model.objective import Objective
 from tuner.model.plan import Plan

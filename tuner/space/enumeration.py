@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tuner.expressions.arithmetic import NoValue, Value
-from tuner.expressions.callables import Expression, is_free_name
 from tuner.model.errors import (
     ConditionError,
     EmptySpaceError,
@@ -24,6 +22,8 @@ from tuner.model.errors import (
     SpaceSizeError,
     suggestion,
 )
+from tuner.model.expressions.arithmetic import NoValue, Value
+from tuner.model.expressions.callables import Expression, is_free_name
 from tuner.model.plan import TunableValue
 
 # --- The values of tunables: lists that are checked, conditions under which there is none, and arrays.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tuner.expressions.callables import Expression
 from tuner.model.errors import ExpressionError, InputError, SpaceSizeError, UnknownNameError
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration, TunableValue
 from tuner.space.enumeration import Column, Condition, Enumeration, Mask, row_count
 from tuner.space.space import Space, checked_lists

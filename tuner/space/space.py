@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tuner.expressions.arithmetic import Value
-from tuner.expressions.callables import Expression
 from tuner.model.errors import InputError, UnknownNameError
+from tuner.model.expressions.arithmetic import Value
+from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration, TunableValue
 from tuner.space.enumeration import CHUNK_ROWS, Column, Condition, Enumeration, checked_values, value_array
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tuner import registry
 from tuner.kernel_files.catalog import Catalog
+from tuner.model import registry
 from tuner.model.errors import ChildCrashedError, InputError, UnknownNameError, suggestion
 from tuner.model.objective import Objective
 from tuner.model.records import WorkloadName

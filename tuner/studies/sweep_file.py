@@ -16,7 +16,7 @@ from tuner.model.objective import NAMES
 from tuner.model.options import OPTIONS
 from tuner.model.records import WorkloadName, canonical
 from tuner.search.option_checks import complaints as option_complaints
-from tuner.untrusted.reading import line_of, load_toml, plain_line, read_text
+from tuner.system.untrusted.reading import line_of, load_toml, plain_line, read_text
 
 # --- The tables and keys of a sweep file; ``file`` reads and checks them.
 

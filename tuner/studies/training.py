@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tuner import registry
 from tuner.database.ledger import Ledger
 from tuner.database.ranking import sizes_named
 from tuner.database.runs import Store
@@ -23,6 +22,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import MAX_SIZE
 from tuner.kernel_files.size_condition import written_out
+from tuner.model import registry
 from tuner.model.errors import InputError, RunInterrupted, suggestion
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import Objective

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal, TextIO
 
-from tuner.untrusted.reading import continued, escaped, plain
+from tuner.system.untrusted.reading import continued, escaped, plain
 
 # --- Limits of the log: how often one thing is told, and how many lines there are in a second.
 

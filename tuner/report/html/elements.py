@@ -11,7 +11,7 @@ from typing import Any
 from tuner.model.run_document import RunDocument, TrialDocument
 from tuner.report.rows import Row, Table
 from tuner.report.trials_table import tunables_of
-from tuner.untrusted.reading import plain
+from tuner.system.untrusted.reading import plain
 
 _EMPTY = frozenset({"meta", "input", "col"})  # elements that have no end
 

@@ -98,7 +98,7 @@ def page(title: str, content: Markup, data: Record, made_at: datetime) -> str:
 @functools.cache
 def asset(name: str) -> str:
     """A file of this room, or the one with the numbers of the live page, whose scripts are modules."""
-    room = "tuner.page" if name == _UNITS else "tuner.report.html"
+    room = "tuner.cli.page" if name == _UNITS else "tuner.report.html"
     text = (files(room) / "assets" / name).read_text(encoding="utf-8")
     return text.replace("\nexport ", "\n")
 

@@ -31,7 +31,7 @@ from tuner.report.run_report import (
     workloads_of,
 )
 from tuner.report.trials_table import RankedTrial, goal, header_command, shown_value, use_of
-from tuner.untrusted.reading import shortened
+from tuner.system.untrusted.reading import shortened
 
 Configuration = Mapping[str, TunableValue]
 

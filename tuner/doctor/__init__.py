@@ -1,1 +1,0 @@
-"""Checks of a machine for problems that affect measurements; nothing is changed."""
