@@ -57,8 +57,6 @@ def damaged(files: Files, old: Files, kind: str, target: str, rng: random.Random
         chance = random.Random(seed) if target == "same" else rng  # noqa: S311 - no secrets
         name = NAMES[each]
         if kind == "old":
-            if each == "mirror" and target in ("both", "same"):
-                continue  # two old copies are an old database
             found[name] = old[name]
             found.pop(name + LOG, None)
             continue
@@ -121,9 +119,9 @@ def had(places: dict[Row, list[Place]], before: Files, after: Files) -> set[Row]
 
 
 def places_of(files: Files, copy: str, scratch: Path) -> dict[Row, list[Place]]:
-    """Locate each row of one copy: its cell, the pages that it flows over to, and what is in a log before it.
+    """Locate each row of one copy: its cell, and the pages that it flows over to.
 
-    SQLite reads a log up to the first byte that is wrong.
+    SQLite reads a log up to the first byte that is wrong; what both logs lose so comes from the backup.
     """
     return _Image(files, NAMES[copy]).rows(_roots(files, NAMES[copy], scratch))
 
@@ -149,7 +147,6 @@ class _Image:
         self._pages = {
             number + 1: (name, number * self._size) for number in range(len(content) // self._size)
         }
-        self._logged: dict[int, Place] = {}  # what SQLite must read of the log to see a page
         waiting: dict[int, tuple[str, int]] = {}
         for at in range(32, len(log), 24 + self._size):
             if log[at + 8 : at + 16] != log[16:24]:
@@ -157,7 +154,6 @@ class _Image:
             waiting[int.from_bytes(log[at : at + 4], "big")] = (name + LOG, at + 24)
             if any(log[at + 4 : at + 8]):
                 self._pages.update(waiting)
-                self._logged |= dict.fromkeys(waiting, (name + LOG, 0, at + 24 + self._size))
                 waiting = {}
 
     def rows(self, roots: dict[str, int]) -> dict[Row, list[Place]]:
@@ -182,8 +178,7 @@ class _Image:
             if inner:
                 yield from self._walked(int.from_bytes(page[at : at + 4], "big"), keys)
             if kind != _INTERIOR_TABLE:
-                row, places = self._cell(name, base, page, at + 4 * inner, keys)
-                yield row, [*places, *([self._logged[number]] if number in self._logged else [])]
+                yield self._cell(name, base, page, at + 4 * inner, keys)
         if inner:
             yield from self._walked(int.from_bytes(page[head + 8 : head + 12], "big"), keys)
 

@@ -23,8 +23,9 @@ from tuner.database.best_known import DatabaseSource
 from tuner.database.connection import Database, holds_something
 from tuner.database.integrity.check import check_copies
 from tuner.database.jobs import Jobs
-from tuner.database.ledger import Ledger, Repositories, Storage
+from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
+from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import TunerError
 from tuner.model.jobs import JobSpec, JobState, Origin
 from tuner.model.records import RunStatus

@@ -5,7 +5,7 @@ import random
 import shutil
 import sqlite3
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -119,7 +119,7 @@ class Model:
     """
 
     path: Path
-    rows: dict[RowName, tuple[object, ...]]
+    rows: dict[RowName, tuple[object, ...]] = field(repr=False)  # too long for a report of a failure
 
     @classmethod
     def made(cls, path: Path) -> "Model":

@@ -15,7 +15,7 @@ from tuner.daemon.metrics import Metrics
 from tuner.daemon.service import Service
 from tuner.daemon.settings import Settings
 from tuner.daemon.state import State
-from tuner.database.ledger import Repositories, Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.devices.gpu_users import FREE, Contention
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.source_folder import kernels_root

@@ -14,8 +14,8 @@ from stored_trials import NAME, store_sample, store_trials
 from tuner.daemon.archive import Archive
 from tuner.daemon.http.models import AnswerRow, HistoryRow, RunRow, TrialsAnswer
 from tuner.daemon.interface import NoSuchRunError
-from tuner.database.ledger import Storage
 from tuner.database.runs import Store
+from tuner.database.storage import Storage
 
 
 async def archived(folder: Path) -> tuple[Rig, int]:

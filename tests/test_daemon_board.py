@@ -13,7 +13,7 @@ from service_rig import DEVICE, PATIENCE_S, WORKLOAD, plays, working
 from tuner.daemon.interface import NoSuchJobError, NotNowError
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import Subscriptions
-from tuner.database.ledger import Repositories, Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.model.jobs import Job, JobSpec, JobState, Origin
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from tuner.daemon import main
 from tuner.daemon.listening import ListeningSocket
 from tuner.daemon.machine import GpuSurvey, driver_signs
 from tuner.daemon.state import StartOptions, load_config
-from tuner.database.ledger import Storage
+from tuner.database.storage import Storage
 from tuner.devices.choice import find
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity

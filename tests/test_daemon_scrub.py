@@ -15,8 +15,8 @@ from tuner.daemon.metrics import Gauges, Metrics
 from tuner.daemon.scrub import Scrub
 from tuner.database.connection import Database
 from tuner.database.files import mirror_of
-from tuner.database.ledger import Repositories, Storage
 from tuner.database.runs import Store
+from tuner.database.storage import Repositories, Storage
 from tuner.model.records import RunStatus
 
 NAMES = ("scan-lf:N=4",)

@@ -5,11 +5,14 @@ import errno
 import os
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import date
 from pathlib import Path
 
 import pytest
+import run_documents
+from cli_process import tuner
 from damaging import CONDITIONS, DAY, Damage, Model, backup_of, named
 from examples import FEW
 from hypothesis import given
@@ -19,12 +22,18 @@ from tuner.database.connection import Database
 from tuner.database.files import mirror_of, side_file
 from tuner.database.integrity.backups import Source
 from tuner.database.integrity.check import check_copies
+from tuner.database.integrity.checksums import TABLES, Table
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
+from tuner.database.transaction import Row
 from tuner.model.errors import StoreError, StoreFullError
-from tuner.model.jobs import JobSpec, Origin
+from tuner.model.jobs import JobSpec, JobState, Origin
+from tuner.model.plan import Configuration
+from tuner.model.records import RunStatus
+from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 
+MEASURED = Measurement((WorkloadResult(Status.OK, 1e-3),), 1e-3)
 LENGTHS = [1, 16, 512, 4096, 20_000]
 damages = st.builds(
     Damage,
@@ -199,6 +208,35 @@ def test_two_files_that_cannot_be_read(model: Model, tmp_path: Path, *, backup: 
     assert named(path).items() >= {name: row for name, row in model.rows.items() if name not in lost}.items()
 
 
+@pytest.mark.parametrize("backup", ["", "newest", "older"])
+def test_remnants_of_rows_that_the_backup_has_are_not_kept_aside(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backup: str
+) -> None:
+    """A damaged page gives rows without a key; only where the backup may lack a row are they one."""
+    path = model.copy(tmp_path / "copy", backup=bool(backup))
+    if backup == "older":
+        with Database(path) as database:
+            Ledger(database).add_uses({"new": 1.0})
+    rows = Source.rows
+
+    def with_remnant(source: Source) -> Iterator[tuple[Table, Row]]:
+        yield from rows(source)
+        if source.name == "mirror":
+            yield TABLES["trials"], (None,) * len(TABLES["trials"].all_columns)
+
+    monkeypatch.setattr(Source, "rows", with_remnant)
+    for file in (path, mirror_of(path)):
+        content = file.read_bytes()
+        file.write_bytes(content[:-4096] + b"\xa5" * 4096)
+    with Database(path) as database:
+        database.examine()
+        isolated = [(row.table, row.key) for row in database.isolated()]
+    if backup == "newest":
+        assert isolated == []
+    else:
+        assert ("trials", ("None", "None")) in isolated
+
+
 @pytest.mark.parametrize("how", [b"garbage", b""])
 def test_backup_alone_brings_back_what_it_has(model: Model, tmp_path: Path, how: bytes) -> None:
     """Where nothing is left of both files, all up to the backup is there; the old files are kept."""
@@ -252,6 +290,94 @@ def test_a_row_that_neither_has_comes_from_the_newest_backup_that_has_it(
         )
     )
     assert [uses[key] for key in ("use 1", "use 2", "use 3", "new")] == [2.5, 2.5, 3.5, 1.0]
+
+
+def test_what_both_files_lost_comes_from_the_backup(model: Model, tmp_path: Path) -> None:
+    """Both at an earlier transaction, or one gone too: check and repair say which had more."""
+    newer = model.copy(tmp_path / "newer")
+    with Database(newer) as database:
+        store = Store(database)
+        run = store.begin(CONDITIONS)
+        store.add(run, 1, Trial((Configuration({"P": 7}),)), MEASURED, CONDITIONS.names)
+        store.end(1, RunStatus.LIMITED, None)
+        Ledger(database).add_uses({"use 1": 1.0, "new": 2.0})
+        Jobs(database).change(1, JobState.FINISHED)
+        database.back_up(DAY)
+    stored = named(newer)
+    for gone in ("", "the mirror", "the database"):
+        path = model.copy(tmp_path / f"copy without {gone}")
+        shutil.copy(backup_of(newer), backup_of(path))
+        if gone:
+            (mirror_of(path) if gone == "the mirror" else path).unlink()
+        (line,) = (line for line in check_copies(path).lines if "transactions" in line)
+        told: list[str] = []
+        with Database(path, lambda found, told=told: told.extend(found.lines)) as database:  # type: ignore[misc]
+            database.examine()
+            assert database.examine().whole
+
+        assert line.startswith(f"{path} lacks ")
+        assert line.endswith(" transactions that the backup of 2026-01-31 has")
+        assert f"{line.replace('lacks', 'lacked')}, and has them again" in told
+        assert named(path) == named(mirror_of(path)) == stored
+        assert check_copies(path).whole
+
+
+@pytest.mark.parametrize("other", ["a run", "a trial", "an event"])
+def test_a_database_that_went_on_without_its_last_transactions_is_not_mixed(
+    model: Model, tmp_path: Path, other: str
+) -> None:
+    """Numbers were given twice: the repair names the command that merges the runs of the backup."""
+
+    def end(store: Store, run: int, seconds: float) -> None:
+        trial, measured = Trial((Configuration({"P": 7}),)), Measurement(MEASURED.results, seconds)
+        store.add(run, 1, trial, measured, CONDITIONS.names)
+        answer = run_documents.answered(run_documents.trial({"scan-lf:N=4": {"P": 7}}, text=f"{seconds}"))
+        store.end(run, RunStatus.FINISHED, answer)
+
+    path = model.copy(tmp_path / "copy")
+    with Database(path) as database:
+        begun = Store(database).begin(CONDITIONS)
+    newer = tmp_path / "newer" / path.name
+    shutil.copytree(path.parent, newer.parent)
+    with Database(newer) as database:
+        end(Store(database), begun, 2.0)
+        end(Store(database), Store(database).begin(CONDITIONS), 3.0)
+        Jobs(database).event(1, "told", {})
+        database.back_up(DAY)
+    with Database(path) as database:
+        if other == "an event":
+            Jobs(database).event(1, "told", {})
+        else:
+            end(Store(database), Store(database).begin(CONDITIONS) if other == "a run" else begun, 4.0)
+    shutil.copy(backup_of(newer), backup_of(path))
+    stored = named(path)
+    checked = check_copies(path)
+    with Database(path) as database:
+        found = database.examine()
+
+    (line,) = found.lines
+    assert checked.lines == (line,)
+    assert line.endswith(
+        " transactions that the backup of 2026-01-31 has, and has gone on without them:"
+        f" `tuner db merge {backup_of(path)}` takes over their finished runs"
+    )
+    assert named(path) == named(mirror_of(path)) == stored
+    assert check_copies(path).whole
+    assert "2 runs added" in tuner("db", "merge", backup_of(path), "--database", path).stdout
+
+
+def test_a_damaged_count_of_a_backup_takes_nothing_back(model: Model, tmp_path: Path) -> None:
+    """The count has no checksum; a backup is ahead by its rows only."""
+    path = model.copy(tmp_path / "copy", backup=True)
+    with Database(path) as database:
+        Ledger(database).add_uses({"use 1": 1.0})
+    with closing(sqlite3.connect(backup_of(path))) as connection, connection:
+        connection.execute("UPDATE writes SET count = count + 4096")
+    stored = named(path)
+    assert check_copies(path).whole
+    with Database(path) as database:
+        assert database.examine().whole
+    assert named(path) == stored
 
 
 def test_three_backups_are_kept(model: Model, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from mirrored import ENTRIES, content, filled
 from test_power_ownership import nobody
 
 from tuner.database.connection import Database
-from tuner.database.files import check_database, mirror_of, translated
+from tuner.database.files import mirror_of, translated
+from tuner.database.integrity.check import check_database
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.migrations import MIGRATIONS

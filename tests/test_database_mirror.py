@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from mirrored import ENTRIES, content, filled, rows
 
 from tuner.database.connection import Database
-from tuner.database.files import check_mirror, make_like, mirror_of, side_file
-from tuner.database.integrity.repair import put_right
+from tuner.database.files import make_like, mirror_of, side_file
+from tuner.database.integrity.check import check_mirror
+from tuner.database.integrity.repair import repair
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.model.errors import StoreDamagedError, StoreFullError
@@ -273,11 +274,11 @@ def test_a_full_disk_is_told_once(
 
     def attempt(*given: Any) -> Any:
         if room.pop(0):
-            return put_right(*given)
+            return repair(*given)
         raise StoreFullError("the disk is full")
 
     with Database(fresh()) as database:
-        monkeypatch.setattr("tuner.database.connection.put_right", attempt)
+        monkeypatch.setattr("tuner.database.connection.repair", attempt)
         for lines in (1, 1, 1, 2):
             database.examine()
             assert [record.message for record in caplog.records] == [

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tuner.database import files
-from tuner.database import ledger as module
+from tuner.database import storage as module
 from tuner.database.connection import Database
-from tuner.database.ledger import Storage
+from tuner.database.storage import Storage
 from tuner.model.errors import StoreBusyError, StoreDamagedError, StoreError, StoreFullError
 from tuner.model.jobs import JobSpec, Origin
 

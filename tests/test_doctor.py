@@ -15,7 +15,8 @@ from tuner.power.clocks.ownership import Ownership
 
 from tuner.cli import doctor as checks
 from tuner.cli.doctor import Finding, Surroundings, examine, jetson, power_mode, worst
-from tuner.database.files import check_database, check_mirror, mirror_of
+from tuner.database.files import mirror_of
+from tuner.database.integrity.check import check_database, check_mirror
 from tuner.database.runs import Store
 from tuner.model.errors import StoreError
 from tuner.system.ownership import this_process

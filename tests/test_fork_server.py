@@ -107,9 +107,9 @@ def test_a_folder_that_was_read_is_read_again_when_it_changes(tmp_path: Path) ->
     known = ReadFolder.read(tmp_path)
     (name,) = known.kernels
 
-    assert Catalog.load(search_path=[tmp_path], known=[known]).kernels[name] is known.kernels[name]
+    assert Catalog.load(search_path=[tmp_path], cached=[known]).kernels[name] is known.kernels[name]
     kernel = folder / "kernel.toml"
     kernel.write_text(kernel.read_text() + "\n# changed\n")
     assert not known.is_current
-    changed = Catalog.load(search_path=[tmp_path], known=[known]).kernels[name]
+    changed = Catalog.load(search_path=[tmp_path], cached=[known]).kernels[name]
     assert changed.fingerprint != known.kernels[name].fingerprint

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from job_workshop import Workshop, sampling, until
 from policy_driver import result
 
+from tuner.database.connection import Database
 from tuner.database.runs import RetryingStore, Store
 from tuner.devices.gpu_users import Contention
 from tuner.model.errors import (
@@ -354,7 +355,7 @@ def test_a_trial_is_stored_in_the_end(
 
 def test_patience_has_an_end(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that stays full ends the attempt as one to be tried again; its run is resumed then."""
-    monkeypatch.setattr(RetryingStore.__init__, "__kwdefaults__", {"retry_s": 0.01})
+    monkeypatch.setattr("tuner.database.runs.RETRY_S", 0.01)
     with monkeypatch.context() as patch:
         patch.setattr(Store, "add", lambda *_: (_ for _ in ()).throw(StoreFullError("the disk is full")))
         result = workshop.here()
@@ -377,11 +378,10 @@ def test_an_order_to_stop_ends_patience(
 
     monkeypatch.setattr(Store, "confirm", confirm)
     monkeypatch.setattr("time.sleep", lambda _: signal.raise_signal(signal.SIGTERM))
-    with (
-        pytest.raises(KeyboardInterrupt),
-        Store(workshop.database, job=1) as store,
-    ):
-        RetryingStore(store, stop=stop, begun=lambda *_: None, ending=lambda: None).confirm(7, {})
+    with Database(workshop.database) as database:
+        store = RetryingStore(database, job=1, stop=stop, begun=lambda *_: None, ending=lambda: None)
+        with pytest.raises(KeyboardInterrupt):
+            store.confirm(7, {})
     assert tries == [7, 7]
 
 

@@ -16,7 +16,7 @@ from tuner.model.trial import Trial
 from tuner.report.run_report import dropped_lines
 from tuner.search.job_messages import AttemptResult, EventWriter
 from tuner.search.session import TrialEvent
-from tuner.space.sampling import LISTED, SampledSpace, space_of
+from tuner.space.large_spaces import LISTED, SampledSpace, space_of
 from tuner.space.space import Space
 
 DEVICE = "sim:jetson-tx1"

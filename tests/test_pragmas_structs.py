@@ -7,7 +7,7 @@ import pytest
 from pragma_files import FIRST
 
 from tuner.kernel_files.catalog import load_kernel_file
-from tuner.kernel_files.document import expanded
+from tuner.kernel_files.kernel_document import expanded
 from tuner.kernel_files.pragmas.expansion import expansion
 from tuner.kernel_files.source_checks import unused_names
 from tuner.model.plan import StructValue

@@ -10,8 +10,8 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 from tuner.devices.cuda.direct import stream_of
+from tuner.kernel_files.argument_recipe import BufferRecipe
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_files.recipe import BufferRecipe
 from tuner.kernel_files.sizes import listed
 from tuner.model.elements import element_dtype
 from tuner.model.errors import InputError, KernelFileError

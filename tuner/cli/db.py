@@ -212,8 +212,8 @@ def path(*, database: Path | None) -> None:
 def check(*, database: Path | None, json_path: str | None) -> None:
     """Read the database and its mirror completely, and compare them row by row. Nothing is changed.
 
-    The exit status is 1 where something is wrong, and `tuner db repair` puts that right. A daemon may go on
-    meanwhile.
+    What both lack of the newest backup is named, too. The exit status is 1 where something is wrong, and
+    `tuner db repair` puts that right. A daemon may go on meanwhile.
     """
     from tuner.database.connection import default_path
     from tuner.database.integrity.check import check_copies
@@ -249,6 +249,8 @@ def repair(*, database: Path | None, json_path: str | None) -> None:
     A row that is sound in one file is taken from there. One that is sound in neither comes from the newest
     backup of the daemon that has it, or is kept aside, and everything else is served: see `tuner db
     isolated`. A file that cannot be read at all is rebuilt, and the old one kept as FILE.damaged-1 and so on.
+    Later transactions of a backup, which both files have lost, are taken from there; or, where the database
+    has gone on without them, the command that merges their runs is named.
 
     At last both files are checked as `tuner db check` does. The exit status is 1 where something is still
     wrong, as on a full disk.

@@ -17,7 +17,8 @@ from tuner.compiler.compiler import choose
 from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc import library_files
 from tuner.database.connection import default_path
-from tuner.database.files import check_database, check_mirror, mirror_of
+from tuner.database.files import mirror_of
+from tuner.database.integrity.check import check_database, check_mirror
 from tuner.devices.cuda.probe import driver_problem, kernel_module_version
 from tuner.devices.sensors import SensorReport, calibrated, is_jetson, survey
 from tuner.joules.watching import find_gpu, readings

@@ -60,7 +60,7 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
 
 
 def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
-    from tuner.kernel_files.document import document_of_text
+    from tuner.kernel_files.kernel_document import document_of_text
     from tuner.kernel_files.source_folder import read_text
     from tuner.recordings.exchange.t1 import kernel_of_t1, source_of_t1
 

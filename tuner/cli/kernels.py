@@ -454,7 +454,7 @@ def check_conditions(kernel: "KernelFile", valued: set[str]) -> None:
     """Raises for a tunable that has no value in any configuration of any size."""
     for name, condition in kernel.recipe.conditions.items():
         if name not in valued:
-            raise condition.when.place.error(
+            raise condition.when.location.error(
                 f"{name} has no value in any configuration of any size: {condition.when} is never true"
                 " where the rules hold"
             )
@@ -467,7 +467,7 @@ def _checked(
 
     ``valued`` gets the tunables that have a value in any of them, ``ends`` the launches at the ends.
     """
-    from tuner.problems.choice import validate_plan
+    from tuner.problems.lookup import validate_plan
 
     threads: set[int] = set()
     launches: set[int] = set()
@@ -516,7 +516,7 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
     a folder, the two are the same kernel without pragmas; headers and data files are not copied. SOURCE may
     be the name of a kernel of the catalogue, too.
     """
-    from tuner.kernel_files.formulas import Place
+    from tuner.kernel_files.formulas import Location
     from tuner.kernel_files.pragmas.expansion import toml_text
     from tuner.kernel_files.short_files import default_name, read_pragma_file
 
@@ -525,7 +525,9 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
     if output is None:
         echo(f"# kernel.toml\n{toml_text(found.document)}\n// {source.name}\n{found.text.rstrip()}")
     else:
-        name = {"name": default_name(source, Place(str(source), "[kernel] name"))}  # not that of the folder
+        name = {
+            "name": default_name(source, Location(str(source), "[kernel] name"))
+        }  # not that of the folder
         text = toml_text({**found.document, "kernel": name | found.document["kernel"]})
         targets = {output / "kernel.toml": text, output / source.name: found.text}
         for target in targets:

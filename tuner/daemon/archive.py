@@ -10,8 +10,7 @@ from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.interface import NoSuchRunError, measured_saving
 from tuner.daemon.jobs.specs import without_batch
 from tuner.database.answers import StoredAnswer
-from tuner.database.decoding import trials_page
-from tuner.database.ledger import Repositories, Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import StoredRun
@@ -99,7 +98,7 @@ class Archive:
 
         def read(run: StoredRun, db: Repositories) -> Mapping[str, Any]:
             names = [name for name, _ in run.conditions["workloads"]]
-            found, following = trials_page(db.database, number, names, after=after, limit=limit)
+            found, following = db.store.trials_page(number, names, after=after, limit=limit)
             page: Mapping[str, Any] = _documents().trial_page(run, found, following)
             return page
 

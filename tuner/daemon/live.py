@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 from tuner.daemon.interface import stream_text
 from tuner.daemon.jobs.events import Subscription
-from tuner.database.decoding import trials_page
-from tuner.database.ledger import Repositories, Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import ACTIVE, ENDED, Event, Job, JobState
 from tuner.model.records import StoredRun
@@ -259,7 +258,7 @@ class LiveEvents:
         after: int | None = max(0, run.trials - MOST_REPLAYED)
         while after is not None:
             page, after = await self._storage.read(
-                lambda db, after=after: trials_page(db.database, run.id, names, after=after, limit=_PAGE)  # type: ignore[misc]  # bound at once
+                lambda db, after=after: db.store.trials_page(run.id, names, after=after, limit=_PAGE)  # type: ignore[misc]  # bound at once
             )
             for stored in page:
                 for data in stored_trial(stored, run.id, run.objective, names):

@@ -98,9 +98,9 @@ def _survey(specs: Sequence[str], without: Collection[str], *, may_simulate: boo
             missing = [f"{spec}: {reason}" for spec, reason in absent.items()]
             simulated = may_simulate and not identities
             if simulated:
-                identity = child.call("simulated_identity", timeout_s=_FIND_S)
+                identity, notice = child.call("stand_in", timeout_s=_FIND_S)
                 identities = {identity.spec: identity}
-                missing.append(f"no GPU answers: {identity.spec} stands in, and every number is modelled")
+                missing.append(notice)
     except ChildError as error:
         _LOG.error("%s", error)
         short = error.__cause__ is not None and is_shortage(error.__cause__)

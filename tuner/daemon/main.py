@@ -27,7 +27,7 @@ from tuner.daemon.state import (
     signature,
     usable_kernels,
 )
-from tuner.database.ledger import Storage
+from tuner.database.storage import Storage
 from tuner.devices.gpu_users import Contention
 from tuner.kernel_files.trust import usable_directories
 from tuner.model.errors import DeviceError, InputError, ResourceError, TunerError

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.daemon.archive import saving_document
-from tuner.database.decoding import failed_trials
-from tuner.database.ledger import Repositories
+from tuner.database.storage import Repositories
 from tuner.model.records import StoredRun, StoredTrial
 from tuner.model.run_document import RunDocument, RunRow, SearchedTrial, TrialDocument
 from tuner.search.document import trial_document
@@ -19,7 +18,7 @@ def run_rows(runs: Sequence[StoredRun]) -> list[RunRow]:
 
 def whole_run(run: StoredRun, db: Repositories) -> RunDocument:
     """The document of a run without its trials."""
-    return run_document(run, failed_trials(db.database, run.id))
+    return run_document(run, db.store.failed_trials(run.id))
 
 
 def history_document(run: StoredRun, samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from datetime import date, datetime
 
 from tuner.daemon.metrics import Metrics
 from tuner.database.integrity.checksums import Examination, IsolatedRow, Position
-from tuner.database.ledger import Repositories, Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import ResourceError, StoreError, StoreFullError
 
 _LOG = logging.getLogger(__name__)

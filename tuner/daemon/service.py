@@ -27,7 +27,7 @@ from tuner.daemon.metrics import Metrics
 from tuner.daemon.power_watch import PowerWatch
 from tuner.daemon.scrub import Scrub
 from tuner.daemon.state import State
-from tuner.database.ledger import Storage
+from tuner.database.storage import Storage
 from tuner.model.errors import InputError, StoreError, UnknownNameError
 from tuner.model.jobs import OWN, Event, Job, JobKind, JobSpec, JobState, Origin
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from tuner.daemon.settings import ServiceTable, SetTable, Settings, TuningTable, bound
 from tuner.devices.gpu_models import gpu_model, gpu_names
-from tuner.kernel_files import document as messages
+from tuner.kernel_files import kernel_document as messages
 from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.jobs import DeviceChoice, wrong_choice
 from tuner.search.option_checks import complaints as option_complaints

@@ -24,7 +24,7 @@ from tuner.daemon.machine import GpuSurvey, restore_and_find, restore_clocks
 from tuner.daemon.main import BEGIN_ANEW, Daemon
 from tuner.daemon.settings_file import service_table
 from tuner.daemon.state import LoadedConfig, StartOptions, load_config, signature, usable_config
-from tuner.database.ledger import Storage
+from tuner.database.storage import Storage
 from tuner.model.errors import ChildError, InputError, ResourceError, TunerError
 from tuner.system import logs
 from tuner.system.ownership import StateLock

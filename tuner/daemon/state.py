@@ -149,7 +149,7 @@ def _with_kernels(settings: Settings, directories: tuple[Path, ...]) -> LoadedCo
     watch = ChangeWatcher(directories)  # first: a change while they are read is seen
     shipped = kernels_root()
     read = ReadFolder.read(shipped)  # all at once, as changes of its files are seen from here on
-    catalog = Catalog.load(search_path=(shipped, *directories), known=[read])
+    catalog = Catalog.load(search_path=(shipped, *directories), cached=[read])
     return LoadedConfig(settings, directories, catalog, watch)
 
 

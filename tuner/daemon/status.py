@@ -15,7 +15,7 @@ from tuner.daemon.metrics import Gauges
 from tuner.daemon.scrub import Scrub
 from tuner.daemon.settings import Settings
 from tuner.daemon.state import State
-from tuner.database.ledger import Storage
+from tuner.database.storage import Storage
 from tuner.model.jobs import ACTIVE, DeviceIdentity, Job, JobState
 from tuner.model.units import moment
 from tuner.model.version import VERSION

@@ -35,11 +35,11 @@ def staleness(
         sources: kernel name -> present hash of its sources.
         batches: workload -> batch asked for now, the kernel file's where none is named.
     """
-    known = stored.get("device", {})
+    recorded = stored.get("device", {})
     reasons = [
-        f"{label} was {known.get(field) or 'unknown'}, is {getattr(device, field) or 'unknown'}"
+        f"{label} was {recorded.get(field) or 'unknown'}, is {getattr(device, field) or 'unknown'}"
         for field, label in (("uuid", "GPU"), ("name", "GPU name"), ("driver", "driver"), ("runtime", "CUDA"))
-        if known.get(field) != getattr(device, field)
+        if recorded.get(field) != getattr(device, field)
     ]
     before = stored.get("sources", {})
     reasons += [

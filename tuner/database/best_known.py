@@ -68,38 +68,38 @@ def predicted(
     sizes = dict(workload.sizes)
     if workload.batch != kernel.workload(sizes).batch:
         return None
-    wanted = query.objective.partition(" ")[0] or "time"
+    objective = query.objective.partition(" ")[0] or "time"
     fitting = [
         model
         for model in models
         if model.kernel == kernel.name
         and model.ranges.keys() == sizes.keys()
         and model.source == query.sources.get(kernel.name)
-        and model.objective == wanted
+        and model.objective == objective
         and model.device.name == query.device.name
         and model.device.modelled == query.device.modelled
     ]
-    for model in sorted(fitting, key=lambda one: len(_differences(one, query))):
+    for model in sorted(fitting, key=lambda each: len(_differences(each, query))):
         selection = model.select(sizes, partial(is_allowed, kernel, workload))
         if selection is not None:
             version, outside = selection
             configuration = kernel.configuration(workload, version)
             doubts = [*_differences(model, query), *([outside] if outside else [])]
-            told = f"{model.claim}, trained {model.date[:10]} on {len(model.inputs)} inputs"
-            return configuration, "; ".join([told, *doubts])
+            claim = f"{model.claim}, trained {model.date[:10]} on {len(model.inputs)} inputs"
+            return configuration, "; ".join([claim, *doubts])
     return None
 
 
 def _differences(model: SelectionModel, query: AnswerQuery) -> list[str]:
     """Return the differences between the GPU that a model was trained on and the GPU of the query."""
-    found = []
+    doubts = []
     if model.device.uuid != query.device.uuid:
-        found.append("on another GPU of this model, so that its accuracy is less sure")
+        doubts.append("on another GPU of this model, so that its accuracy is less sure")
     for name in ("driver", "runtime"):
         old, new = getattr(model.device, name), getattr(query.device, name)
         if old != new:
-            found.append(f"with {name} {old}, now {new}")
-    return found
+            doubts.append(f"with {name} {old}, now {new}")
+    return doubts
 
 
 # --- The best known configuration of each workload: stored, predicted, analytical, lent, or the default.
@@ -163,12 +163,12 @@ class DatabaseSource:
         return self._models[kernel.name]
 
     def _read(self, runs: Iterable[StoredRun]) -> list[StoredAnswer]:
-        found = []
+        answers = []
         for run in runs:
             if run.id not in self._answers:
                 self._answers[run.id] = stored_answer(run, self._ledger.samples(run.id))
-            found.append(self._answers[run.id])
-        return [answer for answer in found if answer is not None]
+            answers.append(self._answers[run.id])
+        return [answer for answer in answers if answer is not None]
 
 
 @dataclass(frozen=True)
@@ -279,13 +279,13 @@ def _stored(
     (name,) = alone.batches
     others = ", ".join(other for other in query.batches if other != name)
     company = (f"{name} was tuned alone, is asked for with {others}",) if others else ()
-    for one in rank_stored(alone, source.of_set([name]), lent=True):
-        if near and not one.near:
+    for ranked in rank_stored(alone, source.of_set([name]), lent=True):
+        if near and not ranked.near:
             break
-        found = configurations_of(alone if near else replace(alone, limits=None), one.answer)
-        if found is not None:
-            details = f"{one.answer.told}{_clocked(one.answer)}"
-            yield BestWorkload(found[name], "stored", details, (*one.stale, *company))
+        configurations = configurations_of(alone if near else replace(alone, limits=None), ranked.answer)
+        if configurations is not None:
+            details = f"{ranked.answer.told}{_clocked(ranked.answer)}"
+            yield BestWorkload(configurations[name], "stored", details, (*ranked.stale, *company))
 
 
 def _analytical(
@@ -331,8 +331,8 @@ def _defaults(
         yield BestWorkload(kernel.default(workload), "default", f"the default of {kernel.name}")
         return
     values = [document["default"]] if document is not None else _first_values(kernel, most)
-    for one in values:
-        configuration = allowed(kernel, workload, one)
+    for candidate in values:
+        configuration = allowed(kernel, workload, candidate)
         if configuration is not None:
             yield BestWorkload(configuration, "default", "the first configuration that its rules allow")
 

@@ -22,7 +22,7 @@ from tuner.database.files import (
 from tuner.database.integrity.backups import back_up
 from tuner.database.integrity.check import isolated_rows, scrubbed
 from tuner.database.integrity.checksums import Examination, IsolatedRow, Position
-from tuner.database.integrity.repair import put_right
+from tuner.database.integrity.repair import repair
 from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction
 from tuner.model.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
@@ -66,9 +66,9 @@ def _has_content(path: Path) -> bool:
 def _close_to_strangers(folder: Path) -> None:
     """Leave a folder to its user, and to its group where that may write: earlier versions left it open."""
     status = folder.stat()
-    wanted = stat.S_IMODE(status.st_mode) & (0o7770 if status.st_mode & stat.S_IWGRP else 0o7700)
-    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != wanted:
-        folder.chmod(wanted)
+    mode = stat.S_IMODE(status.st_mode) & (0o7770 if status.st_mode & stat.S_IWGRP else 0o7700)
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
+        folder.chmod(mode)
 
 
 class Database:
@@ -82,7 +82,7 @@ class Database:
 
     Args:
         path: of the file; None for the default one.
-        put_right_told: called with what was wrong, each time that something was put right.
+        on_repair: called with what was wrong, each time that something was put right.
 
     Raises:
         StoreBusyError: (any method) another process held it for too long.
@@ -93,13 +93,13 @@ class Database:
     """
 
     def __init__(
-        self, path: Path | None = None, put_right_told: Callable[[Examination], None] | None = None
+        self, path: Path | None = None, on_repair: Callable[[Examination], None] | None = None
     ) -> None:
         self.path = path or default_path()
         self._pair: Pair | None = None
         self._why_no_mirror: StoreError | None = None
-        self._told = ""  # why nothing can be stored, while that lasts
-        self._put_right_told = put_right_told or (lambda _: None)
+        self._read_only_reason = ""  # why nothing can be stored, while that lasts
+        self._on_repair = on_repair or (lambda _: None)
         try:
             make_folder(self.path.parent)
             if self.path == default_path():  # this program's own folder
@@ -135,7 +135,7 @@ class Database:
 
     def examine(self) -> Examination:
         """Verify every row of both files, and put right what is wrong; takes long where they are large."""
-        return self._put_right()
+        return self._repair()
 
     def scrub(self, after: Position | None, most_rows: int) -> tuple[Position | None, Examination]:
         """Verify the next rows in both files, and examine them whole where something is wrong.
@@ -178,41 +178,40 @@ class Database:
                 self.close()
             except (SuspectError, sqlite3.Error, UnicodeDecodeError) as error:
                 signals.raise_again(before)  # SQLite says of it that a function of its own has failed
-                if isinstance(error, sqlite3.Error) and not self._can_be_put_right(error):
+                if isinstance(error, sqlite3.Error) and not (
+                    damaged(error) or lacks_shared_memory(error, self.path)
+                ):
                     raise translated(error, self.path) from error
                 if not heals:
                     raise SuspectError(str(error)) from error
                 trouble = error
-                self._put_right()
+                self._repair()
             except (OverflowError, UnicodeEncodeError) as error:
                 raise StoreError(f"{self.path}: a value cannot be stored or looked for: {error}") from error
             except OSError as error:  # as in a folder of another user
                 raise unreadable(error, self.path) from error
         raise self._explained(trouble) from trouble
 
-    def _can_be_put_right(self, error: sqlite3.Error) -> bool:
-        return damaged(error) or lacks_shared_memory(error, self.path)
-
-    def _put_right(self) -> Examination:
+    def _repair(self) -> Examination:
         """Put the files right; where only the mirror cannot be, go on reading without it."""
         self.close()
         self._why_no_mirror = None
         try:
-            found = put_right(self.path)
+            examination = repair(self.path)
         except (StoreFullError, StoreReadOnlyError) as error:
             try:
                 self._pair = Pair(self.path, mirrored=False)
             except (SuspectError, sqlite3.Error, UnicodeDecodeError):
                 raise error from None
             self._why_no_mirror = error
-            if str(error) != self._told:  # each attempt to store comes here again
-                self._told = str(error)
+            if str(error) != self._read_only_reason:  # each attempt to store comes here again
+                self._read_only_reason = str(error)
                 _LOG.warning("nothing can be stored: %s", error)
             return Examination()
-        self._told = ""
-        if not found.whole:
-            self._put_right_told(found)
-        return found
+        self._read_only_reason = ""
+        if not examination.whole:
+            self._on_repair(examination)
+        return examination
 
     def _explained(self, trouble: Exception) -> StoreError:
         if self._why_no_mirror is not None:

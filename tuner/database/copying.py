@@ -49,8 +49,8 @@ def copied(path: Path, folder: Path | None = None) -> Iterator[Path]:
         raise unreadable(error, path) from error
     if there is None:
         raise InputError(f"{path}: no results are there; name the file that `tuner run` wrote")
-    with tempfile.TemporaryDirectory(prefix=".tuner-copy-", dir=folder) as made:
-        copy = Path(made) / _NAME
+    with tempfile.TemporaryDirectory(prefix=".tuner-copy-", dir=folder) as temporary:
+        copy = Path(temporary) / _NAME
         os.close(os.open(copy, os.O_CREAT | os.O_EXCL, 0o600))
         try:
             with locked(path, alone=False), closing(connect_to_read(there)) as connection:
@@ -141,17 +141,17 @@ def pulled(
     with tempfile.TemporaryDirectory(prefix=".tuner-pull-") as folder:
         path = Path(folder) / "pulled.db"
         with path.open("xb") as file:
+            shown_address = address if address.startswith(_SSH) else _checked_url(address)
+            sink = _Sink(file, shown_address, timeout_s)
             if address.startswith(_SSH):
-                told = address
-                _from_ssh(address, [ssh, *_arguments(address, command)], _Sink(file, told, timeout_s))
+                _from_ssh(address, [ssh, *_arguments(address, command)], sink)
             else:
-                told = _checked_url(address)
-                _from_url(address, _Sink(file, told, timeout_s))
-        _check_beginning(path, told)
-        yield path, told
+                _from_url(address, sink)
+        _check_beginning(path, shown_address)
+        yield path, shown_address
 
 
-def _check_beginning(path: Path, told: str) -> None:
+def _check_beginning(path: Path, address: str) -> None:
     """Refuse what is no database at all, such as the greeting of a shell or the page of a login.
 
     Raises:
@@ -163,8 +163,8 @@ def _check_beginning(path: Path, told: str) -> None:
         shown = plain_line(beginning.decode(errors="replace"))
         came = f"what came begins with {shown!r}" if beginning else "nothing came"
         raise StoreError(
-            f"{told}: {came}, and is no database: the host must send what `tuner db copy` writes, and nothing"
-            " before it; nothing was merged"
+            f"{address}: {came}, and is no database: the host must send what `tuner db copy` writes, and"
+            " nothing before it; nothing was merged"
         )
 
 
@@ -177,9 +177,9 @@ class _Sink:
         timeout_s: of the whole transfer.
     """
 
-    def __init__(self, file: BinaryIO, told: str, timeout_s: float) -> None:
+    def __init__(self, file: BinaryIO, address: str, timeout_s: float) -> None:
         self._file = file
-        self._told = told
+        self._address = address
         self._timeout_s = timeout_s
         self._until_s = time.monotonic() + timeout_s
         self._bytes = 0
@@ -211,7 +211,7 @@ class _Sink:
 
     def fault(self, why: str) -> StoreError:
         """Return the error for a copy that failed, with the reason."""
-        return StoreError(f"{self._told}: {why}; nothing was merged")
+        return StoreError(f"{self._address}: {why}; nothing was merged")
 
 
 def _arguments(address: str, command: str) -> list[str]:
@@ -225,18 +225,18 @@ def _arguments(address: str, command: str) -> list[str]:
 
 
 def _from_ssh(address: str, command: list[str], sink: _Sink) -> None:
-    with tempfile.TemporaryFile() as said, _started(address, command, said) as process:
+    with tempfile.TemporaryFile() as errors, _started(address, command, errors) as process:
         try:
             _drain(cast("IO[bytes]", process.stdout), sink)
             status = process.wait(sink.left_s())
         except subprocess.TimeoutExpired as error:
             raise sink.fault("ssh does not end") from error
         if status:
-            raise sink.fault(f"ssh ended with status {status}{_last_words(said)}")
+            raise sink.fault(f"ssh ended with status {status}{_last_words(errors)}")
 
 
 @contextmanager
-def _started(address: str, command: list[str], said: IO[bytes]) -> "Iterator[subprocess.Popen[bytes]]":
+def _started(address: str, command: list[str], errors: IO[bytes]) -> "Iterator[subprocess.Popen[bytes]]":
     """A process, killed with all that it has started where the block ends before it.
 
     Signals that end this process wait until that is sure; the other inherits that they are blocked.
@@ -248,7 +248,7 @@ def _started(address: str, command: list[str], said: IO[bytes]) -> "Iterator[sub
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=errors,
             start_new_session=True,  # with the proxies that it starts
         )
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -279,10 +279,10 @@ def _drain(pipe: IO[bytes], sink: _Sink) -> None:
             sink.take(piece)
 
 
-def _last_words(said: IO[bytes]) -> str:
+def _last_words(errors: IO[bytes]) -> str:
     """Return the last line that ssh, or the command on the host, printed, in brackets; empty without one."""
-    said.seek(max(0, said.seek(0, 2) - _SAID_BYTES))
-    lines = said.read().decode(errors="replace").strip().splitlines()
+    errors.seek(max(0, errors.seek(0, 2) - _SAID_BYTES))
+    lines = errors.read().decode(errors="replace").strip().splitlines()
     return f" ({plain_line(lines[-1])})" if lines else ""
 
 

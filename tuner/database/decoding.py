@@ -6,24 +6,24 @@ or what makes no sense, is ``NotUnderstood``: it stays as it is, is left out, an
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from tuner.database.connection import Database
-from tuner.database.integrity.checksums import verified
 from tuner.model.errors import StoreError, UnknownNameError
 from tuner.model.jobs import Event, Job, JobSpec, JobState
 from tuner.model.objective import Objective
 from tuner.model.plan import TunableValue
-from tuner.model.records import RunOrigin, RunStatus, StoredRun, StoredTrial, measurement_from, trial_from
+from tuner.model.records import RunOrigin, RunStatus, StoredRun, measurement_from, trial_from
 from tuner.model.run_document import run_conditions, run_document
 from tuner.model.trial import Measurement, Trial, unpacked
 from tuner.model.typed import UnfitError, document, typed
 
 T = TypeVar("T")
 Row = Sequence[Any]
+_LOG = logging.getLogger(__name__)
 
 _LARGEST_NAMED = 3  # rows that are named one by one
 
@@ -46,14 +46,32 @@ class NotUnderstood:
         return f"{self.what} {self.key} is not understood and is left as it is ({self.why})"
 
 
-def named(found: Sequence[NotUnderstood]) -> list[str]:
+def named(rows: Sequence[NotUnderstood]) -> list[str]:
     """Sentences that name rows which are not understood; of many, the first and how many more."""
-    if not found:
+    if not rows:
         return []
-    more = len(found) - _LARGEST_NAMED
-    also = [f"{more} more {found[0].what}s are not understood"] if more > 1 else []
-    shown = found[:_LARGEST_NAMED] if also else found
-    return [*map(str, shown), *also, "a newer version of tuner may understand what is left"]
+    more = len(rows) - _LARGEST_NAMED
+    also = [f"{more} more {rows[0].what}s are not understood"] if more > 1 else []
+    named_rows = rows[:_LARGEST_NAMED] if also else rows
+    return [*map(str, named_rows), *also, "a newer version of tuner may understand what is left"]
+
+
+class UnderstoodRows:
+    """Leaves out decoded rows that are not understood, and logs each of those once."""
+
+    def __init__(self) -> None:
+        self._logged: set[tuple[str, int | str]] = set()
+
+    def of(self, rows: Iterable[T | NotUnderstood]) -> list[T]:
+        """Return the other rows."""
+        values = []
+        for row in rows:
+            if not isinstance(row, NotUnderstood):
+                values.append(row)
+            elif (row.what, row.key) not in self._logged:
+                self._logged.add((row.what, row.key))
+                _LOG.warning("%s", row)
+        return values
 
 
 def understood(what: str, key: object, decode: Callable[[], T]) -> T | NotUnderstood:
@@ -88,8 +106,8 @@ def job(row: Row) -> Job | NotUnderstood:
         columns = dict(zip(_JOB_COLUMNS, (number, *rest), strict=True))
         device = _measured_on(conditions) or spec.device
         order = {**vars(spec), "device": device, "wanted_device": spec.device, "gpu": str(gpu or "")}
-        found: Job = typed(Job, {**order, **columns})
-        return found
+        decoded: Job = typed(Job, {**order, **columns})
+        return decoded
 
     return understood("job", number, decode)
 
@@ -107,11 +125,12 @@ def event(row: Row) -> Event | NotUnderstood:
 
     def decode() -> Event:
         number, of, kind, at, data = row
-        found: Event = typed(Event, {"id": number, "job": of, "kind": kind, "at": at, "data": document(data)})
-        _check_time(found.at)
-        if found.kind == "state":
-            typed(JobState, found.data.get("state"), "state")
-        return found
+        columns = {"id": number, "job": of, "kind": kind, "at": at, "data": document(data)}
+        decoded: Event = typed(Event, columns)
+        _check_time(decoded.at)
+        if decoded.kind == "state":
+            typed(JobState, decoded.data.get("state"), "state")
+        return decoded
 
     return understood("event", row[0], decode)
 
@@ -151,24 +170,26 @@ def run(row: Row, origin: Row | None = None) -> StoredRun | NotUnderstood:
 
     def decode() -> StoredRun:
         values = (number, status, owner, objective, started_at, ended_at, trials)
-        known: _RunColumns = typed(
+        columns: _RunColumns = typed(
             _RunColumns, dict(zip(_RunColumns.__dataclass_fields__, values, strict=True))
         )
-        Objective(known.objective.split(" ", 1)[0])
+        Objective(columns.objective.split(" ", 1)[0])
         bound = run_conditions(document(conditions))
-        found = None if answer is None else run_document(document(answer), "answer")
-        if found is not None and {one["name"] for one in found["workloads"]} != set(dict(bound["workloads"])):
+        answer_document = None if answer is None else run_document(document(answer), "answer")
+        named_workloads = () if answer_document is None else answer_document["workloads"]
+        names = {workload["name"] for workload in named_workloads}
+        if answer_document is not None and names != set(dict(bound["workloads"])):
             raise UnfitError("answer.workloads are not those of the conditions")
         return StoredRun(
-            known.id,
-            known.status,
-            known.owner,
-            known.objective,
-            known.started_at,
-            known.ended_at,
+            columns.id,
+            columns.status,
+            columns.owner,
+            columns.objective,
+            columns.started_at,
+            columns.ended_at,
             bound,
-            found,
-            known.trials,
+            answer_document,
+            columns.trials,
             None if origin is None else RunOrigin(*origin),
         )
 
@@ -186,7 +207,7 @@ def trial(
     """A trial of a run with its measurement, both as JSON."""
 
     def decode() -> tuple[Trial, Measurement]:
-        found, measured = trial_from(document(texts[0]), names), measurement_from(document(texts[1]))
+        settings, measured = trial_from(document(texts[0]), names), measurement_from(document(texts[1]))
         if len(measured.results) != len(names):
             raise UnfitError(f"it has {len(measured.results)} results of {len(names)} workloads")
         for packed in measured.power:
@@ -194,7 +215,7 @@ def trial(
                 unpacked(packed)
             except ValueError as error:  # noqa: PERF203 - three repeats at most
                 raise UnfitError(str(error)) from error
-        return found, measured
+        return settings, measured
 
     return understood("trial", f"{number} of run {run_id}", decode)
 
@@ -214,10 +235,10 @@ def analytical(key: object, text: object) -> dict[str, Any] | NotUnderstood:
     """An analytical answer."""
 
     def decode() -> dict[str, Any]:
-        found = document(text)
-        parts = {name: found.get(name) for name in _Analytical.__dataclass_fields__}
+        answer = document(text)
+        parts = {name: answer.get(name) for name in _Analytical.__dataclass_fields__}
         typed(_Analytical, parts | {"considered": parts["considered"] or 0})
-        return found
+        return answer
 
     return understood("analytical answer", str(key), decode)
 
@@ -231,14 +252,14 @@ def sample(number: object, at: object, text: object) -> dict[str, Any] | NotUnde
     """A sample of an answer, with when it was stored (UTC)."""
 
     def decode() -> dict[str, Any]:
-        found = {**document(text), "at": typed(str, at, "at")}
-        verdict = found.get("verdict", "void")
+        decoded = {**document(text), "at": typed(str, at, "at")}
+        verdict = decoded.get("verdict", "void")
         if verdict not in ("inside", "above", "below", "failed", "void"):
             raise UnfitError(f"its verdict is {verdict!r:.40}")
-        typed(str, found.get("told", ""), "told")
+        typed(str, decoded.get("told", ""), "told")
         for name in ("cost", "expected", "interval"):
-            typed(float | None, found.get(name), name)
-        return found
+            typed(float | None, decoded.get(name), name)
+        return decoded
 
     return understood("sample", typed_key(number), decode)
 
@@ -248,10 +269,10 @@ def amount(what: str, key: object, *values: object) -> tuple[float, ...] | NotUn
 
     def decode() -> tuple[float, ...]:
         typed(str, key, "key")
-        found: tuple[float, ...] = typed(tuple[float, ...], values, "amounts")
-        if min(found) < 0.0:
-            raise UnfitError(f"it is {min(found)}, less than 0")
-        return found
+        amounts: tuple[float, ...] = typed(tuple[float, ...], values, "amounts")
+        if min(amounts) < 0.0:
+            raise UnfitError(f"it is {min(amounts)}, less than 0")
+        return amounts
 
     return understood(what, typed_key(key), decode)
 
@@ -289,54 +310,3 @@ def literal(trial: Sequence[object]) -> str:
     Its checksum is that of this text between the number of its run and its version, in brackets.
     """
     return ascii(tuple(trial))[1:-1]
-
-
-# --- Trials of a run, a page at a time.
-
-_PAGE = (
-    "SELECT number, trial, measurement, confirmed, ended_at FROM trials"  # noqa: S608 - constant text
-    f" WHERE run_id = ? AND number > ? AND {verified('trials')} ORDER BY number LIMIT ?"
-)
-
-_FAILED = (
-    "SELECT count(*) FROM trials WHERE run_id = ? AND status <> 'ok'"  # noqa: S608 - constant text
-    f" AND {verified('trials')}"
-)
-
-
-def trials_page(
-    database: Database, run_id: int, names: Sequence[str], *, after: int = 0, limit: int
-) -> tuple[list[StoredTrial], int | None]:
-    """Trials of a run in their order; what is not understood is left out.
-
-    Args:
-        database: that has them.
-        run_id: number of the run.
-        names: its workloads.
-        after: only trials of higher numbers.
-        limit: so many at most.
-
-    Returns:
-        The trials, and the number after which the next page begins; None after the last page.
-
-    Raises:
-        StoreError: the database cannot be used just now.
-    """
-    rows = database.read(lambda view: view.rows(_PAGE, (run_id, after, limit)))
-    found = []
-    for number, settings, measured, again, ended_at in rows:
-        searched = trial(run_id, number, (settings, measured), names)
-        known = searched if again is None else trial(run_id, number, (settings, again), names)
-        if not isinstance(searched, NotUnderstood) and not isinstance(known, NotUnderstood):
-            found.append(StoredTrial(number, *searched, known[1], ended_at))
-    return found, rows[-1][0] if len(rows) == limit else None
-
-
-def failed_trials(database: Database, run_id: int) -> int:
-    """Return the number of trials of a run that are not ok.
-
-    Raises:
-        StoreError: the database cannot be used just now.
-    """
-    found = database.read(lambda view: view.row(_FAILED, (run_id,)))
-    return 0 if found is None else int(found[0])

@@ -26,8 +26,6 @@ from tuner.system.ownership import open_lock, open_made_lock, try_lock
 
 # --- SQLite's faults in the words of this package, and whether a database and its mirror are whole.
 
-_BUSY_S = 1.0  # a reader is hardly ever kept out of a database with a write-ahead log
-_TABLES = {"runs", "trials", "migrations"}
 BUSY_TIMEOUT_S = 5.0  # of waiting for another process; a transaction takes less than a millisecond
 
 ELSEWHERE = "name a file on a local disk with --database (of the daemon: a directory with --state)"
@@ -71,65 +69,6 @@ def mirror_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.mirror")
 
 
-def check_database(path: Path) -> int:
-    """Read all pages of a database and return how many runs it holds.
-
-    Args:
-        path: an existing file.
-
-    Raises:
-        StoreError: it is none of this program's, damaged, or not readable.
-    """
-    try:
-        with closing(_opened(path)) as connection:
-            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-            if verdict != "ok":
-                raise StoreError(f"{path} is damaged: {verdict}")
-            if not tables >= _TABLES:
-                raise StoreError(f"{path} is no database of tuner")
-            return int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
-    except sqlite3.Error as error:
-        raise StoreError(f"{path} cannot be read: {error}") from error
-
-
-def check_mirror(path: Path) -> str:
-    """Read all pages of the mirror of a whole database and say what is wrong with it; empty if nothing is.
-
-    Args:
-        path: of the database.
-    """
-    mirror = mirror_of(path)
-    if not mirror.exists():
-        return f"{mirror} is not there"
-    try:
-        check_database(mirror)
-        there = _standing(path)
-        followed = _standing(mirror)  # asked later, as a transaction is in the database first
-    except (StoreError, sqlite3.Error) as error:
-        return str(error)
-    if there is None or followed is None or there[0] != followed[0]:
-        return f"{mirror} is that of another database"
-    if followed[1] < there[1]:
-        return f"{mirror} lacks {there[1] - followed[1]} transactions"
-    return ""
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    # Without a log nobody has it open; then it is read as it is, and not even its shared memory file appears.
-    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
-    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{mode}", uri=True, timeout=_BUSY_S)
-
-
-def _standing(path: Path) -> tuple[str, int] | None:
-    """Identity of a database and number of its last transaction; None where an earlier version made it."""
-    with closing(_opened(path)) as connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'writes'").fetchone():
-            return None
-        identity, count = connection.execute("SELECT identity, count FROM writes").fetchone()
-        return identity, count
-
-
 class SuspectError(Exception):
     """The files may be damaged, or one of them is behind: they are to be looked at and put right.
 
@@ -149,10 +88,10 @@ class MovedError(Exception):
 
 def translated(error: sqlite3.Error, path: Path) -> StoreError:
     """The error of this package for one of SQLite's."""
-    known = _known(error)
-    if known is None:
+    translation = _translation(error)
+    if translation is None:
         return StoreError(f"{path}: {error}; {advice(path)}")
-    kind, meaning = known
+    kind, meaning = translation
     if meaning == _CANNOT_OPEN and path.is_file() and not os.access(path.absolute().parent, os.W_OK):
         return StoreReadOnlyError(
             f"{path}: {path.absolute().parent} cannot be written, as SQLite needs also to read ({error});"
@@ -171,14 +110,15 @@ def unreadable(error: OSError, path: Path) -> StoreError:
 
 def damaged(error: sqlite3.Error) -> bool:
     """True where an error may come from a damaged file."""
-    known = _known(error)
-    if known is not None and (known[0] is StoreFullError or known[1] in (NO_LOCKS, NO_SHARED_MEMORY)):
+    translation = _translation(error)
+    kind, meaning = translation or (None, "")
+    if kind is StoreFullError or meaning in (NO_LOCKS, NO_SHARED_MEMORY):
         return False  # some errors of writing have a name of reading's
     name = getattr(error, "sqlite_errorname", "")
     return any(name.startswith(code) if name else text in str(error) for code, text in _DAMAGE)
 
 
-def _known(error: sqlite3.Error) -> tuple[type[StoreError], str] | None:
+def _translation(error: sqlite3.Error) -> tuple[type[StoreError], str] | None:
     name = getattr(error, "sqlite_errorname", "")  # from Python 3.11 on; below, the text is all there is
     for code, text, kind, meaning in _KNOWN:
         if name.startswith(code) if name else text in str(error):

@@ -69,10 +69,13 @@ class Jobs:
             number = transaction.insert(
                 "INSERT INTO jobs (ordered, origin, priority, state, reason, attempts, submitter, created_at)"
                 " VALUES (?, ?, ?, 'queued', '', 0, ?, ?)",
-                (_ordered(spec), origin.value, priority, submitter, now()),
+                (
+                    canonical({**vars(spec), "kind": spec.kind.value, "options": dict(spec.options)}),
+                    *(origin.value, priority, submitter, now()),
+                ),
             )
-            _told(transaction, number, "state", _state_told(JobState.QUEUED, ""))
-            return _one(transaction, number)
+            _add_event(transaction, number, "state", {"state": JobState.QUEUED.value, "reason": ""})
+            return _job(transaction, number)
 
         return self._database.write(change, synced=True)
 
@@ -82,8 +85,8 @@ class Jobs:
         Raises:
             UnknownJobError: it is there, and not understood.
         """
-        found = self._database.read(lambda view: _some(view, "id = ?", number))
-        return _known(found[0]) if found else None
+        jobs = self._database.read(lambda view: _selected(view, "id = ?", (number,)))
+        return _understood(jobs[0]) if jobs else None
 
     def jobs(
         self, states: Sequence[JobState] = (), limit: int | None = None, before: int | None = None
@@ -95,22 +98,21 @@ class Jobs:
             limit: so many at most.
             before: only those of lower numbers.
         """
-        found: list[Job] = []
-        while limit is None or len(found) < limit:
-            most = -1 if limit is None else limit - len(found)
-            clause, values = _clause(states, before)
-            some = self._database.read(partial(_newest, clause, (*values, most)))
-            found += [one for one in some if isinstance(one, Job)]
-            if len(some) != most:
+        jobs: list[Job] = []
+        while limit is None or len(jobs) < limit:
+            most = -1 if limit is None else limit - len(jobs)
+            page = self._database.read(partial(_newest, states, before, most))
+            jobs += [job for job in page if isinstance(job, Job)]
+            if len(page) != most:
                 break
-            last = some[-1]
+            last = page[-1]
             before = int(last.key) if isinstance(last, NotUnderstood) else last.id
-        return found
+        return jobs
 
     def not_understood(self) -> list[NotUnderstood]:
         """Jobs that are there and not understood, newest first."""
-        found = self._database.read(partial(_newest, "1", (-1,)))
-        return [one for one in found if isinstance(one, NotUnderstood)]
+        jobs = self._database.read(partial(_newest, (), None, -1))
+        return [job for job in jobs if isinstance(job, NotUnderstood)]
 
     def change(
         self, number: int, state: JobState, *, reason: str = "", run: int | None = None, started: bool = False
@@ -134,7 +136,7 @@ class Jobs:
         """
 
         def change(transaction: Transaction) -> tuple[Job, Event | None]:
-            job = _one(transaction, number)
+            job = _job(transaction, number)
             if state is not job.state and state not in NEXT[job.state]:
                 raise JobStateError(f"job {number} is {job.state.value} and cannot become {state.value}")
             if state is job.state and state.ended:
@@ -156,8 +158,9 @@ class Jobs:
             )
             event = None
             if (state, reason) != (job.state, job.reason):
-                event = _told(transaction, number, "state", _state_told(state, reason))
-            return _one(transaction, number), event
+                data = {"state": state.value, "reason": reason}
+                event = _add_event(transaction, number, "state", data)
+            return _job(transaction, number), event
 
         return self._database.write(change, synced=True)
 
@@ -176,8 +179,8 @@ class Jobs:
         """
 
         def change(transaction: Transaction) -> Event:
-            _one(transaction, number)
-            return _told(transaction, number, kind, data)
+            _job(transaction, number)
+            return _add_event(transaction, number, kind, data)
 
         return self._database.write(change)
 
@@ -189,15 +192,15 @@ class Jobs:
             after: only those of higher numbers.
             limit: so many at most, the oldest.
         """
-        found: list[Event] = []
-        while limit is None or len(found) < limit:
-            values = (number, after, -1 if limit is None else limit - len(found))
+        events: list[Event] = []
+        while limit is None or len(events) < limit:
+            values = (number, after, -1 if limit is None else limit - len(events))
             rows = self._database.read(lambda view, values=values: view.rows(_EVENTS, values))  # type: ignore[misc]  # bound at once
-            found += [one for one in map(decoding.event, rows) if isinstance(one, Event)]
+            events += [event for event in map(decoding.event, rows) if isinstance(event, Event)]
             if len(rows) != values[-1]:
                 break
             after = rows[-1][0]
-        return found
+        return events
 
     def recover(self) -> list[Job]:
         """Put right the jobs that a daemon which is no more left running; call it once, at the start.
@@ -205,7 +208,15 @@ class Jobs:
         Returns:
             Those jobs as they are now: finished where their run had ended, else queued.
         """
-        return [self._recovered(job.id) for job in self.jobs((JobState.RUNNING,))]
+        jobs = []
+        for job in self.jobs((JobState.RUNNING,)):
+            run, status = self._last_run(job.id)
+            if status in _ENDED_RUNS:
+                jobs.append(self.change(job.id, JobState.FINISHED, run=run)[0])
+            else:
+                why = "the daemon ended in the middle"
+                jobs.append(self.change(job.id, JobState.QUEUED, reason=why, run=run)[0])
+        return jobs
 
     def has_ended(self, number: int) -> bool:
         """True where the run of a job has come to its end, whatever state the job is in."""
@@ -222,12 +233,6 @@ class Jobs:
         )
         return (None, "") if last is None else (last[0], last[1])
 
-    def _recovered(self, number: int) -> Job:
-        run, status = self._last_run(number)
-        if status in _ENDED_RUNS:
-            return self.change(number, JobState.FINISHED, run=run)[0]
-        return self.change(number, JobState.QUEUED, reason="the daemon ended in the middle", run=run)[0]
-
     def forget(self, before: datetime) -> int:
         """Remove jobs that ended before a time, with their events; their runs stay.
 
@@ -241,8 +246,9 @@ class Jobs:
 
         def change(transaction: Transaction) -> int:
             first_kept = "(SELECT min(id) FROM jobs WHERE created_at >= ?)"
-            old = f"state IN ({_marks(states)}) AND ended_at < ? AND id < coalesce({first_kept}, id + 1)"
-            clause, values = f"FROM jobs WHERE {old}", (*states, latest, latest)
+            of_states = f"state IN ({', '.join('?' * len(states))})"
+            clause = f"FROM jobs WHERE {of_states} AND ended_at < ? AND id < coalesce({first_kept}, id + 1)"
+            values = (*states, latest, latest)
             (count,) = transaction.rows(f"SELECT count(*) {clause}", values)[0]
             if count:
                 transaction.execute(f"DELETE {clause}", values)
@@ -251,57 +257,44 @@ class Jobs:
         return self._database.write(change)
 
 
-def _one(transaction: Transaction, number: int) -> Job:
-    found = _some(transaction, "id = ?", number)
-    if not found:
+def _job(transaction: Transaction, number: int) -> Job:
+    jobs = _selected(transaction, "id = ?", (number,))
+    if not jobs:
         raise UnknownJobError(f"there is no job {number}")
-    return _known(found[0])
+    return _understood(jobs[0])
 
 
-def _some(view: Transaction, clause: str, *values: object, order: str = "") -> list[Job | NotUnderstood]:
-    return [
-        decoding.job(row) for row in view.rows(f"{_JOB} WHERE {clause} AND {verified('jobs')}{order}", values)
-    ]
-
-
-def _newest(clause: str, values: tuple[object, ...], view: Transaction) -> list[Job | NotUnderstood]:
-    return _some(view, clause, *values, order=" ORDER BY id DESC LIMIT ?")
-
-
-def _known(job: Job | NotUnderstood) -> Job:
+def _understood(job: Job | NotUnderstood) -> Job:
     if isinstance(job, NotUnderstood):
         raise UnknownJobError(str(job))
     return job
 
 
-def _ordered(spec: JobSpec) -> str:
-    return canonical({**vars(spec), "kind": spec.kind.value, "options": dict(spec.options)})
+def _newest(
+    states: Sequence[JobState], before: int | None, limit: int, view: Transaction
+) -> list[Job | NotUnderstood]:
+    """Jobs, newest first; see ``Jobs.jobs``. A limit below zero is none."""
+    clauses, values = ["1"], list[object]()
+    if states:
+        clauses.append(f"state IN ({', '.join('?' * len(states))})")
+        values += [state.value for state in states]
+    if before is not None:
+        clauses.append("id < ?")
+        values.append(before)
+    return _selected(view, " AND ".join(clauses), (*values, limit), order=" ORDER BY id DESC LIMIT ?")
 
 
-def _state_told(state: JobState, reason: str) -> dict[str, str]:
-    return {"state": state.value, "reason": reason}
+def _selected(
+    view: Transaction, clause: str, values: Sequence[object], order: str = ""
+) -> list[Job | NotUnderstood]:
+    rows = view.rows(f"{_JOB} WHERE {clause} AND {verified('jobs')}{order}", values)
+    return [decoding.job(row) for row in rows]
 
 
-def _told(transaction: Transaction, number: int, kind: str, data: Mapping[str, Any]) -> Event:
+def _add_event(transaction: Transaction, number: int, kind: str, data: Mapping[str, Any]) -> Event:
     at = now()
     event = transaction.insert(
         "INSERT INTO job_events (job_id, kind, at, data) VALUES (?, ?, ?, ?)",
         (number, kind, at, canonical(data)),
     )
     return Event(kind, at, number, data, event)
-
-
-def _clause(states: Sequence[JobState], before: int | None) -> tuple[str, tuple[object, ...]]:
-    parts: list[str] = []
-    values: tuple[object, ...] = ()
-    if states:
-        parts.append(f"state IN ({_marks(states)})")
-        values += tuple(state.value for state in states)
-    if before is not None:
-        parts.append("id < ?")
-        values += (before,)
-    return " AND ".join(parts or ["1"]), values
-
-
-def _marks(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))

@@ -24,6 +24,7 @@ from tuner.database.connection import Database
 from tuner.database.decoding import RUN_COLUMNS, TRIAL_COLUMNS, NotUnderstood, content_key, literal
 from tuner.database.files import SuspectError, connect_to_read, damaged, now, translated
 from tuner.database.integrity.checksums import TABLES, is_sound, literal_checksum, verified
+from tuner.database.integrity.copy_state import OUR_TABLES
 from tuner.database.integrity.rows import CHECKSUMMED, NAMES, has_our_tables, has_tables_of
 from tuner.database.runs import ADD_TRIAL, NEXT_RUN, workload_key
 from tuner.database.transaction import Row, Transaction, standing
@@ -49,7 +50,6 @@ RUN_TABLES = ("runs", "trials", "merged")
 LONGEST_NAME = 400
 """Characters of an owner, an identity, a source."""
 
-_OURS = {"runs", "trials", "migrations"}
 _NUL = r"\x00"  # in a literal; JSON has none
 _FIRST_COLUMNS = (  # of runs, as the first version made them
     *("id", "fingerprint", "workload_key", "objective", "device_uuid", "status", "owner"),
@@ -112,16 +112,16 @@ class MergeSource:
         StoreError: (on entry) it cannot be opened.
     """
 
-    def __init__(self, path: Path, told: str = "", *, limited: bool = False) -> None:
+    def __init__(self, path: Path, name: str = "", *, limited: bool = False) -> None:
         self.path = path
-        self._told = told or str(path)
+        self._name = name or str(path)
         self._ended = {RunStatus.FINISHED.value, *([RunStatus.LIMITED.value] if limited else [])}
         self.identity = ""
         self._changes = 0
         self._stack = ExitStack()
 
     def __enter__(self) -> "Self":
-        _check_file(self.path, self._told)
+        _check_file(self.path, self._name)
         with ExitStack() as stack:
             try:
                 self._connection = stack.enter_context(closing(connect_to_read(self.path)))
@@ -131,11 +131,11 @@ class MergeSource:
             except sqlite3.Error as error:
                 if damaged(error):
                     raise InputError(
-                        f"{self._told} is damaged, or no database ({error}); {_REPAIR}"
+                        f"{self._name} is damaged, or no database ({error}); {_REPAIR}"
                     ) from error
                 raise translated(error, self.path) from error
             except (SuspectError, UnicodeDecodeError) as error:
-                raise InputError(f"{self._told} is damaged: {error}; {_REPAIR}") from error
+                raise InputError(f"{self._name} is damaged: {error}; {_REPAIR}") from error
             self._stack = stack.pop_all()
         return self
 
@@ -145,12 +145,12 @@ class MergeSource:
     def _look(self) -> None:
         connection = self._connection
         tables = {name for (name,) in connection.execute("SELECT name FROM main.sqlite_master LIMIT 200")}
-        if not tables >= _OURS:
-            raise InputError(f"{self._told} is no database of tuner; name a file that `tuner run` wrote")
+        if not tables >= OUR_TABLES:
+            raise InputError(f"{self._name} is no database of tuner; name a file that `tuner run` wrote")
         names = [name for (name,) in connection.execute("SELECT name FROM main.migrations LIMIT 200")]
         if unknown := {str(name) for name in names} - set(NAMES):
             raise InputError(
-                f"{self._told} was written by a newer version of tuner (it has {', '.join(sorted(unknown))});"
+                f"{self._name} was written by a newer version of tuner (it has {', '.join(sorted(unknown))});"
                 " update tuner here"
             )
         self._changes = len(names)
@@ -158,7 +158,7 @@ class MergeSource:
             has_our_tables(connection) if names == list(NAMES) else has_tables_of(connection, len(names))
         )
         if not as_made:
-            raise InputError(f"{self._told}: its tables are not as tuner makes them; {_REPAIR}")
+            raise InputError(f"{self._name}: its tables are not as tuner makes them; {_REPAIR}")
         if "writes" in tables:
             self.identity, _ = standing(connection)
         connection.set_authorizer(_only_reads)
@@ -169,16 +169,16 @@ class MergeSource:
         last: object = None
         while True:
             try:
-                found = numbers.fetchone()
+                row = numbers.fetchone()
             except sqlite3.Error as error:
                 yield RefusedRun(f"the runs after {last} cannot be read: {error}")
                 return
-            if found is None:
+            if row is None:
                 return
-            if type(found[0]) is not int or (isinstance(last, int) and found[0] <= last):
+            if type(row[0]) is not int or (isinstance(last, int) and row[0] <= last):
                 yield RefusedRun(f"the runs after {last} cannot be read: they are out of order")
                 return
-            last = found[0]
+            last = row[0]
             yield self._taken(last)
 
     def _taken(self, number: int) -> IncomingRun | RefusedRun:
@@ -270,15 +270,15 @@ _ORIGIN_COLUMNS = ("source", "identity", "number", "at")
 _REPAIR = "`tuner db repair --database FILE` where it was written puts such a file right"
 
 
-def _check_file(path: Path, told: str) -> None:
+def _check_file(path: Path, name: str) -> None:
     try:
         there = path.stat()
     except OSError as error:
-        raise InputError(f"{told}: {error.strerror}; name a database file of tuner") from error
+        raise InputError(f"{name}: {error.strerror}; name a database file of tuner") from error
     if not stat.S_ISREG(there.st_mode):
-        raise InputError(f"{told} is not a file; name a database file of tuner")
+        raise InputError(f"{name} is not a file; name a database file of tuner")
     if there.st_size > DATABASE_BYTES:
-        raise InputError(f"{told} is larger than {shown_bytes(DATABASE_BYTES)}, the most that is merged")
+        raise InputError(f"{name} is larger than {shown_bytes(DATABASE_BYTES)}, the most that is merged")
 
 
 def _harden(connection: sqlite3.Connection) -> None:
@@ -391,12 +391,12 @@ def _batches(incoming: MergeSource, report: MergeReport) -> Iterator[list[Incomi
     """Runs that may be stored, as many at a time as a transaction takes."""
     batch: list[IncomingRun] = []
     size = 0
-    for one in incoming.runs():
-        if isinstance(one, RefusedRun):
-            _note(one, report)
+    for run in incoming.runs():
+        if isinstance(run, RefusedRun):
+            _note(run, report)
             continue
-        batch.append(one)
-        size += one.size_bytes
+        batch.append(run)
+        size += run.size_bytes
         if size >= _BATCH_BYTES:
             yield batch
             batch, size = [], 0
@@ -430,19 +430,19 @@ class _Merger:
 
     def add(self, batch: list[IncomingRun], report: MergeReport) -> None:
         """Store the runs of a batch that are not here, in one transaction."""
-        unknown = self._database.read(lambda view: [one for one in batch if not _is_known(view, one)])
+        unknown = self._database.read(lambda view: [run for run in batch if not _is_known(view, run)])
         added = self._database.write(partial(self._add, unknown)) if unknown else {}
         report.runs_known += len(batch) - len(added)
         report.runs_added += len(added)
-        report.trials_added += sum(len(one.trials) for one in added.values())
+        report.trials_added += sum(len(run.trials) for run in added.values())
         report.newest_run = max(added, default=report.newest_run)
 
     def _add(self, runs: list[IncomingRun], transaction: Transaction) -> dict[int, IncomingRun]:
         """The runs that were added, by their numbers here."""
         added = {}
-        for one in runs:
-            if transaction.row(_KNOWN, (one.key,)) is None:  # another merge may run beside
-                added[self._add_one(one, transaction)] = one
+        for run in runs:
+            if transaction.row(_KNOWN, (run.key,)) is None:  # another merge may run beside
+                added[self._add_one(run, transaction)] = run
         return added
 
     def _add_one(self, one: IncomingRun, transaction: Transaction) -> int:
@@ -467,10 +467,11 @@ class _Merger:
         return number
 
 
-def _is_known(view: Transaction, one: IncomingRun) -> bool:
+def _is_known(view: Transaction, incoming: IncomingRun) -> bool:
     """True where a run was merged before, or was measured for this database."""
-    if view.row(_KNOWN, (one.key,)) is not None:
+    if view.row(_KNOWN, (incoming.key,)) is not None:
         return True
-    run = one.run
+    run = incoming.run
     alike = view.rows(_ALIKE, (fingerprint(run.conditions), run.started_at, run.ended_at))
-    return any(content_key(own[1:], map(literal, view.rows(_TRIALS, own[:1]))) == one.key for own in alike)
+    keys = (content_key(own[1:], map(literal, view.rows(_TRIALS, own[:1]))) for own in alike)
+    return incoming.key in keys

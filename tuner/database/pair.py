@@ -54,14 +54,14 @@ class _File:
         """
         log_bytes = self._log_bytes()  # before the file: who replaces both begins with the file
         try:
-            found = os.stat(self._name)  # noqa: PTH116
+            status = os.stat(self._name)  # noqa: PTH116
         except FileNotFoundError as error:
             raise MovedError(str(self.path)) from error
-        if (found.st_dev, found.st_ino) != self.place:
+        if (status.st_dev, status.st_ino) != self.place:
             raise MovedError(str(self.path))
-        if found.st_size < self.size_bytes or log_bytes < self.log_bytes:
+        if status.st_size < self.size_bytes or log_bytes < self.log_bytes:
             raise SuspectError(f"{self.path} became shorter", self.path)
-        self.size_bytes, self.log_bytes = found.st_size, log_bytes
+        self.size_bytes, self.log_bytes = status.st_size, log_bytes
 
     def _log_bytes(self) -> int:
         try:
@@ -238,16 +238,16 @@ def _same(first: tuple[str, int], second: tuple[str, int]) -> None:
 def _opened(path: Path, stack: ExitStack) -> _File:
     """A file, open and read once, so that its log is open too."""
     try:
-        found = path.stat()
+        status = path.stat()
     except FileNotFoundError as error:
         raise SuspectError(f"{path} is not there") from error
-    if not found.st_size:  # SQLite would remove its log
+    if not status.st_size:  # SQLite would remove its log
         raise SuspectError(f"{path} is empty")
     connection = stack.enter_context(closing(connect(path)))
     # A killed process loses nothing; after a power cut the last trials may be measured again.
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA foreign_keys = ON")
-    return _File(path, connection, (found.st_dev, found.st_ino), found.st_size)
+    return _File(path, connection, (status.st_dev, status.st_ino), status.st_size)
 
 
 def _looked_at(file: _File) -> tuple[str, int]:

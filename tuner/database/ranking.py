@@ -155,7 +155,7 @@ def rank_stored(
             -answer.run,
         )
         ranked.append((rank, RankedAnswer(answer, query.stale(answer, batches), near)))
-    return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
+    return [answer for _, answer in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def served_answer(
@@ -168,18 +168,20 @@ def served_answer(
         answers: of these workloads together, whatever they are for.
         fresh: only answers that are stale for their batch at most.
     """
-    for one in rank_stored(query, answers):
-        if not one.near:
+    for ranked in rank_stored(query, answers):
+        if not ranked.near:
             break
-        found = None if fresh and query.stale(one.answer, {}) else configurations_of(query, one.answer)
-        if found is not None:
-            return ServedAnswer(one.answer, one.stale, found)
+        if fresh and query.stale(ranked.answer, {}):
+            continue
+        configurations = configurations_of(query, ranked.answer)
+        if configurations is not None:
+            return ServedAnswer(ranked.answer, ranked.stale, configurations)
     return None
 
 
 def configurations_of(query: AnswerQuery, answer: StoredAnswer) -> dict[str, Configuration] | None:
     """Those of an answer for the workloads of a query; None where one is not allowed, or fills less."""
-    found: dict[str, Configuration] = {}
+    configurations: dict[str, Configuration] = {}
     for workload in query.workloads:
         name = str(workload)
         kernel = query.kernels.get(workload.kernel)
@@ -190,8 +192,8 @@ def configurations_of(query: AnswerQuery, answer: StoredAnswer) -> dict[str, Con
         same = batch_gap(workload.batch, answer, name) == 0.0
         if not same and kernel and not fills(kernel, configuration, measured, workload, query.limits):
             return None
-        found[name] = configuration
-    return found
+        configurations[name] = configuration
+    return configurations
 
 
 def misfit(kernels: Mapping[str, KernelFile], answer: StoredAnswer) -> str:
@@ -215,12 +217,12 @@ def passed_over(
     query: AnswerQuery, answers: Iterable[StoredAnswer], served: ServedAnswer | None
 ) -> tuple[str, ...]:
     """Of the near answers that would come before the served one, why each is none of its kernels."""
-    found = []
-    for one in rank_stored(query, answers):
-        if not one.near or (served is not None and one.answer is served.answer):
+    reasons = []
+    for ranked in rank_stored(query, answers):
+        if not ranked.near or (served is not None and ranked.answer is served.answer):
             break
-        found.append(misfit(query.kernels, one.answer))
-    return tuple(filter(None, found))
+        reasons.append(misfit(query.kernels, ranked.answer))
+    return tuple(filter(None, reasons))
 
 
 def batch_gap(batch: int, answer: StoredAnswer, name: str) -> float:
@@ -244,22 +246,22 @@ def fills(
     kernel: KernelFile,
     configuration: Configuration,
     measured: Workload,
-    asked: Workload,
+    requested: Workload,
     limits: DeviceLimits | None,
 ) -> bool:
     """True where a grid has as many blocks as when it was measured, or as many as the device can hold.
 
     What the device holds is counted without registers, which are not known here: the bound is an upper one.
     """
-    if limits is None or (measured.sizes == asked.sizes and asked.batch >= measured.batch):
+    if limits is None or (measured.sizes == requested.sizes and requested.batch >= measured.batch):
         return True
     try:
         pairs = zip(
-            kernel.launches(measured, configuration), kernel.launches(asked, configuration), strict=True
+            kernel.launches(measured, configuration), kernel.launches(requested, configuration), strict=True
         )
         for before, now in pairs:
-            held = upper_bound(limits, now.threads_per_block, now.shared_bytes).blocks_per_sm
-            if now.blocks < min(before.blocks, limits.multiprocessors * max(1, held)):
+            resident = upper_bound(limits, now.threads_per_block, now.shared_bytes).blocks_per_sm
+            if now.blocks < min(before.blocks, limits.multiprocessors * max(1, resident)):
                 return False
     except (InputError, ValueError):  # a formula has no result, or other stages are launched: not known
         return True
@@ -352,8 +354,8 @@ Neighbour = tuple[SizePoint, StoredAnswer]
 
 def neighbours(kernel: KernelFile, answers: Iterable[StoredAnswer]) -> list[Neighbour]:
     """Answers of single workloads of a kernel with their sizes; those of sizes that are gone are left out."""
-    found = ((named_point(kernel, answer.names[0]), answer) for answer in answers)
-    return [(point, answer) for point, answer in found if point is not None]
+    points = ((named_point(kernel, answer.names[0]), answer) for answer in answers)
+    return [(point, answer) for point, answer in points if point is not None]
 
 
 @dataclass(frozen=True)
@@ -392,8 +394,8 @@ def rank_neighbours(query: AnswerQuery, found: Iterable[Neighbour], most: int) -
         return apart.far, apart.sizes, size
 
     nearest = heapq.nsmallest(most, sizes, key=nearness)
-    best = [min(sizes[size], key=lambda one: _rank(query, *one)) for size in nearest]
-    best.sort(key=lambda one: (one[0].far, one[0].sizes, _rank(query, *one)))
+    best = [min(sizes[size], key=lambda neighbour: _rank(query, *neighbour)) for size in nearest]
+    best.sort(key=lambda neighbour: (neighbour[0].far, neighbour[0].sizes, _rank(query, *neighbour)))
     return [RankedNeighbour(answer, not apart.far) for apart, (_, answer) in best]
 
 

@@ -8,18 +8,18 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tuner.database import decoding
 from tuner.database.connection import Database
-from tuner.database.decoding import NotUnderstood
+from tuner.database.decoding import NotUnderstood, UnderstoodRows
 from tuner.database.files import now
 from tuner.database.integrity.checksums import row_checksum, verified
-from tuner.database.transaction import Transaction
+from tuner.database.transaction import Row, Transaction
 from tuner.model.errors import InputError, RunBusyError, StoreBusyError, StoreError, StoreFullError
 from tuner.model.records import (
     Conditions,
@@ -39,173 +39,16 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class TrialStore(Protocol):
-    """Keeps the trials of runs: what a search needs of the database.
-
-    Raises:
-        StoreError: (any method) nothing can be stored or read.
-    """
-
-    def begin(self, conditions: Conditions, taken: Callable[[int], None] = ...) -> int:
-        """Open a run and return its number.
-
-        Args:
-            conditions: of the run.
-            taken: hears the number before the run is stored: an interrupt may come before this returns.
-        """
-
-    def resume(self, conditions: Conditions, taken: Callable[[int], None] = ...) -> int | None:
-        """Take over the newest run under exactly these conditions, if it did not finish.
-
-        Args:
-            conditions: of the run.
-            taken: see ``begin``.
-
-        Raises:
-            InputError: another process is measuring it.
-        """
-
-    def add(
-        self, run_id: int, number: int, trial: Trial, measurement: Measurement, names: Sequence[str]
-    ) -> None:
-        """Store a trial that has just ended; it is durable when this returns."""
-
-    def confirm(self, run_id: int, measurements: Mapping[int, Measurement]) -> None:
-        """Store the joined repeats of trials, by their numbers: all or none."""
-
-    def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
-        """Close a run of this process with its answer (None when no trial was valid)."""
-
-    def trials(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
-        """All trials of a run in the order they were measured."""
-
-    def answered(
-        self, names: Sequence[str], objective: str | None, device_uuid: str | None = None
-    ) -> Iterator[StoredRun]:
-        """Runs with an answer for a co-running set, newest first; None is every objective, every GPU."""
-
-    def finished_before(self, run_id: int, kernel: str, objective: str) -> Iterator[StoredRun]:
-        """Runs of one workload of a kernel that had finished when a run began, newest first."""
-
-
-T = TypeVar("T")
-RETRY_S = 60.0  # a log is rotated, a backup ends; what lasts longer is for people, and the job comes again
-_FIRST_WAIT_S = 0.05
-_LONGEST_WAIT_S = 5.0
-_DYING_S = 5.0  # an earlier attempt at the job that was killed is gone by then
 _LOG = logging.getLogger(__name__)
-
-
-class RetryingStore:
-    """Wraps a store: tries again while the file is locked or the disk full; SIGTERM ends that.
-
-    Args:
-        store: keeps the trials; stays the caller's.
-        stop: a request to stop waits until a change is durable.
-        begun: is told the number of the run, and the trials that it has already.
-        ending: called before a run is ended, which may have to wait.
-        waits: for the end of a process that measures the run to be resumed: an earlier attempt that is dying.
-    """
-
-    def __init__(
-        self,
-        store: TrialStore,
-        *,
-        stop: StopRequest,
-        begun: Callable[[int, int], None],
-        ending: Callable[[], None],
-        waits: bool = True,
-    ) -> None:
-        self._store = store
-        self._stop = stop
-        self._begun = begun
-        self._ending = ending
-        self._waits = waits
-
-    def begin(self, conditions: Conditions, taken: Callable[[int], None] = lambda _: None) -> int:
-        """See ``TrialStore.begin``."""
-        number = self._retried(lambda: self._store.begin(conditions, taken))
-        self._begun(number, 0)
-        return number
-
-    def resume(self, conditions: Conditions, taken: Callable[[int], None] = lambda _: None) -> int | None:
-        """See ``TrialStore.resume``; an earlier attempt that is just dying is waited for.
-
-        Raises:
-            StoreError: it has not died.
-            RunBusyError: another process measures the run, and nobody waits for it.
-        """
-        deadline_s = time.monotonic() + _DYING_S
-        while True:
-            try:
-                number = self._retried(lambda: self._store.resume(conditions, taken))
-                break
-            except InputError as error:
-                if not self._waits:
-                    raise
-                if time.monotonic() > deadline_s:
-                    raise StoreError(str(error)) from error
-            self._stop.sleep(_FIRST_WAIT_S)
-        if number is not None:
-            self._begun(number, len(self._store.trials(number, conditions.names)))
-        return number
-
-    def add(
-        self, run_id: int, number: int, trial: Trial, measurement: Measurement, names: Sequence[str]
-    ) -> None:
-        """See ``TrialStore.add``."""
-        self._retried(lambda: self._store.add(run_id, number, trial, measurement, names))
-
-    def confirm(self, run_id: int, measurements: Mapping[int, Measurement]) -> None:
-        """See ``TrialStore.confirm``."""
-        self._retried(lambda: self._store.confirm(run_id, measurements))
-
-    def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
-        """See ``TrialStore.end``; the GPU is given back before."""
-        self._stop.disable()
-        self._ending()
-        self._retried(lambda: self._store.end(run_id, status, answer))
-
-    def trials(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
-        """See ``TrialStore.trials``."""
-        return self._store.trials(run_id, names)
-
-    def answered(
-        self, names: Sequence[str], objective: str | None, device_uuid: str | None = None
-    ) -> Iterator[StoredRun]:
-        """See ``TrialStore.answered``."""
-        return self._store.answered(names, objective, device_uuid)
-
-    def finished_before(self, run_id: int, kernel: str, objective: str) -> Iterator[StoredRun]:
-        """See ``TrialStore.finished_before``."""
-        return self._store.finished_before(run_id, kernel, objective)
-
-    def _retried(self, change: Callable[[], T]) -> T:
-        wait_s, waited_s = _FIRST_WAIT_S, 0.0
-        while True:
-            try:
-                with self._stop.deferred():
-                    return change()
-            except (StoreBusyError, StoreFullError) as error:
-                if self._stop.received or waited_s >= RETRY_S:
-                    raise
-                _LOG.warning("not stored yet, tried again in %g s: %s", wait_s, error)
-            try:
-                self._stop.sleep(wait_s)
-            except KeyboardInterrupt:
-                with contextlib.suppress(StoreBusyError, StoreFullError):
-                    change()  # the last chance
-                raise
-            waited_s += wait_s
-            wait_s = min(2.0 * wait_s, _LONGEST_WAIT_S)
-
-
 RESUMABLE = frozenset(RunStatus) - {RunStatus.FINISHED}
 _READ_RUNS = 16  # at once: most who look for an answer stop at the first, and each is thousands of bytes
 _ABOVE_ALL = 2**63 - 1  # SQLite's highest number of a row
-_TRIALS = (
-    "SELECT number, trial, measurement, confirmed, ended_at FROM trials"  # noqa: S608 - constant text of this module
-    f" WHERE run_id = ? AND {verified('trials')} ORDER BY number"
+_TRIALS_OF = "SELECT number, trial, measurement, confirmed, ended_at FROM trials WHERE run_id = ?"
+_TRIALS = f"{_TRIALS_OF} AND {verified('trials')} ORDER BY number"
+_TRIALS_PAGE = f"{_TRIALS_OF} AND number > ? AND {verified('trials')} ORDER BY number LIMIT ?"
+_FAILED_TRIALS = (
+    "SELECT count(*) FROM trials WHERE run_id = ? AND status <> 'ok'"  # noqa: S608 - constant text of this module
+    f" AND {verified('trials')}"
 )
 ADD_TRIAL = "INSERT INTO trials VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 """All columns, with the version and the checksum."""
@@ -238,7 +81,7 @@ class Store:
         self.database = where if isinstance(where, Database) else Database(where)
         self._owns = not isinstance(where, Database)
         self._job = job
-        self._told: set[tuple[str, int | str]] = set()
+        self._understood = UnderstoodRows()
 
     @property
     def path(self) -> Path:
@@ -256,8 +99,13 @@ class Store:
         if self._owns:
             self.database.close()
 
-    def begin(self, conditions: Conditions, taken: Callable[[int], None] = lambda _: None) -> int:
-        """Open a run and return its number; see ``TrialStore.begin``."""
+    def begin(self, conditions: Conditions, on_number: Callable[[int], None] = lambda _: None) -> int:
+        """Open a run and return its number.
+
+        Args:
+            conditions: of the run.
+            on_number: called before the run is stored: an interrupt may come before this returns.
+        """
         record = conditions.record()
 
         def change(transaction: Transaction) -> int:
@@ -278,28 +126,32 @@ class Store:
                 ),
             )
             self._bind(transaction, number)
-            taken(number)
+            on_number(number)
             return number
 
         return self.database.write(change)
 
-    def resume(self, conditions: Conditions, taken: Callable[[int], None] = lambda _: None) -> int | None:
+    def resume(self, conditions: Conditions, on_number: Callable[[int], None] = lambda _: None) -> int | None:
         """Take over the newest run under exactly these conditions and of this job, if it did not finish.
 
         A merged run is another database's. A run is left as it is where its state or a trial of it is not
         understood, or a trial is lost: what is measured next would not follow from what is known.
 
+        Args:
+            conditions: of the run.
+            on_number: see ``begin``.
+
         Raises:
             RunBusyError: another process is measuring it.
         """
-        wanted = fingerprint(conditions.record())
+        same_conditions = fingerprint(conditions.record())
 
         def change(transaction: Transaction) -> int | None:
             row = transaction.row(
                 "SELECT id, status, owner FROM runs WHERE fingerprint = ? AND job_id IS ?"  # noqa: S608
                 " AND id NOT IN (SELECT run_id FROM merged)"
                 f" AND {verified('runs')} ORDER BY id DESC LIMIT 1",
-                (wanted, self._job),
+                (same_conditions, self._job),
             )
             status = None if row is None else decoding.run_status(row[1])
             if row is None or status not in RESUMABLE:
@@ -316,7 +168,7 @@ class Store:
                 (this_process(), number),
             )
             self._bind(transaction, number)
-            taken(int(number))
+            on_number(int(number))
             return int(number)
 
         return self.database.write(change)
@@ -376,36 +228,49 @@ class Store:
     def best_known(self, run_id: int, names: Sequence[str]) -> list[tuple[Trial, Measurement]]:
         """All trials of a run in their order; of contenders for the answer the fresh repeats, joined."""
         rows = self.database.read(lambda view: view.rows(_TRIALS, (run_id,)))
-        known = [(number, trial, again or measured) for number, trial, measured, again, _ in rows]
-        return self._decoded(run_id, known, names)
+        last = [(number, trial, again or measured) for number, trial, measured, again, _ in rows]
+        return self._decoded(run_id, last, names)
 
     def stored_trials(self, run_id: int, names: Sequence[str]) -> list[StoredTrial]:
         """All trials of a run in their order, with what the search saw and what is known at the end."""
-        rows = self.database.read(lambda view: view.rows(_TRIALS, (run_id,)))
-        found = []
+        return self._stored(run_id, self.database.read(lambda view: view.rows(_TRIALS, (run_id,))), names)
+
+    def trials_page(
+        self, run_id: int, names: Sequence[str], *, after: int = 0, limit: int
+    ) -> tuple[list[StoredTrial], int | None]:
+        """Trials of a run in their order; what is not understood is left out.
+
+        Args:
+            run_id: number of the run.
+            names: its workloads.
+            after: only trials of higher numbers.
+            limit: so many at most.
+
+        Returns:
+            The trials, and the number after which the next page begins; None after the last page.
+        """
+        rows = self.database.read(lambda view: view.rows(_TRIALS_PAGE, (run_id, after, limit)))
+        return self._stored(run_id, rows, names), rows[-1][0] if len(rows) == limit else None
+
+    def failed_trials(self, run_id: int) -> int:
+        """Return the number of trials of a run that are not ok."""
+        return int(self.database.read(lambda view: view.rows(_FAILED_TRIALS, (run_id,)))[0][0])
+
+    def _stored(self, run_id: int, rows: Sequence[Row], names: Sequence[str]) -> list[StoredTrial]:
+        trials = []
         for number, trial, measured, again, ended_at in rows:
             first = self._decoded(run_id, [(number, trial, measured)], names)
             last = first if again is None else self._decoded(run_id, [(number, trial, again)], names)
             if first and last:
-                found.append(StoredTrial(number, first[0][0], first[0][1], last[0][1], ended_at))
-        return found
+                trials.append(StoredTrial(number, first[0][0], first[0][1], last[0][1], ended_at))
+        return trials
 
     def _decoded(
         self, run_id: int, rows: Sequence[tuple[Any, ...]], names: Sequence[str]
     ) -> list[tuple[Trial, Measurement]]:
-        found = [decoding.trial(run_id, number, (trial, measured), names) for number, trial, measured in rows]
-        return self._understood(found)
-
-    def _understood(self, found: Iterable[T | NotUnderstood]) -> list[T]:
-        """Return the decoded values; each of the others is logged once."""
-        kept = []
-        for one in found:
-            if not isinstance(one, NotUnderstood):
-                kept.append(one)
-            elif (one.what, one.key) not in self._told:
-                self._told.add((one.what, one.key))
-                _LOG.warning("%s", one)
-        return kept
+        return self._understood.of(
+            decoding.trial(run_id, number, (trial, measured), names) for number, trial, measured in rows
+        )
 
     def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
         """Close a run of this process with its answer (None when no trial was valid)."""
@@ -492,15 +357,15 @@ class Store:
         Raises:
             InputError: it is there, and not understood.
         """
-        found = next(self._rows("id = ?", (number,)), None)
-        if isinstance(found, NotUnderstood):
-            raise InputError(str(found))
-        return found
+        run = next(self._rows("id = ?", (number,)), None)
+        if isinstance(run, NotUnderstood):
+            raise InputError(str(run))
+        return run
 
     def _runs(self, where: str, values: tuple[object, ...] = ()) -> Iterator[StoredRun]:
         """Runs that are understood, newest first."""
-        for one in self._rows(where, values):
-            yield from self._understood([one])
+        for run in self._rows(where, values):
+            yield from self._understood.of([run])
 
     def _rows(self, where: str, values: tuple[object, ...] = ()) -> Iterator[StoredRun | NotUnderstood]:
         """Runs, newest first, some at a time: each part is a read of its own, and nothing stays open."""
@@ -530,8 +395,8 @@ def _some_runs(
         f" WHERE run_id IN ({marks}) AND {verified('merged')} ORDER BY run_id",
         numbers,
     )
-    known = {number: tuple(origin) for number, *origin in origins}
-    return [(row, known.get(row[0])) for row in runs]
+    by_run = {number: tuple(origin) for number, *origin in origins}
+    return [(row, by_run.get(row[0])) for row in runs]
 
 
 def _alone(kernel: str) -> tuple[tuple[int, str], str]:
@@ -543,3 +408,105 @@ def _alone(kernel: str) -> tuple[tuple[int, str], str]:
 def _real(number: float | None) -> float | None:
     """A number as the database gives it back: its checksum tells 1 from 1.0."""
     return None if number is None else float(number)
+
+
+# --- Trials of a job, stored again where the database is busy for a while.
+
+T = TypeVar("T")
+RETRY_S = 60.0  # a log is rotated, a backup ends; what lasts longer is for people, and the job comes again
+_FIRST_WAIT_S = 0.05
+_LONGEST_WAIT_S = 5.0
+_DYING_S = 5.0  # an earlier attempt at the job that was killed is gone by then
+
+
+class RetryingStore(Store):
+    """Tries again while the file is locked or the disk full; SIGTERM ends that.
+
+    Args:
+        database: open; it stays so.
+        job: see ``Store``.
+        stop: a request to stop waits until a change is durable.
+        begun: called with the number of the run, and of the trials that it has already.
+        ending: called before a run is ended, which may have to wait.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        *,
+        job: int | None,
+        stop: StopRequest,
+        begun: Callable[[int, int], None],
+        ending: Callable[[], None],
+    ) -> None:
+        super().__init__(database, job=job)
+        self._stop = stop
+        self._begun = begun
+        self._ending = ending
+
+    def begin(self, conditions: Conditions, on_number: Callable[[int], None] = lambda _: None) -> int:
+        """See ``Store.begin``."""
+        begin = super().begin
+        number = self._retried(lambda: begin(conditions, on_number))
+        self._begun(number, 0)
+        return number
+
+    def resume(self, conditions: Conditions, on_number: Callable[[int], None] = lambda _: None) -> int | None:
+        """See ``Store.resume``; an earlier attempt at the job that is just dying is waited for.
+
+        Raises:
+            StoreError: it has not died.
+            RunBusyError: another process measures the run, which is of no job.
+        """
+        resume, deadline_s = super().resume, time.monotonic() + _DYING_S
+        while True:
+            try:
+                number = self._retried(lambda: resume(conditions, on_number))
+                break
+            except InputError as error:
+                if self._job is None:  # a sweep has other jobs to go on with
+                    raise
+                if time.monotonic() > deadline_s:
+                    raise StoreError(str(error)) from error
+            self._stop.sleep(_FIRST_WAIT_S)
+        if number is not None:
+            self._begun(number, len(self.trials(number, conditions.names)))
+        return number
+
+    def add(
+        self, run_id: int, number: int, trial: Trial, measurement: Measurement, names: Sequence[str]
+    ) -> None:
+        """See ``Store.add``."""
+        add = super().add
+        self._retried(lambda: add(run_id, number, trial, measurement, names))
+
+    def confirm(self, run_id: int, measurements: Mapping[int, Measurement]) -> None:
+        """See ``Store.confirm``."""
+        confirm = super().confirm
+        self._retried(lambda: confirm(run_id, measurements))
+
+    def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
+        """See ``Store.end``; the GPU is given back before."""
+        self._stop.disable()
+        self._ending()
+        end = super().end
+        self._retried(lambda: end(run_id, status, answer))
+
+    def _retried(self, change: Callable[[], T]) -> T:
+        wait_s, waited_s = _FIRST_WAIT_S, 0.0
+        while True:
+            try:
+                with self._stop.deferred():
+                    return change()
+            except (StoreBusyError, StoreFullError) as error:
+                if self._stop.received or waited_s >= RETRY_S:
+                    raise
+                _LOG.warning("not stored yet, tried again in %g s: %s", wait_s, error)
+            try:
+                self._stop.sleep(wait_s)
+            except KeyboardInterrupt:
+                with contextlib.suppress(StoreBusyError, StoreFullError):
+                    change()  # the last chance
+                raise
+            waited_s += wait_s
+            wait_s = min(2.0 * wait_s, _LONGEST_WAIT_S)

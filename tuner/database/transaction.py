@@ -43,17 +43,17 @@ class Transaction:
 
     def rows(self, statement: str, values: Values = ()) -> list[Row]:
         """All rows of a query; its order must be certain, and its tables ``verified``."""
-        found = self._main.execute(statement, values).fetchall()
+        rows = self._main.execute(statement, values).fetchall()
         if self._mirror is not None:
-            self._same(found, self._mirror.execute(statement, values).fetchall())
-        return found
+            self._same(rows, self._mirror.execute(statement, values).fetchall())
+        return rows
 
     def row(self, statement: str, values: Values = ()) -> Row | None:
         """The first row of a query."""
-        found: Row | None = self._main.execute(statement, values).fetchone()
+        row: Row | None = self._main.execute(statement, values).fetchone()
         if self._mirror is not None:
-            self._same(found, self._mirror.execute(statement, values).fetchone())
-        return found
+            self._same(row, self._mirror.execute(statement, values).fetchone())
+        return row
 
     def execute(self, statement: str, values: Values = ()) -> None:
         """Change something; the statement must do the same whenever it is executed: no clock, no chance."""
@@ -108,6 +108,14 @@ def standing(connection: sqlite3.Connection) -> tuple[str, int]:
         if type(identity) is str and type(count) is int and 0 <= count < LARGEST_COUNT:
             return identity, count
     raise SuspectError("the count of transactions is gone")
+
+
+def last_transaction(connection: sqlite3.Connection) -> int | None:
+    """Number of the last transaction of a database; None where it is gone, or not what it can be."""
+    try:
+        return standing(connection)[1]
+    except SuspectError:
+        return None
 
 
 def _storable(values: Values) -> Values:

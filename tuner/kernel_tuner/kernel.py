@@ -14,7 +14,8 @@ import numpy as np
 from tuner.kernel_files.catalog import kernel_of
 from tuner.kernel_files.formulas import Environment
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_files.recipe import Rule, StageRecipe
+from tuner.kernel_files.recipe import Rule
+from tuner.kernel_files.stage_recipe import StageRecipe
 from tuner.kernel_tuner.arguments import (
     Given,
     GivenArray,
@@ -38,8 +39,8 @@ from tuner.kernel_tuner.sources import (
     split_includes,
 )
 from tuner.model.errors import ExpressionError, InputError, UnsupportedError
-from tuner.model.expressions.arithmetic import NoValue
 from tuner.model.expressions.callables import Expression, PythonExpression, function_digest
+from tuner.model.expressions.operations import NoValue
 from tuner.model.plan import Buffer, Source, Stage, TunableValue
 from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
 

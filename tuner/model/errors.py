@@ -266,8 +266,7 @@ class PoolLostError(RunInterrupted):
 
 def suggestion(name: str, choices: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` for the choice nearest to ``name``, or an empty text."""
-    known = list(choices)
-    near = [one for one in known if one.lower() == name.lower()] or difflib.get_close_matches(
-        name, known, n=1
-    )
+    names = list(choices)
+    near = [each for each in names if each.lower() == name.lower()]
+    near = near or difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

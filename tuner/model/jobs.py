@@ -164,9 +164,9 @@ def wrong_choice(text: str) -> str:
     return f"{text!r} names no kind; write kind:MODEL or kind:MODEL@DRIVER, e.g. 'kind:NVIDIA H200'"
 
 
-def same_kind(one: DeviceIdentity, other: DeviceIdentity) -> bool:
+def same_kind(first: DeviceIdentity, other: DeviceIdentity) -> bool:
     """True for GPUs of one model with one driver and one compiler, both real or both modelled."""
-    return (one.name, one.driver, one.runtime, one.modelled) == (
+    return (first.name, first.driver, first.runtime, first.modelled) == (
         other.name,
         other.driver,
         other.runtime,

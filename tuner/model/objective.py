@@ -10,10 +10,11 @@ from tuner.model.trial import Measurement, Trial
 PARETO = "pareto"
 NAMES = ("time", "energy", "edp", "ed2p", PARETO)
 UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²", PARETO: "J·s"}
+TIME_EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2, PARETO: 1}
+"""Of the makespan in the cost, by the name of the objective; but for time, joules are the other factor."""
 COVERAGE = 1.96  # an interval of ± 1.96 standard uncertainties covers 95 % of a normal distribution
 
 _ESTIMATED = 0.2  # relative uncertainty of estimated joules: so far may powers of configurations differ
-_TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2, PARETO: 1}
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Objective:
 
     @property
     def time_exponent(self) -> int:
-        """Exponent of the makespan in the cost, beside the joules; 0 for the objective time."""
-        return _TIME_EXPONENT.get(self.name, 0)
+        """Exponent of the makespan in the cost."""
+        return TIME_EXPONENT[self.name]
 
     def uncertainty(self, measurement: Measurement) -> float:
         """Standard uncertainty of the cost, in its unit."""
@@ -101,11 +102,11 @@ def of_one_cost(name: str, user: str) -> Objective:
         UnknownNameError: there is no such objective.
         InputError: it has two costs.
     """
-    found = Objective(name)
-    if found.is_front:
+    objective = Objective(name)
+    if objective.is_front:
         others = ", ".join(other for other in NAMES if other != PARETO)
         raise InputError(f"--objective {name}: {user} needs one cost; choose from {others}")
-    return found
+    return objective
 
 
 def described(name: str, max_slowdown: float | None, scope: str = "gpu") -> str:
@@ -127,8 +128,8 @@ def choose(
         Index into ``trials``, or None when no trial has a finite cost.
     """
     costs = [objective.known(measurement) for _, measurement in trials]
-    found = tied(objective, trials, repeatability, precision)
-    return min(found, key=lambda i: (trials[i][1].makespan_s or 0.0, costs[i], i), default=None)
+    ties = tied(objective, trials, repeatability, precision)
+    return min(ties, key=lambda i: (trials[i][1].makespan_s or 0.0, costs[i], i), default=None)
 
 
 def tied(
@@ -191,11 +192,11 @@ def scope_parts(scope: str) -> tuple[str, ...]:
         InputError: a part is named twice.
     """
     words = [word.strip() for word in scope.split("+")]
-    shown = scope or "''"
+    quoted = scope or "''"
     for word in words:
         if word not in SCOPES:
             raise UnknownNameError(
-                f"--scope {shown}: {word!r} is none of {', '.join(SCOPES)}; join them with +, as in gpu+cpu"
+                f"--scope {quoted}: {word!r} is none of {', '.join(SCOPES)}; join them with +, as in gpu+cpu"
             )
     spelt = [part for word in words for part in ABBREVIATED.get(word, (word,))]
     twice = next((part for part in spelt if spelt.count(part) > 1), None)

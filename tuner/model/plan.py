@@ -207,8 +207,8 @@ class InputSpec:
     inner: "InputSpec | None" = None
 
     def __str__(self) -> str:
-        given = self.file or self.inner or ", ".join(f"{number:g}" for number in self.numbers)
-        return f"{self.kind}({given})"
+        arguments = self.file or self.inner or ", ".join(f"{number:g}" for number in self.numbers)
+        return f"{self.kind}({arguments})"
 
 
 @dataclass(frozen=True)
@@ -311,8 +311,8 @@ def with_priority(configuration: Configuration, priority: int) -> Configuration:
 
 def shown_values(values: Mapping[str, TunableValue]) -> str:
     """Values of tunables as messages and tables have them: truth values as kernels get them, 0 or 1."""
-    shown = ((name, int(value) if isinstance(value, bool) else value) for name, value in values.items())
-    return " ".join(f"{name}={value}" for name, value in shown)
+    plain = ((name, int(value) if isinstance(value, bool) else value) for name, value in values.items())
+    return " ".join(f"{name}={value}" for name, value in plain)
 
 
 @dataclass(frozen=True)
@@ -333,8 +333,8 @@ class Workload:
     implied: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
-        shown = [f"{name}={value}" for name, value in self.sizes if name not in self.implied]
-        return f"{self.kernel}:{','.join(shown)}" if shown else self.kernel
+        sizes_text = [f"{name}={value}" for name, value in self.sizes if name not in self.implied]
+        return f"{self.kernel}:{','.join(sizes_text)}" if sizes_text else self.kernel
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any, cast
 
 from tuner.model.errors import StoreError
 from tuner.model.jobs import DeviceIdentity
-from tuner.model.plan import Configuration, TunableValue
+from tuner.model.plan import Configuration
 from tuner.model.run_document import RunConditions, RunDocument, RunSettings, TrialRecord, device_document
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.model.typed import UnfitError, typed
@@ -148,12 +148,10 @@ class StoredTrial:
     ended_at: str
 
 
-_encoded = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode  # made once
-
-
-def canonical(document: object) -> str:
-    """JSON text that is the same for equal documents."""
-    return _encoded(document)
+canonical: Callable[[object], str] = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), allow_nan=False
+).encode
+"""Makes JSON text that is the same for equal documents."""
 
 
 def digest(document: object) -> str:
@@ -192,28 +190,25 @@ def trial_record(trial: Trial, workloads: Sequence[str]) -> TrialRecord:
     return record
 
 
-@dataclass(frozen=True)
-class _TrialRecord:
-    configurations: Mapping[str, Mapping[str, TunableValue]]
-    clock_mhz: int | None
-    power_limit_w: int | None = None
-
-
-def trial_from(record: Mapping[str, Any], workloads: Sequence[str]) -> Trial:
+def trial_from(record: object, workloads: Sequence[str]) -> Trial:
     """The trial of a record.
 
     Raises:
         StoreError: the record was not made by ``trial_record``, or lacks one of the workloads.
     """
     try:
-        found: _TrialRecord = typed(_TrialRecord, record, "the trial")
+        typed(TrialRecord, record, "the trial")
     except UnfitError as error:
         raise StoreError(f"a stored trial is not understood: {error}") from error
-    missing = [name for name in workloads if name not in found.configurations]
+    checked = cast("TrialRecord", record)
+    if unknown := checked.keys() - TrialRecord.__annotations__.keys():
+        raise StoreError(f"a stored trial is not understood: the trial.{min(unknown):.40} is not known")
+    configurations = checked["configurations"]
+    missing = [name for name in workloads if name not in configurations]
     if missing:
         raise StoreError(f"a stored trial is not understood: it has no configuration of {missing[0]}")
-    chosen = tuple(Configuration(found.configurations[name]) for name in workloads)
-    return Trial(chosen, found.clock_mhz, found.power_limit_w)
+    chosen = tuple(Configuration(configurations[name]) for name in workloads)
+    return Trial(chosen, checked["clock_mhz"], checked.get("power_limit_w"))
 
 
 def measurement_record(measurement: Measurement) -> Record:
@@ -241,10 +236,10 @@ def measurement_from(record: Mapping[str, Any]) -> Measurement:
     fields = dict(record)
     fields["repeats"] = fields.pop("bursts", 1)
     try:
-        found: Measurement = typed(Measurement, fields, "the measurement")
+        measurement: Measurement = typed(Measurement, fields, "the measurement")
     except UnfitError as error:
         raise StoreError(f"a stored measurement is not understood: {error}") from error
-    return found
+    return measurement
 
 
 # --- Small JSON files that are trusted: a checksum over what they say tells whether they still say it.
@@ -270,19 +265,19 @@ def unsealed(document: object, keys: Collection[str], *, earlier: bool = False) 
     """
     if not isinstance(document, dict):
         raise UnfitError("it holds no object")
-    known = {name: value for name, value in document.items() if name != _SEAL}
-    if known.keys() != set(keys):
-        odd = sorted(known.keys() ^ set(keys))
-        raise UnfitError(f"{odd[0]!r:.40} is {'not known' if odd[0] in known else 'missing'}")
+    content = {name: value for name, value in document.items() if name != _SEAL}
+    if content.keys() != set(keys):
+        odd = sorted(content.keys() ^ set(keys))
+        raise UnfitError(f"{odd[0]!r:.40} is {'not known' if odd[0] in content else 'missing'}")
     if _SEAL not in document and earlier:
-        return known
+        return content
     try:
-        right = document.get(_SEAL) == digest(known)
+        right = document.get(_SEAL) == digest(content)
     except (ValueError, RecursionError):  # a number that is not finite: never written
         right = False
     if not right:
         raise UnfitError("its checksum is not that of what it says")
-    return known
+    return content
 
 
 _BATCH = "batch"

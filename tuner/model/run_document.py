@@ -531,20 +531,20 @@ def device_document(identity: DeviceIdentity) -> Device:
     return cast("Device", dict(vars(identity)))
 
 
-def run_document(value: object, place: str = "") -> RunDocument:
+def run_document(value: object, where: str = "") -> RunDocument:
     """A document of a run that comes from outside, as it is.
 
     Args:
         value: what JSON has.
-        place: what messages call it.
+        where: what messages call it.
 
     Raises:
         UnfitError: a key is missing or holds what no run has written; the message names the key and what
             would be right.
     """
-    typed(RunDocument, value, place)
+    typed(RunDocument, value, where)
     document = cast("RunDocument", value)
-    before = f"{place}." if place else ""
+    before = f"{where}." if where else ""
     names = [workload["name"] for workload in document["workloads"]]
     if not names or len(set(names)) < len(names):
         raise UnfitError(f"{before}workloads is empty, or has a name twice")
@@ -600,11 +600,11 @@ def _check_answer(document: RunDocument, before: str) -> None:
         if workload["best"] is None:
             raise UnfitError(f"{before}workloads[{i}].best is missing")
     for i, point in enumerate(document.get("front", ())):
-        known = point["trial"]["time_s"], point["trial"]["energy_j"]
-        if None in known or None in point["parts"]:
+        costs = point["trial"]["time_s"], point["trial"]["energy_j"]
+        if None in costs or None in point["parts"]:
             raise UnfitError(f"{before}front[{i}] lacks its time, its joules or a part")
         if not len(workloads) == len(point["parts"]) == len(point["expanded"]):
             raise UnfitError(f"{before}front[{i}] has not a part for each workload")
     curve = document.get("clock_curve")
-    if curve and not any(one["kind"] == "measured" and one["time_ratio_interval"] == 0.0 for one in curve):
+    if curve and not any(each["kind"] == "measured" and each["time_ratio_interval"] == 0.0 for each in curve):
         raise UnfitError(f"{before}clock_curve has no point that ratios are against")

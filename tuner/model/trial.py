@@ -373,11 +373,11 @@ def expanded(parts: Iterable[Part]) -> tuple[float, float | None]:
     Returns:
         (u, degrees): +- 1.96 u covers 95 %; ``contracted`` undoes the widening.
     """
-    known = [part for part in parts if part.variance > 0]
-    variance = math.fsum(part.variance for part in known)
+    uncertain = [part for part in parts if part.variance > 0]
+    variance = math.fsum(part.variance for part in uncertain)
     if variance == 0:
         return 0.0, None
-    spread = math.fsum(part.variance**2 / part.degrees for part in known if part.degrees is not None)
+    spread = math.fsum(part.variance**2 / part.degrees for part in uncertain if part.degrees is not None)
     degrees = None if spread == 0 or variance**2 / spread >= _MANY else variance**2 / spread
     return student_factor(degrees) * math.sqrt(variance), degrees
 
@@ -449,14 +449,14 @@ def stated(measurement: Measurement, scatter: WindowScatter = ASSUMED) -> Measur
     uncertainty_j, degrees = expanded([own, *between])
     if energy.uncertainty_j > uncertainty_j:  # of few degrees, which a known part makes seem more
         uncertainty_j, degrees = energy.uncertainty_j, energy.degrees
-    told = replace(
+    energy = replace(
         energy,
         uncertainty_j=uncertainty_j,
         degrees=degrees,
         window_uncertainty_j=energy.uncertainty_j,
         window_degrees=energy.degrees,
     )
-    return replace(measured, energy=told)
+    return replace(measured, energy=energy)
 
 
 def of_window(measurement: Measurement) -> Measurement:
@@ -592,18 +592,18 @@ def _differences(values: Sequence[int]) -> list[int]:
 
 def _sums(differences: Sequence[int]) -> Iterator[int]:
     total = 0
-    for one in differences:
-        total += one
+    for step in differences:
+        total += step
         yield total
 
 
 def _varint(number: int) -> bytes:
     """A whole number in seven bits a byte, its sign in the lowest bit."""
-    rest, found = (2 * number if number >= 0 else -2 * number - 1), bytearray()
+    rest, bits = (2 * number if number >= 0 else -2 * number - 1), bytearray()
     while rest > _SEVEN:
-        found.append(rest & _SEVEN | _MORE)
+        bits.append(rest & _SEVEN | _MORE)
         rest >>= 7
-    return bytes([*found, rest])
+    return bytes([*bits, rest])
 
 
 def _numbers(data: bytes) -> Iterator[int]:

@@ -21,7 +21,7 @@ Check = Callable[[Any, str], Any]
 
 
 class UnfitError(ValueError):
-    """A value is not what its type says; the message names its place and what would be right."""
+    """A value is not what its type says; the message names where it is, and what would be right."""
 
 
 def document(text: object) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _plain(value: object, levels: int) -> None:
         raise UnfitError("a number in it has too many digits")
 
 
-def typed(kind: Any, value: object, place: str = "") -> Any:  # noqa: ANN401 - what the type says
+def typed(kind: Any, value: object, where: str = "") -> Any:  # noqa: ANN401 - what the type says
     """A value as a type has it: dataclasses of objects, enumerations of their values, tuples of lists.
 
     Args:
@@ -69,12 +69,12 @@ def typed(kind: Any, value: object, place: str = "") -> Any:  # noqa: ANN401 - w
             object of one, or a list of them.
         value: what JSON has; every field of a dataclass without a default is there, and no other. An object
             of a TypedDict may have others.
-        place: what it is, for the message.
+        where: what it is, for the message.
 
     Raises:
         UnfitError: it does not fit.
     """
-    return _check_of(kind)(value, place)
+    return _check_of(kind)(value, where)
 
 
 @cache
@@ -87,14 +87,14 @@ def _check_of(kind: Any) -> Check:  # noqa: ANN401, PLR0911 - a type; one return
     if is_typeddict(kind):
         return _document_of(kind)
     if kind is Flag:
-        return lambda value, place: Flag.parse(_plain_kind(value, str, place))
+        return lambda value, where: Flag.parse(_plain_kind(value, str, where))
     if is_dataclass(kind):
         return _record_of(kind)
     if issubclass(kind, Enum):
         return _member_of({member.value: member for member in kind})
     if kind is float:
         return _number
-    return lambda value, place: _plain_kind(value, kind, place)
+    return lambda value, where: _plain_kind(value, kind, where)
 
 
 def _composed(origin: Any, inner: tuple[Any, ...]) -> Check:  # noqa: ANN401 - as above
@@ -111,22 +111,22 @@ def _composed(origin: Any, inner: tuple[Any, ...]) -> Check:  # noqa: ANN401 - a
     return _object_of(inner[1])
 
 
-def _plain_kind(value: Any, kind: type, place: str) -> Any:  # noqa: ANN401 - of that type
+def _plain_kind(value: Any, kind: type, where: str) -> Any:  # noqa: ANN401 - of that type
     if type(value) is not kind:
-        raise UnfitError(f"{place} is {_told(value)}, not {_WORDS.get(kind, kind.__name__)}")
+        raise UnfitError(f"{where} is {_told(value)}, not {_WORDS.get(kind, kind.__name__)}")
     if isinstance(value, int) and abs(value) >= LARGEST:
-        raise UnfitError(f"{place} has too many digits")
+        raise UnfitError(f"{where} has too many digits")
     return value
 
 
 _WORDS = {str: "a text", int: "a whole number", bool: "true or false", NoneType: "null"}
 
 
-def _number(value: Any, place: str) -> float | int:  # noqa: ANN401 - whatever JSON has
+def _number(value: Any, where: str) -> float | int:  # noqa: ANN401 - whatever JSON has
     if type(value) not in (float, int) or not abs(value) < math.inf:
-        raise UnfitError(f"{place} is {_told(value)}, not a finite number")
+        raise UnfitError(f"{where} is {_told(value)}, not a finite number")
     if type(value) is int and abs(value) >= LARGEST:
-        raise UnfitError(f"{place} has too many digits")
+        raise UnfitError(f"{where} has too many digits")
     return value  # type: ignore[no-any-return]
 
 
@@ -134,15 +134,15 @@ def _one_of(kinds: tuple[Any, ...]) -> Check:
     checks = [_check_of(kind) for kind in kinds if kind is not NoneType]
     optional = NoneType in kinds
 
-    def check(value: Any, place: str) -> Any:  # noqa: ANN401 - whatever JSON has
+    def check(value: Any, where: str) -> Any:  # noqa: ANN401 - whatever JSON has
         if value is None and optional:
             return None
         for each in checks[:-1]:
             try:
-                return each(value, place)
+                return each(value, where)
             except UnfitError:  # noqa: PERF203 - two or three turns
                 continue
-        return checks[-1](value, place)
+        return checks[-1](value, where)
 
     return check
 
@@ -150,25 +150,25 @@ def _one_of(kinds: tuple[Any, ...]) -> Check:
 def _at_least(kind: type, least: float) -> Check:
     name = "a whole number" if kind is int else "a finite number"
 
-    def check(value: Any, place: str) -> float:  # noqa: ANN401 - whatever JSON has
+    def check(value: Any, where: str) -> float:  # noqa: ANN401 - whatever JSON has
         if type(value) not in (kind, int) or not abs(value) < math.inf:
-            raise UnfitError(f"{place} is {_told(value)}, not {name}")
+            raise UnfitError(f"{where} is {_told(value)}, not {name}")
         if value < least:
-            raise UnfitError(f"{place} is {_cut(value)}, less than {least:g}")
+            raise UnfitError(f"{where} is {_cut(value)}, less than {least:g}")
         if value and not 1 / WIDEST <= abs(value) <= WIDEST:
-            raise UnfitError(f"{place} is {_cut(value)}, not of a size that was ever measured")
+            raise UnfitError(f"{where} is {_cut(value)}, not of a size that was ever measured")
         return value  # type: ignore[no-any-return]
 
     return check
 
 
-def _list_of(kind: Any, made: type[Any] = tuple) -> Check:  # noqa: ANN401 - a type
+def _list_of(kind: Any, collect: type[Any] = tuple) -> Check:  # noqa: ANN401 - a type
     inner = _check_of(kind)
 
-    def check(value: Any, place: str) -> Any:  # noqa: ANN401 - whatever JSON has
+    def check(value: Any, where: str) -> Any:  # noqa: ANN401 - whatever JSON has
         if not isinstance(value, list | tuple):
-            raise UnfitError(f"{place} is {_told(value)}, not a list")
-        return made(inner(one, f"{place}[{i}]") for i, one in enumerate(value))
+            raise UnfitError(f"{where} is {_told(value)}, not a list")
+        return collect(inner(element, f"{where}[{i}]") for i, element in enumerate(value))
 
     return check
 
@@ -176,10 +176,10 @@ def _list_of(kind: Any, made: type[Any] = tuple) -> Check:  # noqa: ANN401 - a t
 def _fixed(kinds: tuple[Any, ...]) -> Check:
     checks = [_check_of(kind) for kind in kinds]
 
-    def check(value: Any, place: str) -> tuple[Any, ...]:  # noqa: ANN401 - whatever JSON has
+    def check(value: Any, where: str) -> tuple[Any, ...]:  # noqa: ANN401 - whatever JSON has
         if not isinstance(value, list | tuple) or len(value) != len(checks):
-            raise UnfitError(f"{place} is {_told(value)}, not a list of {len(checks)}")
-        return tuple(inner(one, place) for inner, one in zip(checks, value, strict=True))
+            raise UnfitError(f"{where} is {_told(value)}, not a list of {len(checks)}")
+        return tuple(inner(element, where) for inner, element in zip(checks, value, strict=True))
 
     return check
 
@@ -187,18 +187,18 @@ def _fixed(kinds: tuple[Any, ...]) -> Check:
 def _object_of(kind: Any) -> Check:  # noqa: ANN401 - a type
     inner = _check_of(kind)
 
-    def check(value: Any, place: str) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON has
+    def check(value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON has
         if not isinstance(value, dict):
-            raise UnfitError(f"{place} is {_told(value)}, not an object")
-        return {name: inner(one, f"{place}.{name}") for name, one in value.items()}
+            raise UnfitError(f"{where} is {_told(value)}, not an object")
+        return {name: inner(member, f"{where}.{name}") for name, member in value.items()}
 
     return check
 
 
 def _member_of(members: dict[str, Any]) -> Check:
-    def check(value: Any, place: str) -> Any:  # noqa: ANN401 - whatever JSON has
+    def check(value: Any, where: str) -> Any:  # noqa: ANN401 - whatever JSON has
         if not isinstance(value, str) or value not in members:
-            raise UnfitError(f"{place} is {_told(value)}, not one of {', '.join(members)}")
+            raise UnfitError(f"{where} is {_told(value)}, not one of {', '.join(members)}")
         return members[value]
 
     return check
@@ -211,17 +211,17 @@ def _record_of(kind: Any) -> Check:  # noqa: ANN401 - a dataclass
         field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING
     }
 
-    def check(value: Any, place: str) -> Any:  # noqa: ANN401 - whatever JSON has
+    def check(value: Any, where: str) -> Any:  # noqa: ANN401 - whatever JSON has
         if not isinstance(value, dict):
-            raise UnfitError(f"{place} is {_told(value)}, not an object")
-        before = f"{place}." if place else ""
+            raise UnfitError(f"{where} is {_told(value)}, not an object")
+        before = f"{where}." if where else ""
         try:
-            found = {name: checks[name](one, f"{before}{name}") for name, one in value.items()}
+            values = {name: checks[name](member, f"{before}{name}") for name, member in value.items()}
         except KeyError as error:
             raise UnfitError(f"{before}{_cut(error.args[0])} is not known") from None
-        if not needed <= found.keys():
-            raise UnfitError(f"{before}{min(needed - found.keys())} is missing")
-        return kind(**found)
+        if not needed <= values.keys():
+            raise UnfitError(f"{before}{min(needed - values.keys())} is missing")
+        return kind(**values)
 
     return check
 
@@ -230,15 +230,15 @@ def _document_of(kind: Any) -> Check:  # noqa: ANN401 - a TypedDict
     checks = {name: _check_of(hint) for name, hint in get_type_hints(kind, include_extras=True).items()}
     needed = kind.__required_keys__
 
-    def check(value: Any, place: str) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON has
+    def check(value: Any, where: str) -> dict[str, Any]:  # noqa: ANN401 - whatever JSON has
         if not isinstance(value, dict):
-            raise UnfitError(f"{place or 'it'} is {_told(value)}, not an object")
-        before = f"{place}." if place else ""
+            raise UnfitError(f"{where or 'it'} is {_told(value)}, not an object")
+        before = f"{where}." if where else ""
         if not needed <= value.keys():
             raise UnfitError(f"{before}{min(needed - value.keys())} is missing")
         return {
-            name: checks[name](one, f"{before}{name}") if name in checks else one
-            for name, one in value.items()
+            name: checks[name](member, f"{before}{name}") if name in checks else member
+            for name, member in value.items()
         }
 
     return check
@@ -249,8 +249,8 @@ def _told(value: object) -> str:
 
 
 def _cut(text: object) -> str:
-    shown = ascii(text)[1:-1] if isinstance(text, str) and not text.isprintable() else str(text)
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+    line = ascii(text)[1:-1] if isinstance(text, str) and not text.isprintable() else str(text)
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]}..."
 
 
 def _kind(value: object) -> str:

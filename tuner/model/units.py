@@ -34,19 +34,19 @@ def moment(at: str | datetime | None) -> str:
         return "–"
     if isinstance(at, str):
         try:
-            known = datetime.fromisoformat(at.replace("Z", "+00:00"))  # Python 3.10 does not know Z
+            instant = datetime.fromisoformat(at.replace("Z", "+00:00"))  # Python 3.10 does not know Z
         except ValueError:
             return at
     else:
-        known = at
-    if known.tzinfo is None:
-        known = known.replace(tzinfo=timezone.utc)
-    return f"{known.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
+        instant = at
+    if instant.tzinfo is None:
+        instant = instant.replace(tzinfo=timezone.utc)
+    return f"{instant.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def with_moments(text: str) -> str:
     """A sentence, each ISO 8601 stamp in it as ``moment`` writes it."""
-    return _STAMP.sub(lambda found: moment(found.group()), text)
+    return _STAMP.sub(lambda match: moment(match.group()), text)
 
 
 def si(value: float | None, unit: str, digits: int = 4) -> str:
@@ -85,8 +85,8 @@ def with_uncertainty(value: float | None, uncertainty: float | None, unit: str) 
     prefixes = _PREFIXES if unit else ()
     scale, prefix = next(((s, p) for s, p in prefixes if larger >= s), (1.0, ""))
     decimals = max(0, 1 - math.floor(math.log10(uncertainty / scale)))
-    shown = round(value / scale, decimals) + 0.0  # without the sign of a zero
-    return f"{shown:,.{decimals}f} ± {uncertainty / scale:,.{decimals}f} {prefix}{unit}".rstrip()
+    rounded = round(value / scale, decimals) + 0.0  # without the sign of a zero
+    return f"{rounded:,.{decimals}f} ± {uncertainty / scale:,.{decimals}f} {prefix}{unit}".rstrip()
 
 
 def percent(fraction: float | None, digits: int = 1) -> str:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.measurement.base import Anchor, Contest, PlannedTrial
+from tuner.measurement.base import ComparisonTarget, PlannedTrial, ReferenceTrial
 from tuner.model.errors import (
     InputError,
     PoolError,
@@ -515,7 +515,7 @@ class Pool:
                 self._begin(_Job(member, anchor, is_anchor=True))
 
     def measure_all(
-        self, trials: Iterator[PlannedTrial], anchor: Anchor
+        self, trials: Iterator[PlannedTrial], anchor: ReferenceTrial
     ) -> Iterator[tuple[Trial, Measurement]]:
         """See ``TrialPool.measure_all``."""
         queue = TrialQueue(trials)
@@ -534,7 +534,7 @@ class Pool:
                 if ended is not None:
                     yield ended
 
-    def _hand_out(self, queue: TrialQueue, anchor: Anchor) -> None:
+    def _hand_out(self, queue: TrialQueue, anchor: ReferenceTrial) -> None:
         """Give every member that is free its anchor, or a trial."""
         busy = {job.member.worker.address for job in self._jobs.values()}
         for member in self.crew.members:
@@ -570,8 +570,8 @@ class Pool:
         """Have a member measure a trial, held against what is known in its own units."""
         planned = job.planned
         if planned is not None:
-            contest = self._as_seen(planned, job.member)
-            answer = job.member.submit("measurer", "measure", planned.trial, planned.plans, contest)
+            target = self._as_seen(planned, job.member)
+            answer = job.member.submit("measurer", "measure", planned.trial, planned.plans, target)
             self._jobs[answer] = job
 
     def _take_in(self, job: _Job, answer: "Future[Answer]") -> tuple[Trial, Measurement] | None:
@@ -616,11 +616,11 @@ class Pool:
         why = f"the default trial ends as {measured.status.value} there{detail and f': {detail}'}"
         self.crew.refuse(member, f"{member.name} is refused: {why}")
 
-    def _as_seen(self, planned: PlannedTrial, member: Member) -> Contest | None:
-        """The contest of a trial, with the times and joules that a member would measure."""
-        contest, back = planned.contest, member.gpu.ratio.inverse
-        if contest is None or contest.best is None:
-            return contest
-        trial, measurement = contest.best
+    def _as_seen(self, planned: PlannedTrial, member: Member) -> ComparisonTarget | None:
+        """The comparison target of a trial, with the times and joules that a member would measure."""
+        target, back = planned.target, member.gpu.ratio.inverse
+        if target is None or target.best is None:
+            return target
+        trial, measurement = target.best
         elsewhere = self._energies.at(planned.trial.setting, back)
-        return replace(contest, best=(trial, scaled(measurement, back)), elsewhere=elsewhere)
+        return replace(target, best=(trial, scaled(measurement, back)), elsewhere=elsewhere)

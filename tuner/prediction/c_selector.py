@@ -8,7 +8,7 @@ import string
 from collections.abc import Collection, Mapping, Sequence
 
 from tuner.model.errors import InputError
-from tuner.model.expressions.arrays import reduced
+from tuner.model.expressions.array_expressions import reduced
 from tuner.model.expressions.callables import Expression
 from tuner.prediction.methods import LEAF, FlatTree
 from tuner.prediction.model import SelectionModel

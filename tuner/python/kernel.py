@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.kernel_files.catalog import kernel_of
 from tuner.kernel_files.cuda_source.signatures import global_functions
-from tuner.kernel_files.formulas import Place
+from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.short_files import filled_entry
 from tuner.kernel_files.source_folder import SourceFolder
@@ -416,7 +416,7 @@ class Kernel:
         function = found.get(self.entry.rpartition("::")[2].strip())
         if "<" in self.entry or function is None:
             return self.entry
-        filled = filled_entry(function, {*tunables, *self._sizes, *functions}, Place(self.label, "name"))
+        filled = filled_entry(function, {*tunables, *self._sizes, *functions}, Location(self.label, "name"))
         return self.entry + filled.removeprefix(function.name)
 
     def _problem(self, folder: Path) -> dict[str, Any]:
@@ -465,9 +465,9 @@ def _source(given: str | Path, include_paths: tuple[str, ...]) -> Source:
     path = Path(given) if isinstance(given, Path) or str(given).endswith(_FILE_ENDINGS) else None
     if path is None:
         return Source("source", str(given))
-    folder = SourceFolder(path.parent, [], Place(str(path), "source"))
+    folder = SourceFolder(path.parent, [], Location(str(path), "source"))
     folder.include_paths = include_paths
-    return folder.source(path.name, Place("Kernel", "source"))
+    return folder.source(path.name, Location("Kernel", "source"))
 
 
 def _all_text(source: Source) -> str:

@@ -2,7 +2,7 @@
 
 import reprlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 from tuner.model.trial import Status
@@ -77,79 +77,74 @@ def place(count: int) -> Kind:
     return Kind(f"a place from 0 to {count - 1}", lambda value: _whole(value) and 0 <= value < count)
 
 
-def member(mapping: Any, key: str, where: str) -> Any:  # noqa: ANN401 - any JSON value
-    """The value of a key.
+class Fields:
+    """The object of a file; its values are checked as they are read, and messages name the key.
+
+    Args:
+        value: any JSON value.
+        where: what messages call it.
+
+    Attributes:
+        raw: the object as it is.
 
     Raises:
-        ValueError: what should hold it is no object, or lacks it.
+        ValueError: it is no object; (any method) a key is missing, or its value is not of the kind.
     """
-    if not isinstance(mapping, Mapping):
-        raise ValueError(f"{where}: expected an object, found {shown(mapping)}")  # noqa: TRY004 - of a file
-    if key not in mapping:
-        raise ValueError(f"{where}: {key} is missing")
-    return mapping[key]
 
+    def __init__(self, value: object, where: str) -> None:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{where}: expected an object, found {shown(value)}")  # noqa: TRY004 - of a file
+        self.raw: Mapping[str, Any] = value
+        self.where = where
 
-def one(mapping: Any, key: str, where: str, kind: Kind, *, optional: bool = False) -> Any:  # noqa: ANN401
-    """The value of a key, which must be of a kind (or null where that is allowed).
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.raw)
 
-    Raises:
-        ValueError: it is missing, or is something else.
-    """
-    value = member(mapping, key, where)
-    if (value is None and optional) or kind.accepts(value):
+    def __contains__(self, key: str) -> bool:
+        return key in self.raw
+
+    def __getitem__(self, key: str) -> Any:  # noqa: ANN401 - any JSON value
+        if key not in self.raw:
+            raise ValueError(f"{self.where}: {key} is missing")
+        return self.raw[key]
+
+    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 - any JSON value
+        """The value of a key that may be missing."""
+        return self.raw.get(key, default)
+
+    def value(self, key: str, kind: Kind, *, optional: bool = False) -> Any:  # noqa: ANN401
+        """The value of a key, which must be of a kind (or null where that is allowed)."""
+        value = self[key]
+        if (value is None and optional) or kind.accepts(value):
+            return value
+        raise ValueError(f"{self.where}: {key} is {shown(value)}; expected {kind.words}")
+
+    def entries(self, key: str) -> list[Any]:
+        """The list of a key."""
+        value = self[key]
+        if not isinstance(value, list):
+            raise ValueError(f"{self.where}: {key} is {shown(value)}; expected a list")  # noqa: TRY004 - of a file
         return value
-    raise ValueError(f"{where}: {key} is {shown(value)}; expected {kind.words}")
 
+    def fields(self, key: str, where: str = "") -> "Fields":
+        """The object of a key; ``where`` is what messages call it, if not the key of this one."""
+        value = self[key]
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{self.where}: {key} is {shown(value)}; expected an object")  # noqa: TRY004 - of a file
+        return Fields(value, where or f"{self.where}.{key}")
 
-def objects(mapping: Any, key: str, where: str) -> list[Any]:  # noqa: ANN401 - any JSON value
-    """The list of a key.
-
-    Raises:
-        ValueError: it is missing, or no list.
-    """
-    value = member(mapping, key, where)
-    if not isinstance(value, list):
-        raise ValueError(f"{where}: {key} is {shown(value)}; expected a list")  # noqa: TRY004 - of a file
-    return value
-
-
-def table(mapping: Any, key: str, where: str) -> Mapping[str, Any]:  # noqa: ANN401 - any JSON value
-    """The object of a key.
-
-    Raises:
-        ValueError: it is missing, or no object.
-    """
-    value = member(mapping, key, where)
-    if not isinstance(value, Mapping):
-        raise ValueError(f"{where}: {key} is {shown(value)}; expected an object")  # noqa: TRY004 - of a file
-    return value
-
-
-def column(
-    mapping: Any,  # noqa: ANN401 - any JSON value
-    key: str,
-    where: str,
-    count: int,
-    kind: Kind,
-    *,
-    optional: bool = False,
-) -> Sequence[Any]:
-    """A column of a key: a value per row.
-
-    Raises:
-        ValueError: it has another number of rows, or a value of another kind.
-    """
-    values = member(mapping, key, where)
-    if isinstance(values, Mapping):
-        return _Same(one(values, "all", f"{where}.{key}", kind, optional=optional), count)
-    if not isinstance(values, list) or len(values) != count:
-        found = f"{len(values)} values" if isinstance(values, list) else shown(values)
-        raise ValueError(f"{where}: {key} has {found} for {count} rows")
-    for row, value in enumerate(values):
-        if not (kind.accepts(value) or (optional and value is None)):
-            raise ValueError(f"{where}: {key}[{row}] is {shown(value)}; expected {kind.words}")
-    return values
+    def column(self, key: str, count: int, kind: Kind, *, optional: bool = False) -> Sequence[Any]:
+        """The column of a key: a value per row."""
+        values = self[key]
+        if isinstance(values, Mapping):
+            return _Same(self.fields(key).value("all", kind, optional=optional), count)
+        if not isinstance(values, list) or len(values) != count:
+            actual = f"{len(values)} values" if isinstance(values, list) else shown(values)
+            raise ValueError(f"{self.where}: {key} has {actual} for {count} rows")
+        for row, value in enumerate(values):
+            if not (kind.accepts(value) or (optional and value is None)):
+                raise ValueError(f"{self.where}: {key}[{row}] is {shown(value)}; expected {kind.words}")
+        return values
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - any JSON value

@@ -67,8 +67,10 @@ class RecordingFile:
         """
         member = self._members.get(tuple(names))
         if member is None:
-            known = ", ".join(map(_JOINT.join, self._members))
-            raise InputError(f"{self.path}: no recorded space of {' + '.join(names)}; there are {known}")
+            names_listed = ", ".join(map(_JOINT.join, self._members))
+            raise InputError(
+                f"{self.path}: no recorded space of {' + '.join(names)}; there are {names_listed}"
+            )
         try:
             space = space_of(load_json(self._text(member)))
         except ValueError as error:
@@ -82,10 +84,10 @@ class RecordingFile:
     def sensor(self, names: Sequence[str]) -> str:
         """The reading that the joules of a space came from; empty where there are none, or it is damaged."""
         try:
-            found = load_json(self._text(self._members[tuple(names)]))
+            document = load_json(self._text(self._members[tuple(names)]))
         except ValueError:  # of this tree, too: a damaged neighbour hides no other space
             return ""
-        sensor = found.get("sensor") if isinstance(found, dict) else None
+        sensor = document.get("sensor") if isinstance(document, dict) else None
         return sensor if isinstance(sensor, str) else ""
 
     def _text(self, member: str) -> bytes:
@@ -194,17 +196,19 @@ def matching(recording: RecordedSpaces, workloads: Sequence[str]) -> tuple[str, 
     Raises:
         InputError: there is no such space, or several might be meant; the message lists them.
     """
-    known = listed(recording.names, " + ")
+    names_listed = listed(recording.names, " + ")
     if workloads:
-        wanted = _spaceless(workloads)
+        requested = _spaceless(workloads)
         for names in recording.names:
-            if _spaceless(names) == wanted:
+            if _spaceless(names) == requested:
                 return names
-        raise InputError(f"{recording.path}: {' + '.join(workloads)} was not recorded; there are {known}")
+        raise InputError(
+            f"{recording.path}: {' + '.join(workloads)} was not recorded; there are {names_listed}"
+        )
     most = max(map(len, recording.names))
     largest = [names for names in recording.names if len(names) == most]
     if len(largest) > 1:
-        raise InputError(f"{recording.path}: name one of its workloads: {known}")
+        raise InputError(f"{recording.path}: name one of its workloads: {names_listed}")
     return largest[0]
 
 

@@ -1,17 +1,17 @@
 """A recorded space as a JSON document: written, and read with every value checked."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, TunableValue, Work
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import checks
-from tuner.recordings.checks import Kind, column, member, objects, one, table
+from tuner.recordings.checks import Fields, Kind
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.occupancy import candidate, launch
-from tuner.space.search_view import Candidate, StageLaunch
+from tuner.space.search_view import Candidate
 
 # --- A recorded space as a JSON document: columns, one list per quantity, in the order of the trials.
 #
@@ -37,7 +37,43 @@ ASSUMED = "assumed"
 WORK = tuple(name for name in Work.__dataclass_fields__ if name != ASSUMED)
 
 
-def document(space: RecordedSpace) -> dict[str, Any]:
+PackedColumn = list[Any] | dict[Literal["all"], Any]
+"""A value per row; or the one that all have."""
+_Trials = dict[
+    str, int | PackedColumn | list[PackedColumn] | dict[str, PackedColumn] | list[dict[str, PackedColumn]]
+]
+
+
+class _WorkloadDocument(TypedDict):
+    name: str
+    kernel: str
+    family: str
+    sizes: dict[str, int | str]
+    batch: int
+    fingerprint: str
+    tunables: dict[str, list[TunableValue]]
+    roles: dict[str, str] | None
+    default: dict[str, TunableValue]
+    count: int
+    configurations: dict[str, PackedColumn]
+    stages: list[dict[str, PackedColumn]]
+    work: dict[str, PackedColumn]
+
+
+class SpaceDocument(TypedDict):
+    """A recorded space as JSON has it."""
+
+    format: str
+    version: int
+    device: dict[str, str | bool]
+    limits: dict[str, int | tuple[int, int]] | None
+    sensor: str
+    provenance: Mapping[str, Any]
+    workloads: list[_WorkloadDocument]
+    trials: _Trials
+
+
+def document(space: RecordedSpace) -> SpaceDocument:
     """The document of a space; ``space_of`` gives an equal space back.
 
     Kept are the quantities named above: compiled resources and the time at which a trial ended are not.
@@ -54,12 +90,11 @@ def document(space: RecordedSpace) -> dict[str, Any]:
     }
 
 
-def _encoded_workload(workload: RecordedWorkload) -> dict[str, Any]:
-    stages = max((len(c.launches) for c in workload.candidates), default=0)
-    columns: dict[str, Any] = {
-        name: _packed([c.configuration.get(name) for c in workload.candidates])  # null is no value
-        for name in workload.tunables
-    }
+def _encoded_workload(workload: RecordedWorkload) -> _WorkloadDocument:
+    candidates = workload.candidates
+    launches = [c.launches for c in candidates]
+    works = [c.work for c in candidates]
+    assumed = any(work is not None and work.assumed for work in works)
     return {
         "name": workload.name,
         "kernel": workload.kernel,
@@ -70,68 +105,61 @@ def _encoded_workload(workload: RecordedWorkload) -> dict[str, Any]:
         "tunables": {name: list(values) for name, values in workload.tunables.items()},
         "roles": None if workload.roles is None else dict(workload.roles),
         "default": dict(workload.default),
-        "count": len(workload.candidates),
-        "configurations": columns,
+        "count": len(candidates),
+        "configurations": {
+            name: _packed([c.configuration.get(name) for c in candidates])  # null is no value
+            for name in workload.tunables
+        },
         "stages": [
-            {name: _packed([_of_stage(c, number, name) for c in workload.candidates]) for name in LAUNCH}
-            for number in range(stages)
+            {
+                name: _packed([getattr(stages[i], name) if i < len(stages) else None for stages in launches])
+                for name in LAUNCH
+            }
+            for i in range(max(map(len, launches), default=0))
         ],
         "work": {
-            name: _packed([None if c.work is None else getattr(c.work, name) for c in workload.candidates])
-            for name in _stated(workload)
+            name: _packed([None if work is None else getattr(work, name) for work in works])
+            for name in (*WORK, *([ASSUMED] if assumed else []))
         },
     }
 
 
-def _stated(workload: RecordedWorkload) -> tuple[str, ...]:
-    """The columns of a workload's work; whether it is assumed where it is of any configuration."""
-    assumed = any(c.work is not None and c.work.assumed for c in workload.candidates)
-    return (*WORK, ASSUMED) if assumed else WORK
-
-
-def _of_stage(found: Candidate, number: int, name: str) -> Any:  # noqa: ANN401 - a number or None
-    return getattr(found.launches[number], name) if number < len(found.launches) else None
-
-
-def _encoded_trials(space: RecordedSpace) -> dict[str, Any]:
-    places = [
-        {c.configuration: place for place, c in enumerate(workload.candidates)}
+def _encoded_trials(space: RecordedSpace) -> _Trials:
+    positions = [
+        {c.configuration: position for position, c in enumerate(workload.candidates)}
         for workload in space.workloads
     ]
-    trials, found = list(space.trials), list(space.trials.values())
+    trials, measured = list(space.trials), list(space.trials.values())
+    lanes = [[m.results[lane] for m in measured] for lane in range(len(positions))]
+    energies = [m.energy for m in measured]
+    # Uncertainties of the windows are there where those beside them are about minutes.
+    of_windows = any(energy is not None and energy.window_uncertainty_j is not None for energy in energies)
     limited = any(trial.power_limit_w is not None for trial in trials)
     return {
         "count": len(trials),
         "at": [
-            _packed([place[trial.configurations[lane]] for trial in trials])
-            for lane, place in enumerate(places)
+            _packed([position[trial.configurations[lane]] for trial in trials])
+            for lane, position in enumerate(positions)
         ],
         "set_mhz": _packed([trial.clock_mhz for trial in trials]),
         **({"set_w": _packed([trial.power_limit_w for trial in trials])} if limited else {}),
         "results": [
             {
-                name: _packed([_plain(getattr(m.results[lane], name)) for m in found])
-                for name in _told(found, lane)
+                name: _packed([_plain(getattr(result, name)) for result in lane])
+                for name in (*RESULT, *([RESTORE] if any(result.restore_s for result in lane) else []))
             }
-            for lane in range(len(places))
+            for lane in lanes
         ],
-        **{name: _packed([_plain(getattr(m, field)) for m in found]) for name, field in MEASUREMENT.items()},
+        **{
+            name: _packed([_plain(getattr(m, field)) for m in measured])
+            for name, field in MEASUREMENT.items()
+        },
         "energy": {
-            name: _packed([None if m.energy is None else getattr(m.energy, name) for m in found])
-            for name in _energy_told(found)
+            name: _packed([None if energy is None else getattr(energy, name) for energy in energies])
+            for name in ENERGY
+            if of_windows or not name.startswith("window_")
         },
     }
-
-
-def _energy_told(found: Sequence[Measurement]) -> tuple[str, ...]:
-    """The columns of energies; uncertainties of the windows where those beside them are about minutes."""
-    of_windows = any(m.energy is not None and m.energy.window_uncertainty_j is not None for m in found)
-    return ENERGY if of_windows else tuple(name for name in ENERGY if not name.startswith("window_"))
-
-
-def _told(found: Sequence[Measurement], lane: int) -> tuple[str, ...]:
-    """The columns of a workload's results; the time of restoring arrays where it took any."""
-    return (*RESULT, RESTORE) if any(m.results[lane].restore_s for m in found) else RESULT
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of a measurement
@@ -140,20 +168,20 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of a measurement
     return [str(flag) for flag in value] if isinstance(value, tuple) else value
 
 
-def _packed(values: Sequence[Any]) -> Any:  # noqa: ANN401 - a list, or what all of it is
+def _packed(values: list[Any]) -> PackedColumn:
     if values and all(type(v) is type(values[0]) and v == values[0] for v in values):
         return {"all": values[0]}
-    return list(values)
+    return values
 
 
-_LAUNCH: Mapping[str, Kind] = {
+_LAUNCH: dict[str, Kind] = {
     "blocks": checks.COUNT,
     "threads_per_block": checks.SIZE,
     "shared_bytes": checks.COUNT,
     "registers_per_thread": checks.COUNT,
     "resident": checks.FLAG,
 }
-_WORK: Mapping[str, Kind] = {
+_WORK: dict[str, Kind] = {
     **dict.fromkeys(("bytes", "operations", "steps", "rate_units", "rate_scale"), checks.AMOUNT),
     "rate_name": checks.TEXT,
 }
@@ -189,249 +217,219 @@ _ENERGY: dict[str, Kind] = {
     "idle_uncertainty_w": checks.AMOUNT,
 }
 _OF_WINDOWS: dict[str, Kind] = {"window_uncertainty_j": checks.AMOUNT, "window_degrees": checks.POSITIVE}
+Columns = Mapping[str, Sequence[Any]]
+"""By name a value per row."""
+
 _OPTIONAL = {"time_s", "makespan_s", "clock_mhz"}  # of failed trials, and where nothing tells the clock
 
 
-def space_of(document: Any) -> RecordedSpace:  # noqa: ANN401 - whatever a file held
-    """The space of a document.
+def space_of(document: object) -> RecordedSpace:
+    """The space of a document, whatever a file held.
 
     Raises:
         ValueError: it is no such document; the message names the key and what would be right.
     """
-    found = member(document, "format", "document"), member(document, "version", "document")
-    if found != (FORMAT, VERSION):
-        raise ValueError(f"format {found[0]!r} version {found[1]!r}; expected {FORMAT!r} version {VERSION}")
-    limits = _limits(member(document, "limits", "document"))
-    listed = objects(document, "workloads", "document")
+    fields = Fields(document, "document")
+    form = fields["format"], fields["version"]
+    if form != (FORMAT, VERSION):
+        raise ValueError(f"format {form[0]!r} version {form[1]!r}; expected {FORMAT!r} version {VERSION}")
+    limits = None if fields["limits"] is None else _limits(Fields(fields["limits"], "limits"))
+    listed = fields.entries("workloads")
     if not listed:
         raise ValueError("document: workloads is empty; expected at least one")
-    workloads = tuple(_workload(each, f"workloads[{i}]", limits) for i, each in enumerate(listed))
+    workloads = tuple(_workload(Fields(each, f"workloads[{i}]"), limits) for i, each in enumerate(listed))
     names = [workload.name for workload in workloads]
     if len(set(names)) < len(names):
         raise ValueError(f"workloads: {', '.join(names)}; a co-run holds a workload once")
+    device = fields.fields("device", "device")
+    texts = {name: device.value(name, checks.TEXT) for name in DEVICE if name != "modelled"}
     return RecordedSpace(
         workloads=workloads,
-        identity=_identity(table(document, "device", "document")),
+        identity=DeviceIdentity(**texts, modelled=device.value("modelled", checks.FLAG)),
         limits=limits,
-        trials=_distinct(_trials(table(document, "trials", "document"), workloads)),
-        sensor=one(document, "sensor", "document", checks.TEXT),
-        provenance=table(document, "provenance", "document"),
+        trials=_trials(fields.fields("trials", "trials"), workloads),
+        sensor=fields.value("sensor", checks.TEXT),
+        provenance=fields.fields("provenance").raw,
     )
-
-
-def _identity(fields: Mapping[str, Any]) -> DeviceIdentity:
-    texts = {
-        name: one(fields, name, "device", checks.TEXT)
-        for name in ("spec", "name", "uuid", "driver", "runtime")
-    }
-    return DeviceIdentity(**texts, modelled=one(fields, "modelled", "device", checks.FLAG))
 
 
 _MAY_BE_NOTHING = ("shared_reserved_bytes", "memory_bytes", "l2_bytes")  # others are divided by, or maxima
 
 
-def _limits(fields: Any) -> DeviceLimits | None:  # noqa: ANN401 - any JSON value
-    if fields is None:
-        return None
-    capability = objects(fields, "compute_capability", "limits")
+def _limits(fields: Fields) -> DeviceLimits:
+    capability = fields.entries("compute_capability")
     if len(capability) != 2 or not all(map(checks.COUNT.accepts, capability)):  # noqa: PLR2004 - major, minor
         raise ValueError(f"limits: compute_capability is {capability}; expected two whole numbers")
     names = [name for name in DeviceLimits.__dataclass_fields__ if name != "compute_capability"]
     kinds = dict.fromkeys(names, checks.SIZE) | dict.fromkeys(_MAY_BE_NOTHING, checks.COUNT)
-    numbers = {name: one(fields, name, "limits", kinds[name]) for name in names}
+    numbers = {name: fields.value(name, kinds[name]) for name in names}
     return DeviceLimits(compute_capability=(capability[0], capability[1]), **numbers)
 
 
 # --- workloads -----------------------------------------------------------------------------------
 
 
-def _workload(document: Any, where: str, limits: DeviceLimits | None) -> RecordedWorkload:  # noqa: ANN401
-    tunables = _tunables(table(document, "tunables", where), where)
-    ruled = document.get("roles", {}) is not None
-    roles = table(document, "roles", where) if ruled else {}
-    for role in roles:
-        if one(roles, role, f"{where}.roles", checks.TEXT) not in tunables:
-            raise ValueError(f"{where}.roles: {role} is {roles[role]!r}, which is none of the tunables")
-    sizes = table(document, "sizes", where)
-    candidates = _candidates(document, where, tunables, roles, limits)
-    default = table(document, "default", where)
+def _workload(fields: Fields, limits: DeviceLimits | None) -> RecordedWorkload:
+    tunables = _tunables(fields)
+    roles: dict[str, str] | None = None
+    if fields.get("roles", {}) is not None:
+        named = fields.fields("roles")
+        roles = {role: named.value(role, checks.TEXT) for role in named}
+        for role, tunable in roles.items():
+            if tunable not in tunables:
+                raise ValueError(f"{named.where}: {role} is {tunable!r}, which is none of the tunables")
+    sizes = fields.fields("sizes")
+    candidates = _candidates(fields, tunables, roles or {}, limits)
+    default = fields.fields("default")
     always = {name for name in tunables if all(name in c.configuration for c in candidates)}
-    if not always <= default.keys() <= tunables.keys():
-        raise ValueError(f"{where}: default has {', '.join(default)}; expected {', '.join(tunables)}")
+    if not always <= default.raw.keys() <= tunables.keys():
+        raise ValueError(f"{fields.where}: default has {', '.join(default)}; expected {', '.join(tunables)}")
     return RecordedWorkload(
-        name=one(document, "name", where, checks.NAME),
-        kernel=one(document, "kernel", where, checks.NAME),
-        family=one(document, "family", where, checks.TEXT),
-        sizes={name: one(sizes, name, f"{where}.sizes", checks.PROBLEM) for name in sizes},
-        batch=one(document, "batch", where, checks.SIZE),
-        fingerprint=one(document, "fingerprint", where, checks.TEXT),
+        name=fields.value("name", checks.NAME),
+        kernel=fields.value("kernel", checks.NAME),
+        family=fields.value("family", checks.TEXT),
+        sizes={name: sizes.value(name, checks.PROBLEM) for name in sizes},
+        batch=fields.value("batch", checks.SIZE),
+        fingerprint=fields.value("fingerprint", checks.TEXT),
         tunables=tunables,
-        roles=dict(roles) if ruled else None,
-        default=Configuration(
-            {name: one(default, name, f"{where}.default", checks.VALUE) for name in default}
-        ),
+        roles=roles,
+        default=Configuration({name: default.value(name, checks.VALUE) for name in default}),
         candidates=candidates,
     )
 
 
-def _tunables(lists: Mapping[str, Any], where: str) -> dict[str, tuple[TunableValue, ...]]:
-    if not lists:
-        raise ValueError(f"{where}: tunables is empty; expected at least one")
+def _tunables(workload: Fields) -> dict[str, tuple[TunableValue, ...]]:
+    lists = workload.fields("tunables")
+    if not lists.raw:
+        raise ValueError(f"{workload.where}: tunables is empty; expected at least one")
     tunables = {}
     for name in lists:
-        values = objects(lists, name, f"{where}.tunables")
+        values = lists.entries(name)
         wrong = [value for value in values if not checks.VALUE.accepts(value)]
         if wrong or not values or len(set(values)) < len(values):
             raise ValueError(
-                f"{where}.tunables: {name} is {checks.shown(values)}; expected different texts or numbers"
+                f"{lists.where}: {name} is {checks.shown(values)}; expected different texts or numbers"
             )
         tunables[name] = tuple(values)
     return tunables
 
 
 def _candidates(
-    document: Mapping[str, Any],
-    where: str,
+    workload: Fields,
     tunables: Mapping[str, tuple[TunableValue, ...]],
     roles: Mapping[str, str],
     limits: DeviceLimits | None,
 ) -> tuple[Candidate, ...]:
-    count = _count(document, where)
-    listed = table(document, "configurations", where)
+    count = _count(workload)
+    listed = workload.fields("configurations")
     columns = {
-        name: column(listed, name, f"{where}.configurations", count, checks.one_of(values), optional=True)
+        name: listed.column(name, count, checks.one_of(values), optional=True)
         for name, values in tunables.items()
     }
     stages = [
-        {
-            name: column(stage, name, f"{where}.stages[{i}]", count, kind, optional=True)
-            for name, kind in _LAUNCH.items()
-        }
-        for i, stage in enumerate(objects(document, "stages", where))
+        _columns(Fields(stage, f"{workload.where}.stages[{i}]"), count, _LAUNCH, optional=_LAUNCH)
+        for i, stage in enumerate(workload.entries("stages"))
     ]
-    works = table(document, "work", where)
-    kinds = {**_WORK, **(_ASSUMED if "assumed" in works else {})}
-    work = {n: column(works, n, f"{where}.work", count, kind, optional=True) for n, kind in kinds.items()}
-    found: dict[Configuration, Candidate] = {}
+    works = workload.fields("work")
+    kinds = _WORK | (_ASSUMED if "assumed" in works else {})
+    work = _columns(works, count, kinds, optional=kinds)
+    candidates: dict[Configuration, Candidate] = {}
     for row in range(count):
         configuration = Configuration(
-            [(name, values[row]) for name, values in columns.items() if values[row] is not None]
+            [(name, value) for name, value in _row(columns, row).items() if value is not None]
         )
-        if configuration in found:
-            raise ValueError(f"{where}.configurations: row {row} repeats {configuration}")
-        mine = () if limits is None else _launches(limits, stages, row)
-        found[configuration] = candidate(configuration, mine, roles, work=_work(work, row))
-    return tuple(found.values())
+        if configuration in candidates:
+            raise ValueError(f"{listed.where}: row {row} repeats {configuration}")
+        launched = [_row(stage, row) for stage in stages] if limits is not None else []
+        launches = tuple(
+            launch(limits, **stage) for stage in launched if limits and None not in stage.values()
+        )
+        worked = _row(work, row)
+        candidates[configuration] = candidate(
+            configuration, launches, roles, work=None if None in worked.values() else Work(**worked)
+        )
+    return tuple(candidates.values())
 
 
-def _launches(
-    limits: DeviceLimits, stages: Sequence[Mapping[str, Sequence[Any]]], row: int
-) -> tuple[StageLaunch, ...]:
-    return tuple(
-        launch(limits, **{name: values[row] for name, values in stage.items()})
-        for stage in stages
-        if all(values[row] is not None for values in stage.values())
-    )
-
-
-def _work(columns: Mapping[str, Sequence[Any]], row: int) -> Work | None:
-    fields = {name: values[row] for name, values in columns.items()}
-    return None if None in fields.values() else Work(**fields)
-
-
-def _count(document: Mapping[str, Any], where: str) -> int:
-    count: int = one(document, "count", where, checks.SIZE)
+def _count(fields: Fields) -> int:
+    count: int = fields.value("count", checks.SIZE)
     if count > checks.MAX_ROWS:
-        raise ValueError(f"{where}: count is {count}; at most {checks.MAX_ROWS} are read")
+        raise ValueError(f"{fields.where}: count is {count}; at most {checks.MAX_ROWS} are read")
     return count
+
+
+def _columns(
+    fields: Fields, count: int, kinds: Mapping[str, Kind], optional: Collection[str] = _OPTIONAL
+) -> Columns:
+    return {name: fields.column(name, count, kind, optional=name in optional) for name, kind in kinds.items()}
+
+
+def _row(columns: Columns, row: int) -> dict[str, Any]:
+    return {name: values[row] for name, values in columns.items()}
 
 
 # --- trials --------------------------------------------------------------------------------------
 
 
-def _distinct(pairs: Iterator[tuple[Trial, Measurement]]) -> dict[Trial, Measurement]:
+def _trials(fields: Fields, workloads: Sequence[RecordedWorkload]) -> dict[Trial, Measurement]:
+    count = _count(fields)
+    positions, lanes = fields.entries("at"), fields.entries("results")
+    if not len(positions) == len(lanes) == len(workloads):
+        raise ValueError(
+            f"trials: at and results have {len(positions)} and {len(lanes)} of {len(workloads)} workloads"
+        )
+    at = [
+        Fields({"at": each}, "trials").column("at", count, checks.place(len(workload.candidates)))
+        for each, workload in zip(positions, workloads, strict=True)
+    ]
+    set_mhz = fields.column("set_mhz", count, checks.SIZE, optional=True)
+    set_w: Sequence[int | None] = [None] * count  # where no trial was made at a power limit of its own
+    if "set_w" in fields:
+        set_w = fields.column("set_w", count, checks.SIZE, optional=True)
+    results = []
+    for i, lane in enumerate(lanes):
+        result = Fields(lane, f"trials.results[{i}]")
+        results.append(_columns(result, count, _RESULT | (_RESTORE if "restore_s" in result else {})))
+    columns = _columns(fields, count, _MEASUREMENT)
+    energies = fields.fields("energy")
+    kinds = _ENERGY | {name: kind for name, kind in _OF_WINDOWS.items() if name in energies}
+    energy = _columns(energies, count, kinds, optional=kinds)
     trials: dict[Trial, Measurement] = {}
-    for row, (trial, measurement) in enumerate(pairs):
+    for row in range(count):
+        chosen = tuple(w.candidates[p[row]].configuration for w, p in zip(workloads, at, strict=True))
+        trial = Trial(chosen, set_mhz[row], set_w[row])
+        measurement = _measurement(columns, results, energy, row)
         if trial in trials:
             raise ValueError(f"trials: row {row} repeats an earlier trial")
         trials[trial] = measurement
     return trials
 
 
-def _trials(
-    document: Mapping[str, Any], workloads: Sequence[RecordedWorkload]
-) -> Iterator[tuple[Trial, Measurement]]:
-    count = _count(document, "trials")
-    places, lanes = objects(document, "at", "trials"), objects(document, "results", "trials")
-    if not len(places) == len(lanes) == len(workloads):
-        raise ValueError(
-            f"trials: at and results have {len(places)} and {len(lanes)} of {len(workloads)} workloads"
-        )
-    at = [
-        column({"at": place}, "at", "trials", count, checks.place(len(workload.candidates)))
-        for place, workload in zip(places, workloads, strict=True)
-    ]
-    set_mhz = column(document, "set_mhz", "trials", count, checks.SIZE, optional=True)
-    set_w: Sequence[int | None] = [None] * count  # where no trial was made at a power limit of its own
-    if "set_w" in document:
-        set_w = column(document, "set_w", "trials", count, checks.SIZE, optional=True)
-    results = [
-        _columns(lane, f"trials.results[{i}]", count, _RESULT | (_RESTORE if "restore_s" in lane else {}))
-        for i, lane in enumerate(lanes)
-    ]
-    columns = _columns(document, "trials", count, _MEASUREMENT)
-    energies = table(document, "energy", "trials")
-    energy = {
-        n: column(energies, n, "trials.energy", count, kind, optional=True)
-        for n, kind in (_ENERGY | {n: kind for n, kind in _OF_WINDOWS.items() if n in energies}).items()
-    }
-    for row in range(count):
-        chosen = tuple(w.candidates[p[row]].configuration for w, p in zip(workloads, at, strict=True))
-        yield Trial(chosen, set_mhz[row], set_w[row]), _measurement(columns, results, energy, row)
-
-
-def _columns(
-    document: Any,  # noqa: ANN401 - any JSON value
-    where: str,
-    count: int,
-    kinds: Mapping[str, Kind],
-) -> dict[str, Sequence[Any]]:
-    return {
-        name: column(document, name, where, count, kind, optional=name in _OPTIONAL)
-        for name, kind in kinds.items()
-    }
-
-
-def _measurement(
-    columns: Mapping[str, Sequence[Any]],
-    results: Sequence[Mapping[str, Sequence[Any]]],
-    energy: Mapping[str, Sequence[Any]],
-    row: int,
-) -> Measurement:
-    fields = {field: columns[name][row] for name, field in MEASUREMENT.items()}
+def _measurement(columns: Columns, results: Sequence[Columns], energy: Columns, row: int) -> Measurement:
+    values = {field: columns[name][row] for name, field in MEASUREMENT.items()}
     measurement = Measurement(
         results=tuple(_result(lane, row) for lane in results),
         energy=_energy(energy, row),
-        **{**fields, "flags": tuple(map(Flag.parse, fields["flags"]))},
+        **{**values, "flags": tuple(map(Flag.parse, values["flags"]))},
     )
     if measurement.ok and measurement.makespan_s is None:
         raise ValueError(f"trials: makespan_s[{row}] is null although all workloads are ok")
     return measurement
 
 
-def _result(columns: Mapping[str, Sequence[Any]], row: int) -> WorkloadResult:
-    fields = {name: values[row] for name, values in columns.items()}
-    status = Status(fields["status"])
-    if status is Status.OK and fields["time_s"] is None:
+def _result(columns: Columns, row: int) -> WorkloadResult:
+    values = _row(columns, row)
+    status = Status(values["status"])
+    if status is Status.OK and values["time_s"] is None:
         raise ValueError(f"trials.results: time_s[{row}] is null although the status is ok")
-    return WorkloadResult(**{**fields, "status": status})
+    return WorkloadResult(**{**values, "status": status})
 
 
-def _energy(columns: Mapping[str, Sequence[Any]], row: int) -> Energy | None:
-    fields = {name: values[row] for name, values in columns.items()}
-    if fields["joules"] is None:
+def _energy(columns: Columns, row: int) -> Energy | None:
+    values = _row(columns, row)
+    if values["joules"] is None:
         return None
-    missing = [name for name in ("uncertainty_j", "watts", "sensor", "scope") if fields[name] is None]
+    missing = [name for name in ("uncertainty_j", "watts", "sensor", "scope") if values[name] is None]
     if missing:
         raise ValueError(f"trials.energy: {missing[0]}[{row}] is null although there are joules")
-    return Energy(**fields)
+    return Energy(**values)

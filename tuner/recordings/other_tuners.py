@@ -12,18 +12,24 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings import checks
+from tuner.recordings.checks import Fields
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.occupancy import candidate
 from tuner.space.search_view import Candidate
 from tuner.system.untrusted.archives import array_header, gunzip, member_of, open_zip
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, read_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray  # NumPy is imported for .npz files only
+
+    Arrays = Mapping[str, NDArray[Any]]
 
 STATUS = {
     "ok": Status.OK,
@@ -66,8 +72,8 @@ class OneSpace:
             InputError: it is another one.
         """
         if tuple(names) != self._space.names:
-            known = " + ".join(self._space.names)
-            raise InputError(f"{self.path}: no recorded space of {' + '.join(names)}; there is {known}")
+            names_here = " + ".join(self._space.names)
+            raise InputError(f"{self.path}: no recorded space of {' + '.join(names)}; there is {names_here}")
         return self._space
 
     def sensor(self, names: Sequence[str]) -> str:
@@ -181,10 +187,10 @@ def packed_text(path: Path) -> str:
         ValueError: it cannot be read, or is too large.
     """
     try:
-        found = read_bytes(path, JSON_BYTES)
+        content = read_bytes(path, JSON_BYTES)
     except OSError as error:
         raise ValueError(f"cannot be read: {error}") from error
-    return (gunzip(found) if found.startswith(_GZIP) else found).decode()
+    return (gunzip(content) if content.startswith(_GZIP) else content).decode()
 
 
 def closed_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
@@ -206,21 +212,21 @@ def closed_json(text: str) -> Any:  # noqa: ANN401 - any JSON value
     raise ValueError(f"neither a recorded space nor a Kernel Tuner cache: not JSON: {troubles[0]}")
 
 
-def _cache(document: Any, path: Path) -> RecordedSpace:  # noqa: ANN401 - any JSON value
-    where = "cache file"
-    lists = checks.table(document, "tune_params", where)
-    names = document.get("tune_params_keys", list(lists))
+def _cache(document: object, path: Path) -> RecordedSpace:
+    fields = Fields(document, "cache file")
+    lists = fields.fields("tune_params").raw
+    names = fields.get("tune_params_keys", list(lists))
     if not checks.TEXTS.accepts(names) or set(names) != set(lists) or len(names) != len(lists):
         raise ValueError(
-            f"{where}: tune_params_keys is {checks.shown(names)}; expected the names of tune_params"
+            f"cache file: tune_params_keys is {checks.shown(names)}; expected the names of tune_params"
         )
     tunables = {name: value_list(name, lists[name]) for name in names}
     rows: dict[tuple[TunableValue, ...], Measurement] = {}
     wrong = []
-    for key, entry in checks.table(document, "cache", where).items():
+    for key, entry in fields.fields("cache").raw.items():
         at = f"cache[{key!r}]"
         try:
-            values = _values(entry, tunables, at)
+            values = _values(Fields(entry, at), tunables)
             if values in rows:
                 raise ValueError(f"{at}: its configuration is in it twice")  # noqa: TRY301 - told with others
             rows[values] = entry_measurement(entry, at)
@@ -228,36 +234,32 @@ def _cache(document: Any, path: Path) -> RecordedSpace:  # noqa: ANN401 - any JS
             wrong.append(str(error))
     if wrong and not rows:
         raise ValueError(wrong[0])
-    kernel = checks.one(document, "kernel_name", where, checks.NAME)
+    kernel = fields.value("kernel_name", checks.NAME)
     return one_workload(
         name=kernel,
         kernel=kernel,
-        device=checks.one(document, "device_name", where, checks.TEXT),
-        sizes=axis_sizes(document.get("problem_size")),
+        device=fields.value("device_name", checks.TEXT),
+        sizes=axis_sizes(fields.get("problem_size")),
         tunables=tunables,
         rows=rows.items(),
         provenance={
             "tuner": "Kernel Tuner",
             "file": path.name,
-            "objective": str(document.get("objective", "")),
+            "objective": str(fields.get("objective", "")),
             **({LEFT_OUT: wrong} if wrong else {}),
         },
     )
 
 
-def _values(
-    entry: Any,  # noqa: ANN401 - any JSON value
-    tunables: Mapping[str, tuple[TunableValue, ...]],
-    at: str,
-) -> tuple[TunableValue, ...]:
-    values = tuple(checks.one(entry, name, at, checks.VALUE) for name in tunables)
+def _values(entry: Fields, tunables: Mapping[str, tuple[TunableValue, ...]]) -> tuple[TunableValue, ...]:
+    values = tuple(entry.value(name, checks.VALUE) for name in tunables)
     for (name, listed), value in zip(tunables.items(), values, strict=True):
         if value not in listed:
-            raise ValueError(f"{at}: {name} is {value!r}, which tune_params does not list")
+            raise ValueError(f"{entry.where}: {name} is {value!r}, which tune_params does not list")
     return values
 
 
-def entry_measurement(entry: Any, at: str) -> Measurement:  # noqa: ANN401 - any JSON value
+def entry_measurement(entry: object, at: str) -> Measurement:
     """The measurement of an entry of a cache: it failed where any value is the name of a failure.
 
     Args:
@@ -267,15 +269,14 @@ def entry_measurement(entry: Any, at: str) -> Measurement:  # noqa: ANN401 - any
     Raises:
         ValueError: its times are none, or it is no object.
     """
-    if not isinstance(entry, Mapping):
-        raise ValueError(f"{at}: expected an object, found {checks.shown(entry)}")  # noqa: TRY004 - of a file
-    failure = next((v for v in entry.values() if isinstance(v, str) and v in FAILURES), None)
+    fields = Fields(entry, at)
+    failure = next((v for v in fields.raw.values() if isinstance(v, str) and v in FAILURES), None)
     if failure is not None:
         return measurement(failure)
-    times = entry.get("times")
+    times = fields.get("times")
     if times is not None and (not isinstance(times, list) or not all(map(checks.POSITIVE.accepts, times))):
         raise ValueError(f"{at}: times is {checks.shown(times)}; expected milliseconds above zero")
-    time_ms = entry.get("time")
+    time_ms = fields.get("time")
     if time_ms is None and times:
         time_ms = math.fsum(times) / len(times)
     if not checks.POSITIVE.accepts(time_ms):
@@ -283,7 +284,7 @@ def entry_measurement(entry: Any, at: str) -> Measurement:  # noqa: ANN401 - any
         raise ValueError(
             f"{at}: time is {checks.shown(time_ms)}; expected milliseconds above zero, or {choices}"
         )
-    spent = [entry.get(name, 0.0) for name in ("benchmark_time", "verification_time")]
+    spent = [fields.get(name, 0.0) for name in ("benchmark_time", "verification_time")]
     window_ms, check_ms = (value if checks.AMOUNT.accepts(value) else 0.0 for value in spent)
     sigma_ms = _sigma(times or ())
     return measurement("ok", time_ms, sigma_ms, len(times or ()), window_ms=window_ms, check_ms=check_ms)
@@ -319,32 +320,31 @@ def read_npz(path: Path) -> RecordedSpace:
         raise InputError(f"{path}: {error}") from error
 
 
-def _arrays(path: Path) -> dict[str, Any]:
+def _arrays(path: Path) -> "Arrays":
     import numpy as np  # noqa: PLC0415 - only for these files
 
-    found = {}
+    arrays: dict[str, NDArray[Any]] = {}
     try:
         with open_zip(path) as archive:
             stored = {name.removesuffix(_SUFFIX): name for name in archive.namelist() if _SUFFIX in name}
             missing = [name for name in _NPZ_ARRAYS if name not in stored]
             if missing:
                 raise ValueError(f"{missing[0]} is missing; expected arrays {', '.join(_NPZ_ARRAYS)}")
-            for name in [one for one in (*_NPZ_ARRAYS, *_FURTHER) if one in stored]:
+            for name in [name for name in (*_NPZ_ARRAYS, *_FURTHER) if name in stored]:
                 data = member_of(archive, stored[name])
                 try:
                     array_header(io.BytesIO(data), len(data))
-                    found[name] = np.load(io.BytesIO(data), allow_pickle=False)
+                    arrays[name] = np.load(io.BytesIO(data), allow_pickle=False)
                 except ValueError as error:
                     raise ValueError(f"{name}: {error}") from error
     except (OSError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error, KeyError) as error:
         raise ValueError(f"not a NumPy archive of a recorded space: {error}") from error
-    return found
+    return arrays
 
 
-def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:
-    meta = load_json(str(arrays["meta"]))
-    names = checks.objects(meta, "names", "meta")
-    lists = checks.objects(meta, "values", "meta")
+def _npz(arrays: "Arrays") -> RecordedSpace:
+    meta = Fields(load_json(str(arrays["meta"])), "meta")
+    names, lists = meta.entries("names"), meta.entries("values")
     codes = meta.get("status_codes", list(STATUS))
     if not names or not all(map(checks.TEXT.accepts, names)) or len(set(names)) < len(names):
         raise ValueError(f"meta: names is {checks.shown(names)}; expected different texts")
@@ -354,23 +354,23 @@ def _npz(arrays: Mapping[str, Any]) -> RecordedSpace:
         )
     tunables = {name: value_list(name, values) for name, values in zip(names, lists, strict=True)}
     places = _rows(arrays, tunables)
-    kernel = checks.one(meta, "kernel", "meta", checks.NAME)
+    kernel = meta.value("kernel", checks.NAME)
     measured = _npz_measurements(arrays, len(places), codes)
     return one_workload(
-        name=checks.one({"space": kernel, **meta}, "space", "meta", checks.NAME),
+        name=meta.value("space", checks.NAME) if "space" in meta else kernel,
         kernel=kernel,
-        device=checks.one(meta, "device", "meta", checks.TEXT),
+        device=meta.value("device", checks.TEXT),
         sizes=axis_sizes(meta.get("problem_size")),
         tunables=tunables,
         rows=[
-            (tuple(values[place] for values, place in zip(tunables.values(), row, strict=True)), gave)
+            (tuple(values[position] for values, position in zip(tunables.values(), row, strict=True)), gave)
             for row, gave in zip(places, measured, strict=True)
         ],
         provenance={"tuner": "Kernel Tuner", **{k: str(meta[k]) for k in ("source", "licence") if k in meta}},
     )
 
 
-def _rows(arrays: Mapping[str, Any], tunables: Mapping[str, tuple[TunableValue, ...]]) -> list[list[int]]:
+def _rows(arrays: "Arrays", tunables: Mapping[str, tuple[TunableValue, ...]]) -> list[list[int]]:
     idx = arrays["idx"]
     if idx.ndim != 2 or idx.dtype.kind not in "iu" or idx.shape[1] != len(tunables):  # noqa: PLR2004
         raise ValueError(
@@ -386,39 +386,39 @@ def _rows(arrays: Mapping[str, Any], tunables: Mapping[str, tuple[TunableValue, 
     return rows
 
 
-def _npz_measurements(arrays: Mapping[str, Any], count: int, codes: Sequence[str]) -> list[Measurement]:
+def _npz_measurements(arrays: "Arrays", count: int, codes: Sequence[str]) -> list[Measurement]:
     """Return the measurement of every row: not-a-number, and a status that is not ok, where it failed."""
-    times_ms, places, sigmas_ms, windows_ms = (_column(arrays, *of, count) for of in _MEASURED)
+    times_ms, positions, sigmas_ms, windows_ms = (_column(arrays, *of, count) for of in _MEASURED)
     measured = []
-    for row, (time_ms, place) in enumerate(zip(times_ms, places, strict=True)):
-        if not 0 <= place < len(codes):
+    for row, (time_ms, position) in enumerate(zip(times_ms, positions, strict=True)):
+        if not 0 <= position < len(codes):
             raise ValueError(
-                f"status[{row}] is {place}; expected a place in status_codes, {', '.join(codes)}"
+                f"status[{row}] is {position}; expected a place in status_codes, {', '.join(codes)}"
             )
         failed = math.isnan(time_ms)
-        if failed == (codes[place] == "ok") or not (failed or 0.0 < time_ms < math.inf):
+        if failed == (codes[position] == "ok") or not (failed or 0.0 < time_ms < math.inf):
             raise ValueError(
-                f"time_ms[{row}] is {time_ms} and its status {codes[place]};"
+                f"time_ms[{row}] is {time_ms} and its status {codes[position]};"
                 " expected milliseconds above zero, or not-a-number where it failed"
             )
         if failed:
-            measured.append(measurement(codes[place]))
+            measured.append(measurement(codes[position]))
         else:
             sigma_ms, window_ms = _known(sigmas_ms[row]), _known(windows_ms[row])
             measured.append(measurement("ok", time_ms, sigma_ms, window_ms=window_ms))
     return measured
 
 
-def _column(arrays: Mapping[str, Any], name: str, kinds: str, count: int) -> list[Any]:
+def _column(arrays: "Arrays", name: str, kinds: str, count: int) -> list[Any]:
     """A number per row; zeros where the archive lacks the array."""
-    found = arrays.get(name)
-    if found is None:
+    array = arrays.get(name)
+    if array is None:
         return [0] * count
-    if found.shape != (count,) or found.dtype.kind not in kinds:
+    if array.shape != (count,) or array.dtype.kind not in kinds:
         raise ValueError(
-            f"{name} is {found.dtype}{list(found.shape)}; expected {count} numbers, one a row of idx"
+            f"{name} is {array.dtype}{list(array.shape)}; expected {count} numbers, one a row of idx"
         )
-    values: list[Any] = found.tolist()
+    values: list[Any] = array.tolist()
     return values
 
 

@@ -154,5 +154,5 @@ def search_of(
 
 def _default(workload: RecordedWorkload) -> Configuration:
     """The recorded default, or the first candidate where the default was not recorded."""
-    found = {candidate.configuration for candidate in workload.candidates}
-    return workload.default if workload.default in found else workload.candidates[0].configuration
+    configurations = {candidate.configuration for candidate in workload.candidates}
+    return workload.default if workload.default in configurations else workload.candidates[0].configuration

@@ -137,11 +137,11 @@ class Attempt:
         number = self._spec.job
         job = None if number is None else Jobs(store.database).job(number)
         retrying = RetryingStore(
-            store,
+            store.database,
+            job=number,
             stop=self._stop,
             begun=self._begun,
             ending=self._guard.leave,
-            waits=number is not None,  # a sweep has other jobs to go on with
         )
         # A job of the daemon owns its run; a sweep goes on with whatever run asks for the same.
         resume = number is None or (job is not None and job.run is not None)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from tuner.database.runs import Store, TrialStore
+from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, RunInterrupted
 from tuner.model.records import RunStatus, WorkloadName
@@ -23,7 +23,7 @@ def tune(
     setup: MeasurementSetup,
     request: SearchRequest,
     catalog: Catalog,
-    store: TrialStore,
+    store: Store,
     listener: SearchListener,
     *,
     resume: bool,
@@ -58,7 +58,7 @@ def tune_alone(
     plan: SearchPlan,
     catalog: Catalog,
     setup: MeasurementSetup,
-    store: TrialStore,
+    store: Store,
     listener: SearchListener,
 ) -> None:
     """Tune each workload of a plan alone that has no stored answer of its own; see ``tune``."""
@@ -69,7 +69,11 @@ def tune_alone(
     if len(workloads) == 1:
         raise InputError(f"--solo-bests: {workloads[0]} is alone; name the workloads that run with it")
     most = request.solo_bests or 1
-    missing = [one for one in workloads if solo_best(store, one, conditions, least_trials=most) is None]
+    missing = [
+        workload
+        for workload in workloads
+        if solo_best(store, workload, conditions, least_trials=most) is None
+    ]
     for workload in missing:
         spec = str(WorkloadName.parse(str(workload)).with_batch(workload.batch))
         listener.told(f"solo bests: {spec} is tuned alone, within {most} trials")
@@ -92,7 +96,7 @@ class SetupOpener(Protocol):
         allow_simulated: bool = False,
         turns: BoardTurns | None = None,
     ) -> AbstractContextManager[MeasurementSetup]:
-        """See ``open_setup``."""
+        """Open a device for a request, and close it on every way out."""
 
 
 class RunListener(SearchListener, Protocol):

@@ -101,8 +101,10 @@ _about: ContextVar[Mapping[str, int | str]] = ContextVar("about", default={})  #
 @contextlib.contextmanager
 def about(*, job: int | None = None, trial: int | None = None, gpu: str | None = None) -> Iterator[None]:
     """Add job, trial and GPU to every log line of the block and of its tasks; blocks nest."""
-    given = {"job": job, "trial": trial, "gpu": gpu}
-    token = _about.set({**_about.get(), **{key: value for key, value in given.items() if value is not None}})
+    subjects = {"job": job, "trial": trial, "gpu": gpu}
+    token = _about.set(
+        {**_about.get(), **{key: value for key, value in subjects.items() if value is not None}}
+    )
     try:
         yield
     finally:

@@ -333,23 +333,19 @@ def owned_folder(prefix: str) -> Iterator[str]:
     Args:
         prefix: what the names of all such folders begin with.
     """
-    _remove_left(prefix)
+    for earlier in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        if _was_left(earlier):
+            shutil.rmtree(earlier, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         Path(folder, _OWNER).write_text(this_process(), encoding="utf-8")
         yield folder
 
 
-def _remove_left(prefix: str) -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
-        if _was_left(folder):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
 def _was_left(folder: Path) -> bool:
     """True for a folder of this user whose process ran under this boot, and has ended."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        found = folder.lstat()
-        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+        status = folder.lstat()
+        if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
             with (folder / _OWNER).open("rb") as file:
                 owner = file.read(_IDENTITY_BYTES).decode()
             return bool(boot_id()) and owner.startswith(f"{boot_id()}:") and not is_alive(owner)
@@ -381,7 +377,11 @@ class StateLock:
             make_folder(directory)
             self._file = open_lock(self._path)
         except OSError as error:
-            raise _cannot_be_kept(directory, error) from error
+            if error.errno in _NO_ROOM:
+                why = "no state can be kept there: no room is left on the disk"
+                raise StoreFullError(f"{directory}: {why}") from error
+            why = f"cannot keep state there: {error.strerror}; name another"
+            raise InputError(f"{directory}: {why}") from error
         try:
             self._take()
         except TunerError:
@@ -394,10 +394,10 @@ class StateLock:
 
     def _take(self) -> None:
         try:
-            taken = try_lock(self._file, self.directory)
+            locked = try_lock(self._file, self.directory)
         except StoreError as error:
             raise InputError(str(error)) from error
-        if not taken:
+        if not locked:
             owner = os.read(self._file, _PID_BYTES).decode("ascii", "replace").strip()
             raise InputError(
                 f"{self.directory}: another daemon works there (process {owner or 'unknown'});"
@@ -457,12 +457,6 @@ class StateLock:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-def _cannot_be_kept(directory: Path, error: OSError) -> InputError | StoreFullError:
-    if error.errno in _NO_ROOM:
-        return StoreFullError(f"{directory}: no state can be kept there: no room is left on the disk")
-    return InputError(f"{directory}: cannot keep state there: {error.strerror}; name another")
 
 
 def _place(status: os.stat_result) -> tuple[int, int]:

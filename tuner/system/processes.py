@@ -8,6 +8,7 @@ the server's module.
 import contextlib
 import fcntl
 import importlib
+import operator
 import os
 import pickle
 import select
@@ -226,10 +227,10 @@ def _pack(message: object) -> bytes:
 def _remaining(deadline: float | None) -> float | None:
     if deadline is None:
         return None
-    left = deadline - time.monotonic()
-    if left <= 0:
+    remaining_s = deadline - time.monotonic()
+    if remaining_s <= 0:
         raise TimeoutError
-    return left
+    return remaining_s
 
 
 def _send(channel: socket.socket, message: bytes, deadline: float | None = None) -> None:
@@ -278,7 +279,7 @@ def serve(channel: str, lifeline: str) -> NoReturn:
         _send(connection, _pack(("value", None)) if reply is None else reply)
         while server is not None:
             method, args = pickle.loads(_receive(connection))  # noqa: S301 - same
-            value, reply = _attempt(_invoke, server, method, args)
+            value, reply = _attempt(operator.methodcaller(method, *args), server)
             _send(connection, _answer(value) if reply is None else reply)
     except OSError:
         pass  # the parent has closed its end, or is gone
@@ -307,10 +308,6 @@ def die_with_parent(lifeline: int) -> None:
 def _load(target: str, args: tuple[object, ...]) -> Any:  # noqa: ANN401
     module, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module), attribute)(*args)
-
-
-def _invoke(server: Any, method: str, args: tuple[object, ...]) -> Any:  # noqa: ANN401
-    return getattr(server, method)(*args)
 
 
 def _attempt(function: Any, *args: Any) -> tuple[Any, bytes | None]:  # noqa: ANN401

@@ -46,8 +46,8 @@ def raised_as_interrupts(numbers: Iterable[signal.Signals]) -> Iterator[None]:
     Args:
         numbers: of the signals.
     """
-    found = {number: signal.getsignal(number) for number in numbers}
-    handlers = {number: before for number, before in found.items() if before is not signal.SIG_IGN}
+    handlers_before = {number: signal.getsignal(number) for number in numbers}
+    handlers = {number: before for number, before in handlers_before.items() if before is not signal.SIG_IGN}
     hook_before = sys.unraisablehook
 
     def hook(unraisable: "sys.UnraisableHookArgs") -> None:

@@ -21,12 +21,12 @@ def user_folder(kind: Literal["cache", "config", "state"]) -> Path:
         "state": platformdirs.user_state_path,
     }[kind]
     try:
-        found = folder("tuner")
+        path = folder("tuner")
     except RuntimeError as error:
         raise _homeless(kind) from error
-    if not found.is_absolute():  # earlier versions of platformdirs leave the ~ as it is
+    if not path.is_absolute():  # earlier versions of platformdirs leave the ~ as it is
         raise _homeless(kind)
-    return found
+    return path
 
 
 def make_folder(folder: Path) -> None:

@@ -45,7 +45,6 @@ What a run learns of its contenders are minutes of one day; windows of the same 
 two minutes, had 0.36 to 0.49 %.
 """
 
-_EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
 _VOID = frozenset({FlagKind.THROTTLED, FlagKind.OFF_CLOCK})  # it was not the answer that was measured
 MOST_PREPARED = 2048
 """Workloads of replies that are kept, 2 KiB each; the reply that was asked for longest ago makes room."""
@@ -117,7 +116,7 @@ def _failures(measurement: Measurement) -> str:
 def _stored(name: str, answer: Mapping[str, Any]) -> tuple[float | None, float, float]:
     """Cost of an answer, its standard uncertainty, and half the relative 95 % interval of repeating it."""
     best = answer["best"]
-    exponent = _EXPONENT[name]
+    exponent = Objective(name).time_exponent
     time_s, time_unsure_s = best.get("time_s"), best.get("time_s_uncertainty") or 0.0
     repeatability = answer.get("repeatability") or {}
     assumed = COVERAGE * LEAST_REPEATABILITY

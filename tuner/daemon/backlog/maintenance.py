@@ -17,7 +17,7 @@ from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.shares import GONE_AFTER_S
 from tuner.daemon.jobs.specs import WITHDRAWN, missing, reprioritised, unwanted, verifies
 from tuner.daemon.state import State
-from tuner.database.ledger import Repositories, Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import StoreError, TunerError
 from tuner.model.jobs import FOR_AN_ANSWER, JobState, Origin
 from tuner.system.ownership import replace_file

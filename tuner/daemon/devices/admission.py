@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from cronsim import CronSim
 
 from tuner.daemon.settings import BudgetTable, Settings, WindowTable
-from tuner.database.ledger import Storage
+from tuner.database.storage import Storage
 from tuner.devices.gpu_users import Contention
 from tuner.model.jobs import DeviceChoice, DeviceIdentity
 from tuner.model.units import moment

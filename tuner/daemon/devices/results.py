@@ -15,7 +15,7 @@ from tuner.daemon.jobs.events import EventPump
 from tuner.daemon.jobs.specs import without_batch
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.state import State
-from tuner.database.ledger import Storage
+from tuner.database.storage import Storage
 from tuner.model.errors import StoreError
 from tuner.model.jobs import Job, JobKind, JobState
 from tuner.search.job_messages import AttemptResult, AttemptSpec

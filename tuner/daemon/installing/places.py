@@ -109,8 +109,8 @@ class Site:
     def _system_items(self) -> Iterator[Item]:
         for name in SYSTEM_UNITS:
             yield Item(self.units / name, self._unit(name))
-        for name, wanted in (("jetson.conf", self.jetson), ("tcp.conf", self.tcp)):
-            for unit in SYSTEM_UNITS if wanted else ():
+        for name, enabled in (("jetson.conf", self.jetson), ("tcp.conf", self.tcp)):
+            for unit in SYSTEM_UNITS if enabled else ():
                 drop_in = f"{unit}.d/{name}"
                 if (_shipped() / drop_in).is_file():
                     yield Item(self.units / drop_in, self._unit(drop_in))

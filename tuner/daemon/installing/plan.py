@@ -157,8 +157,8 @@ def execute(command: Sequence[str]) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InstallError(f"{shlex.join(command)}: {error}") from error
     if done.returncode:
-        said = "; ".join((done.stderr or done.stdout).strip().splitlines()[-_SHOWN_LINES:])
-        raise InstallError(f"{shlex.join(command)} ended with {done.returncode}: {said}")
+        errors = "; ".join((done.stderr or done.stdout).strip().splitlines()[-_SHOWN_LINES:])
+        raise InstallError(f"{shlex.join(command)} ended with {done.returncode}: {errors}")
 
 
 def _write(path: Path, text: str, mode: int) -> None:
@@ -278,8 +278,8 @@ def _recorded(items: list[Item], had: Record) -> Record:
     """Return the new record: the entry of a file of settings that stays as it is does not change."""
     files = {}
     for item in items:
-        kept = item.settings and not _may_write(item, had)
-        files[str(item.path)] = had.files.get(str(item.path), "") if kept else digest(item.text)
+        unchanged = item.settings and not _may_write(item, had)
+        files[str(item.path)] = had.files.get(str(item.path), "") if unchanged else digest(item.text)
     return Record(files, tuple(str(item.path) for item in items if item.settings))
 
 
@@ -376,11 +376,11 @@ def check_program(prefix: Path, trusted: Trusted, root: Path = Path("/")) -> Non
     for home in _HOMES:
         if prefix.is_relative_to(home):
             raise InputError(f"{prefix}: services see nothing of {home}; {_REMEDY}")
-    place = root / str(prefix).lstrip("/")
+    environment = root / str(prefix).lstrip("/")
     for name in ("tuner", "tuner-clockd"):
-        if not (place / "bin" / name).is_file():
-            raise InputError(f"{place / 'bin' / name}: is not there; {_REMEDY}")
-    _only_root_changes(place, trusted)
+        if not (environment / "bin" / name).is_file():
+            raise InputError(f"{environment / 'bin' / name}: is not there; {_REMEDY}")
+    _only_root_changes(environment, trusted)
     if root == Path("/"):
         for path in _imported(prefix):
             _only_root_changes(path, trusted)
@@ -397,11 +397,11 @@ def _imported(prefix: Path) -> list[Path]:
     """Directories that the program imports from; it is run for that, so look at ``prefix`` first."""
     command = [str(prefix / "bin" / "python"), "-I", "-c", _ASK]
     try:
-        asked = subprocess.run(  # noqa: S603 - an interpreter that root alone can change, no shell
+        answer = subprocess.run(  # noqa: S603 - an interpreter that root alone can change, no shell
             command, check=True, capture_output=True, text=True, timeout=_ASK_S, stdin=subprocess.DEVNULL
         )
-        named = [Path(path) for path in json.loads(asked.stdout)]
+        named = [Path(path) for path in json.loads(answer.stdout)]
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        said = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1]
-        raise InstallError(f"{command[0]} does not run tuner: {said}") from error
+        errors = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1]
+        raise InstallError(f"{command[0]} does not run tuner: {errors}") from error
     return [path for path in dict.fromkeys(named) if path.is_dir() and not path.is_relative_to(prefix)]

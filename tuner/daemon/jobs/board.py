@@ -15,7 +15,7 @@ from tuner.daemon.jobs.events import Subscriptions, known_job
 from tuner.daemon.jobs.shares import ABSENT, REMEMBERED, TOKEN_HOLDER, Placement, Shares
 from tuner.daemon.jobs.specs import answer_key, spec_key, topic
 from tuner.database import decoding
-from tuner.database.ledger import Repositories, Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import JobError, QueueFullError, TunerError
 from tuner.model.jobs import ACTIVE, NEXT, Event, Job, JobKind, JobSpec, JobState, Origin
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tuner.daemon.interface import NoSuchJobError
-from tuner.database.ledger import Repositories, Storage
+from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import JobError, StoreError, UnknownJobError
 from tuner.model.jobs import ENDED, Event, Job
 

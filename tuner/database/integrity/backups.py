@@ -64,8 +64,8 @@ class Source:
     def rows(self) -> Iterator[tuple[Table, Row]]:
         """Yield all rows that can be read, sound or not; one may come twice."""
         with suppress(*_UNREADABLE), _opened(self.path) as connection:
-            found = connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall()
-            for (name,) in found:
+            tables = connection.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall()
+            for (name,) in tables:
                 table = TABLES.get(name)
                 if table is not None:
                     yield from ((table, row) for row in _rows(connection, table))
@@ -82,11 +82,11 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.exists() or not path.stat().st_size:
         raise sqlite3.OperationalError  # SQLite would remove the log of an empty file
     with closing(connect_to_read(path)) as connection:
-        left = [1 + (_STEPS_A_BYTE * path.stat().st_size + 1_000_000) // _STEPS]
+        steps_left = [1 + (_STEPS_A_BYTE * path.stat().st_size + 1_000_000) // _STEPS]
 
         def is_too_much() -> bool:
-            left[0] -= 1
-            return left[0] < 0
+            steps_left[0] -= 1
+            return steps_left[0] < 0
 
         connection.text_factory = text_or_bytes
         connection.set_progress_handler(is_too_much, _STEPS)
@@ -118,8 +118,8 @@ def backups(path: Path, identity: str | None) -> list[Source]:
         path: of the database.
         identity: of it; None where it is not known.
     """
-    found = [Source.of(file, f"backup of {file.name.rpartition('.backup-')[2]}") for file in _files(path)]
-    ours = [each for each in found if each.identity and same_database(each.identity, identity)]
+    sources = [Source.of(file, f"backup of {file.name.rpartition('.backup-')[2]}") for file in _files(path)]
+    ours = [each for each in sources if each.identity and same_database(each.identity, identity)]
     return sorted(ours, key=lambda each: (each.count, each.path), reverse=True)
 
 
@@ -159,9 +159,9 @@ def back_up(pair: Pair, path: Path, day: date) -> bool:
         sync(path.parent)
     finally:
         remove(fresh)
-    kept = [each.path for each in backups(path, identity)[:_KEPT]]
+    newest = [each.path for each in backups(path, identity)[:_KEPT]]
     for file in _files(path):
-        if file not in kept:
+        if file not in newest:
             file.unlink(missing_ok=True)
     return True
 

@@ -18,11 +18,12 @@ from tuner.database.files import (
 )
 from tuner.database.integrity.backups import backups, same_database
 from tuner.database.integrity.checksums import TABLES, Examination, IsolatedRow, Position, verified
-from tuner.database.integrity.copy_state import Copy, CopyState, inspected
-from tuner.database.integrity.repair import complete, gathered, planned, planned_alone, refuse_newer
+from tuner.database.integrity.copy_state import OUR_TABLES, Copy, CopyState, inspected, refuse_newer
+from tuner.database.integrity.repair_plan import backup_lead, complete, planned, planned_alone, salvage
 from tuner.database.integrity.rows import VerifiedRows, compared, differences, page_of, text_or_bytes
 from tuner.database.pair import Pair
-from tuner.database.transaction import Transaction, standing
+from tuner.database.transaction import Transaction, last_transaction, standing
+from tuner.model.errors import StoreError
 
 _TURNS = 50  # while another process writes, until both files are met at one transaction
 _LOOK_AGAIN_S = 0.01
@@ -63,51 +64,43 @@ def _checked(main: Copy, mirror: Copy) -> Examination:
     if main.whole or mirror.whole:
         whole, other = (main, mirror) if main.whole else (mirror, main)
         return _one_alone(whole, other, of_main=main.whole)
-    found = gathered(main, mirror, lambda *_: None)
+    plan, _, rows = salvage(main, mirror, lambda *_: None)
     whys = tuple(f"{copy.path}: {copy.trouble or 'it is not there'}" for copy in (main, mirror))
-    return Examination(found.rows, tuple(found.mending.repaired), tuple(found.mending.isolated()), whys)
+    return Examination(rows, tuple(plan.repaired), tuple(plan.isolated()), whys)
 
 
 def _compared(main: Copy, mirror: Copy) -> Examination:
     for turn in range(_TURNS):
+        further = backups(main.path, main.identity)
         with _open(main.path) as first, _open(mirror.path) as second:
-            counts = [_count(connection) for connection in (first, second)]
-            if counts[0] == counts[1] or turn == _TURNS - 1:
-                tally = VerifiedRows()
-                mending = planned(differences(first, second, tally), ahead=_ahead(counts))
-                complete(mending, backups(main.path, main.identity) if mending.lost else ())
-                lacks = _lacks(main, mirror, _ahead(counts))
-                return Examination(tally.rows, tuple(mending.repaired), tuple(mending.isolated()), lacks)
-        time.sleep(_LOOK_AGAIN_S)
+            counts = [last_transaction(connection) for connection in (first, second)]
+            if counts[0] != counts[1] and turn < _TURNS - 1:
+                time.sleep(_LOOK_AGAIN_S)
+                continue
+            counted = [count for count in counts if count is not None]
+            ahead = counted[0] - counted[1] if len(counted) == len(counts) else 0
+            tally = VerifiedRows()
+            plan = planned(differences(first, second, tally), ahead=ahead)
+            complete(plan, further)
+            lead = backup_lead(first if ahead >= 0 else second, plan, further, max(counted, default=None))
+            lines = [lead.line(main.path, repaired=False)] if lead is not None else []
+            if ahead:
+                lines.append(f"{(mirror if ahead > 0 else main).path} lacks {abs(ahead)} transactions")
+            return Examination(tally.rows, tuple(plan.repaired), tuple(plan.isolated()), tuple(lines))
     raise AssertionError
 
 
 def _one_alone(whole: Copy, other: Copy, *, of_main: bool) -> Examination:
-    tally = VerifiedRows()
+    path, tally = (whole if of_main else other).path, VerifiedRows()
+    further = backups(path, whole.identity)
     with _open(whole.path) as connection:
         main, mirror = (connection, None) if of_main else (None, connection)
-        found = list(differences(main, mirror, tally))
-    mending = planned_alone(whole, other, found, whole.count)
-    why = f"{other.path}: {other.trouble or 'it is not there'}"
-    return Examination(tally.rows, tuple(mending.repaired), tuple(mending.isolated()), (why,))
-
-
-def _lacks(main: Copy, mirror: Copy, ahead: int) -> tuple[str, ...]:
-    if not ahead:
-        return ()
-    return (f"{(mirror if ahead > 0 else main).path} lacks {abs(ahead)} transactions",)
-
-
-def _ahead(counts: list[int | None]) -> int:
-    first, second = counts
-    return 0 if first is None or second is None else first - second
-
-
-def _count(connection: sqlite3.Connection) -> int | None:
-    try:
-        return standing(connection)[1]
-    except SuspectError:
-        return None
+        unsound = list(differences(main, mirror, tally))
+        plan = planned_alone(whole, other, unsound, whole.count, further)
+        lead = backup_lead(connection, plan, further, whole.count)
+    lines = [f"{other.path}: {other.trouble or 'it is not there'}"]
+    lines += [lead.line(path, repaired=False)] if lead is not None else []
+    return Examination(tally.rows, tuple(plan.repaired), tuple(plan.isolated()), tuple(lines))
 
 
 @contextmanager
@@ -116,6 +109,54 @@ def _open(path: Path) -> Iterator[sqlite3.Connection]:
         connection.text_factory = text_or_bytes
         connection.execute("BEGIN")
         yield connection
+
+
+# --- Both files by a quick look, as for the doctor: pages and counts, but no row.
+
+
+def check_database(path: Path) -> int:
+    """Read all pages of a database and return how many runs it holds.
+
+    Args:
+        path: an existing file.
+
+    Raises:
+        StoreError: it is none of this program's, damaged, or not readable.
+    """
+    try:
+        with closing(connect_to_read(path)) as connection:
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+            if verdict != "ok":
+                raise StoreError(f"{path} is damaged: {verdict}")
+            if not tables >= OUR_TABLES:
+                raise StoreError(f"{path} is no database of tuner")
+            return int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
+    except sqlite3.Error as error:
+        raise StoreError(f"{path} cannot be read: {error}") from error
+
+
+def check_mirror(path: Path) -> str:
+    """Read all pages of the mirror of a whole database and say what is wrong with it; empty if nothing is.
+
+    Args:
+        path: of the database.
+    """
+    mirror = mirror_of(path)
+    if not mirror.exists():
+        return f"{mirror} is not there"
+    try:
+        check_database(mirror)
+        with closing(connect_to_read(path)) as first, closing(connect_to_read(mirror)) as second:
+            # that of the mirror is asked for later, as a transaction is in the database first
+            (identity, count), (of, followed) = standing(first), standing(second)
+    except (StoreError, sqlite3.Error) as error:
+        return str(error)
+    except SuspectError as error:
+        return f"{path} or {mirror}: {error}"
+    if of != identity:
+        return f"{mirror} is that of another database"
+    return f"{mirror} lacks {count - followed} transactions" if followed < count else ""
 
 
 # --- Rows verified a few at a time, and the list of those that were kept aside.
@@ -142,15 +183,15 @@ def scrubbed(pair: Pair, after: Position | None, most_rows: int) -> tuple[Positi
     """
     names = list(TABLES)
     begin = names.index(after.table) if after is not None and after.table in TABLES else 0
-    left, tally = max(most_rows, 1), VerifiedRows()
+    remaining, tally = max(most_rows, 1), VerifiedRows()
     with pair.snapshot() as view:
         for name in names[begin:]:
             table, key = TABLES[name], after.key if after is not None and name == after.table else ()
-            pages = [page_of(connection, table, key, left) for connection in view.connections]
-            for found in compared(table, iter(pages[0]), iter(pages[-1]), tally):
-                raise SuspectError(f"{name} {found.key} is not sound, or differs in the mirror")
-            left -= len(pages[0])
-            if left <= 0:
+            pages = [page_of(connection, table, key, remaining) for connection in view.connections]
+            for difference in compared(table, iter(pages[0]), iter(pages[-1]), tally):
+                raise SuspectError(f"{name} {difference.key} is not sound, or differs in the mirror")
+            remaining -= len(pages[0])
+            if remaining <= 0:
                 return Position(name, table.key(pages[0][-1])), Examination(tally.rows)
     return None, Examination(tally.rows)
 

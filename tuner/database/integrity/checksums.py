@@ -8,7 +8,7 @@ the form of a file, and not what is in it.
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 # --- What an examination of a database and its mirror found, row by row.
@@ -100,6 +100,11 @@ class Position:
 def named(key: Key) -> str:
     """A key for people."""
     return ", ".join(map(str, key))
+
+
+def quoted(columns: Iterable[str]) -> str:
+    """Columns for a statement."""
+    return ", ".join(f'"{column}"' for column in columns)
 
 
 @dataclass(frozen=True)
@@ -242,7 +247,7 @@ def watch(connection: sqlite3.Connection) -> None:
     """
     version = "(SELECT count + 1 FROM writes)"
     for table in TABLES.values():
-        name, columns = table.name, ", ".join(f'"{column}"' for column in table.columns)
+        name, columns = table.name, quoted(table.columns)
         here = " AND ".join(f'"{column}" = NEW."{column}"' for column in table.key_columns)
         update = f"UPDATE {name} SET version = {version}, checksum = {_sum(table, version)} WHERE {here};"  # noqa: S608
         check = f"SELECT {_call('row_is_sound', table, 'OLD.')};"
@@ -261,8 +266,7 @@ def _call(function: str, table: Table, prefix: str) -> str:
 
 
 def _sum(table: Table, version: str) -> str:
-    columns = ", ".join(f'"{column}"' for column in table.columns)
-    return f"row_checksum('{table.name}', {columns}, {version})"
+    return f"row_checksum('{table.name}', {quoted(table.columns)}, {version})"
 
 
 def _sound_or_raise(table: str, *row: object) -> int:

@@ -20,9 +20,10 @@ from tuner.database.files import (
 from tuner.database.integrity.rows import NAMES, has_our_tables, has_tables_of, text_or_bytes
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.transaction import standing
+from tuner.model.errors import StoreError
 
 _COUNTED = NAMES.index("writes") + 1  # changes from which on there is a count of transactions
-_OURS = {"runs", "trials", "migrations"}
+OUR_TABLES = {"runs", "trials", "migrations"}
 
 
 class CopyState(Enum):
@@ -100,7 +101,7 @@ def _looked_at(path: Path, connection: sqlite3.Connection) -> Copy:
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if not tables:
         return Copy(path, CopyState.MISSING)
-    if not tables & _OURS:
+    if not tables & OUR_TABLES:
         return Copy(path, CopyState.FOREIGN, "no database of tuner")
     names = [name for (name,) in connection.execute("SELECT name FROM migrations")]
     if set(names) > set(NAMES):
@@ -118,8 +119,8 @@ def _looked_at(path: Path, connection: sqlite3.Connection) -> Copy:
 
 
 def _trouble(path: Path, connection: sqlite3.Connection, changes: int) -> str:
-    made = has_our_tables(connection) if changes == len(NAMES) else has_tables_of(connection, changes)
-    if not made:
+    as_made = has_our_tables(connection) if changes == len(NAMES) else has_tables_of(connection, changes)
+    if not as_made:
         return "its tables are not as this program makes them"
     if cut_off(path, connection):
         return "the database is cut off"
@@ -127,3 +128,18 @@ def _trouble(path: Path, connection: sqlite3.Connection, changes: int) -> str:
     if verdict != "ok":
         return f"the database is corrupted ({' '.join(str(verdict).split())})"
     return ""
+
+
+def refuse_newer(*copies: Copy) -> None:
+    """Leave a file alone that a newer version has made.
+
+    Raises:
+        StoreError: one of them is.
+    """
+    for copy in copies:
+        if copy.form is CopyState.NEWER:
+            raise StoreError(
+                f"{copy.path} was written by a newer tuner (migrations {copy.trouble});"
+                " upgrade tuner or name another file with --database"
+                " (of the daemon: a directory with --state)"
+            )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tuner.database.files import now
-from tuner.database.integrity.checksums import TABLES, Key, Table, checksum_all, is_sound, teach
+from tuner.database.integrity.checksums import TABLES, Key, Table, checksum_all, is_sound, quoted, teach
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.transaction import Row
 
@@ -51,7 +51,7 @@ class RowDifference:
             for row, source in ((self.main, "database"), (self.mirror, "mirror"))
             if row is not None and is_sound(self.table.name, row)
         ]
-        return max(rows, key=lambda found: found[0][-2], default=(None, ""))
+        return max(rows, key=lambda sourced: sourced[0][-2], default=(None, ""))
 
 
 @dataclass
@@ -72,7 +72,7 @@ def differences(
         tally: counts the rows.
     """
     for table in TABLES.values():
-        statement = f"SELECT {table.listed()} FROM main.{table.name} ORDER BY {_order(table)}"  # noqa: S608
+        statement = f"SELECT {table.listed()} FROM main.{table.name} ORDER BY {quoted(table.key_columns)}"  # noqa: S608
         yield from compared(
             table,
             iter(()) if main is None else main.execute(statement),
@@ -84,11 +84,9 @@ def differences(
 
 def page_of(connection: sqlite3.Connection, table: Table, after: Sequence[object], most: int) -> list[Row]:
     """The next rows of a table behind a key, in their order; from its beginning behind no key."""
-    clause = ""
-    if after:
-        columns, marks = _order(table), ", ".join("?" * len(after))
-        clause = f"WHERE ({columns}) > ({marks})"
-    statement = f"SELECT {table.listed()} FROM main.{table.name} {clause} ORDER BY {_order(table)} LIMIT ?"  # noqa: S608
+    keys = quoted(table.key_columns)
+    clause = f"WHERE ({keys}) > ({', '.join('?' * len(after))})" if after else ""
+    statement = f"SELECT {table.listed()} FROM main.{table.name} {clause} ORDER BY {keys} LIMIT ?"  # noqa: S608
     return connection.execute(statement, (*after, most)).fetchall()
 
 
@@ -96,8 +94,8 @@ def compared(
     table: Table, main: Iterator[Row], mirror: Iterator[Row], tally: VerifiedRows, *, both: bool = True
 ) -> Iterator[RowDifference]:
     """The differences of some rows of a table, which come in the order of their keys."""
-    left: dict[Key, Row] = {}
-    right: dict[Key, Row] = {}
+    of_main: dict[Key, Row] = {}
+    of_mirror: dict[Key, Row] = {}
     first, second = next(main, None), next(mirror, None)
     while first is not None or second is not None:
         ahead, behind = _place(table, first), _place(table, second)
@@ -105,22 +103,22 @@ def compared(
             tally.rows += 1
             alike = not both or (ahead == behind and first == second and is_sound(table.name, second or ()))
             if not (alike and is_sound(table.name, first)):
-                left[table.key(first)] = first
+                of_main[table.key(first)] = first
                 if ahead == behind and second is not None:
-                    right[table.key(second)] = second
+                    of_mirror[table.key(second)] = second
             if ahead == behind:
                 second = next(mirror, None)
             first = next(main, None)
         elif second is not None:
             if both:
-                right[table.key(second)] = second
+                of_mirror[table.key(second)] = second
             else:
                 tally.rows += 1
                 if not is_sound(table.name, second):
-                    right[table.key(second)] = second
+                    of_mirror[table.key(second)] = second
             second = next(mirror, None)
-    for key in {**left, **right}:
-        yield RowDifference(table, key, left.get(key), right.get(key))
+    for key in {**of_main, **of_mirror}:
+        yield RowDifference(table, key, of_main.get(key), of_mirror.get(key))
 
 
 def _place(table: Table, row: Row | None) -> tuple[tuple[int, object], ...]:
@@ -138,10 +136,6 @@ def _rank(value: object) -> tuple[int, object]:
     if isinstance(value, str):
         return (2, value.encode())
     return (2, bytes(value)) if isinstance(value, BadText) else (3, value)
-
-
-def _order(table: Table) -> str:
-    return ", ".join(f'"{column}"' for column in table.key_columns)
 
 
 # --- The tables of a file: whether they are those that the migrations make.
@@ -167,7 +161,10 @@ def has_our_tables(connection: sqlite3.Connection) -> bool:
     return (
         len(names) == len(NAMES)
         and set(names) == set(NAMES)
-        and (_digest(defined) == _DIGEST or _texts(defined) == _made(len(NAMES)))
+        and (
+            hashlib.blake2b(repr(defined).encode(), digest_size=16).hexdigest() == _DIGEST
+            or _texts(defined) == _made(len(NAMES))
+        )
     )
 
 
@@ -193,10 +190,6 @@ def _defined(connection: sqlite3.Connection) -> list[Row]:
         "SELECT type, name, tbl_name, sql FROM main.sqlite_master"
         " WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY type, name"
     ).fetchall()
-
-
-def _digest(defined: list[Row]) -> str:
-    return hashlib.blake2b(repr(defined).encode(), digest_size=16).hexdigest()
 
 
 def _texts(defined: list[Row]) -> list[tuple[str, ...]]:

@@ -92,16 +92,16 @@ def stage_arithmetic(plan: Plan, stages: Mapping[int, str], gpu: GpuModel) -> tu
     """
     doubles = any(buffer.dtype in _DOUBLES for buffer in plan.buffers)
     declared = StageArithmetic(gpu.fp32_lanes / per_clock(gpu, "fp64") if doubles else 1.0)
-    known: dict[object, StageArithmetic] = {}
-    found = []
+    by_code: dict[object, StageArithmetic] = {}
+    stages_arithmetic = []
     most_steps = max(_LEAST_STEPS, MOST_STEPS // max(1, len(stages)))
-    for place, stage in enumerate(plan.stages):
-        ptx = stages.get(place, "")
+    for index, stage in enumerate(plan.stages):
+        ptx = stages.get(index, "")
         key = (ptx, stage.arguments, stage.block, stage.grid) if plan.work.assumed else ptx
-        if key not in known:
-            known[key] = _of_code(plan, stage, ptx, gpu, most_steps) if ptx else declared
-        found.append(known[key])
-    return tuple(found)
+        if key not in by_code:
+            by_code[key] = _of_code(plan, stage, ptx, gpu, most_steps) if ptx else declared
+        stages_arithmetic.append(by_code[key])
+    return tuple(stages_arithmetic)
 
 
 def _of_code(plan: Plan, stage: Stage, ptx: str, gpu: GpuModel, most_steps: int) -> StageArithmetic:
@@ -123,13 +123,13 @@ def _lane_operations(counts: Counter[str], gpu: GpuModel) -> float:
 
 def _values(plan: Plan, stage: Stage) -> tuple[int | None, ...]:
     """Return the arguments as a walk takes them: whole numbers, and an address of its own for each array."""
-    addresses = {buffer.name: _ARRAY_BYTES * place for place, buffer in enumerate(plan.buffers, 1)}
-    found: list[int | None] = []
+    addresses = {buffer.name: _ARRAY_BYTES * number for number, buffer in enumerate(plan.buffers, 1)}
+    values: list[int | None] = []
     for argument in stage.arguments:
         if isinstance(argument, Scalar):
-            found.append(int(argument.value) if argument.dtype.startswith(("int", "uint", "bool")) else None)
+            values.append(int(argument.value) if argument.dtype.startswith(("int", "uint", "bool")) else None)
         elif isinstance(argument, (StructValue, TensorMap)):
-            found.append(None)
+            values.append(None)
         else:
-            found.append(addresses[argument if isinstance(argument, str) else argument.buffer])
-    return tuple(found)
+            values.append(addresses[argument if isinstance(argument, str) else argument.buffer])
+    return tuple(values)

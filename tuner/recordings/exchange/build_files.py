@@ -40,21 +40,21 @@ def _words(build: Build) -> list[str]:
 
 def notes(runs: Sequence[ExportedRun]) -> list[str]:
     """Return what builds need besides flags: the source with expanded pragmas, and launch parameters."""
-    found = []
+    sentences = []
     for run in runs:
         for name, build in zip(run.workloads, run.builds(), strict=True):
             if build.macros and build.source is not None:
-                found.append(
+                sentences.append(
                     f"{name}: the flags are for the source that `tuner kernels expand {build.source}"
                     " --output FOLDER` writes; with its pragmas a source keeps its own values"
                 )
-            found += [f"{name}: launch {words}" for words in build.launches()]
+            sentences += [f"{name}: launch {words}" for words in build.launches()]
             if any("," in macro_value(value) for value in build.macros.values()):
-                found.append(
+                sentences.append(
                     rf"{name}: \, is how nvcc is told of a comma in $(tuner export ...); where the words are"
                     " read by a shell once more, as in a Makefile, take --format header"
                 )
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(sentences))
 
 
 def header(runs: Sequence[ExportedRun]) -> str:
@@ -91,17 +91,17 @@ def _by_target(runs: Sequence[ExportedRun]) -> dict[str, list[str]]:
         target = f"TARGET_{identifier(run.device)}"
         answers = zip(run.workloads, run.answer().configurations, run.builds(), strict=True)
         for name, configuration, build in answers:
-            known = seen.setdefault((target, name), configuration)
-            if known != configuration:
+            first = seen.setdefault((target, name), configuration)
+            if first != configuration:
                 raise InputError(
-                    f"{name} on {run.device} has two answers, {known} and {configuration}; name one run"
+                    f"{name} on {run.device} has two answers, {first} and {configuration}; name one run"
                 )
             prefix = f"{identifier(name)}_" if several else ""
             others = {key: value for key, value in configuration.items() if key not in build.macros}
             lines = [
                 f"/* {comment_text(name)}, for {comment_text(run.objective)} */",
                 *(define_line(f"{prefix}{key}", value) for key, value in build.macros.items()),
-                *(define_line(f"{_TUNED}{prefix}{identifier(key)}", one) for key, one in others.items()),
+                *(define_line(f"{_TUNED}{prefix}{identifier(key)}", value) for key, value in others.items()),
             ]
             if build.options:
                 lines.insert(1, f"/* Compiled with {comment_text(' '.join(build.options))} */")
@@ -114,7 +114,7 @@ def _by_target(runs: Sequence[ExportedRun]) -> dict[str, list[str]]:
 def _check_defined_once(target: str, lines: Sequence[str]) -> None:
     """Refuse a header in which one line undoes another, as of workloads whose names differ in signs only."""
     defined: dict[str, str] = {}
-    for line in dict.fromkeys(one for one in lines if one.startswith("#")):
+    for line in dict.fromkeys(line for line in lines if line.startswith("#")):
         name = line.split()[1]
         if name in defined:
             raise InputError(f"{target}: {name} would be defined twice, once as {line!r}; write two files")
@@ -197,7 +197,7 @@ def _check_depth(tree: ast.AST) -> None:
 def _list(node: ast.expr, names: Mapping[str, _Number]) -> list[TunableValue]:
     """The values of a list, a range, a comprehension, or a sum of them."""
     if isinstance(node, (ast.List, ast.Tuple)):
-        return [_element(one, names) for one in node.elts]
+        return [_element(child, names) for child in node.elts]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         return _limited([*_list(node.left, names), *_list(node.right, names)])
     if isinstance(node, ast.ListComp):
@@ -206,7 +206,7 @@ def _list(node: ast.expr, names: Mapping[str, _Number]) -> list[TunableValue]:
         if node.func.id == "list" and len(node.args) == 1:
             return _list(node.args[0], names)
         if node.func.id == "range" and 1 <= len(node.args) <= 3:  # noqa: PLR2004 - start, stop, step
-            return list(_range([_number(one, names) for one in node.args]))
+            return list(_range([_number(child, names) for child in node.args]))
     raise _refused(node)
 
 
@@ -216,14 +216,14 @@ def _comprehension(node: ast.ListComp, names: Mapping[str, _Number]) -> list[Tun
     loop = node.generators[0]
     if not isinstance(loop.target, ast.Name) or loop.is_async:
         raise _refused(loop.target)
-    found: list[TunableValue] = []
+    values: list[TunableValue] = []
     for value in _list(loop.iter, names):
         if isinstance(value, str):
             raise ValueError("loops over texts")  # noqa: TRY004 - of a file
         inner = {**names, loop.target.id: value}
-        if all(_condition(one, inner) for one in loop.ifs):
-            found.append(_element(node.elt, inner))
-    return found
+        if all(_condition(condition, inner) for condition in loop.ifs):
+            values.append(_element(node.elt, inner))
+    return values
 
 
 def _condition(node: ast.expr, names: Mapping[str, _Number]) -> bool:
@@ -260,8 +260,8 @@ def _number(node: ast.expr, names: Mapping[str, _Number]) -> _Number:
         raise _refused(node)
     if isinstance(value, complex) or not abs(value) < _MAX_NUMBER:
         raise ValueError(f"{_shown(ast.unparse(node))} is no number below 2**63")
-    found: _Number = value
-    return found
+    number: _Number = value
+    return number
 
 
 def _operated(node: ast.BinOp, names: Mapping[str, _Number]) -> Any:  # noqa: ANN401 - the caller looks at it
@@ -277,10 +277,10 @@ def _operated(node: ast.BinOp, names: Mapping[str, _Number]) -> Any:  # noqa: AN
 def _range(bounds: list[_Number]) -> range:
     if not all(isinstance(bound, int) for bound in bounds) or bounds[2:] == [0]:
         raise ValueError("a range has whole bounds and a step other than 0")
-    found = range(*map(int, bounds))
-    if found[MAX_VALUES:]:  # its length may be more than len() can tell
+    values = range(*map(int, bounds))
+    if values[MAX_VALUES:]:  # its length may be more than len() can tell
         raise ValueError(f"lists more than {MAX_VALUES} values")
-    return found
+    return values
 
 
 def _limited(values: list[TunableValue]) -> list[TunableValue]:
@@ -311,8 +311,8 @@ def wisdom(runs: Sequence[ExportedRun]) -> str:
     """
     kernels = list(dict.fromkeys(run.kernels for run in runs))
     if len(kernels) > 1 or len(kernels[0]) > 1:
-        found = ", ".join(dict.fromkeys(name for names in kernels for name in names))
-        raise InputError(f"a wisdom file is of one kernel; these runs are of {found}")
+        names_listed = ", ".join(dict.fromkeys(name for names in kernels for name in names))
+        raise InputError(f"a wisdom file is of one kernel; these runs are of {names_listed}")
     names = list(dict.fromkeys(name for run in runs for name in run.parameter_names()))
     head = {"version": "1.0", "objective": "time", "tunable_parameters": names, "key": kernels[0][0]}
     lines = [json.dumps(head)]
@@ -323,7 +323,7 @@ def wisdom(runs: Sequence[ExportedRun]) -> str:
 
 def _lines(run: ExportedRun, names: Sequence[str]) -> list[str]:
     trials = [*run.trials, *([] if run.best is None or run.trials else [run.best])]
-    valid = sorted((one.time_s, i) for i, one in enumerate(trials) if one.time_s is not None)
+    valid = sorted((trial.time_s, i) for i, trial in enumerate(trials) if trial.time_s is not None)
     if not valid:
         raise InputError(
             f"{' + '.join(run.workloads)}: no trial has a valid time, so there is nothing to export"
@@ -337,8 +337,10 @@ def _lines(run: ExportedRun, names: Sequence[str]) -> list[str]:
     for time_s, i in valid[:KEPT]:
         values = run.parameters(trials[i])
         if set(values) != set(names):
-            left = f"# left out, without {', '.join(set(names) - set(values))}: {trials[i].configurations[0]}"
-            lines.append(comment_text(left))
+            comment = (
+                f"# left out, without {', '.join(set(names) - set(values))}: {trials[i].configurations[0]}"
+            )
+            lines.append(comment_text(comment))
             continue
         if trials[i].energy_j is not None:
             lines.append(f"# {trials[i].energy_j:.6g} J (+- {1.96 * trials[i].energy_uncertainty_j:.2g} J)")

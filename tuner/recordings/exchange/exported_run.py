@@ -9,11 +9,13 @@ from typing import Any
 from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.kernel_file import KernelFile, stored_configuration
 from tuner.model.errors import InputError, suggestion
+from tuner.model.objective import TIME_EXPONENT
 from tuner.model.plan import STREAM_PRIORITY, Configuration, TunableValue
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.recordings import checks
+from tuner.recordings.checks import Fields
 from tuner.recordings.values import RecordedSpace
 from tuner.system.untrusted.build_texts import define_words, is_plain_word, macro_value
 from tuner.system.untrusted.compiler_options import check_options
@@ -62,13 +64,15 @@ class Build:
 
     def launches(self) -> list[str]:
         """Return entries with template arguments, and launch parameters: ``f<4> with block=64``."""
-        entries = [one for one in self.entries if "<" in one]
-        told = ", ".join(f"{name}={macro_value(value)}" for name, value in self.parameters.items())
-        if not told:
+        entries = [entry for entry in self.entries if "<" in entry]
+        parameters = ", ".join(f"{name}={macro_value(value)}" for name, value in self.parameters.items())
+        if not parameters:
             return entries
         if not entries and len(self.entries) == 1:
             entries = list(self.entries)
-        return [f"{entries[0]} with {told}"] if len(entries) == 1 else [*entries, f"each with {told}"]
+        if len(entries) == 1:
+            return [f"{entries[0]} with {parameters}"]
+        return [*entries, f"each with {parameters}"]
 
 
 def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None) -> Build:
@@ -85,16 +89,16 @@ def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None)
     if record is None:
         launch = {name: value for name, value in configuration.items() if name == STREAM_PRIORITY}
         return Build({n: v for n, v in configuration.items() if n not in launch}, parameters=launch)
-    where = "expanded"
-    macros = checks.table(record, "macros", where)
+    fields = Fields(record, "expanded")
+    macros = fields.fields("macros", "expanded macros")
     lists = {
-        key: checks.one(record, key, where, checks.TEXTS) if key in record else ()
+        key: fields.value(key, checks.TEXTS) if key in fields else ()
         for key in ("options", "entries", "parameters")
     }
     return Build(
-        macros={name: checks.one(macros, name, "expanded macros", checks.TEXT) for name in macros},
+        macros={name: macros.value(name, checks.TEXT) for name in macros},
         options=tuple(lists["options"]),
-        source=None if record.get("source") is None else checks.one(record, "source", where, checks.NAME),
+        source=None if fields.get("source") is None else fields.value("source", checks.NAME),
         entries=tuple(lists["entries"]),
         parameters={name: configuration[name] for name in lists["parameters"]},
     )
@@ -138,8 +142,7 @@ class ExportedTrial:
         """The number an objective minimises, in SI units; None where it was not measured."""
         if objective == "time" or self.time_s is None or self.energy_j is None:
             return self.time_s if objective == "time" else None
-        exponents = {"energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
-        return self.energy_j * self.time_s ** exponents.get(objective, 0)
+        return self.energy_j * self.time_s ** TIME_EXPONENT.get(objective, 0)  # a file may name any objective
 
 
 @dataclass(frozen=True)
@@ -206,14 +209,14 @@ class ExportedRun:
             raise InputError(
                 f"--workload {name}: is not in the run; choose from {', '.join(self.workloads)}{near}"
             )
-        place = self.workloads.index(name)
+        index = self.workloads.index(name)
         best = self.answer()
         return replace(
             self,
             workloads=(name,),
             trials=(),
-            best=replace(best, configurations=(best.configurations[place],)),
-            expanded=self.expanded[place : place + 1],
+            best=replace(best, configurations=(best.configurations[index],)),
+            expanded=self.expanded[index : index + 1],
         )
 
     def answer(self) -> ExportedTrial:
@@ -234,7 +237,7 @@ def _sizes(workloads: Iterable[str]) -> tuple[int, ...]:
     return tuple(int(value) for sizes in parsed for _, value in sizes if value.isdecimal())
 
 
-def run_of_document(document: Any, where: str) -> ExportedRun:  # noqa: ANN401 - any JSON value
+def run_of_document(document: object, where: str) -> ExportedRun:
     """The run of a document of ``tuner run --json``.
 
     Args:
@@ -245,22 +248,22 @@ def run_of_document(document: Any, where: str) -> ExportedRun:  # noqa: ANN401 -
         InputError: it is no such document; the message names the key.
     """
     try:
-        workloads = tuple(
-            checks.one(one, "name", "workloads", checks.NAME)
-            for one in checks.objects(document, "workloads", where)
-        )
-        device = checks.one(checks.table(document, "device", where), "name", "device", checks.TEXT)
+        fields = Fields(document, where)
+        listed = [Fields(each, "workloads") for each in fields.entries("workloads")]
+        workloads = tuple(workload.value("name", checks.NAME) for workload in listed)
+        device = fields.fields("device", "device").value("name", checks.TEXT)
         if not workloads:
             raise ValueError(f"{where}: workloads is empty")  # noqa: TRY301 - worded below
-        trials = document.get("trials") or []
+        trials = [Fields(each, f"trials[{i}]") for i, each in enumerate(fields.get("trials") or [])]
+        best = fields.get("best")
         return ExportedRun(
             device=device,
-            objective=checks.one(document, "objective", where, checks.NAME).split()[0],
+            objective=fields.value("objective", checks.NAME).split()[0],
             workloads=workloads,
-            trials=tuple(_trial(one, workloads, f"trials[{i}]") for i, one in enumerate(trials)),
-            best=None if document.get("best") is None else _trial(document["best"], workloads, "best"),
+            trials=tuple(_trial(trial, workloads) for trial in trials),
+            best=None if best is None else _trial(Fields(best, "best"), workloads),
             problem_size=_sizes(workloads),
-            expanded=tuple(one.get("expanded") for one in checks.objects(document, "workloads", where)),
+            expanded=tuple(workload.get("expanded") for workload in listed),
         )
     except (ValueError, AttributeError, TypeError, LookupError) as error:
         raise InputError(f"{where}: no document of a run: {error}") from error
@@ -286,19 +289,19 @@ def held_against_kernels(
     sources = sources if isinstance(sources, Mapping) else {}
     trials = [*run.trials, *([] if run.best is None else [run.best])]
     unknown, builds = [], list(run.expanded)
-    for place, (name, told) in enumerate(zip(run.workloads, document["workloads"], strict=True)):
-        kernel = kernels.get(run.kernels[place])
+    for i, (name, listed) in enumerate(zip(run.workloads, document["workloads"], strict=True)):
+        kernel = kernels.get(run.kernels[i])
         if kernel is None or sources.get(kernel.name) != kernel.fingerprint:
             unknown.append(name)
             continue
         try:
-            workload = kernel.workload(dict(WorkloadName.parse(name).sizes), told.get("batch"))
-            held = {
+            workload = kernel.workload(dict(WorkloadName.parse(name).sizes), listed.get("batch"))
+            configurations = {
                 values: stored_configuration(kernel, workload, values)
-                for values in dict.fromkeys(trial.configurations[place] for trial in trials)
+                for values in dict.fromkeys(trial.configurations[i] for trial in trials)
             }
             if run.best is not None:
-                builds[place] = build_record(kernel, workload, held[run.best.configurations[place]])
+                builds[i] = build_record(kernel, workload, configurations[run.best.configurations[i]])
         except InputError as error:
             raise InputError(
                 f"{name}: a configuration of its run is none of the kernel, so nothing is exported: {error}"
@@ -306,42 +309,38 @@ def held_against_kernels(
     return replace(run, expanded=tuple(builds)), unknown
 
 
-def _trial(record: Any, workloads: Sequence[str], where: str) -> ExportedTrial:  # noqa: ANN401 - any JSON value
-    configurations = checks.table(record, "configurations", where)
+def _trial(record: Fields, workloads: Sequence[str]) -> ExportedTrial:
+    configurations = record.fields("configurations", record.where)
     parts = record.get("workloads") or {}
     details = (str(part.get("detail", "")) for part in parts.values())
-    energy_j = checks.one(
-        {"energy_j": record.get("energy_j")}, "energy_j", where, checks.AMOUNT, optional=True
-    )
+    energy = Fields({"energy_j": record.get("energy_j")}, record.where)  # earlier versions leave it out
+    values = [configurations.fields(name, record.where) for name in workloads]
     return ExportedTrial(
-        configurations=tuple(_configuration(configurations, name, where) for name in workloads),
-        status=Status(checks.one(record, "status", where, checks.STATUS)),
+        configurations=tuple(
+            Configuration({name: each.value(name, checks.VALUE) for name in each}) for each in values
+        ),
+        status=Status(record.value("status", checks.STATUS)),
         detail=next(filter(None, details), ""),
-        time_s=checks.one(record, "time_s", where, checks.POSITIVE, optional=True),
-        energy_j=energy_j,
+        time_s=record.value("time_s", checks.POSITIVE, optional=True),
+        energy_j=energy.value("energy_j", checks.AMOUNT, optional=True),
         energy_uncertainty_j=float(record.get("energy_j_uncertainty") or 0.0),
         clock_mhz=record.get("clock_mhz"),
         power_limit_w=record.get("power_limit_w"),
     )
 
 
-def _configuration(configurations: Mapping[str, Any], name: str, where: str) -> Configuration:
-    values = checks.table(configurations, name, where)
-    return Configuration({tunable: checks.one(values, tunable, where, checks.VALUE) for tunable in values})
-
-
 def run_of_space(space: RecordedSpace) -> ExportedRun:
     """A recorded space as a run, whose best trial is the fastest."""
     trials = tuple(_exported(trial, measurement) for trial, measurement in space.trials.items())
-    costs = [(one.cost("time"), i) for i, one in enumerate(trials)]
-    known = [(cost, i) for cost, i in costs if cost is not None]
+    costs = [(trial.cost("time"), i) for i, trial in enumerate(trials)]
+    measured = [(cost, i) for cost, i in costs if cost is not None]
     sizes = [value for workload in space.workloads for value in workload.sizes.values()]
     return ExportedRun(
         device=space.identity.name,
         objective="time",
         workloads=space.names,
         trials=trials,
-        best=trials[min(known)[1]] if known else None,
+        best=trials[min(measured)[1]] if measured else None,
         problem_size=tuple(value for value in sizes if isinstance(value, int)),
     )
 
@@ -351,7 +350,7 @@ def _exported(trial: Trial, measurement: Measurement) -> ExportedTrial:
     return ExportedTrial(
         configurations=trial.configurations,
         status=measurement.status,
-        detail=next((one.detail for one in measurement.results if one.detail), ""),
+        detail=next((result.detail for result in measurement.results if result.detail), ""),
         time_s=measurement.makespan_s,
         energy_j=None if energy is None else energy.joules,
         energy_uncertainty_j=0.0 if energy is None else energy.uncertainty_j,
@@ -378,8 +377,8 @@ def results_document(runs: Sequence[ExportedRun]) -> dict[str, Any]:
     kernels = {" + ".join(run.kernels) for run in runs}
     objectives = {run.objective for run in runs}
     if len(kernels) > 1 or len(objectives) > 1:
-        found = ", ".join(sorted(kernels if len(kernels) > 1 else objectives))
-        raise InputError(f"a results file is of one kernel and one objective; these runs have {found}")
+        several = ", ".join(sorted(kernels if len(kernels) > 1 else objectives))
+        raise InputError(f"a results file is of one kernel and one objective; these runs have {several}")
     data = [row for run in runs for row in _rows(run)]
     return {
         "version_number": "1.0",
@@ -393,7 +392,7 @@ def results_document(runs: Sequence[ExportedRun]) -> dict[str, Any]:
 
 def _rows(run: ExportedRun) -> list[dict[str, float | str | dict[str, TunableValue]]]:
     trials = [*run.trials, *([] if run.best is None or run.trials else [run.best])]
-    costs = [(cost, one) for one in trials if (cost := one.cost(run.objective)) is not None]
+    costs = [(cost, trial) for trial in trials if (cost := trial.cost(run.objective)) is not None]
     if not costs:
         raise InputError(
             f"{' + '.join(run.workloads)}: no trial has a valid {run.objective}; nothing to export"
@@ -403,10 +402,10 @@ def _rows(run: ExportedRun) -> list[dict[str, float | str | dict[str, TunableVal
         {
             "device_name": device_word(run.device),
             "problem_size": "x".join(map(str, run.problem_size)),
-            "tunable_parameters": run.parameters(one),
+            "tunable_parameters": run.parameters(trial),
             run.objective: milliseconds(cost) if run.objective == "time" else cost,
         }
-        for cost, one in sorted(costs, key=lambda pair: pair[0])
+        for cost, trial in sorted(costs, key=lambda pair: pair[0])
         if cost <= best * (1 + TOP)
     ]
 

@@ -11,6 +11,7 @@ from tuner.model.errors import ExpressionError, InputError
 from tuner.model.expressions.callables import Expression, is_free_name
 from tuner.model.plan import TunableValue
 from tuner.recordings import checks
+from tuner.recordings.checks import Fields
 from tuner.recordings.exchange.build_files import values_of
 from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
 
@@ -37,46 +38,45 @@ def size_text(
 
     def extreme(match: re.Match[str]) -> str:
         values = tunables.get(match[2])
-        if values is None or not all(isinstance(one, (int, float)) for one in values):
+        if values is None or not all(isinstance(value, (int, float)) for value in values):
             raise ValueError(f"{where}: {match[0]}: no parameter of numbers is called {match[2]!r}")
-        numbers = [one for one in values if not isinstance(one, str)]
+        numbers = [value for value in values if not isinstance(value, str)]
         return str(max(numbers) if match[1] == "max" else min(numbers))
 
     def size(match: re.Match[str]) -> str:
-        place = int(match[1] or 0)
-        if place >= len(sizes):
+        axis = int(match[1] or 0)
+        if axis >= len(sizes):
             raise ValueError(f"{where}: {match[0]}: ProblemSize has {len(sizes)} axes")
-        return sizes[place]
+        return sizes[axis]
 
     return _PROBLEM_SIZE.sub(size, _MAXIMUM.sub(extreme, text))
 
 
-def is_constant(argument: Mapping[str, Any]) -> bool:
+def is_constant(argument: Fields) -> bool:
     """Return True if an argument is in constant memory."""
     return (argument.get("MemType") or argument.get("MemoryType")) in ("Constant", "Symbol")
 
 
-def argument_line(argument: Any, where: str, read: Read, notes: list[str]) -> str:  # noqa: ANN401 - any JSON
+def argument_line(argument: Fields, read: Read, notes: list[str]) -> str:
     """An argument as a line of ``[arguments]``.
 
     Args:
-        argument: the JSON value.
-        where: its place, for messages.
+        argument: of the document.
         read: makes an expression of a text.
         notes: gets what is left out or guessed.
 
     Raises:
         ValueError: it is of a kind that kernel files do not have; the message names the key.
     """
-    name = checks.one(argument, "Name", where, checks.NAME)
+    name, where = argument.value("Name", checks.NAME), argument.where
     if not name.isidentifier():
         raise ValueError(f"{where}: Name is {name!r}; expected an identifier")
-    dtype, lanes = _element(checks.one(argument, "Type", where, checks.TEXT), where)
+    dtype, lanes = _element(argument.value("Type", checks.TEXT), where)
     memory = argument.get("MemType") or argument.get("MemoryType")
     if memory == "Scalar":
         value = read(argument.get("FillValue", 0), f"{where}: FillValue")
         return f"{name} = {json.dumps(f'{dtype} = {value}')}"
-    size = read(checks.member(argument, "Size", where), f"{where}: Size")
+    size = read(argument["Size"], f"{where}: Size")
     shape = f"{size}, {lanes}" if lanes > 1 else size
     if is_constant(argument):
         return f"{name} = {json.dumps(f'constant {dtype}[{shape}]{_fill(argument, name, dtype, notes)}')}"
@@ -85,8 +85,8 @@ def argument_line(argument: Any, where: str, read: Read, notes: list[str]) -> st
     role = _ROLES.get(str(argument.get("AccessType", "ReadWrite")))
     if role is None:
         raise ValueError(f"{where}: AccessType is {argument['AccessType']!r}; expected {', '.join(_ROLES)}")
-    made = "" if role == "out" else _fill(argument, name, dtype, notes)
-    return f"{name} = {json.dumps(f'{role} {dtype}[{shape}]{made}')}"
+    fill = "" if role == "out" else _fill(argument, name, dtype, notes)
+    return f"{name} = {json.dumps(f'{role} {dtype}[{shape}]{fill}')}"
 
 
 def _element(kind: str, where: str) -> tuple[str, int]:
@@ -100,7 +100,7 @@ def _element(kind: str, where: str) -> tuple[str, int]:
     return dtype, lanes
 
 
-def _fill(argument: Mapping[str, Any], name: str, dtype: str, notes: list[str]) -> str:
+def _fill(argument: Fields, name: str, dtype: str, notes: list[str]) -> str:
     """Return the fill of an argument's values; empty for the default if kernel files have no counterpart."""
     fill, value = argument.get("FillType"), argument.get("FillValue")
     number = value if checks.NUMBER.accepts(value) else None
@@ -148,18 +148,17 @@ def is_t1(document: object) -> bool:
     return isinstance(document, Mapping) and {"ConfigurationSpace", "KernelSpecification"} <= set(document)
 
 
-def source_of_t1(document: Mapping[str, Any]) -> str:
+def source_of_t1(document: object) -> str:
     """The path of the source that a T1 document names.
 
     Raises:
         ValueError: it names none.
     """
-    where = "KernelSpecification"
-    name: str = checks.one(checks.table(document, where, "T1 file"), "KernelFile", where, checks.NAME)
+    name: str = _part(document, "KernelSpecification").value("KernelFile", checks.NAME)
     return name
 
 
-def kernel_of_t1(document: Mapping[str, Any], source_text: str = "", source: str = "") -> ImportedKernel:
+def kernel_of_t1(document: object, source_text: str = "", source: str = "") -> ImportedKernel:
     """A T1 document as a kernel file.
 
     Args:
@@ -173,30 +172,33 @@ def kernel_of_t1(document: Mapping[str, Any], source_text: str = "", source: str
     return _Importer(document, source_text).kernel(source or source_of_t1(document))
 
 
+def _part(document: object, key: str) -> Fields:
+    return Fields(document, "T1 file").fields(key, key)
+
+
 class _Importer:
     """Collects the tables of the kernel file, and notes."""
 
-    def __init__(self, document: Mapping[str, Any], source_text: str) -> None:
-        self.document = document
+    def __init__(self, document: object, source_text: str) -> None:
+        self.document = Fields(document, "T1 file")
         self.source_text = source_text
-        self.space = checks.table(document, "ConfigurationSpace", "T1 file")
-        self.specification = checks.table(document, "KernelSpecification", "T1 file")
-        self.notes = [f"{key} is left out: {why}" for key, why in _LEFT_OUT.items() if key in document]
+        self.space = _part(document, "ConfigurationSpace")
+        self.specification = _part(document, "KernelSpecification")
+        self.notes = [f"{key} is left out: {why}" for key, why in _LEFT_OUT.items() if key in self.document]
         self.tunables: dict[str, tuple[TunableValue, ...]] = {}
         self.default: dict[str, TunableValue] = {}
         self.sizes: dict[str, int] = {}
 
     def kernel(self, source: str) -> ImportedKernel:
-        where = "KernelSpecification"
-        language = checks.one(self.specification, "Language", where, checks.TEXT)
+        language = self.specification.value("Language", checks.TEXT)
         if language != "CUDA":
-            raise ValueError(f"{where}: Language is {language!r}; only CUDA kernels can be tuned")
-        entry = checks.one(self.specification, "KernelName", where, checks.NAME)
+            raise ValueError(f"KernelSpecification: Language is {language!r}; only CUDA kernels can be tuned")
+        entry = self.specification.value("KernelName", checks.NAME)
         self._read_tunables()
         self._read_sizes()
         general = self.document.get("General") or {}
-        given = general.get("BenchmarkName") if isinstance(general, Mapping) else None
-        name = re.sub(r"[^a-z0-9]+", "-", str(given or entry).lower()).strip("-") or "imported"
+        benchmark = general.get("BenchmarkName") if isinstance(general, Mapping) else None
+        name = re.sub(r"[^a-z0-9]+", "-", str(benchmark or entry).lower()).strip("-") or "imported"
         named = {"name": name, "source": source, "entry": entry}
         lines = ["[kernel]", *(f"{key} = {quoted(text)}" for key, text in named.items())]
         options = self._options()
@@ -206,28 +208,33 @@ class _Importer:
         lines += [
             "",
             "[tunables]",
-            *(f"{key} = {json.dumps(list(one))}" for key, one in self.tunables.items()),
+            *(f"{key} = {json.dumps(list(values))}" for key, values in self.tunables.items()),
         ]
         rules = self._rules()
         lines += ["", "[constraints]", f"rules = {json.dumps(rules)}"] if rules else []
         if set(self.default) == set(self.tunables):
-            lines += ["", "[default]", *(f"{key} = {json.dumps(one)}" for key, one in self.default.items())]
+            lines += [
+                "",
+                "[default]",
+                *(f"{key} = {json.dumps(value)}" for key, value in self.default.items()),
+            ]
         elif self.default:
             self.notes.append("Default is left out, as not every parameter has one")
         lines += ["", "[launch]", *self._launch()]
         return ImportedKernel(name, "\n".join(lines) + "\n", self.notes)
 
     def _read_tunables(self) -> None:
-        for i, one in enumerate(checks.objects(self.space, "TuningParameters", "ConfigurationSpace")):
+        for i, each in enumerate(self.space.entries("TuningParameters")):
             where = f"ConfigurationSpace.TuningParameters[{i}]"
-            name = checks.one(one, "Name", where, checks.NAME)
+            parameter = Fields(each, where)
+            name = parameter.value("Name", checks.NAME)
             if not name.isidentifier() or not is_free_name(name) or name in self.tunables:
                 raise ValueError(f"{where}: Name is {name!r}; it must be a name that no other parameter has")
             try:
-                self.tunables[name] = values_of(checks.member(one, "Values", where))
+                self.tunables[name] = values_of(parameter["Values"])
             except ValueError as error:
                 raise ValueError(f"{where} ({name}): Values: {error}") from None
-            default = one.get("Default")
+            default = parameter.get("Default")
             if default in self.tunables[name]:
                 self.default[name] = default
             elif default is not None:
@@ -236,18 +243,17 @@ class _Importer:
             raise ValueError("ConfigurationSpace: TuningParameters is empty")
 
     def _read_sizes(self) -> None:
-        given = self.specification.get("ProblemSize")
-        if given is None:
+        problem_size = self.specification.get("ProblemSize")
+        if problem_size is None:
             return
-        listed = given if isinstance(given, list) else [given]
+        listed = problem_size if isinstance(problem_size, list) else [problem_size]
         if not listed or len(listed) > len(_AXES) or not all(map(checks.SIZE.accepts, listed)):
-            raise ValueError(
-                f"KernelSpecification: ProblemSize is {checks.shown(given)}; expected one to three numbers"
-            )
+            wrong = checks.shown(problem_size)
+            raise ValueError(f"KernelSpecification: ProblemSize is {wrong}; expected one to three numbers")
         self.sizes = dict(zip(_AXES, listed, strict=False))
-        taken = self.sizes.keys() & self.tunables.keys()
-        if taken:
-            raise ValueError(f"a parameter is called {min(taken)}, as the size along that axis; rename it")
+        names = self.sizes.keys() & self.tunables.keys()
+        if names:
+            raise ValueError(f"a parameter is called {min(names)}, as the size along that axis; rename it")
 
     def expression(self, text: object, where: str) -> str:
         """A text as an expression over sizes and parameters.
@@ -266,60 +272,55 @@ class _Importer:
         return written
 
     def _options(self) -> list[str]:
-        options = _listed(self.specification, "CompilerOptions", "KernelSpecification")
+        options = _listed(self.specification, "CompilerOptions")
         if not all(map(checks.TEXT.accepts, options)):
             raise ValueError(
                 f"KernelSpecification: CompilerOptions is {checks.shown(options)}; expected a list of texts"
             )
-        left = [one for one in options if _UNKNOWN_OPTION.match(one)]
-        if left:
-            self.notes.append(f"CompilerOptions: left out, as NVRTC is told otherwise: {' '.join(left)}")
-        kept = [one for one in options if one not in left]
-        if any("{" in one or "}" in one for one in kept):
+        unknown = [option for option in options if _UNKNOWN_OPTION.match(option)]
+        if unknown:
+            self.notes.append(f"CompilerOptions: left out, as NVRTC is told otherwise: {' '.join(unknown)}")
+        options = [option for option in options if option not in unknown]
+        if any("{" in option or "}" in option for option in options):
             raise ValueError("KernelSpecification: CompilerOptions: braces have a meaning in kernel files")
         try:
-            check_options(kept)
+            check_options(options)
         except RefusedOptionError as error:
             raise ValueError(f"KernelSpecification: CompilerOptions: {error}") from None
-        asked = re.search(r"\bkernel_tuner\b", self.source_text) is not None
-        return [*kept, *(["-Dkernel_tuner=1"] if asked and "-Dkernel_tuner=1" not in kept else [])]
+        named = re.search(r"\bkernel_tuner\b", self.source_text) is not None
+        return [*options, *(["-Dkernel_tuner=1"] if named and "-Dkernel_tuner=1" not in options else [])]
 
     def _arguments(self) -> list[str]:
-        found = []
-        for i, one in enumerate(checks.objects(self.specification, "Arguments", "KernelSpecification")):
-            where = f"KernelSpecification.Arguments[{i}]"
-            line = argument_line(one, where, self.expression, self.notes)
-            found.append(line)
-            if is_constant(one) and self._takes_constants():  # Kernel Tuner hands them over as well
-                parameter = {
-                    **one,
-                    "Name": f"{one['Name']}_argument",
-                    "MemType": "Vector",
-                    "MemoryType": "Vector",
-                }
-                found.append(argument_line(parameter, where, self.expression, []))
+        lines = []
+        for i, each in enumerate(self.specification.entries("Arguments")):
+            argument = Fields(each, f"KernelSpecification.Arguments[{i}]")
+            lines.append(argument_line(argument, self.expression, self.notes))
+            if is_constant(argument) and self._takes_constants():  # Kernel Tuner hands them over as well
+                name = f"{argument['Name']}_argument"
+                parameter = {**argument.raw, "Name": name, "MemType": "Vector", "MemoryType": "Vector"}
+                lines.append(argument_line(Fields(parameter, argument.where), self.expression, []))
         if self.specification.get("ReferenceArguments"):
             self.notes.append(
                 'ReferenceArguments are left out: [problem] reference takes file("expected.npy")'
             )
-        return found
+        return lines
 
     def _takes_constants(self) -> bool:
         """Return True if the kernel has a parameter for every argument, constant memory included."""
         try:
-            taken = parameters_of(self.source_text, str(self.specification["KernelName"]))
+            parameters = parameters_of(self.source_text, str(self.specification["KernelName"]))
         except InputError:
             return False
-        return len(taken) == len(self.specification["Arguments"])
+        return len(parameters) == len(self.specification["Arguments"])
 
     def _rules(self) -> list[str]:
         block = self._extents("LocalSize", [f"block_size_{axis.lower()}" for axis in _AXES])
         factors = [f"({text})" if " " in text else text for text in block if text != "1"]
         rules = [f"{' * '.join(factors)} <= {_MAX_BLOCK_THREADS}"] if len(factors) > 1 else []
-        for i, one in enumerate(_listed(self.space, "Conditions", "ConfigurationSpace")):
-            where = f"ConfigurationSpace.Conditions[{i}]"
-            text = checks.one(one, "Expression", where, checks.TEXT)
-            rules.append(self.expression(text, f"{where}: Expression"))
+        for i, each in enumerate(_listed(self.space, "Conditions")):
+            condition = Fields(each, f"ConfigurationSpace.Conditions[{i}]")
+            text = condition.value("Expression", checks.TEXT)
+            rules.append(self.expression(text, f"{condition.where}: Expression"))
         return rules
 
     def _launch(self) -> list[str]:
@@ -332,10 +333,10 @@ class _Importer:
         return [*lines, *([f"shared_bytes = {shared}"] if shared else [])]
 
     def _extents(self, key: str, usual: Sequence[str] = ()) -> list[str]:
-        given = self.specification.get(key)
-        if not isinstance(given, Mapping):
+        extents = self.specification.get(key)
+        if not isinstance(extents, Mapping):
             return [name if name in self.tunables else "1" for name in usual]
-        return [self.expression(given.get(axis, 1), f"KernelSpecification.{key}.{axis}") for axis in _AXES]
+        return [self.expression(extents.get(axis, 1), f"KernelSpecification.{key}.{axis}") for axis in _AXES]
 
     def _grid(self, block: Sequence[str]) -> list[str]:
         """Blocks: problem size by divisors, as Kernel Tuner takes them; else what GlobalSize says."""
@@ -350,17 +351,17 @@ class _Importer:
         return [f"ceil_div({size}, {threads})" for size, threads in zip(sizes, block, strict=True)]
 
     def _blocks(self, i: int, divisors: Sequence[Any]) -> str:
-        axis, given = _AXES[i], divisors[i]
+        axis, divisor = _AXES[i], divisors[i]
         if axis not in self.sizes:
             return "1"
-        if given is None and not any(divisors):
-            given = [f"block_size_{axis.lower()}"]
+        if divisor is None and not any(divisors):
+            divisor = [f"block_size_{axis.lower()}"]
         where = f"KernelSpecification.GridDiv{axis}"
-        listed = given if isinstance(given, list) else [] if given is None else [given]
-        texts = [f"({self.expression(one, where)})" for one in listed]
+        listed = divisor if isinstance(divisor, list) else [] if divisor is None else [divisor]
+        texts = [f"({self.expression(text, where)})" for text in listed]
         return f"ceil_div({axis}, {' * '.join(texts)})" if texts else axis
 
 
-def _listed(mapping: Mapping[str, Any], key: str, where: str) -> list[Any]:
+def _listed(fields: Fields, key: str) -> list[Any]:
     """The list of a key that may be left out."""
-    return [] if mapping.get(key) is None else checks.objects(mapping, key, where)
+    return [] if fields.get(key) is None else fields.entries(key)

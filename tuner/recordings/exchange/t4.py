@@ -3,12 +3,13 @@
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from tuner.model.errors import InputError
 from tuner.model.plan import TunableValue
 from tuner.model.trial import Measurement, Status, WorkloadResult
 from tuner.recordings import checks
+from tuner.recordings.checks import Fields
 from tuner.recordings.exchange.exported_run import ExportedRun, ExportedTrial, milliseconds
 from tuner.recordings.exchange.t1 import is_t1
 from tuner.recordings.other_tuners import (
@@ -53,11 +54,41 @@ def is_t4(document: object) -> bool:
     """Return True if a JSON value looks like T4 results."""
     results = document.get("results") if isinstance(document, Mapping) else None
     return isinstance(results, list) and all(
-        isinstance(one, Mapping) and "configuration" in one for one in results
+        isinstance(result, Mapping) and "configuration" in result for result in results
     )
 
 
-def results_of(run: ExportedRun) -> dict[str, Any]:
+class _Measured(TypedDict):
+    name: str
+    value: float
+    unit: str
+
+
+class _Result(TypedDict):
+    configuration: dict[str, TunableValue]
+    objectives: list[str]
+    times: dict[str, list[float]]
+    invalidity: str
+    correctness: int
+    measurements: list[_Measured]
+
+
+class _Metadata(TypedDict):
+    timeunit: str
+    device_name: str
+    kernel_name: str
+    problem_size: list[int]
+
+
+class Results(TypedDict):
+    """A T4 document as it is written."""
+
+    schema_version: str
+    metadata: _Metadata
+    results: list[_Result]
+
+
+def results_of(run: ExportedRun) -> Results:
     """A run as a T4 document. Joules, their uncertainty and clocks are measurements."""
     return {
         "schema_version": SCHEMA_VERSION,
@@ -67,11 +98,11 @@ def results_of(run: ExportedRun) -> dict[str, Any]:
             "kernel_name": " + ".join(run.kernels),
             "problem_size": list(run.problem_size),
         },
-        "results": [_result(run, one) for one in run.trials],
+        "results": [_result(run, trial) for trial in run.trials],
     }
 
 
-def _result(run: ExportedRun, trial: ExportedTrial) -> dict[str, Any]:
+def _result(run: ExportedRun, trial: ExportedTrial) -> _Result:
     measured = [] if trial.time_s is None else [_measured("time", milliseconds(trial.time_s), "ms")]
     if trial.energy_j is not None:
         measured.append(_measured("energy", trial.energy_j, "J"))
@@ -91,11 +122,11 @@ def _result(run: ExportedRun, trial: ExportedTrial) -> dict[str, Any]:
     }
 
 
-def _measured(name: str, value: float, unit: str) -> dict[str, str | float]:
+def _measured(name: str, value: float, unit: str) -> _Measured:
     return {"name": name, "value": value, "unit": unit}
 
 
-def space_of_t4(document: Mapping[str, Any], name: str) -> RecordedSpace:
+def space_of_t4(document: object, name: str) -> RecordedSpace:
     """A T4 document as a recorded space. Joules are not read: their uncertainty has no place in the format.
 
     Args:
@@ -105,12 +136,13 @@ def space_of_t4(document: Mapping[str, Any], name: str) -> RecordedSpace:
     Raises:
         ValueError: something in it is wrong; the message names the result and the key.
     """
-    metadata = document.get("metadata") or {}
+    fields = Fields(document, "T4 file")
+    metadata = fields.get("metadata") or {}
     unit = metadata.get("timeunit", "milliseconds") if isinstance(metadata, Mapping) else ""
     if not isinstance(unit, str) or unit not in _UNITS_S:
         raise ValueError(f"metadata.timeunit is {checks.shown(unit)}; expected one of {', '.join(_UNITS_S)}")
-    results = checks.objects(document, "results", "T4 file")
-    read = [_read(one, f"results[{i}]", _UNITS_S[unit]) for i, one in enumerate(results)]
+    results = [Fields(each, f"results[{i}]") for i, each in enumerate(fields.entries("results"))]
+    read = [_read(result, _UNITS_S[unit]) for result in results]
     names = list(dict.fromkeys(key for values, _ in read for key in values))
     for i, (values, _) in enumerate(read):
         if set(values) != set(names):
@@ -128,24 +160,22 @@ def space_of_t4(document: Mapping[str, Any], name: str) -> RecordedSpace:
     )
 
 
-def _read(result: Any, where: str, unit_s: float) -> tuple[dict[str, TunableValue], Measurement]:  # noqa: ANN401
-    values = dict(checks.table(result, "configuration", where))
-    for key, value in values.items():
-        if not checks.VALUE.accepts(value):
-            raise ValueError(
-                f"{where}.configuration: {key} is {checks.shown(value)}; expected {checks.VALUE.words}"
-            )
-    invalidity = checks.one(result, "invalidity", where, checks.one_of(list(_STATUS)))
+def _read(result: Fields, unit_s: float) -> tuple[dict[str, TunableValue], Measurement]:
+    configuration = result.fields("configuration")
+    values = {name: configuration.value(name, checks.VALUE) for name in configuration}
+    invalidity = result.value("invalidity", checks.one_of(list(_STATUS)))
     status = _STATUS[invalidity]
     if status is not Status.OK:
         return values, Measurement((WorkloadResult(status, detail=invalidity),))
-    times = checks.table(result, "times", where)
+    times = result.fields("times")
     runtimes = times.get("runtimes") or []
     if not isinstance(runtimes, list) or not all(map(checks.POSITIVE.accepts, runtimes)):
-        raise ValueError(f"{where}.times: runtimes is {checks.shown(runtimes)}; expected times above zero")
-    time_s = _time_measured(result, where, unit_s)
+        raise ValueError(f"{times.where}: runtimes is {checks.shown(runtimes)}; expected times above zero")
+    time_s = _time_measured(result, unit_s)
     if time_s is None and not runtimes:
-        raise ValueError(f"{where}: a correct result needs times.runtimes, or a measurement called time")
+        raise ValueError(
+            f"{result.where}: a correct result needs times.runtimes, or a measurement called time"
+        )
     mean = math.fsum(runtimes) / max(1, len(runtimes))
     spread = math.dist(runtimes, [mean] * len(runtimes)) / math.sqrt(max(1, len(runtimes) - 1))
     time_ms = (mean * unit_s if time_s is None else time_s) / _MS_S
@@ -153,13 +183,16 @@ def _read(result: Any, where: str, unit_s: float) -> tuple[dict[str, TunableValu
     return values, measurement("ok", time_ms, spread * unit_s / _MS_S, len(runtimes), window_ms=window_ms)
 
 
-def _time_measured(result: Mapping[str, Any], where: str, unit_s: float) -> float | None:
+def _time_measured(result: Fields, unit_s: float) -> float | None:
     """The measurement called ``time`` in seconds; None where there is none."""
-    listed = [] if result.get("measurements") is None else checks.objects(result, "measurements", where)
-    for one in listed:
-        if isinstance(one, Mapping) and one.get("name") == "time" and checks.NUMBER.accepts(one.get("value")):
-            value = checks.one(one, "value", f"{where}.measurements", checks.POSITIVE)
-            return float(value) * _UNITS_S.get(str(one.get("unit") or ""), unit_s)
+    for each in [] if result.get("measurements") is None else result.entries("measurements"):
+        if (
+            isinstance(each, Mapping)
+            and each.get("name") == "time"
+            and checks.NUMBER.accepts(each.get("value"))
+        ):
+            value = Fields(each, f"{result.where}.measurements").value("value", checks.POSITIVE)
+            return float(value) * _UNITS_S.get(str(each.get("unit") or ""), unit_s)
     return None
 
 

@@ -217,7 +217,7 @@ def run_data(document: RunDocument, effects: Effects) -> Record:
     return {
         "label": label(document),
         "objective": name,
-        "exponent": 1 if name == "time" else Objective(name).time_exponent,
+        "exponent": Objective(name).time_exponent,
         "needsEnergy": name != "time",
         "unit": unit_of_cost(document),
         "limit": limit_s if limit_s < float("inf") else None,

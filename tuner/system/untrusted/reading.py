@@ -6,8 +6,9 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -187,6 +188,10 @@ _TOKENS = re.compile(
     r"|[\[\]{}.,=\n]",
     re.DOTALL,
 )
+
+
+TomlValue: TypeAlias = "bool | int | float | str | Sequence[TomlValue] | Mapping[str, TomlValue]"
+TomlTable = dict[str, TomlValue]
 
 
 def load_toml(text: str) -> dict[str, Any]:

@@ -3,55 +3,12 @@
 from tuner.model.errors import ExpressionError, KernelFileError, UnknownNameError
 from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Plan, ProblemSpec
-from tuner.problems.base import (
-    Deviation,
-    Draw,
-    Norm,
-    Problem,
-    poison,
-    sample_rows,
-    stated_draw,
-    stated_values,
-    take_rows,
-    to_host,
-    values_of,
-)
+from tuner.problems.base import Problem
 from tuner.problems.generic import Consistent, Elementwise, UncheckedProblem
 from tuner.problems.scans import Scan, SegmentedScan
-from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, StatedReference
+from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel
 from tuner.problems.transforms import ColumnFft, Fft, FftConvolution, PlaneFft, RealFft
 from tuner.problems.tridiagonal import Tridiagonal
-
-__all__ = [
-    "NAMES",
-    "ColumnFft",
-    "Consistent",
-    "Deviation",
-    "Draw",
-    "Expressions",
-    "Fft",
-    "FftConvolution",
-    "FunctionReference",
-    "Law",
-    "NaiveKernel",
-    "Norm",
-    "PlaneFft",
-    "Problem",
-    "RealFft",
-    "Scan",
-    "SegmentedScan",
-    "StatedReference",
-    "Tridiagonal",
-    "poison",
-    "problem_for",
-    "sample_rows",
-    "stated_draw",
-    "stated_values",
-    "take_rows",
-    "to_host",
-    "validate_plan",
-    "values_of",
-]
 
 _PROBLEMS: dict[str, type[Problem]] = {
     "scan": Scan,

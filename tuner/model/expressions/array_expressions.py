@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.model.errors import ExpressionError, suggestion
-from tuner.model.expressions.arithmetic import TroubleError, Value
 from tuner.model.expressions.callables import Expression
+from tuner.model.expressions.operations import TroubleError, Value
 from tuner.model.expressions.parser import FUNCTIONS, MAX_DEPTH, MAX_NODES, syntax_tree
 
 # --- The functions of references over whole arrays.
@@ -362,12 +362,12 @@ def reducer(values: Mapping[str, Value], formulas: Mapping[str, str]) -> Callabl
 
     def reduced_text(text: str) -> str:
         try:
-            found = ast.unparse(reduction.reduced(text))
+            left = ast.unparse(reduction.reduced(text))
         except TroubleError as e:
             raise ExpressionError(f"expression {text!r:.120}: {e}") from None
-        if len(found) > _MOST_INLINED:
+        if len(left) > _MOST_INLINED:
             raise ExpressionError(f"expression {text!r:.120}: it is too long with all that it names")
-        return found
+        return left
 
     return reduced_text
 
@@ -379,54 +379,54 @@ class _Reduction(ast.NodeTransformer):
         self._values = values
         self._formulas = formulas
         self._under_way: set[str] = set()
-        self._found: dict[str, ast.expr] = {}  # what is left of formulas
+        self._trees: dict[str, ast.expr] = {}  # what is left of formulas
 
     def reduced(self, text: str) -> ast.expr:
         """Return the syntax tree of an expression, reduced."""
         self._under_way.clear()  # of one that was too long
-        found: ast.expr = self.visit(syntax_tree(text))
-        return found
+        tree: ast.expr = self.visit(syntax_tree(text))
+        return tree
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self._values:
             return ast.Constant(self._values[node.id])
         if node.id not in self._formulas or node.id in self._under_way:
             return node
-        if node.id not in self._found:
+        if node.id not in self._trees:
             self._under_way.add(node.id)
-            found: ast.expr = self.visit(syntax_tree(self._formulas[node.id]))
+            tree: ast.expr = self.visit(syntax_tree(self._formulas[node.id]))
             self._under_way.discard(node.id)
-            if any(count >= _MOST_INLINED for count, _ in enumerate(ast.walk(found))):  # a character each
+            if any(count >= _MOST_INLINED for count, _ in enumerate(ast.walk(tree))):  # a character each
                 raise TroubleError(f"{node.id} is too long with all that it names")
-            self._found[node.id] = found
-        return self._found[node.id]
+            self._trees[node.id] = tree
+        return self._trees[node.id]
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if isinstance(node.func, ast.Name) and node.func.id == "select" and len(node.args) == 3:  # noqa: PLR2004
             test, body, orelse = node.args
             return self.visit_IfExp(ast.IfExp(test, body, orelse))
-        return _folded(ast.Call(node.func, [self.visit(one) for one in node.args], node.keywords))
+        return _folded(ast.Call(node.func, [self.visit(argument) for argument in node.args], node.keywords))
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         test = self.visit(node.test)
         if isinstance(test, ast.Constant):
-            found: ast.expr = self.visit(node.body if test.value else node.orelse)
-            return found
+            branch: ast.expr = self.visit(node.body if test.value else node.orelse)
+            return branch
         return ast.IfExp(test, self.visit(node.body), self.visit(node.orelse))
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         until = isinstance(node.op, ast.Or)
-        left: list[ast.expr] = []
+        undecided: list[ast.expr] = []
         for value in node.values:
             part = self.visit(value)
             if not isinstance(part, ast.Constant):
-                left.append(part)
+                undecided.append(part)
             elif bool(part.value) is until:  # decides, if what stands before it does not
-                left.append(ast.Constant(until))
+                undecided.append(ast.Constant(until))
                 break
-        if not left or (isinstance(left[-1], ast.Constant) and len(left) == 1):
-            return ast.Constant(until if left else not until)
-        return left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
+        if not undecided or (isinstance(undecided[-1], ast.Constant) and len(undecided) == 1):
+            return ast.Constant(until if undecided else not until)
+        return undecided[0] if len(undecided) == 1 else ast.BoolOp(node.op, undecided)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         if len(node.ops) == 1:
@@ -441,7 +441,7 @@ class _Reduction(ast.NodeTransformer):
     def _compared(self, node: ast.Compare) -> ast.expr:
         (op,), (right,) = node.ops, node.comparators
         if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.Tuple | ast.List):
-            listed = ast.Tuple([self.visit(one) for one in right.elts], ast.Load())
+            listed = ast.Tuple([self.visit(item) for item in right.elts], ast.Load())
             return _folded(ast.Compare(self.visit(node.left), [op], [listed]))
         return _folded(ast.Compare(self.visit(node.left), [op], [self.visit(right)]))
 
@@ -471,7 +471,7 @@ def _folded(node: ast.expr) -> ast.expr:
 def _is_known(part: ast.AST) -> bool:
     """Return True if a part of an operation is a value, a list of values, or no operand."""
     if isinstance(part, ast.Tuple):
-        return all(isinstance(one, ast.Constant) for one in part.elts)
+        return all(isinstance(item, ast.Constant) for item in part.elts)
     if isinstance(part, ast.Name):
         return part.id in FUNCTIONS
     return isinstance(part, ast.Constant) or not isinstance(part, ast.expr)

@@ -12,7 +12,7 @@ from tuner.kernel_files.schema import KernelDocument
 from tuner.kernel_files.source_folder import read_text
 from tuner.model.errors import KernelFileError, suggestion
 from tuner.model.plan import BufferRole
-from tuner.system.untrusted.reading import load_toml
+from tuner.system.untrusted.reading import TomlTable, TomlValue, load_toml
 
 # --- ``[arguments]``: the parameters of a kernel in one line each, as ``a = "in float32[N]"``.
 #
@@ -27,27 +27,27 @@ _EMPTY = {"empty": "uint8 = 0"}  # C++: sizeof an empty class is 1
 _FORMS = "write an array as 'in float32[N]', and a value as 'int32 = N'"
 
 
-def expanded(arguments: Mapping[str, Any]) -> list[dict[str, Any]]:
+def expanded(arguments: Mapping[str, TomlValue]) -> list[TomlTable]:
     """The ``[[argument]]`` tables that ``[arguments]`` stands for, in its order.
 
     Raises:
         ValueError: a line is not of the form; the message begins with its name.
     """
-    found = []
+    tables: list[TomlTable] = []
     for name, text in arguments.items():
         if isinstance(text, Mapping):
-            found.append({"scalar": name, "fields": dict(text) or _EMPTY})
+            tables.append({"scalar": name, "fields": dict(text) or _EMPTY})
             continue
         if not isinstance(text, str):
             raise ValueError(f"{name}: must be text; {_FORMS}")  # noqa: TRY004 - a mistake in a file
         try:
-            found.append(_argument(name, text))
+            tables.append(_argument(name, text))
         except ValueError as e:
             raise ValueError(f"{name}: {e}") from e
-    return found
+    return tables
 
 
-def _argument(name: str, text: str) -> dict[str, Any]:
+def _argument(name: str, text: str) -> TomlTable:
     match = _BEGINNING.match(text)
     if match is None:
         raise ValueError(f"{text!r} is neither an array nor a value; {_FORMS}")
@@ -58,26 +58,26 @@ def _argument(name: str, text: str) -> dict[str, Any]:
             raise ValueError(f"{text!r} is no value; {hint}")
         return {"scalar": name, "dtype": dtype, "value": rest[1:].strip()}
     if role not in ROLES:
-        given = "" if role is None else f", not with {role!r}{suggestion(role, ROLES)}"
-        raise ValueError(f"an array begins with one of {', '.join(ROLES)}{given}; as in 'in float32[N]'")
+        hint = "" if role is None else f", not with {role!r}{suggestion(role, ROLES)}"
+        raise ValueError(f"an array begins with one of {', '.join(ROLES)}{hint}; as in 'in float32[N]'")
     axes, rest = _axes(text, rest)
-    argument: dict[str, Any] = {"buffer": name, "dtype": dtype, "shape": axes, "role": role}
+    argument: TomlTable = {"buffer": name, "dtype": dtype, "shape": axes, "role": role}
     if rest.strip():
-        equals, made = rest.strip()[0], rest.strip()[1:].strip()
-        if equals != "=" or not made:
+        equals, values = rest.strip()[0], rest.strip()[1:].strip()
+        if equals != "=" or not values:
             raise ValueError(f"{rest.strip()!r} follows the shape; an input follows as '= uniform(0, 1)'")
-        argument["input"] = made
+        argument["input"] = values
     return argument
 
 
 def _axes(text: str, rest: str) -> tuple[list[str], str]:
     """The expressions between the brackets that ``rest`` opens, and what follows them."""
     axes, depth, start = [], 0, 1
-    for place, letter in enumerate(rest):
+    for index, letter in enumerate(rest):
         depth += (letter in _OPENING) - (letter in _CLOSING)
         if depth == 0 or (depth == 1 and letter == ","):
-            axes.append(rest[start:place].strip())
-            start = place + 1
+            axes.append(rest[start:index].strip())
+            start = index + 1
         if depth == 0:
             if not all(axes):
                 raise ValueError(f"{text!r}: an axis is empty; a single element is [1]")
@@ -131,14 +131,14 @@ MAX_BITS = 63  # beyond the sign, as expressions and spaces hold them
 
 def explain(path: Path, error: ValidationError) -> str:
     """One line per wrong key, at most five: file, key, what is wrong, what would be right."""
-    found: dict[str, list[str]] = {}
+    by_key: dict[str, list[str]] = {}
     for detail in error.errors(include_url=False):
-        table, key, model = _place(detail["loc"])
-        messages = found.setdefault(f"{path}: {key}" if key else str(path), [])
+        table, key, model = _located(detail["loc"])
+        messages = by_key.setdefault(f"{path}: {key}" if key else str(path), [])
         message = worded(table, detail, model)
         if message not in messages:
             messages.append(message)
-    lines = [f"{where}: {_joined(messages)}" for where, messages in found.items()]
+    lines = [f"{where}: {_joined(messages)}" for where, messages in by_key.items()]
     if len(lines) > MAX_SHOWN:
         lines[MAX_SHOWN:] = [f"{path}: and {len(lines) - MAX_SHOWN} more"]
     return "\n".join(lines)
@@ -152,7 +152,7 @@ def _joined(messages: list[str]) -> str:
     return "; ".join(messages)
 
 
-def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
+def _located(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
     """The table of a location, the key as the file writes it, and the keys known there."""
     if not loc:
         return "", "", _MODELS[""]
@@ -164,37 +164,39 @@ def _place(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
             table, prefix, rest = rest[0], f"{prefix}.", rest[1:]
         else:
             table = ""
-    shown, model = f"[{prefix}{table}]", str(table) or "variant"
+    heading, model = f"[{prefix}{table}]", str(table) or "variant"
     if table in _ARRAYS:
         number = f" {int(rest[0]) + 1}" if rest else ""
-        shown = f"[[{prefix}{table}]]{number}"
+        heading = f"[[{prefix}{table}]]{number}"
         rest = rest[1:]
         if rest:
             model, rest = f"{table}.{rest[0]}", rest[1:]
         model, rest = _inside_stage(model, rest)
     elif table in ("loop", "launch", "analytical") and rest:
-        shown, rest = _inside_table(str(table), shown, rest)
+        heading, rest = _inside_table(str(table), heading, rest)
     elif table == "problem" and rest and rest[0] in _NESTED:
-        shown, rest = f"[problem.{rest[0]}]", rest[1:]
+        heading, rest = f"[problem.{rest[0]}]", rest[1:]
         if rest[1:2] == ["range"]:
             model, rest = "problem.sizes", [".".join(map(str, (rest[0], *rest[2:])))]
     elif table == "tunables" and rest[1:2] == ["table"] and rest[2:]:
-        shown, rest = f"[{prefix}{table}.{rest[0]}]", rest[2:]
+        heading, rest = f"[{prefix}{table}.{rest[0]}]", rest[2:]
     if rest:
         # what follows the key are items of lists, and words of pydantic for the branches of a choice
-        shown += f" {rest[0]}" + "".join(f", item {step + 1}" for step in rest[1:] if isinstance(step, int))
-    known = _MODELS.get(model if len(loc) > 1 else "")
-    return str(loc[-1]), shown, known
+        heading += f" {rest[0]}" + "".join(f", item {step + 1}" for step in rest[1:] if isinstance(step, int))
+    fields = _MODELS.get(model if len(loc) > 1 else "")
+    return str(loc[-1]), heading, fields
 
 
-def _inside_table(table: str, shown: str, rest: list[int | str]) -> tuple[str, list[int | str]]:
+def _inside_table(table: str, heading: str, rest: list[int | str]) -> tuple[str, list[int | str]]:
     """Loops have names, and their named expressions are a table of their own; answers may be several."""
     if table == "analytical":
         form, *rest = rest
-        return (f"[[analytical]] #{int(rest[0]) + 1}", rest[1:]) if form == "list" and rest else (shown, rest)
+        return (
+            (f"[[analytical]] #{int(rest[0]) + 1}", rest[1:]) if form == "list" and rest else (heading, rest)
+        )
     if table == "loop":
-        shown, rest = f"[loop.{rest[0]}]", rest[1:]
-    return (f"{shown[:-1]}.derived]", rest[1:]) if rest[:1] == ["derived"] and rest[1:] else (shown, rest)
+        heading, rest = f"[loop.{rest[0]}]", rest[1:]
+    return (f"{heading[:-1]}.derived]", rest[1:]) if rest[:1] == ["derived"] and rest[1:] else (heading, rest)
 
 
 def _inside_stage(model: str, rest: list[int | str]) -> tuple[str, list[int | str]]:
@@ -210,17 +212,11 @@ def _inside_stage(model: str, rest: list[int | str]) -> tuple[str, list[int | st
 
 
 def worded(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic
-    """Word one detail of a pydantic error for the author of the file.
-
-    Args:
-        name: the key.
-        detail: of ``ValidationError.errors()``.
-        model: what may stand beside the key, for suggestions.
-    """
+    """Word one detail of ``ValidationError.errors()``; ``model`` has the keys that may stand beside it."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden" and model is not None:
-        known = [field.alias or name for name, field in model.model_fields.items()]
-        return f"unknown key{suggestion(name, known)}; known here: {', '.join(known)}"
+        keys = [field.alias or name for name, field in model.model_fields.items()]
+        return f"unknown key{suggestion(name, keys)}; known here: {', '.join(keys)}"
     if kind in _SIMPLE:
         return _SIMPLE[kind]
     if kind == "too_short":
@@ -231,8 +227,8 @@ def worded(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noq
     if kind == "literal_error":
         choices = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
         choices = [{"True": "true", "False": "false"}.get(choice, choice) for choice in choices]
-        given = str(detail["input"])
-        return f"{given!r} is not one of {', '.join(choices)}{suggestion(given, choices)}"
+        text = str(detail["input"])
+        return f"{text!r} is not one of {', '.join(choices)}{suggestion(text, choices)}"
     text = str(context["error"] if kind == "value_error" else detail["msg"])
     return text[0].lower() + text[1:]
 
@@ -268,12 +264,8 @@ def _document(path: Path, text: str) -> KernelDocument:
     return parsed_document(path, table)
 
 
-def parsed_document(path: Path, table: Mapping[str, Any]) -> KernelDocument:
+def parsed_document(path: Path, table: Mapping[str, TomlValue]) -> KernelDocument:
     """The tables of a kernel file that is TOML already; what it leaves out in short is written out.
-
-    Args:
-        path: what messages begin with.
-        table: the file as a mapping.
 
     Raises:
         KernelFileError: a key is unknown, missing or of another type.
@@ -283,13 +275,13 @@ def parsed_document(path: Path, table: Mapping[str, Any]) -> KernelDocument:
     try:
         return KernelDocument.model_validate(table)
     except ValidationError as e:
-        text = explain(path, e)
-        if table.get("arguments"):
-            text = argument_key(text, list(table["arguments"]))
+        text, lines = explain(path, e), table.get("arguments")
+        if isinstance(lines, Mapping) and lines:
+            text = argument_key(text, list(lines))
         raise KernelFileError(text) from e
 
 
-def _written_out(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
+def _written_out(path: Path, table: Mapping[str, TomlValue]) -> TomlTable:
     """``[arguments]`` as ``[[argument]]``, and a problem with a reference as an ``expression``."""
     whole = dict(table)
     lines, problem = whole.get("arguments"), whole.get("problem")
@@ -324,14 +316,14 @@ def argument_key(text: str, names: Sequence[str] = ()) -> str:
     return _ARGUMENT_KEY.sub(line, text)
 
 
-def _check_numbers(path: Path, table: Mapping[str, Any]) -> None:
+def _check_numbers(path: Path, table: Mapping[str, TomlValue]) -> None:
     """Refuse whole numbers of more bits than expressions work with."""
-    left: list[tuple[str, Any]] = list(table.items())
-    while left:
-        key, value = left.pop()
-        if isinstance(value, dict):
-            left += [(f"{key}.{name}", inner) for name, inner in value.items()]
+    pending: list[tuple[str, TomlValue]] = list(table.items())
+    while pending:
+        key, value = pending.pop()
+        if isinstance(value, Mapping):
+            pending += [(f"{key}.{name}", inner) for name, inner in value.items()]
         elif isinstance(value, list):
-            left += [(key, inner) for inner in value]
+            pending += [(key, inner) for inner in value]
         elif isinstance(value, int) and value.bit_length() > MAX_BITS:
             raise KernelFileError(f"{path}: {key}: a whole number has more than {MAX_BITS} bits")

@@ -52,7 +52,7 @@ def supports(enumeration: Enumeration) -> dict[str, list[Support]]:
     Raises:
         EmptySpaceError: a rule allows nothing.
     """
-    found: dict[str, list[Support]] = {name: [] for name in enumeration.lists}
+    by_name: dict[str, list[Support]] = {name: [] for name in enumeration.lists}
     for axis, rules in enumeration.rules_at.items():
         for rule in rules if axis >= 0 else ():
             alone = enumeration.alone(rule, MOST)
@@ -63,9 +63,9 @@ def supports(enumeration: Enumeration) -> dict[str, list[Support]]:
                 allowed = alone.columns()
             except ExpressionError:
                 continue
-            for one in _prefixes(tuple(alone.lists), lengths, allowed, alone.conditions):
-                found[one.names[-1]].append(one)
-    return found
+            for support in _prefixes(tuple(alone.lists), lengths, allowed, alone.conditions):
+                by_name[support.names[-1]].append(support)
+    return by_name
 
 
 def _prefixes(
@@ -75,7 +75,7 @@ def _prefixes(
     conditions: Mapping[str, Condition],
 ) -> list[Support]:
     """Return the values a rule allows of its first tunables, its first two, ...; not where all are."""
-    found = []
+    supports = []
     for count in range(1, len(names)):
         strides = tuple(math.prod(lengths[axis + 1 : count]) for axis in range(count))
         supported = np.zeros(math.prod(lengths[:count]), dtype=np.bool_)
@@ -83,8 +83,8 @@ def _prefixes(
         possible = math.prod(length - 1 for length in lengths[:count])
         conditional = not conditions.keys().isdisjoint(names[:count])
         if conditional or int(supported.sum()) < possible:
-            found.append(Support(names[:count], strides, supported))
-    return found
+            supports.append(Support(names[:count], strides, supported))
+    return supports
 
 
 def _numbers(columns: Sequence[Column], strides: Sequence[int]) -> npt.NDArray[np.int64]:
@@ -134,24 +134,24 @@ class SpaceSampler:
         was kept: Knuth, "Estimating the efficiency of backtrack programs" (1975), with many rows at a time.
         """
 
-        def some(rows: int, kept: int) -> npt.NDArray[np.int64]:
-            return np.sort(draw.choice(rows, kept, replace=False))
+        def some(rows: int, number: int) -> npt.NDArray[np.int64]:
+            return np.sort(draw.choice(rows, number, replace=False))
 
-        found = np.zeros((0, len(self._names)), dtype=np.int32)
+        drawn = np.zeros((0, len(self._names)), dtype=np.int32)
         sizes: list[float] = []
-        while len(found) < count and len(sizes) < ROUNDS:
+        while len(drawn) < count and len(sizes) < ROUNDS:
             columns, size = self._grown(some)
             sizes.append(size)
             rows = _stacked(columns)
             rows = rows[some(len(rows), min(len(rows), count))]
-            found = np.unique(np.vstack([found, rows]), axis=0)
-        if len(found) > count:
-            found = found[some(len(found), count)]
-        return found, float(np.mean(sizes))
+            drawn = np.unique(np.vstack([drawn, rows]), axis=0)
+        if len(drawn) > count:
+            drawn = drawn[some(len(drawn), count)]
+        return drawn, float(np.mean(sizes))
 
     def first(self) -> Positions:
         """The first configuration in the order of the space; none where the first rows lead nowhere."""
-        columns, _ = self._grown(lambda _, kept: np.arange(kept))
+        columns, _ = self._grown(lambda _, number: np.arange(number))
         return _stacked(columns)[:1]
 
     def _grown(self, choice: Choice) -> tuple[dict[str, Column], float]:
@@ -196,26 +196,26 @@ class SpaceSampler:
         for number, (axis, position) in enumerate(moves):
             rows[number, axis] = position
         try:
-            found, settled = self._settled(rows, np.arange(len(moves)))
+            alone, settled = self._settled(rows, np.arange(len(moves)))
             forbidden = np.setdiff1d(np.arange(len(moves)), settled)
             pairs, numbers = self._pairs(present, [(int(n), *moves[n]) for n in forbidden])
             both, _ = self._settled(pairs, numbers)
         except ExpressionError as error:
             _log.warning("neighbours are left out: %s", error)
             return rows[:0]
-        return np.unique(np.vstack([found, both]), axis=0)
+        return np.unique(np.vstack([alone, both]), axis=0)
 
     def allows(self, positions: npt.NDArray[np.int32]) -> bool:
         """Return True if values satisfy all conditions and rules; positions, shape (tunables,)."""
-        found, _ = self._settled(positions[None, :], np.zeros(1, dtype=np.int64))
-        return len(found) > 0 and bool((found[0] == positions).all())
+        settled, _ = self._settled(positions[None, :], np.zeros(1, dtype=np.int64))
+        return len(settled) > 0 and bool((settled[0] == positions).all())
 
     def _pairs(
         self, present: npt.NDArray[np.int32], moves: list[tuple[int, int, int]]
     ) -> tuple[Positions, npt.NDArray[np.int64]]:
         """Each change with every change of another tunable of its rules, the least first; and its number."""
         lengths = [len(values) for values in self._enumeration.lists.values()]
-        found = [
+        pairs = [
             (number, abs(other_position - int(present[other])), axis, position, other, other_position)
             for number, axis, position in moves
             for other in self._tied[axis]
@@ -223,11 +223,11 @@ class SpaceSampler:
             for other_position in range(lengths[other])
             if other_position != present[other]
         ]
-        found = sorted(found)[:PAIRS]
-        rows = np.repeat(present[None, :], len(found), axis=0)
-        for row, (_, _, axis, position, other, other_position) in zip(rows, found, strict=True):
+        pairs = sorted(pairs)[:PAIRS]
+        rows = np.repeat(present[None, :], len(pairs), axis=0)
+        for row, (_, _, axis, position, other, other_position) in zip(rows, pairs, strict=True):
             row[axis], row[other] = position, other_position
-        return rows, np.array([one[0] for one in found], dtype=np.int64)
+        return rows, np.array([pair[0] for pair in pairs], dtype=np.int64)
 
     def _settled(
         self, rows: Positions, moves: npt.NDArray[np.int64]
@@ -241,10 +241,10 @@ class SpaceSampler:
         Returns:
             One row per move that is allowed, and the numbers of these.
         """
-        given = {name: rows[:, axis] for axis, name in enumerate(self._names)}
+        start = {name: rows[:, axis] for axis, name in enumerate(self._names)}
         columns: dict[str, Column] = {}
         for axis, name in enumerate(self._names):
-            column = given[name]
+            column = start[name]
             active = self._enumeration.active(name, columns, len(moves))
             if active is not None:
                 column = np.where(active, column, -1)
@@ -255,23 +255,23 @@ class SpaceSampler:
                     values = np.repeat(column, repeats)
                     values[np.repeat(new, repeats)] = np.tile(np.arange(count), int(new.sum()))
                     order = np.repeat(np.arange(len(moves)), repeats)
-                    columns, given, moves = _taken(columns, order), _taken(given, order), moves[order]
+                    columns, start, moves = _taken(columns, order), _taken(start, order), moves[order]
                     column = values
             columns[name] = column
-            kept = self._allowed(columns, self._enumeration.rules_at.get(axis, []), len(moves))
-            kept &= _places_in_groups(moves, kept) < BRANCHES
-            if not kept.all():
-                columns, given, moves = _taken(columns, kept), _taken(given, kept), moves[kept]
+            allowed = self._allowed(columns, self._enumeration.rules_at.get(axis, []), len(moves))
+            allowed &= _places_in_groups(moves, allowed) < BRANCHES
+            if not allowed.all():
+                columns, start, moves = _taken(columns, allowed), _taken(start, allowed), moves[allowed]
         numbers, first = np.unique(moves, return_index=True)
         return _stacked(columns)[first], numbers
 
     def _allowed(self, columns: Mapping[str, Column], rules: list[Expression], rows: int) -> Mask:
-        held = np.ones(rows, dtype=np.bool_)
+        allowed = np.ones(rows, dtype=np.bool_)
         for rule in rules:
-            some = np.flatnonzero(held)
+            some = np.flatnonzero(allowed)
             if len(some):
-                held[some] = self._enumeration.holds(rule, _taken(columns, some), len(some))
-        return held
+                allowed[some] = self._enumeration.holds(rule, _taken(columns, some), len(some))
+        return allowed
 
     def _ties(self) -> list[list[int]]:
         """Per tunable, those that a rule ties to it."""
@@ -281,7 +281,7 @@ class SpaceSampler:
                 scope = {self._names.index(name) for name in self._enumeration.scope(rule)}
                 for axis in scope:
                     tied[axis] |= scope - {axis}
-        return [sorted(one) for one in tied]
+        return [sorted(axes) for axes in tied]
 
 
 def _taken(columns: Mapping[str, Column], rows: npt.NDArray[np.int64] | Mask) -> dict[str, Column]:
@@ -347,8 +347,8 @@ class SampledSpace(Space):
             positions = self.order(configuration)
         except UnknownNameError:
             return False
-        known = sum(place >= 0 for place in positions)
-        return known == len(configuration) and self._sampler.allows(np.array(positions, dtype=np.int32))
+        count = sum(position >= 0 for position in positions)
+        return count == len(configuration) and self._sampler.allows(np.array(positions, dtype=np.int32))
 
     def neighbours(self, configuration: Mapping[str, TunableValue]) -> list[Configuration]:
         """Configurations that differ in a single tunable, and in what follows from that.
@@ -364,7 +364,9 @@ class SampledSpace(Space):
 
     def _configuration(self, row: Positions) -> Configuration:
         placed = zip(self.tunables.items(), row.tolist(), strict=True)
-        return Configuration(tuple((name, values[place]) for (name, values), place in placed if place >= 0))
+        return Configuration(
+            tuple((name, values[position]) for (name, values), position in placed if position >= 0)
+        )
 
 
 def rounded(size: float) -> int:
@@ -397,15 +399,15 @@ def space_of(
         EmptySpaceError, ExpressionError, InputError: as `Space.build`; or no configuration was found.
     """
     lists = checked_lists(tunables, conditions)
-    given = (lists, rules, constants, derived, conditions)
-    enumeration = Enumeration(*given, max_rows=listed)
+    arguments = (lists, rules, constants, derived, conditions)
+    enumeration = Enumeration(*arguments, max_rows=listed)
     try:
         return Space(lists, enumeration.columns(), enumeration.product())
     except SpaceSizeError:
-        sampler = SpaceSampler(Enumeration(*given))
+        sampler = SpaceSampler(Enumeration(*arguments))
     positions, size = sampler.sample(drawn, np.random.default_rng(0))
     if size <= listed:  # rules that need many tunables left more on the way than in the end
-        enumeration = Enumeration(*given, max_rows=ON_THE_WAY)
+        enumeration = Enumeration(*arguments, max_rows=ON_THE_WAY)
         with suppress(SpaceSizeError):
             return Space(lists, enumeration.columns(), enumeration.product())
     positions = np.unique(np.vstack([positions, sampler.first()]), axis=0)
