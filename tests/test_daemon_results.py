@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from service_rig import DEVICE, PEER, WORKLOAD, Rig, plays, working
 
-from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.devices.results import MOST_CRASHES
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import Job, JobKind, JobSpec, JobState, Origin
+from tuner.search.job_messages import AttemptResult
 
 
 async def kinds(rig: Rig, number: int) -> list[str]:

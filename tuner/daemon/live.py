@@ -12,13 +12,13 @@ from functools import partial
 from typing import NamedTuple
 
 from tuner.client.values import DeviceStatus, PowerSample, Status
-from tuner.daemon.attempts.messages import stored_trial
 from tuner.daemon.interface import stream_text
 from tuner.daemon.jobs.events import Subscription
 from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import ACTIVE, ENDED, Event, Job, JobState
 from tuner.model.records import StoredRun
+from tuner.search.job_messages import stored_trial
 
 KEPT_BYTES = 2**22
 """Of the newest events: an hour of trials, or minutes of the fastest simulated ones."""

@@ -10,7 +10,6 @@ from functools import partial
 
 from tuner.daemon.answers.analysis import Analyst
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.attempts.launching import Launcher, start
 from tuner.daemon.listening import FrontEnd, ListeningSocket
 from tuner.daemon.machine import ContentionMonitor, GpuInventory, GpuSurvey
 from tuner.daemon.metrics import Metrics
@@ -31,6 +30,7 @@ from tuner.kernel_files.trust import usable_directories
 from tuner.model.errors import DeviceError, InputError, ResourceError, TunerError
 from tuner.model.run_document import AnalyticalDocument
 from tuner.model.version import VERSION
+from tuner.search.job_launcher import Launcher, start
 from tuner.system.ownership import StateLock
 from tuner.system.service_manager import ServiceManager
 from tuner.system.signals import STOP_SIGNALS
@@ -427,7 +427,7 @@ class Daemon:
             _LOG.error("%s", trouble[0])
         self._state.troubles[subject] = trouble
 
-    async def _check_users(self, device: str, ours: int, *, our_load: bool = False) -> Contention:
+    async def _check_users(self, device: str, ours: int, our_load: bool) -> Contention:
         if not ours:
             self._analyst.leave(device)
         # not bound once: new settings replace it

@@ -248,7 +248,7 @@ class Service:
         self._maintenance.backlog_may_have_changed()
 
     def _jobs_changed(self, jobs: Sequence[Job]) -> None:
-        self._queues.hear(jobs)
+        self._queues.notify(jobs)
         self._maintenance.backlog_may_have_changed()  # there may be room for another job
 
     # --- jobs ----------------------------------------------------------------------------------------

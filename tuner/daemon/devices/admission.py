@@ -6,11 +6,11 @@ Windows are opened by cron expressions, in local time.
 import asyncio
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim
@@ -57,11 +57,11 @@ def until_tomorrow_s(now: datetime) -> float:
     return max(0.0, tomorrow.timestamp() - now.timestamp())
 
 
-class CheckUsers(Protocol):
-    """Looks for other users of a device (``ContentionMonitor.look``)."""
+CheckUsers = Callable[[str, int, bool], Awaitable[Contention]]
+"""Looks now for other users of a device: its name, how many processes are ours, and whether its load is ours.
 
-    async def __call__(self, device: str, ours: int, *, our_load: bool = False) -> Contention:
-        """Look now; ``our_load``: its load is, or may still be, that of our own work."""
+That it may still be, where our process has just left.
+"""
 
 
 class Block(NamedTuple):
@@ -168,7 +168,7 @@ class Admission:
             self.forget()
         try:
             our_load = running or begun_s - self._left_s < _LOAD_LASTS_S
-            look = self._check_users(self._identity.spec, int(running), our_load=our_load)
+            look = self._check_users(self._identity.spec, int(running), our_load)
             contention = await asyncio.wait_for(look, _LOOK_TIMEOUT_S)
         except asyncio.TimeoutError:
             self.forget()
@@ -232,7 +232,7 @@ def windows_of(identity: DeviceIdentity, windows: Sequence[WindowTable]) -> tupl
     return tuple(
         window
         for window in windows
-        if not window.devices or any(DeviceChoice.parse(one).allows(identity) for one in window.devices)
+        if not window.devices or any(DeviceChoice.parse(name).allows(identity) for name in window.devices)
     )
 
 
@@ -249,9 +249,9 @@ def window_status(windows: Sequence[WindowTable], now: datetime) -> WindowStatus
         return WindowStatus(open=True, changes_at=None)
     ends = [end for window in windows if (end := _end(window, now)) is not None]
     if ends:
-        return WindowStatus(open=True, changes_at=max(ends, key=_absolute))
+        return WindowStatus(open=True, changes_at=max(ends, key=datetime.timestamp))
     starts = [start for window in windows if (start := next(CronSim(window.start, now), None)) is not None]
-    return WindowStatus(open=False, changes_at=min(starts, key=_absolute, default=None))
+    return WindowStatus(open=False, changes_at=min(starts, key=datetime.timestamp, default=None))
 
 
 def _end(window: WindowTable, now: datetime) -> datetime | None:
@@ -262,7 +262,3 @@ def _end(window: WindowTable, now: datetime) -> datetime | None:
     # in UTC: hours of a local clock are not all of one length
     end = began.astimezone(timezone.utc) + timedelta(hours=window.hours)
     return end.astimezone(now.tzinfo) if end > now.astimezone(timezone.utc) else None
-
-
-def _absolute(moment: datetime) -> float:
-    return moment.timestamp()

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.interface import NotNowError
@@ -20,6 +19,7 @@ from tuner.database.storage import Storage
 from tuner.model.errors import StoreError
 from tuner.model.jobs import Job, JobKind, JobState
 from tuner.model.run_document import TrialRecord
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 
 MOST_CRASHES = 4
 """In a row and without a new trial; then the job is at fault."""
@@ -204,21 +204,21 @@ class FailureHistory:
     def retry_at_s(self, job: Job) -> float:
         """The loop's time before which a failed job is not tried again."""
         of_job = [counts[job.id] for counts in (self._crashes, self._unavailable) if job.id in counts]
-        return max(one.retry_at_s for one in (*of_job, self._device))
+        return max(count.retry_at_s for count in (*of_job, self._device))
 
     def forget(self, job: Job) -> None:
         """Forget a job, which has ended."""
         self._crashes.pop(job.id, None)
         self._unavailable.pop(job.id, None)
 
-    def forget_jobs(self, known: Callable[[int], object]) -> None:
+    def forget_jobs(self, job_of: Callable[[int], object]) -> None:
         """Forget the jobs that waited for this device: none is left.
 
         Args:
-            known: None for the number of a job that has ended.
+            job_of: None for the number of a job that has ended.
         """
         self._unavailable.clear()
-        for number in [number for number in self._crashes if known(number) is None]:
+        for number in [number for number in self._crashes if job_of(number) is None]:
             del self._crashes[number]
 
     def next_state(
@@ -232,7 +232,7 @@ class FailureHistory:
             stop_reason: why it was stopped; empty where it ended by itself.
             trials: new ones that it stored.
         """
-        if result.status in ("finished", "limited"):
+        if result.whole:
             self.forget(job)
             self._device = FailureCount()
             return JobState.FINISHED, result.message
