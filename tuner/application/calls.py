@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from tuner.application.arrays import BorrowedCall, borrowed_call
+from tuner.application.array_calls import BorrowedCall, borrowed_call
 from tuner.application.borrowing import Value, own
+from tuner.application.bound_kernels import KernelPlan
 from tuner.application.call_keys import (
     ApplicationCall,
     Settings,
@@ -31,7 +32,6 @@ from tuner.application.keys import (
     taken,
     workload_for,
 )
-from tuner.application.plans import KernelPlan
 from tuner.application.running import COMPILES, KernelRunner, loaded_kernel, refuse_capture
 from tuner.application.untuned import UntunedAnswers
 from tuner.devices.cuda import probe

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tuner.client.answer_values import Use
 from tuner.client.client import Client
-from tuner.client.values import Use
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource, best_of_part
 from tuner.database.ranking import AnswerQuery, passed_over, served_answer

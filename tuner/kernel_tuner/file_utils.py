@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.kernel_tuner.results import plain
+from tuner.kernel_tuner.trial_results import plain
 from tuner.recordings.exchange.t4 import SCHEMA_VERSION
 from tuner.system.ownership import open_result
 

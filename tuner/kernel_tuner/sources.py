@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.kernel_files.source_folder import folders_sha256
-from tuner.kernel_tuner.arguments import Parameters, UserValue, called, replaced
+from tuner.kernel_tuner.call_arguments import Parameters, UserValue, called, replaced
 from tuner.model.errors import InputError, UnsupportedError
 from tuner.model.plan import Source
 from tuner.system.untrusted.build_texts import macro_value

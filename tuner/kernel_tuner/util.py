@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tuner.kernel_tuner.arguments import UserValue
+from tuner.kernel_tuner.call_arguments import UserValue
 from tuner.model.errors import InputError
 
 

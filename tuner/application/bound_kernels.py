@@ -6,7 +6,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from tuner.application.arrays import BorrowedCall, borrowed_call, torch_stream
+from tuner.application.array_calls import BorrowedCall, borrowed_call, torch_stream
 from tuner.application.borrowing import BorrowedArray, Value, own
 from tuner.application.choice import Chosen
 from tuner.application.keys import SEVERAL, Array, Stream, checked_stream, examined

@@ -16,7 +16,7 @@ from tuner.kernel_files.formulas import Environment
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.recipe import Rule
 from tuner.kernel_files.stage_recipe import StageRecipe
-from tuner.kernel_tuner.arguments import (
+from tuner.kernel_tuner.call_arguments import (
     Given,
     GivenArray,
     Parameters,

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tuner.application import apply
-from tuner.application.arrays import borrowed_call
+from tuner.application.array_calls import borrowed_call
 from tuner.application.keys import ALIGNED
 from tuner.application.running import ALLOCATES
 from tuner.devices.cuda import probe

@@ -19,7 +19,7 @@ import numpy as np
 
 from tuner.devices.base import Check
 from tuner.devices.worker import WorkerDevice
-from tuner.kernel_tuner.arguments import (
+from tuner.kernel_tuner.call_arguments import (
     PLACEHOLDER,
     Given,
     GivenArray,

@@ -14,9 +14,9 @@ from tuner.devices.choice import open_device
 from tuner.devices.worker import WorkerDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_tuner.arguments import GivenArray, GivenScalar, restored, save
-from tuner.kernel_tuner.kernel import KernelCall, kernel_file_of
-from tuner.kernel_tuner.results import Judge, Row
+from tuner.kernel_tuner.call_arguments import GivenArray, GivenScalar, restored, save
+from tuner.kernel_tuner.translation import KernelCall, kernel_file_of
+from tuner.kernel_tuner.trial_results import Judge, Row
 from tuner.kernel_tuner.tuning_call import (
     Listener,
     TuningCall,
