@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from service_rig import DEVICE, LOADED, OTHER, PEER, Rig, plays, settings, working
 
-from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.devices import attempt_records
 from tuner.daemon.devices.attempt_records import MOST_CRASHES, wait_s
 from tuner.daemon.interface import NotNowError
 from tuner.devices.gpu_users import FREE, Contention
 from tuner.model.jobs import OWN, Job, JobSpec, JobState, Origin
+from tuner.search.job_messages import AttemptResult
 
 BUSY = Contention(busy=True, reason="1 process of others on the GPU")
 

@@ -48,11 +48,11 @@ DAEMON = (
     ("http",),
     ("service",),
     ("status",),
-    ("devices", "run_exports"),
+    ("devices",),
     ("backlog", "scrub", "stored_runs"),
     ("answers", "live", "metrics"),
     ("jobs", "state"),
-    ("attempts", "interface", "machine", "power_probe", "power_watch", "settings_file"),
+    ("interface", "machine", "power_probe", "power_watch", "settings_file"),
     ("installing", "settings"),
 )
 CORE_OF_PLUGINS = {
@@ -74,6 +74,7 @@ LIGHT = {
     "tuner.power.clocks.guardian": set[str](),
     "tuner.power.clocks.clockd": set[str](),
     "tuner.power.sensors.jtop_child": set[str](),
+    "tuner.search.job_launcher": {"asyncio"},
     "tuner.system.processes": set[str](),
     "tuner.system.untrusted.compiler_options": set[str](),
 }

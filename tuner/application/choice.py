@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.client.answer_values import Best, Use
+from tuner.client.answer_values import Use
 from tuner.client.client import Client
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource, best_of_part
@@ -30,6 +30,7 @@ from tuner.model.errors import (
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, RowLayout, TunableValue, Workload
 from tuner.model.records import WorkloadName
+from tuner.model.run_document import Best
 
 # --- Asks the daemon for the best configuration, and reports uses to it.
 #

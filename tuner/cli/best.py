@@ -27,10 +27,10 @@ from tuner.model.units import moment
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tuner.client.answer_values import Best
-    from tuner.database.best_known import BestKnown, DatabaseSource
+    from tuner.database.best_known import DatabaseSource
     from tuner.database.ranking import AnswerQuery, ServedAnswer
     from tuner.database.runs import Store
+    from tuner.model.run_document import Best
 
 
 @click.command(short_help="Print the best answer for workloads that run together.")
@@ -195,7 +195,7 @@ def _show_stored(question: _Question, json_path: str | None) -> None:
             return
         _point_to_front(question, query, source)
         if any(part and part.origin != "default" for part in known.parts.values()):
-            _show_served(_best(query, known), json_path, "of the database")
+            _show_served(known.answer(query), json_path, "of the database")
             return
         _warn(known.passed_over)
         which = f" for {query.device.spec}"
@@ -258,29 +258,6 @@ def _show_run(
         out.print(f"stale: {reason}")
     document = within_slowdown(stored_document(store, run), max_slowdown)
     show_run(document, out, database=named_database())
-
-
-def _best(query: "AnswerQuery", known: "BestKnown") -> "Best":
-    """The best known configuration of each workload, in the form of the daemon's answers."""
-    from tuner.client.answer_values import Best, WorkloadAnswer
-    from tuner.model.run_document import device_document
-
-    parts = {name: part for name, part in known.parts.items() if part is not None}
-    return Best(
-        origin=known.origin,
-        device=device_document(query.device),
-        objective=query.objective,
-        workloads={
-            name: WorkloadAnswer(dict(part.configuration), part.origin, part.details)
-            for name, part in parts.items()
-        },
-        clock_mhz=None,
-        stale=tuple(reason for part in parts.values() for reason in part.stale),
-        answer=None,
-        run=None,
-        refinement=None,
-        notices=known.notices(query),
-    )
 
 
 def _of_other_devices(query: "AnswerQuery", source: "DatabaseSource") -> list[str]:

@@ -22,9 +22,9 @@ from tuner.cli.remote import (
 from tuner.model.errors import DaemonError, InputError, RunInterrupted
 
 if TYPE_CHECKING:
-    from tuner.client.answer_values import Best
     from tuner.client.client import Client
     from tuner.model.jobs import Event, Job
+    from tuner.model.run_document import Best
     from tuner.report.progress import RunProgress
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import click
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tuner.kernel_files.source_checks import Remark
     from tuner.model.plan import Buffer, Plan, Progress, Stage, TunableValue, Workload
     from tuner.space.space import Space
+    from tuner.system.untrusted.reading import TomlValue
 
 
 # --- The compiled part of ``tuner kernels check``: defaults, alternatives, and what does not compile.
@@ -507,10 +508,9 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
     if output is None:
         echo(f"# kernel.toml\n{toml_text(expanded.document)}\n// {source.name}\n{expanded.text.rstrip()}")
     else:
-        name = {
-            "name": default_name(source, Location(str(source), "[kernel] name"))
-        }  # not that of the folder
-        text = toml_text({**expanded.document, "kernel": name | expanded.document["kernel"]})
+        name = default_name(source, Location(str(source), "[kernel] name"))  # not that of the folder
+        kernel = cast("dict[str, TomlValue]", expanded.document["kernel"])
+        text = toml_text({**expanded.document, "kernel": {"name": name, **kernel}})
         targets = {output / "kernel.toml": text, output / source.name: expanded.text}
         for target in targets:
             if target.exists() and target.samefile(source):

@@ -1,4 +1,4 @@
-"""The daemon's answers as plain values, checked when they are read."""
+"""The documents of the daemon: it makes them, and clients check them when they are read."""
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -7,7 +7,15 @@ from typing import Any, TypedDict, TypeVar, get_type_hints
 
 from tuner.model.jobs import Event, Job
 from tuner.model.plan import TunableValue
-from tuner.model.run_document import AnswerDocument, AnswerTrial, Changes, Configurations, Device
+from tuner.model.run_document import (
+    AnswerTrial,
+    Changes,
+    Configurations,
+    RunRow,
+    SampleDocument,
+    TrialDocument,
+    WorkloadAnswer,
+)
 from tuner.model.typed import document as parsed
 from tuner.model.typed import typed
 from tuner.model.units import Amount, Count, Number, Positive
@@ -41,19 +49,42 @@ class Windows(TypedDict, total=False):
     summary: str
 
 
+class UserDocument(TypedDict):
+    """Jobs of a user, and seconds on devices lately, decayed."""
+
+    name: str
+    waiting: int
+    running: int
+    used_lately_s: Number
+
+
+class HostDocument(TypedDict):
+    """Cost of measuring on all devices together today; no budget is null."""
+
+    spent_today_s: Number
+    spent_today_j: Number
+    budget_s: Number | None
+    budget_j: Number | None
+
+
 class Status(TypedDict, total=False):
-    """State of the daemon, as far as this package reads it."""
+    """State of the daemon."""
 
     version: str
     pid: int
     begun_at: str
     uptime_s: Number
+    socket: str
     state_directory: str
+    settings: str
+    TCP: str
     followers: int
+    host: HostDocument
     notices: list[str]
     troubles: list[str]
     not_understood: list[str]
     queue: dict[str, int]
+    users: list[UserDocument]
     windows: Windows
     devices: list[DeviceStatus]
 
@@ -67,10 +98,27 @@ class PowerSample(TypedDict, total=False):
     clock_mhz: Number | None
     temperature_c: Number | None
     load_percent: Number | None
+    processes: int | None
     others: int | None
     throttle_reasons: list[str]
     reading: str | None
+    scope: str
     failure: str | None
+    modelled: bool
+
+
+class DevicePower(TypedDict):
+    """The newest samples of a device, oldest first."""
+
+    device: str
+    samples: list[PowerSample]
+
+
+class PowerDocument(TypedDict):
+    """The newest samples of all devices."""
+
+    interval_s: Number
+    devices: list[DevicePower]
 
 
 class TrialData(TypedDict, total=False):
@@ -158,9 +206,7 @@ class ServedWorkload(TypedDict):
     configuration: dict[str, TunableValue]
 
 
-class ServedAnswer(TypedDict):
-    """An answer that is served, as ``/v1/answers`` has it."""
-
+class _ServedAnswer(TypedDict):
     run: int
     at: str
     device: str
@@ -175,58 +221,43 @@ class ServedAnswer(TypedDict):
     saving: Saving | None
 
 
+class ServedAnswer(_ServedAnswer, total=False):
+    """An answer that is served, as ``/v1/answers`` has it."""
+
+    status: str
+    device_name: str
+    default: AnswerTrial | None
+    sampled_at: str | None
+    sample: str | None
+
+
+class HistoryRow(RunRow):
+    """An answer at a time: its run, what it was bound to, and its samples."""
+
+    driver: str | None
+    runtime: str | None
+    uuid: str | None
+    name: str | None
+    against_default: Changes | None
+    saving: Saving | None
+    samples: list[SampleDocument]
+
+
+class _TrialPage(TypedDict):
+    trials: list[TrialDocument]
+    next: int | None
+
+
+class TrialPage(_TrialPage, total=False):
+    """A page of trials; ``next`` is the number after which the next one begins."""
+
+    run: int
+    modelled: bool
+    count: int
+
+
 class _JobOptions(TypedDict, total=False):
     max_slowdown: Number | None
-
-
-@dataclass(frozen=True)
-class WorkloadAnswer:
-    """The configuration of one workload of an answer.
-
-    Attributes:
-        configuration: values of its tunables.
-        origin: ``stored``, ``predicted``, ``analytical``, ``nearest`` or ``default``.
-        details: where it comes from, for people.
-        fresh: of a stored one: it is of this very GPU, driver, CUDA and source, if perhaps of another batch.
-        source: hash of the kernel's source that the daemon has; empty where it says none.
-    """
-
-    configuration: Mapping[str, TunableValue]
-    origin: str
-    details: str
-    fresh: bool = False
-    source: str = ""
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best configurations that the daemon knows now.
-
-    Attributes:
-        origin: the least of those of the workloads.
-        device: the GPU as the database has it.
-        objective: with its slowdown limit.
-        workloads: configuration of each.
-        clock_mhz: GPU clock of a stored answer; None for as found.
-        stale: why a stored answer need not be true any more; empty when it is fresh.
-        answer: time, joules and intervals of a stored answer as the run's document has them.
-        run: number of the run that a stored answer is of.
-        refinement: number of the job that refines the answer; None where there is none.
-        notices: what to know beside.
-        power_limit_w: power limit of a stored answer; None for as found.
-    """
-
-    origin: str
-    device: Device
-    objective: str
-    workloads: Mapping[str, WorkloadAnswer]
-    clock_mhz: int | None
-    stale: tuple[str, ...]
-    answer: AnswerDocument | None
-    run: int | None
-    refinement: int | None
-    notices: tuple[str, ...]
-    power_limit_w: int | None = None
 
 
 @dataclass(frozen=True)
@@ -271,8 +302,8 @@ def _field(name: str, hint: Any, value: object) -> object:  # noqa: ANN401 - wha
         return {workload: read(WorkloadAnswer, placed) for workload, placed in value.items()}
     if isinstance(hint, type) and issubclass(hint, Enum):
         hint |= str  # a newer daemon may have further states and origins, which are shown as they are
-    found = typed(hint, value, name)
-    return float(found) if hint is float else found
+    checked = typed(hint, value, name)
+    return float(checked) if hint is float else checked
 
 
 def read_job(document: object) -> Job:

@@ -1,11 +1,8 @@
 """Stored runs, their trials and samples, and the answers that are served, as JSON has them."""
 
-import importlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from types import ModuleType
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
+from tuner.client.answer_values import HistoryRow, Saving, ServedAnswer, TrialPage
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.interface import NoSuchRunError, measured_saving
 from tuner.daemon.jobs.specs import without_batch
@@ -13,15 +10,22 @@ from tuner.database.answers import StoredAnswer
 from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
-from tuner.model.records import StoredRun
-from tuner.model.run_document import AnswerDocument, RunDocument
+from tuner.model.records import StoredRun, StoredTrial
+from tuner.model.run_document import (
+    AnswerDocument,
+    RunDocument,
+    RunRow,
+    SampleDocument,
+    SearchedTrial,
+    TrialDocument,
+)
 
-# --- Answers that are served, as JSON has them.
+# --- Answers, history and trials, as JSON has them.
 
 
 def answer_document(
     answer: StoredAnswer, stale: Sequence[str], device: DeviceIdentity | None
-) -> dict[str, Any]:
+) -> ServedAnswer:
     """An answer that is served.
 
     Args:
@@ -48,21 +52,63 @@ def answer_document(
         "best": answer.answer["best"],
         "default": answer.answer["default"],
         "against_default": answer.answer["against_default"],
-        "saving": saving_document(answer.answer),
+        "saving": _saving(answer.answer),
         "sampled_at": answer.samples.at or None,
         "sample": answer.samples.verdict or None,
     }
 
 
-def saving_document(answer: RunDocument | AnswerDocument | None) -> dict[str, float] | None:
-    """Return joules saved per use against the default, with half of the 95 % interval; None if unknown."""
+def _saving(answer: RunDocument | AnswerDocument | None) -> Saving | None:
     saving = measured_saving(answer)
     return None if saving is None else {"energy_j": saving.joules, "energy_j_interval": saving.uncertainty_j}
 
 
-# --- Runs, trials, samples and answers, read from the database and from memory.
+def _history_row(run: StoredRun, samples: Sequence[SampleDocument]) -> HistoryRow:
+    """The answer of a run, with what it was bound to and what measuring it again has given."""
+    from tuner.search.stored import run_row  # noqa: PLC0415 - an idle daemon does not hold the search
 
-T = TypeVar("T")
+    answer, device = run.answer, run.conditions["device"]
+    return {
+        **run_row(run),
+        "driver": device["driver"],
+        "runtime": device["runtime"],
+        "uuid": device["uuid"],
+        "name": device["name"],
+        "against_default": None if answer is None else answer.get("against_default"),
+        "saving": _saving(answer),
+        "samples": list(samples),
+    }
+
+
+def _listed_trial(stored: StoredTrial, names: Sequence[str]) -> TrialDocument:
+    """A trial as it is known; of a contender also what the search saw of it."""
+    from tuner.search.document import trial_document  # noqa: PLC0415 - as above
+
+    searched: SearchedTrial | None = None
+    confirmed = stored.known.repeats > 1
+    if confirmed:
+        before = trial_document((stored.trial, stored.searched), names)
+        searched = {
+            "time_s": before["time_s"],
+            "time_s_uncertainty": before.get("time_s_uncertainty"),
+            "energy_j": before["energy_j"],
+            "energy_j_uncertainty": before.get("energy_j_uncertainty"),
+            "power_w": before.get("power_w"),
+            "clock_seen_mhz": before.get("clock_seen_mhz"),
+            "bursts": before.get("bursts", 1),
+            "window_s": before.get("window_s"),
+            "flags": before.get("flags", []),
+        }
+    return {
+        **trial_document((stored.trial, stored.known), names),
+        "number": stored.number,
+        "ended_at": stored.ended_at,
+        "confirmed": confirmed,
+        "searched": searched,
+    }
+
+
+# --- Runs, trials, samples and answers, read from the database and from memory.
 
 
 class Archive:
@@ -82,51 +128,65 @@ class Archive:
         self._storage = storage
         self._answerer = answerer
 
-    async def runs(
-        self, workloads: Sequence[str], limit: int, before: int | None = None
-    ) -> list[Mapping[str, Any]]:
+    async def runs(self, workloads: Sequence[str], limit: int, before: int | None = None) -> list[RunRow]:
         """Runs, newest first; of any workloads if none are named."""
+        from tuner.search.stored import run_row  # noqa: PLC0415 - as above
+
         names = self._names(workloads)
-        return await self._storage.read(lambda db: _documents().run_rows(db.store.page(limit, before, names)))
+        return await self._storage.read(lambda db: [*map(run_row, db.store.page(limit, before, names))])
 
-    async def run(self, number: int) -> Mapping[str, Any]:
+    async def run(self, number: int) -> RunDocument:
         """One run without its trials."""
-        return await self._of_run(number, lambda run, db: _documents().whole_run(run, db))
+        from tuner.search.stored import run_document  # noqa: PLC0415 - as above
 
-    async def trials(self, number: int, limit: int, after: int = 0) -> Mapping[str, Any]:
+        return await self._storage.read(
+            lambda db: run_document(_run(number, db), db.store.failed_trials(number))
+        )
+
+    async def trials(self, number: int, limit: int, after: int = 0) -> TrialPage:
         """Trials of a run in their order."""
 
-        def read(run: StoredRun, db: Repositories) -> Mapping[str, Any]:
+        def read(db: Repositories) -> TrialPage:
+            run = _run(number, db)
             names = [name for name, _ in run.conditions["workloads"]]
-            found, following = db.store.trials_page(number, names, after=after, limit=limit)
-            page: Mapping[str, Any] = _documents().trial_page(run, found, following)
-            return page
-
-        return await self._of_run(number, read)
-
-    async def samples(self, number: int) -> list[Mapping[str, Any]]:
-        """Return the results of measuring the answer of a run again, oldest first."""
-        return await self._of_run(number, lambda _, db: [*db.ledger.samples(number)])
-
-    async def history(
-        self, workloads: Sequence[str], limit: int, before: int | None = None
-    ) -> list[Mapping[str, Any]]:
-        """Answers over time, newest first, with their samples."""
-        names = self._names(workloads)
-
-        def read(db: Repositories) -> list[Mapping[str, Any]]:
-            runs = db.store.page(limit, before, names, answered=True)
-            return [_documents().history_document(run, db.ledger.samples(run.id)) for run in runs]
+            trials, following = db.store.trials_page(number, names, after=after, limit=limit)
+            return {
+                "run": number,
+                "modelled": run.conditions["device"]["modelled"],
+                "count": run.trials,
+                "trials": [_listed_trial(trial, names) for trial in trials],
+                "next": following,
+            }
 
         return await self._storage.read(read)
 
-    def answers(self, *, stale: bool | None = None) -> list[Mapping[str, Any]]:
+    async def samples(self, number: int) -> list[SampleDocument]:
+        """Return the results of measuring the answer of a run again, oldest first."""
+
+        def read(db: Repositories) -> list[SampleDocument]:
+            return db.ledger.samples(_run(number, db).id)
+
+        return await self._storage.read(read)
+
+    async def history(
+        self, workloads: Sequence[str], limit: int, before: int | None = None
+    ) -> list[HistoryRow]:
+        """Answers over time, newest first, with their samples."""
+        names = self._names(workloads)
+
+        def read(db: Repositories) -> list[HistoryRow]:
+            runs = db.store.page(limit, before, names, answered=True)
+            return [_history_row(run, db.ledger.samples(run.id)) for run in runs]
+
+        return await self._storage.read(read)
+
+    def answers(self, *, stale: bool | None = None) -> list[ServedAnswer]:
         """Answers that are served now; with ``stale``, only those that are, or are not."""
         snapshot = self._answerer.snapshot
-        found = ((answer, snapshot.stale(answer)) for answer in snapshot.index.answers)
+        judged = ((answer, snapshot.stale(answer)) for answer in snapshot.index.answers)
         return [
             answer_document(answer, reasons, snapshot.device(answer))
-            for answer, reasons in sorted(found, key=lambda pair: -pair[0].run)
+            for answer, reasons in sorted(judged, key=lambda pair: -pair[0].run)
             if stale is None or bool(reasons) == stale
         ]
 
@@ -139,21 +199,12 @@ class Archive:
         catalog = self._answerer.snapshot.catalog
         return [without_batch(str(catalog.workload(spec))) for spec in workloads]
 
-    async def _of_run(self, number: int, read: Callable[[StoredRun, Repositories], T]) -> T:
-        """Something of a run, read in one go."""
-        return await self._storage.read(partial(_of_run, number, read))
 
-
-def _documents() -> ModuleType:
-    """Return the module that makes documents of runs: an idle daemon does not hold the search."""
-    return importlib.import_module("tuner.daemon.run_exports")
-
-
-def _of_run(number: int, read: Callable[[StoredRun, Repositories], T], db: Repositories) -> T:
+def _run(number: int, db: Repositories) -> StoredRun:
     try:
         run = db.store.run(number)
     except InputError as error:
         raise NoSuchRunError(str(error)) from error
     if run is None:
         raise NoSuchRunError(f"there is no run {number}")
-    return read(run, db)
+    return run

@@ -501,6 +501,10 @@ class Catalog:
             raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
         return workloads
 
+    def exact(self, specs: Sequence[str]) -> tuple[str, ...]:
+        """The specs of workloads that run together in the one way of writing each; see ``workload_set``."""
+        return tuple(self.kernels[workload.kernel].spec_of(workload) for workload in self.workload_set(specs))
+
     def kernel(self, name: str) -> KernelFile:
         """The kernel of this name.
 

@@ -42,6 +42,7 @@ from tuner.model.plan import (
     Workload,
     without_priority,
 )
+from tuner.model.records import WorkloadName
 from tuner.space.large_spaces import space_of
 from tuner.space.space import Space
 
@@ -391,6 +392,12 @@ class KernelFile:
             raise InputError(f"{self.name}: batch is {batch}; it must be a whole number of at least 1")
         implied = tuple(name for name, default in defaults.items() if values[name] == default)
         return Workload(self.name, tuple(values.items()), batch, implied)
+
+    def spec_of(self, workload: Workload) -> str:
+        """A workload of this kernel as commands take it, with a batch only where that is not the file's."""
+        name = WorkloadName.parse(str(workload))
+        usual = self.workload(dict(workload.sizes)).batch
+        return str(name if workload.batch == usual else name.with_batch(workload.batch))
 
     def workloads(self) -> list[Workload]:
         """Combinations of sizes with the file's batch: every one, of ranges ends and powers of two.

@@ -8,12 +8,11 @@ from typing import Any, TypedDict
 from rich.console import Console, Group
 from rich.text import Text
 
-from tuner.client.answer_values import Best, WorkloadAnswer
 from tuner.database.integrity.checksums import Examination, IsolatedRow, RowRepair, named
 from tuner.database.merging import MergeReport
 from tuner.model.plan import TunableValue, shown_values
 from tuner.model.records import RunStatus
-from tuner.model.run_document import AnswerTrial, RunRow, TrialDocument
+from tuner.model.run_document import AnswerTrial, Best, RunRow, TrialDocument, WorkloadAnswer
 from tuner.model.units import MODELLED, moment, si, significant, with_moments
 from tuner.report.layout import (
     GAP,

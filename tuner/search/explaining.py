@@ -16,6 +16,7 @@ from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Progress
 from tuner.model.records import WorkloadName
+from tuner.model.run_document import AnalyticalDocument
 from tuner.policies.analytical import Choice, choose, missing
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation
@@ -229,7 +230,7 @@ class Explainer:
     def __init__(self) -> None:
         os.nice(_LOWEST_PRIORITY)
 
-    def explain(self, workload: str, device: str, kernel_file: Path) -> dict[str, Any]:
+    def explain(self, workload: str, device: str, kernel_file: Path) -> AnalyticalDocument:
         """The analytical answer of a workload, as it is stored.
 
         Args:

@@ -286,4 +286,4 @@ def job_options(spec: JobSpec) -> dict[str, Any]:
             raise InputError(
                 f"unknown option {shortened!r}; choose from {choices}{suggestion(shortened, JOB_OPTIONS)}"
             )
-    return {"objective": spec.objective, "policy": spec.policy, "clocks": spec.clocks, **spec.options}
+    return spec.chosen

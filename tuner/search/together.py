@@ -15,7 +15,7 @@ from tuner.measurement.paired import CoRunComparison, compared
 from tuner.model.errors import DeviceError, InputError
 from tuner.model.objective import Objective
 from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, TunableValue, Workload, with_priority
-from tuner.model.records import Conditions, RunStatus, StoredRun, WorkloadName
+from tuner.model.records import Conditions, RunStatus, StoredRun
 from tuner.model.run_document import CoRunDocument, CoRunTotals, Device, device_document
 from tuner.model.trial import ASSUMED, Measurement, Trial, WindowScatter, stated
 from tuner.search.answer import Outcome
@@ -321,13 +321,6 @@ class SoloTime:
     uncertainty_s: float
 
 
-def spec_of(kernel: KernelFile, workload: Workload) -> str:
-    """The workload as a command takes it, with its batch where that is not the kernel file's."""
-    name = WorkloadName.parse(str(workload))
-    usual = kernel.workload(dict(workload.sizes)).batch
-    return str(name if workload.batch == usual else name.with_batch(workload.batch))
-
-
 def apart(times: Sequence[SoloTime]) -> float:
     """The longest time by the shortest one."""
     return max(each.time_s for each in times) / min(each.time_s for each in times)
@@ -386,7 +379,7 @@ class Balance:
     def specs(self) -> tuple[str, ...]:
         """Proposed workloads, as a command takes them."""
         return tuple(
-            spec_of(kernel, each.workload) for kernel, each in zip(self.kernels, self.after, strict=True)
+            kernel.spec_of(each.workload) for kernel, each in zip(self.kernels, self.after, strict=True)
         )
 
     @property
@@ -450,7 +443,7 @@ def balance(
     stored = [_known(setup, request, store, *pair) for pair in zip(kernels, workloads, strict=True)]
 
     def measured(index: int, workload: Workload) -> SoloTime:
-        progress(f"balance: {spec_of(kernels[index], workload)} is measured alone")
+        progress(f"balance: {kernels[index].spec_of(workload)} is measured alone")
         return _measured(setup, kernels[index], workload, stored[index])
 
     before = tuple(measured(index, workload) for index, workload in enumerate(workloads))

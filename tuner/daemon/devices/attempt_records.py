@@ -6,19 +6,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.maintenance import Maintenance
-from tuner.daemon.devices.admission import Budgets, Cost
 from tuner.daemon.interface import NotNowError
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import EventPump
+from tuner.daemon.jobs.shares import Budgets, Cost
 from tuner.daemon.jobs.specs import without_batch
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.state import State
 from tuner.database.storage import Storage
 from tuner.model.errors import StoreError
 from tuner.model.jobs import Job, JobKind, JobState
+from tuner.model.run_document import TrialRecord
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 
 MOST_CRASHES = 4
 """In a row and without a new trial; then the job is at fault."""
@@ -105,7 +106,7 @@ class AttemptResults:
             uuid = self._state.uuid(job.device)
             self._metrics.sensed(uuid, data.get("watts"), data.get("clock_mhz"))
             if not data.get("confirming"):  # a confirmation is no further trial
-                self._metrics.trial(uuid, str(data.get("status")))
+                self._metrics.trials.labels(uuid, str(data.get("status"))).inc()
         if self._board.get(job.id) is not None:  # a cancelled job has no subscribers any more
             self._events.put(job.id, kind, data)
 
@@ -145,10 +146,10 @@ class AttemptResults:
         """Record the end of an attempt, whose job is in its next state."""
         self.count_cost(job, result.seconds, result.joules)
         self._counted.pop(job.id, None)
-        self._metrics.ended(result.status)
+        self._metrics.endings.labels(result.status).inc()
         self._metrics.idle(self._state.uuid(job.device))
         for gpu in result.clocks_left:
-            self._metrics.clock_not_restored(gpu)
+            self._metrics.not_restored.labels(gpu).inc()
         self._sampled.pop(job.id, None)
         if result.run is not None:
             await self._maintenance.refresh([without_batch(spec) for spec in job.workloads])
@@ -157,13 +158,13 @@ class AttemptResults:
         await self._maintenance.flush()
         self._maintenance.backlog_may_have_changed()
 
-    def _sample(self, job: Job) -> Mapping[str, Any]:
+    def _sample(self, job: Job) -> TrialRecord:
         """The trial that is to be measured again."""
-        again = self._backlog.sample_task(job.spec)
-        if again is None:
+        task = self._backlog.sample_task(job.spec)
+        if task is None:
             raise NotNowError("its answer is not served any more: there is nothing to measure again")
-        self._sampled[job.id] = again.run
-        return again.trial
+        self._sampled[job.id], trial = task
+        return trial
 
 
 def wait_s(failures: int) -> float:
@@ -203,21 +204,21 @@ class FailureHistory:
     def retry_at_s(self, job: Job) -> float:
         """The loop's time before which a failed job is not tried again."""
         of_job = [counts[job.id] for counts in (self._crashes, self._unavailable) if job.id in counts]
-        return max(one.retry_at_s for one in (*of_job, self._device))
+        return max(count.retry_at_s for count in (*of_job, self._device))
 
     def forget(self, job: Job) -> None:
         """Forget a job, which has ended."""
         self._crashes.pop(job.id, None)
         self._unavailable.pop(job.id, None)
 
-    def forget_jobs(self, known: Callable[[int], object]) -> None:
+    def forget_jobs(self, job_of: Callable[[int], object]) -> None:
         """Forget the jobs that waited for this device: none is left.
 
         Args:
-            known: None for the number of a job that has ended.
+            job_of: None for the number of a job that has ended.
         """
         self._unavailable.clear()
-        for number in [number for number in self._crashes if known(number) is None]:
+        for number in [number for number in self._crashes if job_of(number) is None]:
             del self._crashes[number]
 
     def next_state(
@@ -231,7 +232,7 @@ class FailureHistory:
             stop_reason: why it was stopped; empty where it ended by itself.
             trials: new ones that it stored.
         """
-        if result.status in ("finished", "limited"):
+        if result.whole:
             self.forget(job)
             self._device = FailureCount()
             return JobState.FINISHED, result.message

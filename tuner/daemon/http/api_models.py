@@ -177,7 +177,7 @@ def _with_fields_of_a_job(model: type[_Model]) -> type[_Model]:
     added: dict[str, Any] = {}
     for name, hint in get_type_hints(Job).items():
         texts = isinstance(hint, type) and issubclass(hint, Enum)
-        kind = Literal[tuple(one.value for one in hint)] if texts else Id if name == "id" else hint
+        kind = Literal[tuple(member.value for member in hint)] if texts else Id if name == "id" else hint
         added[name] = kind, Field(description=_JOB_WORDS.get(name))
     return create_model(
         model.__name__, __base__=model, __module__=model.__module__, __doc__=model.__doc__, **added

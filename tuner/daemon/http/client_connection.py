@@ -10,9 +10,8 @@ import resource
 import socket
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import h11
 from uvicorn.config import Config
@@ -20,7 +19,7 @@ from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 from uvicorn.server import ServerState
 
 from tuner.daemon.http.access import Caller, caller_of
-from tuner.daemon.http.responses import busy_body, error_body
+from tuner.daemon.http.responses import BUSY, error_body
 from tuner.daemon.jobs.shares import TOKEN_HOLDER
 from tuner.daemon.settings import LimitsTable
 from tuner.system.logs import LogRateLimiter
@@ -42,25 +41,13 @@ _LENGTH = re.compile(rb"\ncontent-length[ \t]*:([^\r\n]*)", re.IGNORECASE)
 _CODING = re.compile(rb"\ntransfer-encoding[ \t]*:", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class HeadFault:
-    """Refusal of a request before it is parsed.
+HeadFault = tuple[int, bytes, str]
+"""Refusal of a request before it is parsed: status, its phrase, and what would be right."""
 
-    Attributes:
-        message: what would be right.
-        status: of the answer.
-        reason: its phrase.
-    """
-
-    message: str
-    status: int = 400
-    reason: bytes = b"Bad Request"
-
-
-_TOO_LONG = HeadFault(
-    f"request line and headers have at most {HEAD_BYTES} bytes together",
+_TOO_LONG: HeadFault = (
     431,
     b"Request Header Fields Too Large",
+    f"request line and headers have at most {HEAD_BYTES} bytes together",
 )
 
 
@@ -70,7 +57,7 @@ def head_fault(received: bytes) -> HeadFault | None:
     if end is None:
         return _TOO_LONG if len(received) >= HEAD_BYTES else None
     message = _fault(received[: end.end()])
-    return HeadFault(message) if message else None
+    return (400, b"Bad Request", message) if message else None
 
 
 def _fault(head: bytes) -> str:
@@ -90,7 +77,7 @@ def _fault(head: bytes) -> str:
     return ""
 
 
-class JoiningTransport(asyncio.Transport):
+class BufferedTransport(asyncio.Transport):
     """Sends the head of a response together with the first piece of its body.
 
     Each send wakes the client. On a busy machine, a client that wakes for the head alone takes the
@@ -150,9 +137,9 @@ class JoiningTransport(asyncio.Transport):
         self._transport.resume_reading()
 
 
-# --- Places of connections: how many there are, for whom, and what the limit of descriptors leaves of them.
+# --- Slots of connections: how many there are, for whom, and what the limit of descriptors leaves of them.
 
-SHARE = 0.75  # of all places that one user may hold, so that nobody keeps all others out
+SHARE = 0.75  # of all slots that one user may hold, so that nobody keeps all others out
 _DISCARD_BYTES = 2**20  # beyond a body that was refused: read and dropped, so that the answer arrives
 _MOST_REFUSED = 64  # connections too many that are heard out at a time
 _MOST_UNKNOWN = 32  # connections of those who have not shown the token
@@ -164,10 +151,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class UserSlots:
-    """A number of places, of which no user holds all.
+    """A number of slots, of which no user holds all.
 
     Args:
-        count: of places.
+        count: of slots.
     """
 
     def __init__(self, count: int) -> None:
@@ -180,7 +167,7 @@ class UserSlots:
         return self._all
 
     def take(self, user: Hashable) -> bool:
-        """Take a place; False where there is none for this user."""
+        """Take a slot; False where there is none for this user."""
         if self._all >= self._count or self._taken[user] >= self._share:
             return False
         self._taken[user] += 1
@@ -188,18 +175,11 @@ class UserSlots:
         return True
 
     def leave(self, user: Hashable) -> None:
-        """Give back a place that was taken."""
+        """Give back a slot that was taken."""
         self._all -= 1
         self._taken[user] -= 1
         if not self._taken[user]:
             del self._taken[user]
-
-
-class Closable(Protocol):
-    """A connection that can be ended."""
-
-    def end(self) -> None:
-        """Close it at once."""
 
 
 class UnknownConnections:
@@ -213,12 +193,12 @@ class UnknownConnections:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._connections: dict[Closable, None] = {}  # the oldest first
+        self._connections: dict[TimedConnection, None] = {}  # the oldest first
 
     def __len__(self) -> int:
         return len(self._connections)
 
-    def add(self, connection: Closable) -> bool:
+    def add(self, connection: TimedConnection) -> bool:
         """Take a new one in; True where that ended another."""
         self._connections[connection] = None
         if len(self._connections) <= self._count:
@@ -228,7 +208,7 @@ class UnknownConnections:
         oldest.end()
         return True
 
-    def remove(self, connection: Closable) -> None:
+    def remove(self, connection: TimedConnection) -> None:
         """Forget one: it is known now, or has ended."""
         self._connections.pop(connection, None)
 
@@ -241,7 +221,7 @@ class ServerLimits:
         descriptors: that are free; None to ask.
 
     Attributes:
-        places: of connections.
+        slots: of connections.
         refusals: of further connections, which are only told that there are too many.
         unknown: connections over TCP without a token, and of users who may not ask.
         request_timeout_s: for a request to arrive whole, and for an answer to be taken.
@@ -263,7 +243,7 @@ class ServerLimits:
                 count,
                 limits.connections,
             )
-        self.places = UserSlots(count)
+        self.slots = UserSlots(count)
         self.refusals = UserSlots(refusals)
         self.unknown = UnknownConnections(unknown)
         self.request_timeout_s = limits.request_timeout_s
@@ -290,7 +270,7 @@ _HEAD = (
 )
 
 
-class DescriptorReserve:
+class SpareDescriptor:
     """A descriptor that is given up for a moment, to answer those who wait to be accepted."""
 
     def __init__(self) -> None:
@@ -301,7 +281,7 @@ class DescriptorReserve:
         """Answer 503 to connections that wait on a non-blocking socket; returns to how many."""
         answered = 0
         self.close()
-        body = busy_body()
+        body = error_body("busy", BUSY)
         with contextlib.suppress(OSError):  # nobody waits any more, or somebody else took the descriptor
             while answered < _MOST_AT_ONCE:
                 connection, _ = listener.accept()
@@ -350,7 +330,7 @@ class Connection(TimedConnection):
         timeout_s = limits.request_timeout_s
         super().__init__(config, server_state, app_state, _loop, request_timeout_s=timeout_s)
         self._limits = limits
-        self._holder: int | str | None = None  # the user who has the place of this connection
+        self._holder: int | str | None = None  # the user who has the slot of this connection
         self._stalled: asyncio.TimerHandle | None = None  # while the client takes nothing
         self._received_bytes = 0
         self._refused = False
@@ -358,7 +338,7 @@ class Connection(TimedConnection):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Identify the caller, and refuse one too many."""
-        super().connection_made(JoiningTransport(transport, self.loop))
+        super().connection_made(BufferedTransport(transport, self.loop))
         connection = transport.get_extra_info("socket")
         name = connection.getsockname()
         try:
@@ -368,7 +348,7 @@ class Connection(TimedConnection):
             return
         if not caller.admitted:
             self._await_authentication(caller)
-        elif not self._take_place(caller.peer.uid):
+        elif not self._take_slot(caller.peer.uid):
             if times := self._limits.crowded.times():
                 _LOG.warning("refused %d connections, the last of %s: there are too many", times, caller)
             self._refuse(caller)
@@ -377,13 +357,13 @@ class Connection(TimedConnection):
         transport.set_write_buffer_limits(high=0)  # so that whatever is not taken at once is noticed
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place back."""
+        """Give the slot back."""
         self.resume_writing()
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._limits.unknown.remove(self)
         if self._holder is not None:
-            self._limits.places.leave(self._holder)
+            self._limits.slots.leave(self._holder)
             self._holder = None
         if self._refused_caller is not None:
             self._limits.refusals.leave(self._refused_caller.peer.uid)
@@ -437,18 +417,21 @@ class Connection(TimedConnection):
         fault = head_fault(self.conn.trailing_data[0]) if self.conn.their_state is h11.IDLE else None
         if fault is None:
             super().handle_events()
-        else:
-            self._refuse_head(fault)
+            return
+        self._refused = True  # whatever follows is no request any more
+        status, reason, message = fault
+        self._answer(status, reason, error_body("input", message))
+        self._hear_out()
 
-    def _take_place(self, user: int | str | None) -> bool:
-        """Take a place of a user who is known; False where there is none."""
-        if user is None or not self._limits.places.take(user):
+    def _take_slot(self, user: int | str | None) -> bool:
+        """Take a slot for a known user; False where there is none."""
+        if user is None or not self._limits.slots.take(user):
             return False
         self._holder = user
         return True
 
     def _await_authentication(self, caller: Caller) -> None:
-        """Hold one of the few places of those who are not known, until the token is shown."""
+        """Hold one of the few slots of those who are not known, until the token is shown."""
         crowded = self._limits.unknown.add(self)
         if crowded and (times := self._limits.crowded.times()):
             _LOG.warning("ended %d connections that showed no token: there are too many", times)
@@ -456,8 +439,8 @@ class Connection(TimedConnection):
             _LOG.warning("refused %d connections, the last of %s: not of the socket's group", times, caller)
 
     def _authenticated(self) -> bool:
-        """The token was shown: have a place among those who are known; False where there is none."""
-        if self._holder is None and self._take_place(TOKEN_HOLDER):
+        """The token was shown: have a slot among those who are known; False where there is none."""
+        if self._holder is None and self._take_slot(TOKEN_HOLDER):
             self._limits.unknown.remove(self)
         return self._holder is not None
 
@@ -469,12 +452,6 @@ class Connection(TimedConnection):
             self.transport.close()
             return
         self._refused_caller = caller
-        self._hear_out()
-
-    def _refuse_head(self, fault: HeadFault) -> None:
-        """Answer what must not be parsed; whatever follows it is no request any more."""
-        self._refused = True
-        self._answer(fault.status, fault.reason, error_body("input", fault.message))
         self._hear_out()
 
     def _hear_out(self) -> None:

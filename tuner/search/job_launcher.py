@@ -1,4 +1,7 @@
-"""The process of an attempt: started fresh or forked, its events read, seen to its end."""
+"""The launcher of job processes: started by the fork server, their events read, seen to their end.
+
+It is light: who starts jobs (the daemon, a sweep, a worker of a pool) need not import what searches.
+"""
 
 import asyncio
 import contextlib
@@ -8,11 +11,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from tuner.daemon.attempts.messages import (
+from tuner.model.errors import ChildCrashedError
+from tuner.search.job_messages import (
+    FORK,
     RESULT,
     SPENT,
     AttemptResult,
@@ -22,20 +28,25 @@ from tuner.daemon.attempts.messages import (
     parse_result,
     spec_json,
 )
-from tuner.model.errors import ChildCrashedError
 from tuner.system.threads import is_shortage
 
+T = TypeVar("T")
 _OF_THE_SERVICE = (
     *("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"),
     *("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"),
 )  # of systemd, for the daemon alone
-_BOOT = (
+_FORK_SERVER = (
     "import sys; sys.path[:] = sys.argv[3:];"
-    " from tuner.daemon.attempts.attempt import main; main(*map(int, sys.argv[1:3]))"
+    " from tuner.search.fork_server import main; main(*map(int, sys.argv[1:3]))"
 )
-_LAUNCHER = _BOOT.replace("attempts.attempt", "attempts.launcher")
-_ORDER = b"fork"  # launcher.ORDER; the daemon, which says it, imports no search
 _LINE_BYTES = 4096
+_LOG = logging.getLogger(__name__)
+_READ_BYTES = 65_536  # a pipe's worth
+# After two reads so soon: a process that floods the pipe fills it, and the daemon has time for others.
+_PAUSE_S = 0.02
+_SILENCE_S = 900.0  # beside windows and time-outs: the longest that a search may compile or think
+_TIMEOUTS = 3.0  # the answer check, the run and the worker's end may each take one
+_KILL_S = 30.0  # a killed process that holds a GPU may need seconds until the driver lets go of it
 
 
 class Process(Protocol):
@@ -56,44 +67,24 @@ class Process(Protocol):
         """Wait for its end; returns ``returncode``."""
 
 
-class AttemptLauncher(Protocol):
-    """Starts the process of an attempt."""
+Launch = Callable[[int, int, int], Awaitable[Process]]
+"""Starts a job's process in a session of its own, with descriptors of its spec, its lines and its lifeline.
 
-    async def __call__(self, spec: int, lines: int, lifeline: int) -> Process:
-        """Start it in a session of its own; the descriptors stay open here.
+They stay open here. It raises OSError or ChildCrashedError where no process can be started just now.
+"""
 
-        Raises:
-            OSError, ChildCrashedError: no process can be started just now.
-        """
-
-
-async def fresh_interpreter(spec: int, lines: int, lifeline: int) -> Process:
-    """Start an attempt in a fresh interpreter.
-
-    Args:
-        spec: descriptor that its standard input is read from.
-        lines: descriptor that events go to.
-        lifeline: descriptor of a pipe; the kernel ends the process when its other end is closed.
-    """
-    return await _interpreter(_BOOT, (lines, lifeline), spec)
+OnEvent = Callable[[str, Mapping[str, Any]], None]
+"""Is called with the kind (``tuner.model.jobs.Event``) and data of an event."""
 
 
-async def _interpreter(code: str, passed: Sequence[int], stdin: int) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", code, *map(str, passed), *sys.path),
-        stdin=stdin,
-        stdout=2,
-        pass_fds=passed,
-        start_new_session=True,
-        env={name: value for name, value in os.environ.items() if name not in _OF_THE_SERVICE},
-    )
+# --- Processes come from the fork server.
 
 
 class Launcher:
-    """Starts attempts as forks of one process that has imported what they need.
+    """Starts jobs as forks of one process that has imported what they need.
 
-    The process is started when it is first needed; it ends by itself when it is not, and with this one. Where
-    it has ended, it is started anew.
+    The fork server is started when it is first needed; it ends by itself when it is not, and with this
+    process. Where it has ended, it is started anew.
     """
 
     def __init__(self) -> None:
@@ -103,18 +94,18 @@ class Launcher:
         self._starting = asyncio.Lock()
 
     async def launch(self, spec: int, lines: int, lifeline: int) -> Process:
-        """See ``AttemptLauncher``.
+        """See ``Launch``.
 
         Raises:
             OSError, ChildCrashedError: as there.
         """
         try:
             return await self._forked(spec, lines, lifeline)
-        except _LauncherEndedError:  # while it was asked
+        except _ForkServerEndedError:  # while it was asked
             return await self._forked(spec, lines, lifeline)
 
     async def close(self) -> None:
-        """End the process, and with it the attempts that it has forked."""
+        """End the fork server, and with it what it has forked."""
         if self._orders is not None:
             self._orders.close()
             self._orders = None
@@ -125,33 +116,40 @@ class Launcher:
             await self._process.wait()
             self._process = None
 
-    async def _forked(self, spec: int, lines: int, lifeline: int) -> "ForkedProcess":
+    async def _forked(self, *descriptors: int) -> "ForkedProcess":
         async with self._starting:
-            orders = await self._ready()
+            orders = await self._fork_server()
         try:
-            process = _ordered(orders, (spec, lines, lifeline))
+            process = _ordered(orders, descriptors)
             await process.begun()
-        except _LauncherEndedError:
+        except _ForkServerEndedError:
             if self._orders is orders:
                 await self.close()
             raise
         return process
 
-    async def _ready(self) -> socket.socket:
+    async def _fork_server(self) -> socket.socket:
         """The socket that orders go to; the process is started where there is none."""
         if self._orders is not None and self._process is not None and self._process.returncode is None:
             return self._orders
         await self.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        held, self._lifeline = os.pipe()
+        lifeline, self._lifeline = os.pipe()
         try:
-            self._process = await _interpreter(_LAUNCHER, (theirs.fileno(), held), asyncio.subprocess.DEVNULL)
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", _FORK_SERVER, str(theirs.fileno()), str(lifeline), *sys.path),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=2,
+                pass_fds=(theirs.fileno(), lifeline),
+                start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name not in _OF_THE_SERVICE},
+            )
         except BaseException:
             ours.close()
             raise
         finally:
             theirs.close()
-            os.close(held)
+            os.close(lifeline)
         self._orders = ours
         return ours
 
@@ -160,28 +158,28 @@ def _ordered(orders: socket.socket, descriptors: Sequence[int]) -> "ForkedProces
     """Order a process with these descriptors.
 
     Raises:
-        _LauncherEndedError: nobody takes orders any more.
+        _ForkServerEndedError: nobody takes orders any more.
     """
     reading, status = os.pipe()
     try:
-        socket.send_fds(orders, [_ORDER], [*descriptors, status])
+        socket.send_fds(orders, [FORK], [*descriptors, status])
     except OSError as error:
         os.close(reading)
-        raise _LauncherEndedError(str(error)) from error
+        raise _ForkServerEndedError(str(error)) from error
     finally:
         os.close(status)
     return ForkedProcess(reading)
 
 
-class _LauncherEndedError(ChildCrashedError):
-    """The launcher has ended before it forked."""
+class _ForkServerEndedError(ChildCrashedError):
+    """The fork server has ended before it forked."""
 
 
 class ForkedProcess:
-    """A process that the launcher has forked, and whose end it reports.
+    """A process of the fork server, which reports its end.
 
     Args:
-        reading: descriptor that the launcher's reports come from; owned.
+        reading: descriptor that the reports come from; owned.
     """
 
     def __init__(self, reading: int) -> None:
@@ -200,13 +198,13 @@ class ForkedProcess:
         """Wait until it is there.
 
         Raises:
-            ChildCrashedError: it cannot be forked, or the launcher has ended.
+            ChildCrashedError: it cannot be forked, or the fork server has ended.
         """
         why = await self._begun
         if why:
             raise ChildCrashedError(f"the process of a job cannot be started: {why}")
         if self.pid < 0:
-            raise _LauncherEndedError("the process that starts jobs has ended")
+            raise _ForkServerEndedError("the process that starts jobs has ended")
 
     async def wait(self) -> int:
         """Wait for its end; returns ``returncode``, that of SIGKILL where nobody can tell."""
@@ -220,21 +218,18 @@ class ForkedProcess:
             return
         *lines, self._text = (self._text + data).split(b"\n")
         for line in lines:
-            self._told(line.decode(errors="replace"))
+            kind, _, value = line.decode(errors="replace").partition(" ")
+            if kind == "begun":
+                self.pid = int(value)
+            elif kind == "ended":
+                self.returncode = int(value)
+            if not self._begun.done():
+                self._begun.set_result(value if kind == "error" else "")
         if not data:
             self._close()
 
-    def _told(self, line: str) -> None:
-        kind, _, value = line.partition(" ")
-        if kind == "begun":
-            self.pid = int(value)
-        elif kind == "ended":
-            self.returncode = int(value)
-        if not self._begun.done():
-            self._begun.set_result(value if kind == "error" else "")
-
     def _close(self) -> None:
-        """The reports have ended; without an end of the process, the launcher has, and its fork is killed."""
+        """Kill a fork whose fork server has ended before it: nobody reports its end."""
         self._loop.remove_reader(self._reading)
         os.close(self._reading)
         if self.pid >= 0 and self.returncode is None:
@@ -246,22 +241,11 @@ class ForkedProcess:
         self._ended.set()
 
 
-# --- Starts the process of an attempt, reads its events, and sees to its end.
-
-OnEvent = Callable[[str, Mapping[str, Any]], None]
-"""Is called with the kind (``tuner.model.jobs.Event``) and data of an event."""
-
-_LOG = logging.getLogger(__name__)
-_READ_BYTES = 65_536  # a pipe's worth
-# After two reads so soon: a process that floods the pipe fills it, and the daemon has time for others.
-_PAUSE_S = 0.02
-_SILENCE_S = 900.0  # beside windows and time-outs: the longest that a search may compile or think
-_TIMEOUTS = 3.0  # the answer check, the run and the worker's end may each take one
-_KILL_S = 30.0  # a killed process that holds a GPU may need seconds until the driver lets go of it
+# --- A job's process: started, its events read, seen to its end.
 
 
 async def start(
-    spec: AttemptSpec, on_event: OnEvent, launch: AttemptLauncher = fresh_interpreter
+    spec: AttemptSpec, on_event: OnEvent, launch: Launch, *, silence_s: float | None = None
 ) -> "AttemptProcess":
     """Start the process of an attempt.
 
@@ -272,6 +256,8 @@ async def start(
         spec: what it is to do.
         on_event: called in the event loop for every event; what it raises is logged.
         launch: starts the process.
+        silence_s: without a sign of life for so long it hangs, and is killed; None for what follows from its
+            options.
 
     Raises:
         ChildCrashedError: no process can be started just now.
@@ -293,7 +279,11 @@ async def start(
                 raise
             raise ChildCrashedError(f"the process of a job cannot be started: {error}") from error
         ours.pop_all()
-    return AttemptProcess(process, reading, lifeline, on_event, _silence_s(spec))
+    if silence_s is None:  # it gives a sign of life with every measurement
+        options = spec.job_spec.options
+        limits_s = (options.get(name) or 0.0 for name in ("trial_timeout_s", "window_s"))
+        silence_s = _SILENCE_S + _TIMEOUTS * sum(map(float, limits_s))
+    return AttemptProcess(process, reading, lifeline, on_event, silence_s)
 
 
 class AttemptProcess:
@@ -463,16 +453,48 @@ class AttemptProcess:
                 _LOG.exception("process %d: the event %s was not handled", self.pid, kind)
 
 
-def _silence_s(spec: AttemptSpec) -> float:
-    """Return the longest silence of an attempt in s; it gives a sign of life with every measurement."""
-    options = spec.job_spec.options
-    trial_timeout_s, window_s = (options.get(name) or 0.0 for name in ("trial_timeout_s", "window_s"))
-    return _SILENCE_S + _TIMEOUTS * (float(trial_timeout_s) + float(window_s))
-
-
 def _exit(status: int | None) -> str:
     if status is None or status >= 0:
         return f"exited with status {status}"
     with contextlib.suppress(ValueError):
         return f"was killed by {signal.Signals(-status).name}"
     return f"was killed by signal {-status}"
+
+
+# --- The same for threads, which wait.
+
+
+class BlockingLauncher:
+    """Starts jobs for threads: an event loop in a thread of its own, and one fork server for all."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._launcher = Launcher()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def start(self, spec: AttemptSpec, silence_s: float = math.inf) -> AttemptProcess:
+        """Start the process of an attempt, whose events nobody hears; see ``start``.
+
+        Raises:
+            ChildCrashedError: no process can be started just now.
+        """
+        return self._wait(start(spec, lambda *_: None, self._launcher.launch, silence_s=silence_s))
+
+    def result(self, process: AttemptProcess) -> AttemptResult:
+        """Wait for the end of a process."""
+        return self._wait(process.result())
+
+    def stop(self, process: AttemptProcess, grace_s: float) -> None:
+        """Have a process end as ``AttemptProcess.stop`` does; does not wait."""
+        asyncio.run_coroutine_threadsafe(process.stop(grace_s), self._loop)
+
+    def close(self) -> None:
+        """End what runs."""
+        self._wait(self._launcher.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -1,4 +1,7 @@
-"""The process of one attempt at a job: it opens the GPU, measures, stores, and reports its result."""
+"""The process of a job: it opens the GPU, searches, stores, and reports its result.
+
+Daemon, sweep and pool hand it specs. A spec comes on standard input; events and the result go into a pipe.
+"""
 
 import logging
 import os
@@ -9,7 +12,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import NoReturn
 
-from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, AttemptStatus, EventWriter, parse_spec
 from tuner.database.connection import holds_something
 from tuner.database.jobs import Jobs
 from tuner.database.runs import RetryingStore, Store
@@ -19,9 +21,17 @@ from tuner.kernel_files.catalog import Catalog, ReadFolder
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.trust import kernel_directories
 from tuner.measurement.gates import ContentionGate
-from tuner.model.errors import CompilerUnavailableError, InputError, RunInterrupted, StoreError, TunerError
-from tuner.model.jobs import JobKind, JobSpec
+from tuner.model.errors import (
+    CompilerUnavailableError,
+    InputError,
+    RunBusyError,
+    RunInterrupted,
+    StoreError,
+    TunerError,
+)
+from tuner.model.jobs import JobKind
 from tuner.model.records import RunStatus, measurement_record
+from tuner.search.job_messages import AttemptResult, AttemptSpec, AttemptStatus, EventWriter, parse_spec
 from tuner.search.option_checks import job_options
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
@@ -35,7 +45,7 @@ from tuner.system.threads import is_shortage
 
 _LOG = logging.getLogger(__name__)
 _ALIVE_S = 1.0  # between signs of life while it waits for its turn
-_LONGEST_REASON = 500  # characters: what a person reads in a list of jobs; the log has all of it
+_LONGEST_REASON = 500  # characters: what a person reads in a list of jobs; the daemon's log has all of it
 _REFUSED = (InputError, CompilerUnavailableError)  # the same again would be refused again
 
 
@@ -44,9 +54,9 @@ class Attempt:
 
     Args:
         spec: what to do.
-        events: go to the daemon.
-        stop: the daemon's request to stop.
-        known: folders of kernel files that were read before.
+        events: go to whoever started the process.
+        stop: the request to stop.
+        read_folders: folders of kernel files that were read before.
     """
 
     def __init__(
@@ -54,23 +64,23 @@ class Attempt:
         spec: AttemptSpec,
         events: EventWriter,
         stop: StopRequest,
-        known: Sequence[ReadFolder] = (),
+        read_folders: Sequence[ReadFolder] = (),
     ) -> None:
-        self._known = known
         self._spec = spec
         self._events = events
         self._stop = stop
+        self._read_folders = read_folders
         probe = ContentionProbe(spec.others_allowed) if spec.idle_test else None
         self._guard = ContentionGate(stop, probe, events.spent)
         self._run: int | None = None
-        self._told_s = 0.0
+        self._alive_s = 0.0
 
     def run(self) -> AttemptResult:
         """Make the attempt; every error ends in a result."""
         try:
             self._stop.enable()
             result = self._run_attempt()
-        except BaseException as error:  # noqa: BLE001 - the daemon is told of any error
+        except BaseException as error:  # noqa: BLE001 - whoever started it is told of any error
             self._stop.disable()
             result = AttemptResult(self._status(error), self._reason(error))
         result = replace(result, clocks_left=self._clocks_left())
@@ -85,12 +95,15 @@ class Attempt:
 
     def _run_attempt(self) -> AttemptResult:
         spec = self._spec
-        request = request_of(spec.job_spec)
+        of_daemon = spec.job is not None
+        request = request_of(spec)
         request.check()
+        # What a daemon reads was checked to be nobody else's; a sweep reads what its user's commands read.
         own = kernel_directories(spec.kernel_directories, below=spec.below)
-        catalog = Catalog.load(search_path=(kernels_root(), *own), cached=self._known)
+        folders = (kernels_root(), *own) if of_daemon else None
+        catalog = Catalog.load(spec.kernel_files, folders, self._read_folders)
         with ExitStack() as ownership, ExitStack() as stack:  # the GPU is released last
-            if not holds_something(spec.database):  # it has this job: opened, it would be made anew
+            if of_daemon and not holds_something(spec.database):  # it has this job: opened, it would be new
                 raise StoreError(f"{spec.database} is gone, and with it job {spec.job}")
             store = stack.enter_context(Store(spec.database, job=spec.job))
             turns = BoardTurns(spec.database.parent, self._wait_for_turn) if spec.exclusive_board else None
@@ -100,7 +113,10 @@ class Attempt:
                 open_setup(spec.job_spec.device or None, request, turns=turns, gates=[self._guard])
             )
             identity = setup.device.identity
-            ownership.enter_context(owned_gpu(spec.database.parent, identity.uuid, sleep=self._stop.sleep))
+            if of_daemon:  # a sweep gives each GPU one job at a time by itself
+                ownership.enter_context(
+                    owned_gpu(spec.database.parent, identity.uuid, sleep=self._stop.sleep)
+                )
             self._guard.watch(setup.device, setup.measurer)
             self._stop.on_signal = setup.device.abort  # SIGTERM frees the GPU at once
             stack.callback(self._stop.disable)  # a request to stop must not interrupt the restoring of clocks
@@ -111,23 +127,25 @@ class Attempt:
     def _wait_for_turn(self, seconds: float) -> None:
         """Wait for the turn of this GPU, with a sign of life now and then."""
         self._stop.sleep(seconds)
-        if time.monotonic() - self._told_s >= _ALIVE_S:
-            self._told_s = time.monotonic()
+        if time.monotonic() - self._alive_s >= _ALIVE_S:
+            self._alive_s = time.monotonic()
             self._events.spent(self._guard.windows_s, self._guard.joules)
 
     def _tune(
         self, setup: MeasurementSetup, request: SearchRequest, catalog: Catalog, store: Store
     ) -> AttemptResult:
-        job = Jobs(store.database).job(self._spec.job)
-        begun = job is not None and job.run is not None
+        number = self._spec.job
+        job = None if number is None else Jobs(store.database).job(number)
         retrying = RetryingStore(
             store.database,
-            job=self._spec.job,
+            job=number,
             stop=self._stop,
             begun=self._begun,
             ending=self._guard.leave,
         )
-        outcome = tune(setup, request, catalog, retrying, self._events, resume=begun)
+        # A job of the daemon owns its run; a sweep goes on with whatever run asks for the same.
+        resume = number is None or (job is not None and job.run is not None)
+        outcome = tune(setup, request, catalog, retrying, self._events, resume=resume)
         if outcome.status is RunStatus.INTERRUPTED:
             return self._interrupted()
         self._events.answer(outcome.document)
@@ -157,6 +175,8 @@ class Attempt:
             return self._interrupted().status
         if isinstance(error, StoreError) and self._stop.received:
             return "interrupted"  # the store stopped to retry because of the request
+        if isinstance(error, RunBusyError):
+            return "busy"
         if isinstance(error, _REFUSED):
             return "refused"
         return "unavailable" if isinstance(error, TunerError) or is_shortage(error) else "crashed"
@@ -165,43 +185,48 @@ class Attempt:
         """An error for people; an unexpected exception is logged with its trace."""
         if isinstance(error, KeyboardInterrupt | RunInterrupted):
             return self._interrupted().message
+        longest = None if self._spec.job is None else _LONGEST_REASON
         if isinstance(error, TunerError):
             _LOG.warning("the attempt has ended: %s", error)
-            return str(error)[:_LONGEST_REASON]
+            return str(error)[:longest]
         if is_shortage(error):
             _LOG.warning("the attempt has ended: %r", error)
-            return f"the system is short of threads, processes or memory: {error}"[:_LONGEST_REASON]
+            return f"the system is short of threads, processes or memory: {error}"[:longest]
         _LOG.error("the attempt has crashed", exc_info=error)
-        return f"{type(error).__name__}: {error}"[:_LONGEST_REASON]
+        return f"{type(error).__name__}: {error}"[:longest]
 
 
-def request_of(job_spec: JobSpec) -> SearchRequest:
-    """The request of a job spec.
+def request_of(spec: AttemptSpec) -> SearchRequest:
+    """The request of an attempt.
 
     Raises:
-        InputError: an unknown option.
+        InputError: an option that the daemon's jobs do not have.
     """
-    return SearchRequest(workloads=job_spec.workloads, **job_options(job_spec))
+    chosen = spec.job_spec.chosen if spec.job is None else job_options(spec.job_spec)
+    return SearchRequest(workloads=spec.job_spec.workloads, kernel_files=spec.kernel_files, **chosen)
 
 
-def main(pipe: int, lifeline: int, known: Sequence[ReadFolder] = ()) -> NoReturn:
-    """Run the process: the spec comes on standard input, events and the result go into a pipe.
+def main(pipe: int, lifeline: int, read_folders: Sequence[ReadFolder] = ()) -> NoReturn:
+    """Run the process.
 
     Args:
-        pipe: descriptor of that pipe.
-        lifeline: descriptor of a pipe whose other end only the daemon holds.
-        known: folders of kernel files that were read before.
+        pipe: descriptor that events and the result go to.
+        lifeline: descriptor of a pipe whose other end only the starting process holds.
+        read_folders: folders of kernel files that were read before.
     """
     stop = StopRequest()
     with stop.handler_installed():
         die_with_parent(lifeline)
         for descriptor in (pipe, lifeline):
             os.set_inheritable(descriptor, False)
-        logs.configure()
         spec = parse_spec(sys.stdin.read())
+        if spec.job is None:
+            _LOG.setLevel(logging.ERROR)  # a sweep tells by itself how its jobs end
+        else:
+            logs.configure()
         with logs.about(job=spec.job, gpu=spec.job_spec.device):
             events = EventWriter(pipe, spec.job_spec.objective)
-            events.end(Attempt(spec, events, stop, known).run())
+            events.end(Attempt(spec, events, stop, read_folders).run())
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)  # at once, with signals disabled: the interpreter has nothing to clean up

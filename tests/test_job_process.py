@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import job_workshop
 import pytest
-from daemon_attempts import BOOT_PLAYED, PATIENCE_S, Workshop, gone, sampling, until
+from job_workshop import BOOT_PLAYED, PATIENCE_S, Workshop, gone, sampling, until
 
-from tuner.daemon.attempts import attempt, launching
-from tuner.daemon.attempts.messages import AttemptResult, spec_json
 from tuner.database.runs import Store
 from tuner.devices.gpu_users import VARIABLE, present
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.records import RunStatus, measurement_from
 from tuner.model.trial import Status
+from tuner.search import job_process
+from tuner.search.job_messages import AttemptResult, spec_json
 from tuner.system import ownership
 from tuner.system.ownership import owned_gpu
 
@@ -36,7 +37,7 @@ def played(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     """The same on a GPU in a worker, whose bursts can be held."""
     monkeypatch.setenv("HELD_GPU", str(workshop.folder))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(workshop.folder))
-    monkeypatch.setattr(launching, "_BOOT", BOOT_PLAYED)
+    monkeypatch.setattr(job_workshop, "BOOT", BOOT_PLAYED)
     workshop.job_spec = replace(workshop.job_spec, device="cuda:0")
     return workshop
 
@@ -62,7 +63,7 @@ def stored(workshop: Workshop) -> list[str]:
 
 def test_a_job_is_tuned_and_stored(workshop: Workshop) -> None:
     """An attempt tells its run, trials and answer, ends by the order's limit, and its run is the job's."""
-    workshop.launch = launching.fresh_interpreter
+    workshop.launch = job_workshop.fresh_interpreter
     result = workshop.attempt()
 
     assert (result.status, result.message, result.run) == ("limited", "", 1)
@@ -155,7 +156,7 @@ def test_who_does_not_stop_is_killed(played: Workshop, monkeypatch: pytest.Monke
     inner = f"open({str(started)!r}, 'x'); import time; time.sleep(600)"
     child = f"p = subprocess.Popen([sys.executable, '-c', {inner!r}])"
     script = f"{deaf}; {child}; open({str(played.folder / 'pid')!r}, 'w').write(str(p.pid)); p.wait()"
-    monkeypatch.setattr(launching, "_BOOT", script)
+    monkeypatch.setattr(job_workshop, "BOOT", script)
 
     async def killed() -> AttemptResult:
         process = await played.start()
@@ -193,10 +194,12 @@ def test_it_dies_with_the_daemon(played: Workshop) -> None:
     spec = played.spec()
     code = (
         "import asyncio, sys; from pathlib import Path;"
-        " from tuner.daemon.attempts import launching, launching as runner, messages;"
-        " import daemon_attempts; launching._BOOT = daemon_attempts.BOOT_PLAYED\n"
+        " from tuner.search import job_launcher, job_messages;"
+        " import job_workshop; job_workshop.BOOT = job_workshop.BOOT_PLAYED\n"
         "async def main():\n"
-        "    process = await runner.start(messages.parse_spec(sys.argv[1]), lambda *_: None)\n"
+        "    spec = job_messages.parse_spec(sys.argv[1])\n"
+        "    launch = job_workshop.fresh_interpreter\n"
+        "    process = await job_launcher.start(spec, lambda *_: None, launch)\n"
         "    print(process.pid, flush=True)\n"
         "    await process.result()\n"
         "asyncio.run(main())"
@@ -273,7 +276,7 @@ def test_kernels_that_others_can_change_by_now_are_refused(workshop: Workshop, a
 
 def test_a_clock_that_is_left_set_is_told(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """At its end an attempt that may set clocks looks for those that could not be given back."""
-    monkeypatch.setattr(attempt, "restore_stale_clocks", lambda: ["GPU-1"])
+    monkeypatch.setattr(job_process, "restore_stale_clocks", lambda: ["GPU-1"])
     workshop.job_spec = replace(workshop.job_spec, device="cuda:99")
     assert workshop.here().clocks_left == ()
     workshop.job_spec = replace(workshop.job_spec, clocks="all")

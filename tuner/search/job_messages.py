@@ -1,4 +1,4 @@
-"""Messages between the daemon and the process of an attempt: lines of JSON.
+"""Messages between the process of a job and the one that started it: lines of JSON.
 
 The spec goes to the process; events and the result come back through a pipe, which must not delay measuring.
 """
@@ -114,6 +114,9 @@ def _finite(number: float | None) -> float | None:
 # --- The spec, events and result of an attempt as lines.
 
 AttemptStatus = Literal["finished", "limited", "interrupted", "busy", "refused", "unavailable", "crashed"]
+FORK = b"fork"
+"""Order to the fork server; descriptors of the process come with it: spec, lines, lifeline, status."""
+
 RESULT = "result"
 """Kind of the last line."""
 
@@ -124,7 +127,7 @@ LONGEST_LINE_BYTES = 262_144
 """Of a line that is read: hundreds of times an event, ten times the largest result."""
 
 _COMPILED_EVERY_S = 0.2  # as often as a person can see
-_WAIT_S = 0.5  # for a daemon that is slow to read, before events are dropped; trials are in the database
+_WAIT_S = 0.5  # for a reader that is slow, before events are dropped; trials are in the database
 _RESULT_WAIT_S = 5.0  # for the result, on which more depends
 _LONGEST_SENTENCE = 2000  # characters
 _ANSWER = (
@@ -138,9 +141,11 @@ class AttemptSpec:
     """Specification of an attempt at a job.
 
     Attributes:
-        job: its number; the run in the database is bound to it.
+        job: its number at the daemon, whose run the trials are of; None for a job of a sweep, which goes on
+            with any unfinished run that asks for the same.
         job_spec: of the job; its device is filled in.
         database: where trials go.
+        kernel_files: beside the catalogue.
         kernel_directories: folders of kernel files beside those shipped; checked again, as they may have
             changed since the daemon read them.
         below: the first directory that is checked; those above it are trusted.
@@ -150,9 +155,10 @@ class AttemptSpec:
         sample: of a job that measures again: the trial as ``tuner.model.records.trial_record`` writes it.
     """
 
-    job: int
+    job: int | None
     job_spec: JobSpec
     database: Path
+    kernel_files: tuple[Path, ...] = ()
     kernel_directories: tuple[Path, ...] = ()
     below: Path = Path("/")
     idle_test: bool = True
@@ -167,8 +173,9 @@ class AttemptResult:
 
     Attributes:
         status: ``finished``; ``limited`` by the job's own limits, an end too; ``interrupted`` on request;
-            ``busy`` because others came; ``refused`` where a retry cannot help; ``unavailable`` where it may:
-            no device, sensor, clock or room on the disk just now; ``crashed``.
+            ``busy`` because others use the GPU, or measure a sweep's run; ``refused`` where a retry cannot
+            help; ``unavailable`` where it may: no device, sensor, clock or room on the disk just now;
+            ``crashed``.
         message: why, for people; empty where it finished.
         run: its run in the database.
         seconds: that windows took on the GPU in this attempt, on the device's clock.
@@ -184,6 +191,11 @@ class AttemptResult:
     joules: float = 0.0
     sample: Mapping[str, Any] | None = None
     clocks_left: tuple[str, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """True where the job did all that it was to do."""
+        return self.status in ("finished", "limited")
 
 
 def line(kind: str, data: Mapping[str, Any]) -> bytes:
@@ -204,11 +216,7 @@ def parse_line(text: bytes) -> tuple[str, dict[str, Any]] | None:
 
 def spec_json(spec: AttemptSpec) -> str:
     """A spec as JSON."""
-    record = asdict(spec)
-    record["job_spec"]["kind"] = spec.job_spec.kind.value
-    record["database"], record["below"] = str(spec.database), str(spec.below)
-    record["kernel_directories"] = [str(folder) for folder in spec.kernel_directories]
-    return json.dumps(record)
+    return json.dumps(asdict(spec), default=os.fspath)
 
 
 def parse_spec(text: str) -> AttemptSpec:
@@ -217,8 +225,10 @@ def parse_spec(text: str) -> AttemptSpec:
     job_spec = record["job_spec"]
     kind, workloads = JobKind(job_spec["kind"]), tuple(job_spec["workloads"])
     record["job_spec"] = JobSpec(**{**job_spec, "kind": kind, "workloads": workloads})
-    record["database"], record["below"] = Path(record["database"]), Path(record["below"])
-    record["kernel_directories"] = tuple(map(Path, record["kernel_directories"]))
+    for name in ("database", "below"):
+        record[name] = Path(record[name])
+    for name in ("kernel_files", "kernel_directories"):
+        record[name] = tuple(map(Path, record[name]))
     return AttemptSpec(**record)
 
 
@@ -364,7 +374,7 @@ class EventWriter:
                     self._full, self._torn = True, self._torn or begun
                     return
                 continue
-            except OSError:  # the daemon is gone, and this process is about to end
+            except OSError:  # nobody reads any more, and this process is about to end
                 return
             rest, begun = rest[count:], True
         self._full = self._torn = False

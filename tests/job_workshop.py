@@ -14,10 +14,6 @@ from typing import Any
 from modelled import NoNvrtc
 from prepared_process import PreparedProcess
 
-from tuner.daemon.attempts import launching
-from tuner.daemon.attempts.attempt import Attempt
-from tuner.daemon.attempts.launching import AttemptLauncher, Process
-from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec, EventWriter
 from tuner.database.connection import Database
 from tuner.database.jobs import Jobs
 from tuner.database.runs import Store
@@ -29,13 +25,18 @@ from tuner.model.jobs import Job, JobKind, JobSpec, Origin
 from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.records import StoredRun
 from tuner.search import setup
+from tuner.search.job_launcher import AttemptProcess, Launch, Process, start
+from tuner.search.job_messages import AttemptResult, AttemptSpec, EventWriter
+from tuner.search.job_process import Attempt
 from tuner.system.signals import StopRequest
 
 PATIENCE_S = 120.0  # for what must come; never waited for in full unless something is broken
-BOOT_PLAYED = launching._BOOT.replace(
-    "from tuner.daemon.attempts.attempt",
-    "import daemon_attempts; daemon_attempts.play(); from tuner.daemon.attempts.attempt",
+BOOT = (
+    "import sys; sys.path[:] = sys.argv[3:];"
+    " from tuner.search.job_process import main; main(*map(int, sys.argv[1:3]))"
 )
+"""What a job's process runs; a test may have it run something else."""
+BOOT_PLAYED = BOOT.replace(" from", " import job_workshop; job_workshop.play(); from")
 _WINDOW_S = 0.02
 
 
@@ -69,7 +70,18 @@ async def prepared(spec: int, lines: int, lifeline: int) -> Process:
     """Start an attempt like a fresh interpreter, its imports done."""
     descriptors = {0: spec, 1: 2, 2: 2, lines: lines, lifeline: lifeline}
     words = [str(lines), str(lifeline), *sys.path]
-    return _Prepared(PreparedProcess(launching._BOOT, words, descriptors, os.environ, session=True))
+    return _Prepared(PreparedProcess(BOOT, words, descriptors, os.environ, session=True))
+
+
+async def fresh_interpreter(spec: int, lines: int, lifeline: int) -> Process:
+    """Start an attempt in a process that imports what it needs."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", BOOT, str(lines), str(lifeline), *sys.path),
+        stdin=spec,
+        stdout=2,
+        pass_fds=(lines, lifeline),
+        start_new_session=True,
+    )
 
 
 class PlayedWorker(WorkerDevice):
@@ -117,7 +129,7 @@ class Workshop:
     job_spec: JobSpec = ORDER
     events: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     _job: Job | None = None
-    launch: AttemptLauncher = prepared
+    launch: Launch = prepared
 
     @property
     def database(self) -> Path:
@@ -159,8 +171,8 @@ class Workshop:
         finally:
             events.close()
 
-    async def start(self, **changes: Any) -> launching.AttemptProcess:
-        return await launching.start(self.spec(**changes), self.tell, self.launch)
+    async def start(self, **changes: Any) -> AttemptProcess:
+        return await start(self.spec(**changes), self.tell, self.launch)
 
     def runs(self) -> list[StoredRun]:
         with Store(self.database) as store:

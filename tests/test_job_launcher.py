@@ -10,24 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import job_workshop
 import pytest
-from daemon_attempts import Workshop, sampling, until
 from hypothesis import given
 from hypothesis import strategies as st
+from job_workshop import Workshop, sampling, until
 from policy_driver import result
 
-from tuner.daemon.attempts import attempt, launching
-from tuner.daemon.attempts.messages import (
-    AttemptResult,
-    AttemptSpec,
-    EventWriter,
-    LineReader,
-    parse_line,
-    parse_result,
-    parse_spec,
-    result_line,
-    spec_json,
-)
 from tuner.database.connection import Database
 from tuner.database.runs import RetryingStore, Store
 from tuner.devices.gpu_users import Contention
@@ -43,6 +32,18 @@ from tuner.model.jobs import JobKind, JobSpec
 from tuner.model.plan import Configuration
 from tuner.model.records import trial_record
 from tuner.model.trial import Trial
+from tuner.search import job_launcher, job_process
+from tuner.search.job_messages import (
+    AttemptResult,
+    AttemptSpec,
+    EventWriter,
+    LineReader,
+    parse_line,
+    parse_result,
+    parse_spec,
+    result_line,
+    spec_json,
+)
 from tuner.search.session import TrialEvent
 from tuner.system.ownership import gpu_lock_file, owned_gpu
 from tuner.system.signals import StopRequest
@@ -143,7 +144,7 @@ def test_what_is_no_event_is_none(text: bytes) -> None:
 
 def test_a_full_pipe_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events that nobody reads are lost after one wait; what follows a torn line is whole again."""
-    monkeypatch.setattr("tuner.daemon.attempts.messages._WAIT_S", 0.01)
+    monkeypatch.setattr("tuner.search.job_messages._WAIT_S", 0.01)
     reading, writing = os.pipe()
     writer = EventWriter(writing, "time")
     for _ in range(200):
@@ -179,7 +180,7 @@ def test_a_daemon_that_is_gone_holds_nothing_up() -> None:
 
 def test_trials_stand_beside_what_is_compiled_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
     """A count that was held back is told with the next trial at the latest."""
-    monkeypatch.setattr("tuner.daemon.attempts.messages._COMPILED_EVERY_S", math.inf)
+    monkeypatch.setattr("tuner.search.job_messages._COMPILED_EVERY_S", math.inf)
     reading, writing = os.pipe()
     writer = EventWriter(writing, "energy")
     trial = Trial((Configuration({"P": 1}),))
@@ -203,7 +204,7 @@ def test_trials_stand_beside_what_is_compiled_by_then(monkeypatch: pytest.Monkey
 
 def behave(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Let the job's process do this with its pipe ``p`` instead."""
-    monkeypatch.setattr(launching, "_BOOT", f"import os, sys, time; p = int(sys.argv[1]); {code}")
+    monkeypatch.setattr(job_workshop, "BOOT", f"import os, sys, time; p = int(sys.argv[1]); {code}")
 
 
 FINISHED = json.dumps(result_line(AttemptResult("finished")).decode())
@@ -248,7 +249,7 @@ def test_a_flood_is_endured(workshop: Workshop, monkeypatch: pytest.MonkeyPatch)
 
 def test_who_gives_no_sign_of_life_is_ended(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that hangs is killed after its time, and has crashed."""
-    monkeypatch.setattr(launching, "_SILENCE_S", 0.1)
+    monkeypatch.setattr(job_launcher, "_SILENCE_S", 0.1)
     behave(monkeypatch, "time.sleep(600)")
     result = workshop.attempt()
 
@@ -275,7 +276,7 @@ def descriptors() -> int:
 def test_no_descriptor_is_left(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """After an attempt the daemon holds what it held before, also where no process could be started."""
     behave(monkeypatch, "pass")
-    workshop.launch = launching.fresh_interpreter
+    workshop.launch = job_workshop.fresh_interpreter
 
     async def twice() -> tuple[int, int, int]:
         await (await workshop.start()).result()
@@ -441,7 +442,7 @@ def test_what_was_measured_in_company_is_not_stored(
 ) -> None:
     """A burst with others on the GPU before or after it is lost, those before it are not; the run goes on."""
     with monkeypatch.context() as patch:
-        patch.setattr(attempt, "ContentionProbe", lambda _: Coming(look))
+        patch.setattr(job_process, "ContentionProbe", lambda _: Coming(look))
         result = workshop.here()
 
     assert (result.status, result.message, result.run) == ("busy", "somebody", 1)
@@ -456,7 +457,7 @@ def test_a_sample_gives_way_too(workshop: Workshop, monkeypatch: pytest.MonkeyPa
     with Store(workshop.database) as store:
         trial, _ = store.trials(1, workshop.job_spec.workloads)[0]
     workshop.job_spec = sampling(workshop.job_spec)
-    monkeypatch.setattr(attempt, "ContentionProbe", lambda _: Coming(3))
+    monkeypatch.setattr(job_process, "ContentionProbe", lambda _: Coming(3))
     record = trial_record(trial, workshop.job_spec.workloads)
     result = workshop.here(sample=record)
 

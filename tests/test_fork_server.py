@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from daemon_attempts import PATIENCE_S, Workshop, gone
+from job_workshop import PATIENCE_S, Workshop, gone
 
-from tuner.daemon.attempts import launcher as launcher_process
-from tuner.daemon.attempts import launching
-from tuner.daemon.attempts.launching import Launcher
 from tuner.kernel_files.catalog import Catalog, ReadFolder
 from tuner.model.errors import ChildCrashedError
+from tuner.search import job_launcher
+from tuner.search.job_launcher import Launcher
 
 _T = TypeVar("_T")
 
@@ -42,10 +41,10 @@ def with_launcher(work: Callable[[Launcher], Coroutine[Any, Any, _T]]) -> _T:
 def test_attempts_are_forks_of_one_process(workshop: Workshop) -> None:
     """Two attempts are two processes of one launcher; they measure and store as fresh interpreters do."""
 
-    async def twice(launcher: Launcher) -> list[launching.AttemptProcess]:
+    async def twice(launcher: Launcher) -> list[job_launcher.AttemptProcess]:
         processes = []
         for _ in range(2):
-            process = await launching.start(workshop.spec(), workshop.tell, launcher.launch)
+            process = await job_launcher.start(workshop.spec(), workshop.tell, launcher.launch)
             result = await process.result()
             assert (result.status, result.message) == ("limited", "")
             processes.append(process)
@@ -63,7 +62,7 @@ def test_a_killed_attempt_is_told(workshop: Workshop) -> None:
 
     async def killed(launcher: Launcher) -> str:
         spec = replace(workshop.spec(), job=7)  # which waits for nobody: it is killed at once
-        process = await launching.start(spec, workshop.tell, launcher.launch)
+        process = await job_launcher.start(spec, workshop.tell, launcher.launch)
         os.kill(process.pid, signal.SIGKILL)
         return (await process.result()).message
 
@@ -74,11 +73,11 @@ def test_a_launcher_that_ends_is_started_anew(workshop: Workshop) -> None:
     """SIGKILL of the launcher ends its attempts as crashed, and the next attempt has another launcher."""
 
     async def whole(launcher: Launcher) -> tuple[int, str, str]:
-        process = await launching.start(workshop.spec(), workshop.tell, launcher.launch)
+        process = await job_launcher.start(workshop.spec(), workshop.tell, launcher.launch)
         assert launcher._process is not None
         os.kill(launcher._process.pid, signal.SIGKILL)
         first = await process.result()
-        again = await launching.start(workshop.spec(), workshop.tell, launcher.launch)
+        again = await job_launcher.start(workshop.spec(), workshop.tell, launcher.launch)
         return process.pid, first.status, (await again.result()).status
 
     pid, first, second = with_launcher(whole)
@@ -89,18 +88,13 @@ def test_a_launcher_that_ends_is_started_anew(workshop: Workshop) -> None:
 
 def test_a_launcher_that_cannot_start_is_told(monkeypatch: pytest.MonkeyPatch, workshop: Workshop) -> None:
     """A launcher that ends before it forks is tried twice, and is an error of a child process."""
-    monkeypatch.setattr(launching, "_LAUNCHER", "raise SystemExit(3)")
+    monkeypatch.setattr(job_launcher, "_FORK_SERVER", "raise SystemExit(3)")
 
     async def started(launcher: Launcher) -> None:
-        await launching.start(workshop.spec(), workshop.tell, launcher.launch)
+        await job_launcher.start(workshop.spec(), workshop.tell, launcher.launch)
 
     with pytest.raises(ChildCrashedError, match=r"has ended|Broken pipe"):
         with_launcher(started)
-
-
-def test_an_order_is_the_same_on_both_sides() -> None:
-    """The daemon, which imports no search, says what the launcher heeds."""
-    assert launching._ORDER == launcher_process.ORDER
 
 
 def test_a_folder_that_was_read_is_read_again_when_it_changes(tmp_path: Path) -> None:
