@@ -10,8 +10,9 @@ CUDA_EXTRA := $(shell nvidia-smi 2>/dev/null | grep -q 'CUDA Version: 13' && ech
 # Neighbours stay together, as they share fixtures; who has none left takes from the other. Tests wait for processes
 # of theirs: three for two cores keep both busy.
 SIDE_BY_SIDE := --numprocesses $(shell expr '(' $$(getconf _NPROCESSORS_ONLN) '*' 3 + 1 ')' / 2) --dist worksteal
-# Whether `make test` runs the pairwise tier: auto (where kernels or their tests differ from main), always or never.
-PAIRWISE ?= auto
+# Suites of tests/suites.py that `make test` runs: auto (where what they are about differs from main), all, none, or
+# names with commas.
+SUITES ?= auto
 
 SPHINX := --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees
 
@@ -23,9 +24,7 @@ run: $(VENV)/.run-ready
 test: $(VENV)/.test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@mkdir -p build; $(MAKE) --no-print-directory types > build/mypy.txt 2>&1 & types=$$!; \
-	  $(BIN)/pytest $(SIDE_BY_SIDE) --pairwise $(PAIRWISE); tests=$$?; \
-	  wait $$types; types=$$?; echo mypy:; cat build/mypy.txt; [ $$tests = 0 ] && [ $$types = 0 ]
+	$(BIN)/pytest $(SIDE_BY_SIDE) --suites $(SUITES)
 
 # mypy cannot follow the mapping of power/ and policies/ into tuner: it reads the tree through links.
 types: $(VENV)/.test-ready
@@ -33,14 +32,14 @@ types: $(VENV)/.test-ready
 	@cd build/types/tuner && ln -s ../../../tuner/* ../../../power ../../../policies .
 	$(BIN)/mypy $$(find -L build/types/tuner -name '*.py') tests/*.py tests/kernels/*.py
 
-# The kernels' pairs of values, sanitizers and barriers, whatever changed.
+# Pairs of values of all kernels, sanitizers and barriers.
 test-kernels: $(VENV)/.test-ready
-	$(BIN)/pytest $(SIDE_BY_SIDE) --pairwise always -m pairwise
+	$(BIN)/pytest $(SIDE_BY_SIDE) --suites kernels,pairs -m pairwise
 
 # Also every configuration of every kernel at every listed size, on the host and for four architectures, and ten
 # times as many examples of each law: hours.
 test-all: $(VENV)/.test-ready
-	$(BIN)/pytest $(SIDE_BY_SIDE) --pairwise always --hypothesis-profile thorough -m "not gpu and not browser"
+	$(BIN)/pytest $(SIDE_BY_SIDE) --suites all --hypothesis-profile thorough -m "not gpu and not browser"
 
 # The same tests on other versions of Python, each in an environment of its own; one that is not here is left out.
 test-matrix:
@@ -55,7 +54,7 @@ test-matrix:
 # counts imports or memory, which coverage adds to.
 coverage: $(VENV)/.test-ready
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(SIDE_BY_SIDE) -k "not light and not heavy and not idle_daemon_is_small"
+	$(BIN)/coverage run -m pytest $(SIDE_BY_SIDE) --suites all -k "not light and not heavy and not idle_daemon_is_small"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --sort cover
 

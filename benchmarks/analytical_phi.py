@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.model import registry
+from tuner.policies.analytical import choose
+
 from tuner.model.plan import Configuration
 from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedWorkload
@@ -67,9 +68,7 @@ def phi(efficiencies: Iterable[float]) -> float | None:
 def chosen(space: Space, rule: str) -> tuple[float, Configuration, float]:
     """Efficiency of the rule's choice, the choice, and the milliseconds it took."""
     begun_s = time.perf_counter()
-    choice = registry.load("explain", "choose")(
-        space.workload.candidates, space.limits, space.workload.roles, rule=rule
-    )
+    choice = choose(space.workload.candidates, space.limits, space.workload.roles, rule=rule)
     took_ms = 1000 * (time.perf_counter() - begun_s)
     return space.efficiency[choice.configuration], choice.configuration, took_ms
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.kernel_files.catalog import Catalog
-from tuner.kernel_files.formulas import Formula, Place
+from tuner.kernel_files.formulas import Formula, Location
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.recipe import Rule
 from tuner.model.errors import UnknownNameError
@@ -171,9 +171,9 @@ def restricted(kernel: KernelFile, by: Restriction) -> KernelFile:
         ExpressionError: a rule is not in the language of kernel files.
     """
     rules = tuple(Rule(Expression(text), text) for text in by.rules)
-    place = Place(str(kernel.path), "[default] of a restricted space")
+    location = Location(str(kernel.path), "[default] of a restricted space")
     default = {
-        name: value if isinstance(value, str) else Formula(place, value, ())
+        name: value if isinstance(value, str) else Formula(location, value, ())
         for name, value in by.default.items()
     }
     recipe = kernel.recipe

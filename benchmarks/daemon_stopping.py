@@ -25,14 +25,14 @@ from typing import Any
 
 from provenance import provenance
 
-from tuner.daemon.attempts.launching import AttemptProcess, start
-from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.machine import ContentionMonitor
 from tuner.database.connection import Database
 from tuner.database.jobs import Jobs
 from tuner.database.runs import Store
 from tuner.devices.choice import identify
 from tuner.model.jobs import JobSpec, Origin
+from tuner.search.job_launcher import AttemptProcess, Launcher, start
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 
 PROMISED_S = 1.0
 _LOOK_EVERY_S = 0.25  # the daemon's default
@@ -61,6 +61,7 @@ class Case:
         self._trials = 0
         self._third = asyncio.Event()
         self._begun = asyncio.Event()
+        self._launcher = Launcher()
 
     @staticmethod
     def _queue(path: Path, device: str) -> AttemptSpec:
@@ -72,7 +73,7 @@ class Case:
 
     async def begin(self) -> tuple[AttemptProcess, list[int]]:
         """Start it; returns its process and its workers once it measures."""
-        process = await start(self._spec, self._hear)
+        process = await start(self._spec, self._hear, self._launcher.launch)
         await asyncio.wait_for(self._third.wait(), _PATIENCE_S)
         return process, workers_of(process.pid)
 

@@ -14,7 +14,7 @@ from cold_timing import median
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.devices.cuda import probe
 from tuner.model.plan import Configuration, Plan, Scalar, Stage
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 BATCH_S = 5e-4  # runs back to back between two events take about this long
 MOST_RUNS = 32

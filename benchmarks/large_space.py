@@ -33,7 +33,7 @@ from tuner.model import registry
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.search.candidates import PreparedWorkload, prepare
-from tuner.space.sampling import SampledSpace
+from tuner.space.large_spaces import SampledSpace
 from tuner.space.search_view import Search
 
 POLICIES = ("random", "local", "greedy", "bayesian")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from provenance import provenance
+from tuner.policies.analytical import choose
 
-from tuner.model import registry
 from tuner.model.plan import Configuration
 from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace
@@ -65,7 +65,6 @@ def row_of(spaces: dict[int, RecordedSpace]) -> dict[str, float | None]:
         ]
         return len(found) / math.fsum(1 / share for share in found) if found else None
 
-    choose = registry.load("explain", "choose")
     analytical = (
         (size, choose(workload.candidates, space.limits, workload.roles, rule=None).configuration)
         for size, space in spaces.items()

@@ -30,7 +30,7 @@ from provenance import provenance
 
 import tuner
 from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.base import Contest
+from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, RUNGS_S, JouleBounds, Race
 from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
@@ -195,7 +195,7 @@ def race(truths: Mapping[Trial, float], rungs: Rungs, draw: random.Random) -> di
     """One race in random order: whether the best is among the contenders, and what was measured."""
     order = list(truths)
     draw.shuffle(order)
-    contest, runner = Contest(TIME, None, 0), Race()
+    target, runner = ComparisonTarget(TIME, None, 0), Race()
     ended: dict[Trial, Measurement] = {}
     spent_s = 0.0
     for trial in order:
@@ -203,14 +203,14 @@ def race(truths: Mapping[Trial, float], rungs: Rungs, draw: random.Random) -> di
         for rung_s, rung in zip(RUNGS_S, rungs(trial), strict=True):
             taken.append(rung)
             spent_s += rung_s
-            if runner.lost(taken, contest) or not runner.tells_more(taken, contest):
+            if runner.lost(taken, target) or not runner.tells_more(taken, target):
                 break
         runner.add(trial, taken)
         ended[trial] = replace(taken[-1], makespan_uncertainty_s=runner.honest(taken[-1]))
-        best = contest.best
+        best = target.best
         if best is None or TIME.cost(ended[trial]) < TIME.cost(best[1]):
             best = trial, ended[trial]
-        contest = Contest(TIME, best, len(ended))
+        target = ComparisonTarget(TIME, best, len(ended))
     possible = contenders(TIME, ended)
     chosen = possible[:MOST_CONTENDERS]
     truly = min(truths, key=truths.__getitem__)
@@ -252,22 +252,22 @@ def of_joules(spaces: Mapping[str, Mapping[Trial, Measurement]], seeds: int) -> 
         for seed in range(seeds):
             order = list(known)
             random.Random(f"{name} {seed}").shuffle(order)  # noqa: S311 - as above
-            bounds, contest = JouleBounds(), Contest(ENERGY, None, 0)
+            bounds, target = JouleBounds(), ComparisonTarget(ENERGY, None, 0)
             for trial in order:
                 one = known[trial]
-                found = bounds.rules_out(replace(one, energy=None), None, IDLE_W, contest)
+                found = bounds.rules_out(replace(one, energy=None), None, IDLE_W, target)
                 trials += 1
                 if found is not None:
                     spared += 1
                     certain += found.certain
                     below += ENERGY.cost(one) < found.least_j
-                    wrong += contest.best is not None and ENERGY.cost(one) < ENERGY.cost(contest.best[1])
+                    wrong += target.best is not None and ENERGY.cost(one) < ENERGY.cost(target.best[1])
                     continue
                 bounds.add(None, one)
-                if contest.best is None or ENERGY.cost(one) < ENERGY.cost(contest.best[1]):
-                    contest = Contest(ENERGY, (trial, one), contest.measured)
+                if target.best is None or ENERGY.cost(one) < ENERGY.cost(target.best[1]):
+                    target = ComparisonTarget(ENERGY, (trial, one), target.measured)
             races += 1
-            lost += contest.best is None or ENERGY.cost(contest.best[1]) > lowest
+            lost += target.best is None or ENERGY.cost(target.best[1]) > lowest
     return {
         "searches": races,
         "trials": trials,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.daemon.attempts.messages import LineReader, line, parse_line
 from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues
 from tuner.daemon.jobs.shares import Shares
 from tuner.database.runs import Store
@@ -15,6 +14,7 @@ from tuner.model.jobs import DeviceIdentity, Job, JobSpec, JobState, Origin
 from tuner.model.plan import Configuration
 from tuner.model.records import Conditions
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.search.job_messages import LineReader, line, parse_line
 
 _ROUNDS = 12
 _NAME = "scan-lf:N=1024"

@@ -28,7 +28,8 @@ from search import SETTINGS
 from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
 from tuner.policies import bayesian as bayesian_module
-from tuner.policies.stopping import GAIN, LEAST_EVALUATIONS, SHARE, SearchState, StopRule
+from tuner.policies.stopping import GAIN, LEAST_EVALUATIONS, SHARE, StopRule
+from tuner.policies.surrogate.learner import SearchRun
 
 from tuner.model import registry
 from tuner.recordings.values import search_of
@@ -57,7 +58,7 @@ def games(where: str) -> list[Game]:
 class Watched(StopRule):
     """Never ends a search, and takes notes: evaluations, predicted gain, what the latest `SHARE` gained."""
 
-    def __init__(self, run: SearchState, notes: list[tuple[int, float, float]]) -> None:
+    def __init__(self, run: SearchRun, notes: list[tuple[int, float, float]]) -> None:
         super().__init__(run)
         self._notes = notes
 

@@ -33,7 +33,8 @@ from search_plays import noise
 from search_spaces import OBJECTIVE, Game, games_of
 from tuner.policies import bayesian as bayesian_module
 from tuner.policies.auto import SMALL
-from tuner.policies.stopping import GAIN, LEAST_EVALUATIONS, REST, SearchState, StopRule
+from tuner.policies.stopping import GAIN, LEAST_EVALUATIONS, REST, StopRule
+from tuner.policies.surrogate.learner import SearchRun
 
 from tuner.recordings.values import search_of
 from tuner.studies.comparison import play
@@ -67,7 +68,7 @@ RULES = [
 class Noting(StopRule):
     """Never ends a search, and keeps what a rule goes by."""
 
-    def __init__(self, run: SearchState, notes: list[tuple[int, float | None, float, float]]) -> None:
+    def __init__(self, run: SearchRun, notes: list[tuple[int, float | None, float, float]]) -> None:
         super().__init__(run)
         self._notes = notes
 

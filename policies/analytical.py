@@ -65,46 +65,48 @@ ENOUGH_WARPS_EMBEDDED = 0.6  # of W^max: "keeps between [60% 100%]"
 
 def guideline(facts: Facts) -> tuple[RuleCriterion, ...]:
     """The criteria of the embedded rule, the first one first."""
-    radix = (RuleCriterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),)
+    radix = (
+        RuleCriterion("a larger radix", lambda rated: (-rated.radix,), lambda rated: f"r {rated.radix}"),
+    )
     return (
-        RuleCriterion("fewer kernels", lambda one: (len(one.launches),), launched),
-        RuleCriterion("at least 60 % of the warps", lambda one: (not is_enough(one),), warps),
+        RuleCriterion("fewer kernels", lambda rated: (len(rated.launches),), launched),
+        RuleCriterion("at least 60 % of the warps", lambda rated: (not is_enough(rated),), warps),
         *(radix if facts.radix_varies else ()),
         RuleCriterion(
-            "all warps and all blocks", _both_at_maximum, lambda one: f"{warps(one)}, {_blocks(one)}"
+            "all warps and all blocks", _both_at_maximum, lambda rated: f"{warps(rated)}, {_blocks(rated)}"
         ),
         RuleCriterion("more active blocks", _more_blocks, _blocks),
-        RuleCriterion("more warps", lambda one: tuple(-W_SM for W_SM in sorted(one.W_SM)), warps),
+        RuleCriterion("more warps", lambda rated: tuple(-W_SM for W_SM in sorted(rated.W_SM)), warps),
         RuleCriterion(
             "more elements per thread",
-            lambda one: (-one.candidate.elements_per_thread,),
-            lambda one: f"P {one.candidate.elements_per_thread}",
+            lambda rated: (-rated.candidate.elements_per_thread,),
+            lambda rated: f"P {rated.candidate.elements_per_thread}",
         ),
         RuleCriterion(
             "less shared memory",
-            lambda one: (max(one.shared_bytes),),
+            lambda rated: (max(rated.shared_bytes),),
             shared,
         ),
     )
 
 
-def is_enough(one: CandidateRating) -> bool:
+def is_enough(rated: CandidateRating) -> bool:
     """Return True if every kernel keeps at least 60 % of the warps."""
-    return one.warp_share >= ENOUGH_WARPS_EMBEDDED
+    return rated.warp_share >= ENOUGH_WARPS_EMBEDDED
 
 
-def _both_at_maximum(one: CandidateRating) -> Key:
-    full = one.warp_share >= 1 and min(one.B_a) >= one.limits.max_blocks_per_sm
+def _both_at_maximum(rated: CandidateRating) -> Key:
+    full = rated.warp_share >= 1 and min(rated.B_a) >= rated.limits.max_blocks_per_sm
     return (not full,)
 
 
-def _more_blocks(one: CandidateRating) -> Key:
+def _more_blocks(rated: CandidateRating) -> Key:
     """Below 60 % of the warps, blocks do not count."""
-    return tuple(-B_a for B_a in sorted(one.B_a)) if is_enough(one) else ()
+    return tuple(-B_a for B_a in sorted(rated.B_a)) if is_enough(rated) else ()
 
 
-def _blocks(one: CandidateRating) -> str:
-    return f"B_a {listed(one.B_a)} of {one.limits.max_blocks_per_sm}"
+def _blocks(rated: CandidateRating) -> str:
+    return f"B_a {listed(rated.B_a)} of {rated.limits.max_blocks_per_sm}"
 
 
 # --- The rule for large GPUs: bytes in flight, not occupancy.
@@ -131,9 +133,8 @@ def _blocks(one: CandidateRating) -> str:
 # the second one with all its sizes in view: `benchmarks/analytical_phi.py` says what each criterion is worth.
 
 KIB = 1024
-ENOUGH_BYTES = (
-    96 * KIB
-)  # in flight on a multiprocessor, twice latency times bandwidth; 96 to 128 KiB do the same
+# In flight on a multiprocessor, twice latency times bandwidth; 96 to 128 KiB do the same.
+ENOUGH_BYTES = 96 * KIB
 ENOUGH_WARPS_SERVER = 0.5  # of those a multiprocessor holds: in the large FFTs, and where bytes are not known
 
 
@@ -142,61 +143,63 @@ def server_rule(facts: Facts) -> tuple[RuleCriterion, ...]:
     return _SHARED_PROBLEM if facts.several_launches else _WHOLE_PROBLEMS
 
 
-def _enough_in_flight(one: CandidateRating) -> Key:
+def _enough_in_flight(rated: CandidateRating) -> Key:
     """Bytes as far as enough; warps where the work is not known."""
-    if one.candidate.work is None:
-        return _enough_warps(one)
-    return (-min(one.bytes_in_flight, ENOUGH_BYTES),)
+    if rated.candidate.work is None:
+        return _enough_warps(rated)
+    return (-min(rated.bytes_in_flight, ENOUGH_BYTES),)
 
 
-def _enough_warps(one: CandidateRating) -> Key:
-    return (-min(one.warp_share, ENOUGH_WARPS_SERVER),)
+def _enough_warps(rated: CandidateRating) -> Key:
+    return (-min(rated.warp_share, ENOUGH_WARPS_SERVER),)
 
 
-def _staying(one: CandidateRating) -> Key:
-    return (0,) if one.stays else (1, *_enough_warps(one))
+def _staying(rated: CandidateRating) -> Key:
+    return (0,) if rated.stays else (1, *_enough_warps(rated))
 
 
-def _stays(one: CandidateRating) -> str:
-    return f"blocks stay, {warps(one)}" if one.stays else f"blocks come and go, {warps(one)}"
+def _stays(rated: CandidateRating) -> str:
+    return f"blocks stay, {warps(rated)}" if rated.stays else f"blocks come and go, {warps(rated)}"
 
 
-def _bytes(one: CandidateRating) -> str:
-    return f"{one.bytes_in_flight / KIB:.0f} KiB in flight"
+def _bytes(rated: CandidateRating) -> str:
+    return f"{rated.bytes_in_flight / KIB:.0f} KiB in flight"
 
 
-def _in_flight(one: CandidateRating) -> str:
-    return warps(one) if one.candidate.work is None else f"{_bytes(one)}, {warps(one)}"
+def _in_flight(rated: CandidateRating) -> str:
+    return warps(rated) if rated.candidate.work is None else f"{_bytes(rated)}, {warps(rated)}"
 
 
-def _threads(one: CandidateRating) -> str:
-    return f"L {one.threads_per_block}"
+def _threads(rated: CandidateRating) -> str:
+    return f"L {rated.threads_per_block}"
 
 
 # --- The choice by either rule, and its reasons in words.
 
 _WHOLE_PROBLEMS = (
     RuleCriterion("enough in flight", _enough_in_flight, _in_flight),
-    RuleCriterion("smaller blocks", lambda one: (one.threads_per_block,), _threads),
+    RuleCriterion("smaller blocks", lambda rated: (rated.threads_per_block,), _threads),
     RuleCriterion(
         "fewer elements per thread",
-        lambda one: (one.candidate.elements_per_thread,),
-        lambda one: f"P {one.candidate.elements_per_thread}",
+        lambda rated: (rated.candidate.elements_per_thread,),
+        lambda rated: f"P {rated.candidate.elements_per_thread}",
     ),
-    RuleCriterion("less shared memory", lambda one: (max(one.shared_bytes),), shared),
+    RuleCriterion("less shared memory", lambda rated: (max(rated.shared_bytes),), shared),
 )
 
 _SHARED_PROBLEM = (
     RuleCriterion(
         "fewer passes over memory",
-        lambda one: (len(one.launches),),
+        lambda rated: (len(rated.launches),),
         launched,
     ),
-    RuleCriterion("more bytes in flight", lambda one: (-one.bytes_in_flight,), _bytes),
+    RuleCriterion("more bytes in flight", lambda rated: (-rated.bytes_in_flight,), _bytes),
     RuleCriterion("persistent blocks, or half of the warps", _staying, _stays),
-    RuleCriterion("a larger radix", lambda one: (-one.radix,), lambda one: f"r {one.radix}"),
-    RuleCriterion("smaller blocks", lambda one: (0,) if one.stays else (one.threads_per_block,), _threads),
-    RuleCriterion("more shared memory", lambda one: (-(sum(one.dynamic_shared_bytes) // KIB),), shared),
+    RuleCriterion("a larger radix", lambda rated: (-rated.radix,), lambda rated: f"r {rated.radix}"),
+    RuleCriterion(
+        "smaller blocks", lambda rated: (0,) if rated.stays else (rated.threads_per_block,), _threads
+    ),
+    RuleCriterion("more shared memory", lambda rated: (-(sum(rated.dynamic_shared_bytes) // KIB),), shared),
 )
 
 
@@ -222,7 +225,7 @@ class Choice:
         because: why this rule.
         best: the candidate chosen, with its numbers.
         criteria: what candidates were compared by, the first criterion first.
-        found: the candidates that were compared, and how many were not.
+        shortlist: the candidates that were compared, and how many were not.
         roles: role -> tunable.
     """
 
@@ -230,7 +233,7 @@ class Choice:
     because: str
     best: CandidateRating
     criteria: tuple[RuleCriterion, ...]
-    found: FrontRunners
+    shortlist: FrontRunners
     roles: Mapping[str, str]
 
     @property
@@ -241,15 +244,15 @@ class Choice:
     @cached_property
     def table(self) -> tuple[CandidateRating, ...]:
         """The candidates that were compared in the order of the rule, the chosen one first."""
-        return tuple(rate(one, self.best.limits, self.roles) for one in self.found.compared)
+        return tuple(rate(candidate, self.best.limits, self.roles) for candidate in self.shortlist.compared)
 
     @property
     def proof(self) -> str:
         """Sentence on the candidates that were not compiled; empty if all were."""
-        left_out, undecided = self.found.left_out, self.found.undecided
+        left_out, undecided = self.shortlist.left_out, self.shortlist.undecided
         if not left_out:
             return ""
-        count = f"{len(self.found.compared):,} candidates were compiled and compared"
+        count = f"{len(self.shortlist.compared):,} candidates were compiled and compared"
         if undecided:
             return f"{count}; of {left_out:,} others, {undecided:,} may be ahead by their bounds: left out"
         return f"{count}; the bounds of the {left_out:,} others prove that none is ahead"
@@ -257,8 +260,8 @@ class Choice:
     @cached_property
     def reasons(self) -> tuple[str, ...]:
         """Sentences: which rule, what it chose, and why not the runner-up."""
-        shown = ", ".join(criterion.shown(self.best) for criterion in self.criteria)
-        numbers = ", ".join(dict.fromkeys(shown.split(", ")))
+        texts = ", ".join(criterion.shown(self.best) for criterion in self.criteria)
+        numbers = ", ".join(dict.fromkeys(texts.split(", ")))
         return (
             f"{self.rule} rule: {self.because}",
             f"chosen: {self.configuration}: {numbers}",
@@ -268,7 +271,9 @@ class Choice:
 
     def _runner_up(self) -> str:
         if len(self.table) == 1:
-            return "runner-up: none was compiled" if self.found.left_out else "there is no other candidate"
+            return (
+                "runner-up: none was compiled" if self.shortlist.left_out else "there is no other candidate"
+            )
         second = self.table[1]
         criterion = decisive(self.best, second, self.criteria)
         other = shown_values(_differing(second.candidate.configuration, self.configuration))
@@ -315,25 +320,27 @@ def choose(
         raise InputError(f"unknown rule {rule!r}; choose from {', '.join(RULES)}")
     if limits is None or roles is None or missing(candidates, limits, roles):
         return None
-    known = tuple(one for one in candidates if one.launches)
+    launchable = tuple(candidate for candidate in candidates if candidate.launches)
     criteria: tuple[RuleCriterion, ...]
-    groups: list[tuple[Candidate, ...]] = [known]
-    if rule is None and (stated := _stated(known)):
+    groups: list[tuple[Candidate, ...]] = [launchable]
+    if rule is None and (stated := _stated(launchable)):
         name, because, criteria = STATED, "the kernel file has an answer", (_AS_STATED,)
-        groups = [(one,) for one in stated]  # one is compiled where all before it are ruled out
+        groups = [(candidate,) for candidate in stated]  # one is compiled where all before it are ruled out
     else:
         name, because = rule_for(limits) if rule is None else (rule, "it was asked for")
-        criteria = RULES[name](facts_of(known, roles))
+        criteria = RULES[name](facts_of(launchable, roles))
     for group in groups:
-        found = front_runners(group, limits, roles, criteria, resolve or _uncompiled)
-        if found.compared:
-            return Choice(name, because, rate(found.compared[0], limits, roles), criteria, found, dict(roles))
+        shortlist = front_runners(group, limits, roles, criteria, resolve or _uncompiled)
+        if shortlist.compared:
+            best = rate(shortlist.compared[0], limits, roles)
+            return Choice(name, because, best, criteria, shortlist, dict(roles))
     return None
 
 
 def _stated(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Those that the kernel file states as analytical answers and the device can launch, in its order."""
-    return sorted((one for one in candidates if one.stated), key=lambda one: one.stated)
+    stated = [candidate for candidate in candidates if candidate.stated]
+    return sorted(stated, key=lambda candidate: candidate.stated)
 
 
 def _uncompiled(candidates: Sequence[Candidate]) -> list[Candidate | None]:
@@ -347,20 +354,20 @@ def first_compiled(search: Search) -> list[Trial]:
     if limits is None:
         return []
     lines: list[list[Configuration]] = []
-    for place, candidates in enumerate(search.candidates):
-        roles = _roles(search, place)
+    for workload, candidates in enumerate(search.candidates):
+        roles = _roles(search, workload)
         if roles is None or missing(candidates, limits, roles):
             lines.append([])
             continue
-        known = [one for one in candidates if one.launches]
-        if stated := _stated(known):
+        launchable = [candidate for candidate in candidates if candidate.launches]
+        if stated := _stated(launchable):
             lines.append([stated[0].configuration])
             continue
         name, _ = rule_for(limits)
-        promising = in_order(known, limits, roles, RULES[name](facts_of(known, roles)))
-        lines.append([one.configuration for one in promising[:TOGETHER]])
+        promising = in_order(launchable, limits, roles, RULES[name](facts_of(launchable, roles)))
+        lines.append([candidate.configuration for candidate in promising[:TOGETHER]])
     return [
-        Trial(tuple(one or default for one, default in zip(chosen, search.defaults, strict=True)))
+        Trial(tuple(c or default for c, default in zip(chosen, search.defaults, strict=True)))
         for chosen in zip_longest(*lines)
     ]
 
@@ -378,7 +385,7 @@ def missing(
         return "its kernel file has analytical = false"
     if limits is None:
         return "the limits of the device are not known"
-    counts = {len(one.launches) for one in candidates if one.launches}
+    counts = {len(candidate.launches) for candidate in candidates if candidate.launches}
     if not counts:
         return "the compiled resources of its candidates are not known"
     if max(counts) > 1 and RADIX not in roles and not _stated(candidates):
@@ -403,41 +410,52 @@ def analytical(
     """
     if not all(search.candidates):
         return None
-    choices = [choice_of(search, place, rule) for place in range(len(search.candidates))]
-    found = next((choice for choice in choices if choice is not None), None)
-    if found is not None:
-        search.tell(f"analytical: the {found.rule} rule chooses, because {found.because}")
-    chosen = tuple(_answer(search, place, choice) for place, choice in enumerate(choices))
+    choices = [choice_of(search, workload, rule) for workload in range(len(search.candidates))]
+    first = next((choice for choice in choices if choice is not None), None)
+    if first is not None:
+        search.tell(f"analytical: the {first.rule} rule chooses, because {first.because}")
+    chosen = tuple(_answer(search, workload, choice) for workload, choice in enumerate(choices))
     trial = Trial(chosen, search.clocks[0])
     (measurement,) = yield [trial]
     return trial if math.isfinite(search.cost(measurement)) else None
 
 
-def choice_of(search: Search, place: int, rule: str | None = None) -> Choice | None:
+def choice_of(search: Search, workload: int, rule: str | None = None) -> Choice | None:
     """The analytical answer for a workload of a search."""
-    resolve = partial(search.resolve, place)
-    return choose(search.candidates[place], search.limits, _roles(search, place), rule=rule, resolve=resolve)
+    resolve = partial(search.resolve, workload)
+    return choose(
+        search.candidates[workload], search.limits, _roles(search, workload), rule=rule, resolve=resolve
+    )
 
 
-def _roles(search: Search, place: int) -> Mapping[str, str] | None:
-    return search.roles[place] if search.roles else {}
+def answers(search: Search) -> tuple[Configuration, ...]:
+    """The analytical answer for each workload of a search, its default where there is none."""
+    choices = [choice_of(search, workload) for workload in range(len(search.workloads))]
+    return tuple(
+        default if choice is None else choice.configuration
+        for choice, default in zip(choices, search.defaults, strict=True)
+    )
 
 
-def _answer(search: Search, place: int, choice: Choice | None) -> Configuration:
-    candidates, name = search.candidates[place], search.workloads[place]
+def _roles(search: Search, workload: int) -> Mapping[str, str] | None:
+    return search.roles[workload] if search.roles else {}
+
+
+def _answer(search: Search, workload: int, choice: Choice | None) -> Configuration:
+    candidates, name = search.candidates[workload], search.workloads[workload]
     if choice is not None:
-        search.tell(f"analytical: {name}: {_against(choice.configuration, search.defaults[place])}")
-        if choice.found.undecided:
+        search.tell(f"analytical: {name}: {_against(choice.configuration, search.defaults[workload])}")
+        if choice.shortlist.undecided:
             search.tell(f"analytical: {name}: {choice.proof}")
         return choice.configuration
     why = (
-        missing(candidates, search.limits, _roles(search, place))
+        missing(candidates, search.limits, _roles(search, workload))
         or "none of its candidates could be compiled"
     )
     search.tell(f"analytical: {name}: no analytical answer, because {why}; its default is taken")
-    default = search.defaults[place]
-    known = {candidate.configuration for candidate in candidates}
-    return default if default in known else candidates[0].configuration
+    default = search.defaults[workload]
+    legal = {candidate.configuration for candidate in candidates}
+    return default if default in legal else candidates[0].configuration
 
 
 def _against(chosen: Configuration, default: Configuration) -> str:
@@ -448,5 +466,5 @@ def _against(chosen: Configuration, default: Configuration) -> str:
     return shown_values(differing) + ("" if len(differing) == len(chosen) else ", else as the default")
 
 
-def _differing(one: Configuration, other: Configuration) -> dict[str, TunableValue]:
-    return {name: value for name, value in one.items() if other.get(name) != value}
+def _differing(configuration: Configuration, other: Configuration) -> dict[str, TunableValue]:
+    return {name: value for name, value in configuration.items() if other.get(name) != value}

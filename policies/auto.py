@@ -11,7 +11,7 @@ from tuner.space.search_view import Search
 from .analytical import analytical
 from .descent import Attempt, cheapest, recalled
 from .greedy import greedy
-from .sampling import exhaustive, random_sampling
+from .independent import exhaustive, random_sampling
 from .stopping import paying
 
 # Evidence: benchmarks/auto_choice.py. Neither noise nor the cost of a trial changes the choice.
@@ -53,7 +53,7 @@ def auto(search: Search, *, patience: float | None = None) -> Attempt:
     measured: dict[Trial, Measurement] = {}
     yield from recalled(analytical(search), measured)
     for measurement in measured.values():
-        search.tell(f"auto: the first answer {_shown(measurement)}{search.suffix}")
+        search.tell(f"auto: the first answer {_in_words(measurement)}{search.suffix}")
     if len(measured) < search.size:
         name, reason = _choice(search)
         search.tell(f"auto: {name}, because {reason}")
@@ -80,34 +80,34 @@ def _part(
     name: str, search: Search, measured: Mapping[Trial, Measurement], patience: float | None
 ) -> Attempt:
     """The search chosen."""
-    told = replace(search, prior={**search.prior, **measured})
+    informed = replace(search, prior={**search.prior, **measured})
     if name == "exhaustive" and search.payback is not None:
         return paying(random_sampling(search), search)
     if name == "exhaustive":
         return exhaustive(search)
     if name == "greedy":
-        return paying(_descents(search, told, dict(measured)), search)
+        return paying(_descents(search, informed, dict(measured)), search)
     from .bayesian import bayesian  # noqa: PLC0415 - SciPy is imported only where it is used
 
-    return bayesian(told, patience=patience, sweep_s=SWEEP_S if patience is None else 0.0)
+    return bayesian(informed, patience=patience, sweep_s=SWEEP_S if patience is None else 0.0)
 
 
-def _descents(search: Search, told: Search, before: Mapping[Trial, Measurement]) -> Attempt:
+def _descents(search: Search, informed: Search, before: Mapping[Trial, Measurement]) -> Attempt:
     """Descend from the defaults, and from the first answer too where nothing cheaper than it was found.
 
     Both are one search that pays or does not: where it was stopped, no second descent begins.
     """
-    first, asked = cheapest(search, before), dict[Trial, Measurement]()
-    found = yield from recalled(greedy(search), asked)
+    first, descended = cheapest(search, before), dict[Trial, Measurement]()
+    best = yield from recalled(greedy(search), descended)
     if first in (None, Trial(search.defaults, search.clocks[0])):
-        return found
-    if cheapest(search, {**before, **asked}) == first:
+        return best
+    if cheapest(search, {**before, **descended}) == first:
         search.tell("auto: greedy again, from the first answer, because nothing cheaper was found")
-        found = yield from recalled(greedy(told), asked)
-    return found
+        best = yield from recalled(greedy(informed), descended)
+    return best
 
 
-def _shown(measurement: Measurement) -> str:
+def _in_words(measurement: Measurement) -> str:
     """Return the result of a measurement in words, for the user."""
     if not measurement.ok or measurement.makespan_s is None:
         return f"does not run ({measurement.status.value})"

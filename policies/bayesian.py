@@ -5,76 +5,20 @@ the linear model of coregionalisation and expected improvement from GPTune; both
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from tuner.model.plan import Configuration
-from tuner.model.trial import Measurement, Status, Trial
+from tuner.model.trial import Trial
 from tuner.space.search_view import Search
 
-from .analytical import choice_of
+from .analytical import answers
 from .descent import Attempt
-from .sampling import SweepTime
+from .independent import SweepTime
 from .stopping import stop_rule
 from .surrogate.features import Integers
 from .surrogate.joint import Joint, start_rows
-from .surrogate.learner import Learner, best_known, learnt, nearest
+from .surrogate.learner import Learner, SearchRun, best_known, learnt, nearest
 from .surrogate.outlook import Proposal
-
-
-class JointRun(ABC):
-    """A search so far.
-
-    Args:
-        search: what the policy is told.
-        joint: the space.
-
-    Attributes:
-        evaluations: trials asked for and not ruled out.
-        ended_s: when each of them had ended.
-    """
-
-    def __init__(self, search: Search, joint: Joint) -> None:
-        self.search, self.joint = search, joint
-        self.evaluations = 0
-        self.ended_s: list[float] = []
-
-    @abstractmethod
-    def learn(self, row: Integers, measurement: Measurement) -> None:
-        """Take in a measurement."""
-
-    @abstractmethod
-    def rule_out(self, row: Integers) -> None:
-        """Never ask for a row."""
-
-    def learn_prior(self) -> None:
-        """Take in what is measured already, as far as it lies in the space."""
-        for trial, measurement in self.search.prior.items():
-            row = self.joint.row(trial)
-            if row is not None:
-                self.learn(row, measurement)
-
-    def measure(
-        self, rows: Sequence[Integers], likely: Sequence[Integers] = ()
-    ) -> Generator[list[Trial], list[Measurement], None]:
-        """Ask for trials and learn what they gave; ``likely`` are those that may be asked for next."""
-        if not rows:
-            return
-        trials = [self.joint.trial(row) for row in rows]
-        after = [trial for trial in map(self.joint.trial, likely) if trial not in trials]
-        if after:
-            self.search.expect(after)
-        measurements = yield trials
-        for row, measurement in zip(rows, measurements, strict=True):
-            if measurement.status is Status.PRUNED:
-                self.rule_out(row)
-                continue
-            self.evaluations += 1
-            self.ended_s.append(measurement.ended_s)
-            self.learn(row, measurement)
-
 
 LEAST_START = 4  # trials of the start design; of a single workload with more tunables, as many as these
 FIRST = 2  # trials of the start where traits tell what to begin with,
@@ -114,7 +58,7 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
     seeds = _seeds(search)
     sources = nearest(search)
     joint = Joint(search, draw, seeds, sources)
-    run = _SearchRun(search, joint, Learner(joint, draw, learnt(sources, joint, draw)))
+    run = SearchRun(search, joint, Learner(joint, draw, learnt(sources, joint, draw)))
 
     yield from run.measure(_start(run, seeds, 0 if sources else _wanted(joint), draw))
     yield from run.measure(_start(run, [], run.learner.failures, draw))
@@ -141,41 +85,7 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
     return None if run.learner.best is None else joint.trial(run.learner.best)
 
 
-class _SearchRun(JointRun):
-    """A search so far.
-
-    Attributes:
-        idle: evaluations since the lowest cost fell.
-        noise: relative uncertainty of the lowest cost.
-        spent: what the evaluations took, in the unit of the cost.
-        lowest: lowest cost after every measurement, those known before among them.
-    """
-
-    def __init__(self, search: Search, joint: Joint, learner: Learner) -> None:
-        super().__init__(search, joint)
-        self.learner = learner
-        self.idle = 0
-        self.noise = self.spent = 0.0
-        self.lowest: list[float] = []
-        self.learn_prior()
-
-    def rule_out(self, row: Integers) -> None:
-        """See ``JointRun.rule_out``."""
-        self.learner.rule_out(row)
-
-    def learn(self, row: Integers, measurement: Measurement) -> None:
-        """See ``JointRun.learn``."""
-        cost, noise = self.search.cost(measurement), self.search.noise(measurement)
-        self.idle += 1
-        if cost < self.learner.lowest:
-            self.idle, self.noise = 0, noise
-        self.learner.learn(row, cost, noise)
-        self.lowest.append(self.learner.lowest)
-        if self.search.payback is not None:
-            self.spent += self.search.payback.spent(measurement)
-
-
-def _acquire(run: _SearchRun, draw: np.random.Generator) -> list[Proposal]:
+def _acquire(run: SearchRun, draw: np.random.Generator) -> list[Proposal]:
     """The next trials: as many as are measured at once, each chosen as if those before were measured."""
     chosen: list[Proposal] = []
     while len(chosen) < run.search.parallel:
@@ -189,7 +99,7 @@ def _acquire(run: _SearchRun, draw: np.random.Generator) -> list[Proposal]:
     return chosen
 
 
-def _next(run: _SearchRun, draw: np.random.Generator, supposed: int) -> Proposal | None:
+def _next(run: SearchRun, draw: np.random.Generator, supposed: int) -> Proposal | None:
     """The next trial: in turn of all and of the neighbours of a good one; any while all have failed.
 
     Neighbours are those of the best trial, as long as that helps; then of the best of another kind, which a
@@ -211,13 +121,13 @@ def _next(run: _SearchRun, draw: np.random.Generator, supposed: int) -> Proposal
     return None if outlook is None else outlook.best
 
 
-def _likely(run: _SearchRun, asked: int) -> list[Integers]:
-    """Return the likely proposals after the next ``asked`` trials, to compile while these are measured."""
+def _likely(run: SearchRun, next_trials: int) -> list[Integers]:
+    """Return the likely proposals after the next trials, to compile while these are measured."""
     if not run.search.compiles_ahead:
         return []
     outlook = None
-    if (run.evaluations + asked) % 2:
-        outlook = run.learner.outlook_near((run.idle + asked) // STALL)
+    if (run.evaluations + next_trials) % 2:
+        outlook = run.learner.outlook_near((run.idle + next_trials) // STALL)
     if outlook is None or outlook.in_vain:
         outlook = run.learner.outlook()
     return [] if outlook is None else outlook.first(AHEAD * run.search.parallel)
@@ -232,18 +142,13 @@ def _wanted(joint: Joint) -> int:
 
 def _seeds(search: Search) -> list[Trial]:
     """Return the trials to try first: the analytical answer, the defaults, and the best of other runs."""
-    places = range(len(search.workloads))
-    analytical: list[Configuration] = []
-    for place in places:
-        choice = choice_of(search, place)
-        analytical.append(search.defaults[place] if choice is None else choice.configuration)
-    seeds = [tuple(analytical), tuple(search.defaults)]
+    seeds = [answers(search), search.defaults]
     if len(search.workloads) > 1:  # of a single workload the surrogate itself learns what is known
-        seeds.append(tuple(best_known(search, place) or search.defaults[place] for place in places))
+        seeds.append(tuple(best_known(search, i) or default for i, default in enumerate(search.defaults)))
     return [Trial(configurations, search.clocks[0]) for configurations in dict.fromkeys(seeds)]
 
 
-def _start(run: _SearchRun, seeds: list[Trial], count: int, draw: np.random.Generator) -> list[Integers]:
+def _start(run: SearchRun, seeds: list[Trial], count: int, draw: np.random.Generator) -> list[Integers]:
     """The first trials: the seeds, and ``count`` more that tell much of the space.
 
     Without seeds they stand in for others that failed, and rather work than fail.
@@ -251,5 +156,5 @@ def _start(run: _SearchRun, seeds: list[Trial], count: int, draw: np.random.Gene
     rows = [row for row in map(run.joint.row, seeds) if row is not None]
     rows = [row for row in rows if tuple(row.tolist()) not in run.learner.measured]
     pool = run.learner.unmeasured() if seeds else run.learner.promising()
-    taken = np.vstack([run.learner.rows, *(row[None, :] for row in rows)])
-    return rows + start_rows(run.joint, pool, taken, count, draw)
+    measured = np.vstack([run.learner.rows, *(row[None, :] for row in rows)])
+    return rows + start_rows(run.joint, pool, measured, count, draw)

@@ -84,8 +84,8 @@ class Order:
 
     def __contains__(self, configuration: object) -> bool:
         if self._large is not None and isinstance(configuration, Configuration):
-            one = self._large.candidate(configuration) if configuration not in self._position else None
-            self._add([] if one is None else [one])
+            candidate = self._large.candidate(configuration) if configuration not in self._position else None
+            self._add([] if candidate is None else [candidate])
         return configuration in self._position
 
     def _coded(self, configurations: Sequence[Configuration]) -> Integers:
@@ -94,14 +94,16 @@ class Order:
 
     def _add(self, candidates: Sequence[Candidate]) -> None:
         """Candidates behind the others, those that are not among them."""
-        new = [one for one in candidates if one.configuration not in self._position]
+        new = [candidate for candidate in candidates if candidate.configuration not in self._position]
         if not new:
             return
-        configurations = [one.configuration for one in new]
+        configurations = [candidate.configuration for candidate in new]
         self._position.update((c, len(self.configurations) + i) for i, c in enumerate(configurations))
         self.configurations += configurations
-        self._block = np.append(self._block, [one.threads_per_block for one in new])
-        self._log_elements = np.append(self._log_elements, np.log2([_work_per_block(one) for one in new]))
+        self._block = np.append(self._block, [candidate.threads_per_block for candidate in new])
+        self._log_elements = np.append(
+            self._log_elements, np.log2([_work_per_block(candidate) for candidate in new])
+        )
         self._codes = np.vstack([self._codes, self._coded(configurations)])
 
     def _look_around(self, present: Configuration) -> None:
@@ -152,27 +154,27 @@ class Order:
         differing = (self._codes[rows] != self._codes[here]).sum(axis=1)
         keys = (differing, resized, group) if same_work else (differing, group)
         by_distance = np.lexsort(keys)  # by the last key first; stable, so that equals stay in order
-        found: dict[int, list[Configuration]] = {number: [] for number in np.unique(group).tolist()}
+        groups: dict[int, list[Configuration]] = {number: [] for number in np.unique(group).tolist()}
         for row, number in zip(rows[by_distance].tolist(), group[by_distance].tolist(), strict=True):
-            found[number].append(self.configurations[row])
-        return list(found.values())
+            groups[number].append(self.configurations[row])
+        return list(groups.values())
 
 
 def all_orders(search: Search) -> list[Order]:
     """The candidates of every workload; the first one is compiled of those that a descent may begin at."""
     alone = len(search.candidates) == 1
-    found = []
-    for place, (candidates, default) in enumerate(zip(search.candidates, search.defaults, strict=True)):
+    orders = []
+    for workload, (candidates, default) in enumerate(zip(search.candidates, search.defaults, strict=True)):
         begins = alone or default not in {candidate.configuration for candidate in candidates}
-        found.append(
+        orders.append(
             Order(
                 candidates,
-                partial(search.resolve, place) if begins else None,
-                large=search.large_space(place),
-                declared=search.tunables[place] if search.tunables else None,
+                partial(search.resolve, workload) if begins else None,
+                large=search.large_space(workload),
+                declared=search.tunables[workload] if search.tunables else None,
             )
         )
-    return found
+    return orders
 
 
 def _potential(candidate: Candidate) -> tuple[float, int, int]:
@@ -186,10 +188,10 @@ def _first(ranked: Sequence[Candidate], resolve: Resolve) -> int:
     for start in range(0, len(ranked), _TOGETHER):
         if best is not None and best < (_potential(ranked[start]), start):
             break
-        some = ranked[start : start + _TOGETHER]
-        for place, compiled in enumerate(resolve(some), start):
-            if compiled is not None and (best is None or (_potential(compiled), place) < best):
-                best = _potential(compiled), place
+        batch = ranked[start : start + _TOGETHER]
+        for position, compiled in enumerate(resolve(batch), start):
+            if compiled is not None and (best is None or (_potential(compiled), position) < best):
+                best = _potential(compiled), position
     return 0 if best is None else best[1]
 
 
@@ -248,7 +250,7 @@ class Ranks:
             near = self._near[configuration] = (
                 self._found_near(configuration)
                 if self._large is None
-                else tuple(one.configuration for one in self._large.neighbours(configuration))
+                else tuple(candidate.configuration for candidate in self._large.neighbours(configuration))
             )
         return near
 
@@ -294,8 +296,8 @@ def all_ranks(search: Search) -> list[Ranks]:
     """The ranks of every workload of a search that has candidates for each."""
     lists = search.tunables or tuple({} for _ in search.candidates)
     return [
-        Ranks(candidates, values, search.large_space(place))
-        for place, (candidates, values) in enumerate(zip(search.candidates, lists, strict=True))
+        Ranks(candidates, values, search.large_space(workload))
+        for workload, (candidates, values) in enumerate(zip(search.candidates, lists, strict=True))
     ]
 
 
@@ -410,8 +412,8 @@ def recalled(attempt: Attempt, measured: dict[Trial, Measurement]) -> Attempt:
                 measured.update(zip(unknown, (yield unknown), strict=True))
             batch = attempt.send([measured[trial] for trial in batch])
     except StopIteration as end:
-        found: Trial | None = end.value
-        return found
+        best: Trial | None = end.value
+        return best
     finally:
         attempt.close()
 
@@ -421,6 +423,21 @@ def cheapest(search: Search, measured: Mapping[Trial, Measurement]) -> Trial | N
     costs = {trial: search.cost(measurement) for trial, measurement in measured.items()}
     valid = [trial for trial, cost in costs.items() if math.isfinite(cost)]
     return min(valid, key=costs.__getitem__, default=None)
+
+
+LEADERS = 3
+"""Trials whose clocks or power limits are searched, at most, each as it was cheaper than those before."""
+
+_RIVALS = 6  # trials that are measured at the best clock or limit of a leader, too
+_NEAR = 0.1  # relative cost above the lowest up to which a trial is such a rival
+
+
+def rivals(search: Search, measured: Mapping[Trial, Measurement]) -> list[Trial]:
+    """The cheapest of some trials, those that are near the lowest cost of them."""
+    costs = {trial: search.cost(measurement) for trial, measurement in measured.items()}
+    lowest = min(costs.values(), default=math.inf)
+    near = [trial for trial, cost in costs.items() if cost <= (1.0 + _NEAR) * lowest < math.inf]
+    return sorted(near, key=costs.__getitem__)[: _RIVALS + 1]
 
 
 def first_minimum(memory: Memory, trials: Iterable[Trial]) -> Attempt:
@@ -485,19 +502,19 @@ def first_valid(memory: Memory, orders: Sequence[Order], search: Search) -> Atte
     all of these fail at the highest clock, the clock is lowered (steps 4-10 of Algorithm 4) from one after
     another, and then from the next candidates, until one runs.
     """
-    potential, known = _start(orders, [0] * len(orders), search), [_default(orders, search)]
-    known += _best_known(orders, search)
-    chosen = all(default in order for order, default in zip(orders, search.defaults, strict=True))
-    starts = known if chosen and len(orders) > 1 else [potential, *known]
+    potential, measured = _start(orders, [0] * len(orders), search), [_default(orders, search)]
+    measured += _best_known(orders, search)
+    defaults_listed = all(default in order for order, default in zip(orders, search.defaults, strict=True))
+    starts = measured if defaults_listed and len(orders) > 1 else [potential, *measured]
     for attempts in (starts, [potential]):
         cheapest = yield from _first_cheapest(memory, attempts)
         if cheapest is not None:
             return cheapest
     for start in chain(starts, [potential], _next_starts(memory, orders, search)):
         at_clocks = (replace(start, clock_mhz=clock_mhz) for clock_mhz in search.clocks)
-        found = yield from first_minimum(memory, while_allowed(memory, at_clocks))
-        if found is not None:
-            return found
+        valid = yield from first_minimum(memory, while_allowed(memory, at_clocks))
+        if valid is not None:
+            return valid
     return None
 
 

@@ -73,11 +73,11 @@ def along_lines(memory: Memory, lines: Iterable[Iterable[Trial]], delta: Trial, 
     """
     start, best = memory.measured_cost(delta), delta
     for line in lines:
-        found = yield from first_minimum(memory, line)
-        if found is None or found == delta:
+        end = yield from first_minimum(memory, line)
+        if end is None or end == delta:
             continue
-        if memory.measured_cost(found) <= memory.measured_cost(best):
-            best = found
+        if memory.measured_cost(end) <= memory.measured_cost(best):
+            best = end
         if memory.measured_cost(best) <= (1 - gain) * start:
             break
     return best
@@ -104,50 +104,50 @@ def looking_ahead(policy: Policy, search: Search) -> Attempt:
     Returns:
         The cheapest trial measured, those it never came to ask for among them.
     """
-    known: dict[Trial, Measurement] = {}
-    wanted: set[Trial] = set()
+    measured: dict[Trial, Measurement] = {}
+    requested: set[Trial] = set()
     attempt = policy(search)
     try:
         batch = next(attempt)
         while True:
-            in_vain = len(known) - len(wanted)
-            wanted.update(batch)
-            unknown = [trial for trial in dict.fromkeys(batch) if trial not in known]
+            in_vain = len(measured) - len(requested)
+            requested.update(batch)
+            unknown = [trial for trial in dict.fromkeys(batch) if trial not in measured]
             if unknown:
                 idle = -len(unknown) % search.parallel
-                room = min(idle, max(0, 1 + int(SPARE * len(wanted)) - in_vain))
-                asked = [*unknown, *_likely(policy, search, known, unknown, room)]
-                known.update(zip(asked, (yield asked), strict=True))
-            batch = attempt.send([known[trial] for trial in batch])
+                room = min(idle, max(0, 1 + int(SPARE * len(requested)) - in_vain))
+                together = [*unknown, *_likely(policy, search, measured, unknown, room)]
+                measured.update(zip(together, (yield together), strict=True))
+            batch = attempt.send([measured[trial] for trial in batch])
     except StopIteration:
-        return cheapest(search, known)
+        return cheapest(search, measured)
     finally:
         attempt.close()
 
 
 def _likely(
-    policy: Policy, search: Search, known: Mapping[Trial, Measurement], unknown: Sequence[Trial], room: int
+    policy: Policy, search: Search, measured: Mapping[Trial, Measurement], unknown: Sequence[Trial], room: int
 ) -> list[Trial]:
     """So many trials that the policy asks for next, if all that is unknown is a little worse."""
-    lowest = min(map(search.cost, known.values()), default=math.inf)
+    lowest = min(map(search.cost, measured.values()), default=math.inf)
     guessed = (1 + WORSE) * lowest if math.isfinite(lowest) else 1.0
     guess = Measurement(tuple(WorkloadResult(Status.OK, 1.0) for _ in search.workloads), 1.0)
 
     def cost(measurement: Measurement) -> float:
         return guessed if measurement.results is guess.results else search.cost(measurement)
 
-    found: dict[Trial, None] = {}
+    likely: dict[Trial, None] = {}
     ahead = policy(replace(search, cost=cost, tell=lambda _: None, expect=lambda _: None))
     try:
         batch = next(ahead)
-        while len(found) < room:
-            found.update(dict.fromkeys(t for t in batch if t not in known and t not in unknown))
-            batch = ahead.send([known.get(trial, guess) for trial in batch])
+        while len(likely) < room:
+            likely.update(dict.fromkeys(t for t in batch if t not in measured and t not in unknown))
+            batch = ahead.send([measured.get(trial, guess) for trial in batch])
     except StopIteration:
         pass
     finally:
         ahead.close()
-    return list(found)[:room]
+    return list(likely)[:room]
 
 
 # --- The policy.
@@ -239,18 +239,18 @@ def _descended(search: Search, orders: Sequence[Order]) -> Attempt:
         delta = yield from lowered(memory, delta, at_clocks)  # steps 4-11 of Algorithm 4
         if search.clocks_mhz or not kernels:
             kernels = by_own_time(memory, delta)  # step 9 of Algorithm 3, 12 of Algorithm 4
-        found = delta
+        reached = delta
         for i in kernels:  # steps 10-13 of Algorithm 3, 13-16 of Algorithm 4
-            if memory.measured_cost(found) < (1 - WORTHWHILE) * cost_after[i]:
-                at = i, found.clock_mhz
+            if memory.measured_cost(reached) < (1 - WORTHWHILE) * cost_after[i]:
+                at = i, reached.clock_mhz
                 worse = lost.get(at, frozenset())
-                found = yield from _tune_kernel(memory, orders[i], i, found, tuned, lost=worse)
-                cost_after[i] = memory.measured_cost(found)
-                lost[at] = worse | _clearly_worse(memory, i, found)
-        before, after = memory.measured_cost(delta), memory.measured_cost(found)
-        if _blocks(orders, found) == _blocks(orders, delta) or after >= (1 - WORTHWHILE) * before:
+                reached = yield from _tune_kernel(memory, orders[i], i, reached, tuned, lost=worse)
+                cost_after[i] = memory.measured_cost(reached)
+                lost[at] = worse | _clearly_worse(memory, i, reached)
+        before, after = memory.measured_cost(delta), memory.measured_cost(reached)
+        if _blocks(orders, reached) == _blocks(orders, delta) or after >= (1 - WORTHWHILE) * before:
             return memory.best
-        delta = found
+        delta = reached
 
 
 def _blocks(orders: Sequence[Order], trial: Trial) -> list[int]:

@@ -11,7 +11,7 @@ from tuner.space.search_view import Search
 
 from .descent import Attempt, Memory, Ranks, all_ranks, with_kernel
 from .greedy import looking_ahead
-from .sampling import shuffled, trial_at
+from .independent import shuffled, trial_at
 
 Point = tuple[int, ...]
 """A candidate's row for every workload, then the place of the clock, lowest first."""
@@ -71,15 +71,15 @@ def _ruled_out(
     memory: Memory, grids: Sequence[Ranks], clocks: Sequence[int | None], points: Sequence[Point]
 ) -> bool:
     """Rule out the candidates of points that compiling prunes; return True if there are any."""
-    found = False
+    listed = False
     for point in points:
         trial = _trial(grids, clocks, point)
         if memory.is_pruned(trial):
-            found = True
+            listed = True
             for grid, row, result in zip(grids, point, memory.measurement(trial).results, strict=False):
                 if result.status is Status.PRUNED:
                     grid.rule_out(row)
-    return found
+    return listed
 
 
 def _steps(grids: Sequence[Ranks], clocks: Sequence[int | None], base: Point) -> Iterator[Point]:
@@ -171,8 +171,8 @@ def _neighbours(
     grids: Sequence[Ranks], clocks: Sequence[int | None], trial: Trial, draw: random.Random
 ) -> list[Trial]:
     """The neighbours of a trial in random order."""
-    found = [replace(trial, clock_mhz=clock) for clock in clocks if clock != trial.clock_mhz]
+    neighbours = [replace(trial, clock_mhz=clock) for clock in clocks if clock != trial.clock_mhz]
     for i, grid in enumerate(grids):
-        found.extend(with_kernel(trial, i, grid.neighbours(trial.configurations[i])))
-    draw.shuffle(found)
-    return found
+        neighbours.extend(with_kernel(trial, i, grid.neighbours(trial.configurations[i])))
+    draw.shuffle(neighbours)
+    return neighbours

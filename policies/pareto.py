@@ -8,13 +8,13 @@ import numpy as np
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Search
 
-from .analytical import choice_of
-from .bayesian import AHEAD, LEAST_START, JointRun
+from .analytical import answers
+from .bayesian import AHEAD, LEAST_START
 from .descent import Attempt
 from .stopping import ALL_FAIL, GAIN, LEAST_EVALUATIONS, REST
 from .surrogate.cost_pair import CostPair, FrontOutlook, reference_of
 from .surrogate.features import Floats, Integers
-from .surrogate.joint import Joint, start_rows
+from .surrogate.joint import Joint, JointRun, start_rows
 from .surrogate.learner import best_known
 from .surrogate.outlook import hypervolume
 
@@ -51,9 +51,9 @@ def pareto(search: Search, *, patience: float | None = None) -> Attempt:
     run = _FrontRun(search, joint, CostPair(joint, draw))
     rows = [row for row in map(joint.row, seeds) if row is not None]
     rows = [row for row in rows if tuple(row.tolist()) not in run.pair.measured]
-    taken = np.vstack([run.pair.rows, *(row[None, :] for row in rows)])
+    measured = np.vstack([run.pair.rows, *(row[None, :] for row in rows)])
     count = max(LEAST_START, joint.tunables)
-    yield from run.measure(rows + start_rows(joint, run.pair.unmeasured(), taken, count, draw))
+    yield from run.measure(rows + start_rows(joint, run.pair.unmeasured(), measured, count, draw))
     while not run.ends(patience):
         proposals = _acquire(run, draw)
         if not proposals:
@@ -183,17 +183,11 @@ def _next(run: _FrontRun, draw: np.random.Generator, supposed: int) -> Integers 
 
 def _seeds(search: Search) -> list[Trial]:
     """Return the trials to try first: the analytical answer, the defaults, and the best of each cost."""
-    places = range(len(search.workloads))
-    choices = [choice_of(search, place) for place in places]
-    seeds = [
-        tuple(
-            search.defaults[place] if choice is None else choice.configuration
-            for place, choice in zip(places, choices, strict=True)
-        ),
-        tuple(search.defaults),
-    ]
+    seeds = [answers(search), search.defaults]
     for criterion in search.criteria:
-        told = replace(search, prior_runs=criterion.prior_runs)
-        seeds.append(tuple(best_known(told, place) or search.defaults[place] for place in places))
+        informed = replace(search, prior_runs=criterion.prior_runs)
+        seeds.append(tuple(best_known(informed, i) or default for i, default in enumerate(search.defaults)))
     first = search.settings[0]
-    return [Trial(one, first.clock_mhz, first.power_limit_w) for one in dict.fromkeys(seeds)]
+    return [
+        Trial(configurations, first.clock_mhz, first.power_limit_w) for configurations in dict.fromkeys(seeds)
+    ]

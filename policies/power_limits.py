@@ -7,7 +7,7 @@ from dataclasses import replace
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Policy, Search
 
-from .descent import Attempt, Memory, cheapest, recalled
+from .descent import LEADERS, Attempt, Memory, cheapest, recalled, rivals
 from .greedy import lowered
 
 ROUNDS = 2
@@ -15,15 +15,6 @@ ROUNDS = 2
 
 FAR = 0.75
 """Times the limit of the search: below, other configurations may be the best."""
-
-LEADERS = 3
-"""Trials whose limits are searched, at most, each because it was cheaper than those before."""
-
-RIVALS = 6
-"""Trials that are measured at the best limit of a leader, too."""
-
-NEAR = 0.1
-"""Relative cost above the lowest up to which a trial is such a rival."""
 
 BINDS = 0.98
 """A limit that is higher than mean power by less than the rest may bind, as power swings."""
@@ -44,32 +35,32 @@ def limited(search: Search, *, inner: Policy) -> Attempt:
     Returns:
         The cheapest trial measured, or None when all failed.
     """
-    known: dict[Trial, Measurement] = {}
+    measured: dict[Trial, Measurement] = {}
     if search.size == 0:
         return None
-    yield from recalled(_steps(search, inner, known), known)
-    found = cheapest(search, known)
-    if found is not None and len(search.power_limits_w) > 1:
-        limits = sorted({trial.power_limit_w or 0 for trial in known}, reverse=True)
+    yield from recalled(_steps(search, inner, measured), measured)
+    best = cheapest(search, measured)
+    if best is not None and len(search.power_limits_w) > 1:
+        limits = sorted({trial.power_limit_w or 0 for trial in measured}, reverse=True)
         search.tell(
             f"power limits: {len(limits)} of {len(search.power_limits_w)} measured"
             f" ({', '.join(map(str, limits))} W); one above what a trial draws changes nothing"
         )
-    return found
+    return best
 
 
-def _steps(search: Search, inner: Policy, known: Mapping[Trial, Measurement]) -> Attempt:
+def _steps(search: Search, inner: Policy, measured: Mapping[Trial, Measurement]) -> Attempt:
     limit_w = search.power_limits_w[0]
     for _ in range(ROUNDS):
-        yield from _at(limit_w, search, inner, known)
-        best = yield from _leaders(search, known, limit_w)
+        yield from _at(limit_w, search, inner, measured)
+        best = yield from _leaders(search, measured, limit_w)
         if best is None or (best.power_limit_w or 0) >= FAR * limit_w:
             return best
         limit_w = best.power_limit_w or limit_w
     return None
 
 
-def _at(limit_w: int, search: Search, inner: Policy, known: Mapping[Trial, Measurement]) -> Attempt:
+def _at(limit_w: int, search: Search, inner: Policy, measured: Mapping[Trial, Measurement]) -> Attempt:
     """Run a policy at one power limit, of which it does not know."""
 
     def there(trials: Sequence[Trial]) -> list[Trial]:
@@ -77,26 +68,26 @@ def _at(limit_w: int, search: Search, inner: Policy, known: Mapping[Trial, Measu
 
     prior = {
         replace(trial, power_limit_w=None): measurement
-        for trial, measurement in {**search.prior, **known}.items()
+        for trial, measurement in {**search.prior, **measured}.items()
         if trial.power_limit_w == limit_w
     }
     attempt = inner(
         replace(search, power_limits_w=(), prior=prior, expect=lambda trials: search.expect(there(trials)))
     )
     try:
-        asked = next(attempt)
+        batch = next(attempt)
         while True:
-            asked = attempt.send((yield there(asked)))
+            batch = attempt.send((yield there(batch)))
     except StopIteration as end:
         return None if end.value is None else replace(end.value, power_limit_w=limit_w)
     finally:
         attempt.close()
 
 
-def _leaders(search: Search, known: Mapping[Trial, Measurement], limit_w: int) -> Attempt:
+def _leaders(search: Search, measured: Mapping[Trial, Measurement], limit_w: int) -> Attempt:
     """Descend the limits of the cheapest trial, and of those that are cheaper at the limit found."""
     settled: set[Trial] = set()
-    best = cheapest(search, known)
+    best = cheapest(search, measured)
     while best is not None and len(settled) < LEADERS:
         anywhere = replace(best, power_limit_w=None)
         if anywhere in settled:
@@ -104,12 +95,13 @@ def _leaders(search: Search, known: Mapping[Trial, Measurement], limit_w: int) -
         settled.add(anywhere)
         memory = Memory(search)
         yield from memory.cost(best)
-        yield from lowered(memory, best, _binding(search, best, known[best]))
-        best = cheapest(search, known) or best
+        yield from lowered(memory, best, _binding(search, best, measured[best]))
+        best = cheapest(search, measured) or best
         if best.power_limit_w != limit_w:
-            for rival in _rivals(search, known, limit_w):
+            here = {trial: result for trial, result in measured.items() if trial.power_limit_w == limit_w}
+            for rival in rivals(search, here):
                 yield [replace(rival, power_limit_w=best.power_limit_w)]
-            best = cheapest(search, known) or best
+            best = cheapest(search, measured) or best
     return best
 
 
@@ -117,13 +109,5 @@ def _binding(search: Search, trial: Trial, measurement: Measurement) -> list[Tri
     """A trial, and it at the lower limits that are below what it draws."""
     watts = math.inf if measurement.energy is None else measurement.energy.watts
     present_w = trial.power_limit_w or 0
-    lower = [one for one in search.power_limits_w if one < present_w and BINDS * one < watts]
-    return [trial, *(replace(trial, power_limit_w=one) for one in lower)]
-
-
-def _rivals(search: Search, known: Mapping[Trial, Measurement], limit_w: int) -> list[Trial]:
-    """The cheapest trials at a limit, that are near the lowest cost there."""
-    costs = {one: search.cost(found) for one, found in known.items() if one.power_limit_w == limit_w}
-    lowest = min(costs.values(), default=math.inf)
-    near = [one for one, cost in costs.items() if cost <= (1.0 + NEAR) * lowest < math.inf]
-    return sorted(near, key=costs.__getitem__)[: RIVALS + 1]
+    lower = [limit_w for limit_w in search.power_limits_w if limit_w < present_w and BINDS * limit_w < watts]
+    return [trial, *(replace(trial, power_limit_w=limit_w) for limit_w in lower)]

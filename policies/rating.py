@@ -60,9 +60,9 @@ class CandidateRating:
     @property
     def dynamic_shared_bytes(self) -> tuple[int, ...]:
         """The same without what the source declares; a recording does not tell that apart."""
-        static = [taken.static_shared_bytes for taken in self.candidate.resources]
-        known = static or [0] * len(self.launches)
-        return tuple(bytes_ - own for bytes_, own in zip(self.shared_bytes, known, strict=True))
+        static = [resources.static_shared_bytes for resources in self.candidate.resources]
+        declared = static or [0] * len(self.launches)
+        return tuple(bytes_ - own for bytes_, own in zip(self.shared_bytes, declared, strict=True))
 
     @property
     def steps(self) -> float:
@@ -175,7 +175,7 @@ def decisive(
     better: CandidateRating, worse: CandidateRating, criteria: Sequence[RuleCriterion]
 ) -> RuleCriterion | None:
     """The first criterion in which two candidates differ; None when none tells them apart."""
-    return next((one for one in criteria if one.key(better) != one.key(worse)), None)
+    return next((criterion for criterion in criteria if criterion.key(better) != criterion.key(worse)), None)
 
 
 def listed(numbers: Sequence[int]) -> str:
@@ -183,19 +183,19 @@ def listed(numbers: Sequence[int]) -> str:
     return " + ".join(map(str, numbers))
 
 
-def launched(one: CandidateRating) -> str:
+def launched(rated: CandidateRating) -> str:
     """Return the number of launches, in words."""
-    return "1 launch" if len(one.launches) == 1 else f"{len(one.launches)} launches"
+    return "1 launch" if len(rated.launches) == 1 else f"{len(rated.launches)} launches"
 
 
-def warps(one: CandidateRating) -> str:
+def warps(rated: CandidateRating) -> str:
     """Resident warps of each launch."""
-    return f"W_SM {listed(one.W_SM)} of {one.limits.max_warps_per_sm}"
+    return f"W_SM {listed(rated.W_SM)} of {rated.limits.max_warps_per_sm}"
 
 
-def shared(one: CandidateRating) -> str:
+def shared(rated: CandidateRating) -> str:
     """Shared memory of a block of each launch."""
-    return f"{listed(one.shared_bytes)} B of shared memory"
+    return f"{listed(rated.shared_bytes)} B of shared memory"
 
 
 # --- Finds the best candidate by a rule without compiling all: bounds prove that no other is ahead.
@@ -245,26 +245,28 @@ def front_runners(
         resolve: asked `TOGETHER` at a time, and for `MOST` at most once there is one that is not ruled out.
     """
     numbered = zip(candidates, places(candidates, limits, roles, criteria), strict=True)
-    ranked = {one.configuration: place for one, place in numbered}
+    ranked = {candidate.configuration: position for candidate, position in numbered}
 
-    def numbers(one: Candidate) -> tuple[tuple[Key, ...], int]:
-        return key(rate(one, limits, roles), criteria), ranked[one.configuration]
+    def numbers(candidate: Candidate) -> tuple[tuple[Key, ...], int]:
+        return key(rate(candidate, limits, roles), criteria), ranked[candidate.configuration]
 
     waiting = in_order(candidates, limits, roles, criteria)
-    bounds = {one.configuration: numbers(one) for one in waiting}
-    compared = {numbers(one): one for one in candidates if not one.declared}
-    asked = 0
+    bounds = {candidate.configuration: numbers(candidate) for candidate in waiting}
+    compared = {numbers(candidate): candidate for candidate in candidates if not candidate.declared}
+    requested = 0
     while True:
         best = min(compared, default=None)
-        ahead = [one for one in waiting if best is None or bounds[one.configuration] < best]
-        if not ahead or (best is not None and asked >= MOST):
+        ahead = [candidate for candidate in waiting if best is None or bounds[candidate.configuration] < best]
+        if not ahead or (best is not None and requested >= MOST):
             break
         batch = ahead[:TOGETHER]
-        asked += len(batch)
-        compiled = (one for one in resolve(batch) if one is not None and not one.declared)
-        compared.update((numbers(one), one) for one in compiled)
-        gone = {one.configuration for one in batch}
-        waiting = [one for one in waiting if one.configuration not in gone]
+        requested += len(batch)
+        compiled = (
+            candidate for candidate in resolve(batch) if candidate is not None and not candidate.declared
+        )
+        compared.update((numbers(candidate), candidate) for candidate in compiled)
+        gone = {candidate.configuration for candidate in batch}
+        waiting = [candidate for candidate in waiting if candidate.configuration not in gone]
     return FrontRunners(tuple(compared[rank] for rank in sorted(compared)), len(waiting), len(ahead))
 
 
@@ -276,8 +278,12 @@ def in_order(
 ) -> list[Candidate]:
     """The candidates that are not compiled, those with the best bounds first."""
     ranked = zip(candidates, places(candidates, limits, roles, criteria), strict=True)
-    bounds = [(key(rate(one, limits, roles), criteria), place, one) for one, place in ranked if one.declared]
-    return [one for _, _, one in sorted(bounds, key=itemgetter(0, 1))]
+    bounds = [
+        (key(rate(candidate, limits, roles), criteria), position, candidate)
+        for candidate, position in ranked
+        if candidate.declared
+    ]
+    return [candidate for _, _, candidate in sorted(bounds, key=itemgetter(0, 1))]
 
 
 def places(
@@ -295,24 +301,24 @@ def places(
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     shared = roles.get(_SHARED_ELEMENTS, "")
-    for number, one in enumerate(candidates):
-        bare = key(rate(without_resources(one, limits), limits, roles), criteria)
-        groups.setdefault((bare, str(one.configuration.get(shared))), []).append(number)
-    found = [0] * len(candidates)
-    for place, number in enumerate(
+    for number, candidate in enumerate(candidates):
+        bare = key(rate(without_resources(candidate, limits), limits, roles), criteria)
+        groups.setdefault((bare, str(candidate.configuration.get(shared))), []).append(number)
+    order = [0] * len(candidates)
+    for position, number in enumerate(
         number
         for _, group in sorted(groups.items())
         for number in _from_the_middle([candidates[i] for i in group], group)
     ):
-        found[number] = place
-    return found
+        order[number] = position
+    return order
 
 
 def _from_the_middle(alike: Sequence[Candidate], numbers: Sequence[int]) -> list[int]:
     """The numbers of some candidates, those in the middle of them first."""
     distances: list[list[tuple[int, int]]] = [[] for _ in alike]
-    for name in tunable_names(one.configuration for one in alike):
-        values = [one.configuration.get(name) for one in alike]
+    for name in tunable_names(candidate.configuration for candidate in alike):
+        values = [candidate.configuration.get(name) for candidate in alike]
         rank_of = {value: rank for rank, value in enumerate(_ordered(list(dict.fromkeys(values))))}
         ranks = [rank_of[value] for value in values]
         median = sorted(ranks)[(len(ranks) - 1) // 2]

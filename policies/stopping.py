@@ -3,14 +3,12 @@
 import math
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
 
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.space.search_view import Payback, Search
 
 from .descent import Attempt
-from .surrogate.joint import Joint
-from .surrogate.learner import Learner
+from .surrogate.learner import SearchRun
 from .surrogate.outlook import Proposal
 
 # --- Break-even: ends a search when another evaluation costs more than its expected saving.
@@ -41,9 +39,9 @@ def paying(attempt: Attempt, search: Search) -> Attempt:
                 if not prospects.pays:
                     search.tell(f"break-even: {prospects.verdict}{search.suffix}")
                     return best
-                asked = batch[len(measurements) :][: search.parallel]
-                measurements += yield asked
-                for trial, measurement in zip(asked, measurements[-len(asked) :], strict=True):
+                part = batch[len(measurements) :][: search.parallel]
+                measurements += yield part
+                for trial, measurement in zip(part, measurements[-len(part) :], strict=True):
                     if measurement.status is Status.PRUNED:
                         continue
                     cost = search.cost(measurement)
@@ -52,8 +50,8 @@ def paying(attempt: Attempt, search: Search) -> Attempt:
                         best, lowest = trial, cost
             batch = attempt.send(measurements)
     except StopIteration as end:
-        found: Trial | None = end.value
-        return found
+        result: Trial | None = end.value
+        return result
     finally:
         attempt.close()
 
@@ -151,18 +149,6 @@ HOPE = 0.1  # of the lowest cost, by the number of tunables: an evaluation expec
 FEW = 8  # tunables; a space of fewer is taken to have as many there
 
 
-class SearchState(Protocol):
-    """State of a search for a stop rule."""
-
-    search: Search
-    joint: Joint
-    learner: Learner
-    evaluations: int
-    noise: float
-    spent: float
-    lowest: list[float]
-
-
 class StopRule:
     """Rule that ends every search: no valid trial, or evaluations that do not pay.
 
@@ -170,7 +156,7 @@ class StopRule:
         run: the search, after its start design.
     """
 
-    def __init__(self, run: SearchState) -> None:
+    def __init__(self, run: SearchRun) -> None:
         self._run = run
 
     def now(self) -> bool:
@@ -204,7 +190,7 @@ class StopRule:
             if proposal.near or saving >= price:
                 paid.append(proposal)
                 continue
-            if all(one.near for one in paid):
+            if all(neighbour.near for neighbour in paid):
                 why = not_paying(run.evaluations, saving, price, payback.runs)
                 run.search.tell(f"bayesian: {why}{run.search.suffix}")
                 return []
@@ -270,7 +256,7 @@ class PatienceStop(StopRule):
         patience: quiet evaluations in a row that end it.
     """
 
-    def __init__(self, run: SearchState, patience: float) -> None:
+    def __init__(self, run: SearchRun, patience: float) -> None:
         super().__init__(run)
         self._patience = patience
         self._lowest = run.learner.lowest
@@ -298,6 +284,6 @@ class PatienceStop(StopRule):
         return super().paying(proposals)
 
 
-def stop_rule(run: SearchState, patience: float | None) -> StopRule:
+def stop_rule(run: SearchRun, patience: float | None) -> StopRule:
     """The rule of a search: by patience where the user states one; infinity never ends it."""
     return ExpectationStop(run) if patience is None else PatienceStop(run, patience)

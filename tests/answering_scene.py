@@ -22,7 +22,7 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import described
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.records import Conditions, RunStatus, StoredRun, measurement_record
-from tuner.model.run_document import RunDocument
+from tuner.model.run_document import RunDocument, SampleDocument
 from tuner.model.trial import Energy, Flag, Measurement, Status, WorkloadResult
 
 TX1 = DeviceIdentity(
@@ -132,7 +132,7 @@ def known(
     *,
     run: int = 1,
     bound: Mapping[str, Any] | None = None,
-    samples: Sequence[Mapping[str, Any]] = (),
+    samples: Sequence[SampleDocument] = (),
     **answer: Any,
 ) -> StoredAnswer:
     """A stored answer in memory, without a database."""
@@ -220,4 +220,4 @@ class Answers:
 
 def refresh(answers: Answerer, store: Store, names: Sequence[str] | None = None) -> None:
     """Have stored answers read again, of one set or all."""
-    answers.take(answers.read(store, names), names)
+    answers.take(*answers.read(store, names), names)

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from build_cache import BUILDS
 from hypothesis import HealthCheck, settings
-from kernel_changes import kernels_changed
+from suites import SUITES, TESTS, left_out
 
 # The threads of OpenBLAS spin while they wait for each other: on busy processors that takes forty times as
 # long as to do without them.
@@ -35,52 +36,87 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
+# Databases and calibrated sensors of whoever runs the tests are not theirs.
+_STATE = tempfile.TemporaryDirectory(prefix="tuner-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
+
 # How long an example takes depends on the machine; fixtures of a test are such that examples may share them.
+# CI draws other examples each time, twice as many, and prints how to have a failure again.
 settings.register_profile(
     "default",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.register_profile("thorough", settings.get_profile("default"), derandomize=False, max_examples=1000)
-settings.load_profile("default")
+settings.register_profile(
+    "ci", settings.get_profile("default"), derandomize=False, max_examples=50, print_blob=True
+)
+settings.register_profile("thorough", settings.get_profile("ci"), max_examples=1000)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
+_OMITTED = pytest.StashKey[dict[str, str]]()
 _NEEDS = {"*_gpu.py": "gpu", "test_browser_*": "browser", "test_systemd_real.py": "systemd"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--pairwise",
-        choices=("auto", "always", "never"),
+        "--suites",
         default="auto",
-        help="run the tests marked pairwise; auto: where kernels or their tests differ from main",
+        help="suites of tests/suites.py that run: auto (where what they are about differs from main), all,"
+        f" none, or names with commas: {', '.join(SUITES)}",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Decide once, in the process that starts the others."""
-    if config.getoption("pairwise") == "auto":
-        config.option.pairwise = "always" if kernels_changed(config.rootpath) else "never"
+    """Decide once, in the process that starts the others, which read what it decided."""
+    if not hasattr(config, "workerinput"):
+        try:
+            omitted = left_out(config.rootpath, config.getoption("suites"))
+        except ValueError as error:
+            raise pytest.UsageError(f"--suites: {error}") from error
+        config.stash[_OMITTED] = omitted
+        config.option.suites = ",".join(name for name in SUITES if name not in omitted) or "none"
 
 
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"pairwise tier: {config.getoption('pairwise')}"
+def _omitted(config: pytest.Config) -> set[str]:
+    return SUITES.keys() - set(config.getoption("suites").split(","))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say at the very end what did not run, and why."""
+    omitted = config.stash.get(_OMITTED, {})
+    if omitted and not config.option.help:
+        reasons = {why: [name for name, other in omitted.items() if other == why] for why in omitted.values()}
+        told = "; ".join(f"{', '.join(names)} ({why})" for why, names in reasons.items())
+        sys.stdout.write(f"suites left out: {told}; all: make test SUITES=all\n")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files of tests that all need a GPU, a browser or systemd are not even read where none is to run."""
+    """Files of which no test is to run are not even read: of a GPU, a browser, systemd, of suites left out.
+
+    A file that is named on the command line runs whatever has changed.
+    """
     name, chosen = collection_path.name, str(config.option.markexpr)
     needs = next((marker for files, marker in _NEEDS.items() if fnmatch(name, files)), "")
-    return True if needs and f"not {needs}" in chosen else None
+    if needs:
+        return True if f"not {needs}" in chosen else None
+    if collection_path.suffix != ".py" or not collection_path.is_relative_to(TESTS):
+        return None
+    below = collection_path.relative_to(TESTS).as_posix()
+    if not any(fnmatch(below, pattern) for suite in _omitted(config) for pattern in SUITES[suite].files):
+        return None
+    named = {(config.invocation_params.dir / word.split("::")[0]).resolve() for word in config.args}
+    return None if collection_path in named else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("pairwise") == "never":
-        left_out = [item for item in items if item.get_closest_marker("pairwise")]
-        items[:] = [item for item in items if not item.get_closest_marker("pairwise")]
-        config.hook.pytest_deselected(items=left_out)
+    markers = [marker for suite in _omitted(config) if (marker := SUITES[suite].marker)]
+    omitted = [item for item in items if any(map(item.get_closest_marker, markers))]
+    if omitted:
+        items[:] = [item for item in items if not any(map(item.get_closest_marker, markers))]
+        config.hook.pytest_deselected(items=omitted)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -121,8 +157,8 @@ def _root_logger() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kernels_differ(pytestconfig: pytest.Config) -> bool:
-    """Whether the kernels, or the host that runs them, may differ from main's: the pairwise tier runs."""
-    return bool(pytestconfig.getoption("pairwise") == "always")
+    """True where kernels, or the host that runs them, may differ from main's: the suite of pairs runs."""
+    return "pairs" not in _omitted(pytestconfig)
 
 
 @pytest.fixture(scope="session")

@@ -192,7 +192,7 @@ async def _served_by_daemon(path: Path) -> tuple[dict[Row, str], list[str], int]
     board = Board(storage, Subscriptions(), lambda _: None)
     try:
         await board.load()
-        index = await storage.run(lambda books: _answers().answerer.read(books.store))
+        index, _ = await storage.run(lambda books: _answers().answerer.read(books.store))
         found = await storage.run(_everything)
         for answer in index.answers:
             found["index", answer.run] = repr(answer)

@@ -58,8 +58,8 @@ def everything(path: Path) -> None:
                 ),
             )
             jobs.change(job.id, JobState.RUNNING, run=run, started=True)
-            ledger.add_sample(run, {"joules": float(number)})
-            ledger.remember_analytical(f"key {number}", {"v": "x" * 900 * number})
+            ledger.add_sample(run, {"cost": float(number)})
+            ledger.remember_analytical(f"key {number}", {"rule": "x" * 900 * number})
             ledger.remember_model("scan-lf", f"key {number}", {"v": "x" * 900 * number})
             ledger.spend(f"2026-01-{number:02}", "GPU-1", 1.5 * number, 2.0)
             database.write(partial(_note_origin, run))

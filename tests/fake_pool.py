@@ -5,13 +5,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.measurement.base import Contest
+from tuner.measurement.base import ComparisonTarget
 from tuner.model.errors import PoolLostError, WorkerLostError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.pool.worker import Answer, WorkerFacts, WorkerTotals, describe_setup
-from tuner.pool.workers import PoolWorker
+from tuner.pool.worker_calls import PoolWorker
 
 IDENTITY = DeviceIdentity("cuda:0", "H100", "GPU-0", "560.1", "12.9", modelled=False)
 FACTS = WorkerFacts(
@@ -53,7 +53,7 @@ class FakeWorker:
         slowness: times of its GPU, over those of another.
         dies_at: loses itself with this trial, as often as it is left to.
         fails: raised in the place of a measurement.
-        contests: what its trials were held against.
+        targets: what its trials were held against.
         measured: its trials; each takes a second of its clock.
         clock_s: where its clock began.
     """
@@ -62,21 +62,21 @@ class FakeWorker:
     slowness: float = 1.0
     dies_at: Trial | None = None
     fails: Exception | None = None
-    contests: list[Contest | None] = field(default_factory=list)
+    targets: list[ComparisonTarget | None] = field(default_factory=list)
     measured: list[Trial] = field(default_factory=list)
     clock_s: float = 0.0
 
-    def measure(self, wanted: Trial, contest: Contest | None) -> Measurement:
+    def measure(self, wanted: Trial, target: ComparisonTarget | None) -> Measurement:
         """What it gives."""
         if self.fails is not None:
             raise self.fails
-        self.contests.append(contest)
+        self.targets.append(target)
         self.measured.append(wanted)
         return taking(self.slowness * float(wanted.configurations[0]["L"]))
 
 
 class FakeWorkers:
-    """Stands for ``tuner.pool.workers.Workers``.
+    """Stands for ``tuner.pool.worker_calls.Workers``.
 
     Attributes:
         crew: the workers by address.

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from dataclasses import replace
 from typing import Any
 
-from tuner.daemon.archive import Archive
 from tuner.daemon.interface import (
     NoSuchJobError,
     NoSuchRunError,
@@ -17,8 +16,10 @@ from tuner.daemon.interface import (
     stream_text,
 )
 from tuner.daemon.service import Service
+from tuner.daemon.stored_runs import Archive
 from tuner.model.errors import InputError
 from tuner.model.jobs import NEXT, Event, Job, JobSpec, JobState, Origin
+from tuner.model.run_document import WorkloadAnswer
 
 WHEN = "2026-01-02T03:04:05+00:00"
 BEST: Mapping[str, Any] = {
@@ -129,34 +130,30 @@ class FakeArchive(Archive):
     def __init__(self, check: Callable[[], None]) -> None:
         self._check = check
 
-    async def runs(
-        self, workloads: Sequence[str], limit: int, before: int | None = None
-    ) -> list[Mapping[str, Any]]:
+    async def runs(self, workloads: Sequence[str], limit: int, before: int | None = None) -> Any:
         self._check()
         return [RUN][:limit] if before != 1 and not workloads else []
 
-    async def run(self, number: int) -> Mapping[str, Any]:
+    async def run(self, number: int) -> Any:
         self._find(number)
         return RUN
 
-    async def trials(self, number: int, limit: int, after: int = 0) -> Mapping[str, Any]:
+    async def trials(self, number: int, limit: int, after: int = 0) -> Any:
         self._find(number)
         trials = [TRIAL][after : after + limit]
         return {"run": number, "modelled": True, "count": 1, "trials": trials, "next": None}
 
-    async def samples(self, number: int) -> list[Mapping[str, Any]]:
+    async def samples(self, number: int) -> Any:
         self._find(number)
         return [SAMPLE]
 
-    async def history(
-        self, workloads: Sequence[str], limit: int, before: int | None = None
-    ) -> list[Mapping[str, Any]]:
+    async def history(self, workloads: Sequence[str], limit: int, before: int | None = None) -> Any:
         rows = await self.runs(workloads, limit, before)
         bound = {"driver": "1", "runtime": "12.9", "uuid": "sim", "name": "Jetson TX1"}
         more = {"against_default": None, "saving": None, "samples": [SAMPLE]}
         return [{**row, **bound, **more} for row in rows]
 
-    def answers(self, *, stale: bool | None = None) -> list[Mapping[str, Any]]:
+    def answers(self, *, stale: bool | None = None) -> Any:
         self._check()
         return [] if stale else [ANSWER]
 
@@ -270,7 +267,7 @@ class FakeService(Service):
         yield stream_text("begin", {})
         yield stream_text("job", {"job": 1}, "0123abcd-1")
 
-    async def power(self) -> Mapping[str, Any]:
+    async def power(self) -> Any:
         self._check()
         return {"interval_s": 1.0, "devices": [{"device": "sim:jetson-tx1", "samples": [POWER]}]}
 
@@ -279,11 +276,7 @@ class FakeService(Service):
         if not question.workloads[0].startswith("scan"):
             raise InputError(f"unknown kernel {question.workloads[0]!r}; choose from scan-lf")
         self.asked.append((question, peer))
-        configuration = {
-            "configuration": {"P": 4, "L": 256, "shuffle": True},
-            "origin": "stored",
-            "details": "",
-        }
+        configuration = WorkloadAnswer({"P": 4, "L": 256, "shuffle": True}, "stored", "")
         return Reply(
             origin="stored",
             device={"spec": "sim:jetson-tx1", "name": "Jetson TX1", "uuid": "sim", "modelled": True},
@@ -294,6 +287,7 @@ class FakeService(Service):
             answer={"best": {"time_s": 1.5e-3, "energy_j": 0.012, "energy_j_uncertainty": 1e-4}},
             run=7,
             refinement=None,
+            notices=(),
         )
 
     async def used(self, uses: Sequence[Question], peer: Peer) -> bool:
@@ -301,7 +295,7 @@ class FakeService(Service):
         self.asked.extend((use, peer) for use in uses)
         return self.stores
 
-    async def status(self) -> Mapping[str, Any]:
+    async def status(self) -> Any:
         self._check()
         return {"state": "idle", "jobs": len(self.rows), "longest_s": float("inf")}
 

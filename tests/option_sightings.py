@@ -9,8 +9,7 @@ import added_option  # noqa: F401 - first: it adds the option
 from cli_process import SMALL, tuner
 from pydantic import ValidationError
 
-from tuner.daemon.attempts.attempt import request_of
-from tuner.daemon.http.models import Submission
+from tuner.daemon.http.api_models import Submission
 from tuner.daemon.http.responses import worded
 from tuner.daemon.http.routes import published
 from tuner.daemon.jobs.specs import specs_of
@@ -19,7 +18,10 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError
 from tuner.model.jobs import JobSpec
 from tuner.search import tuning
+from tuner.search.job_messages import AttemptSpec
+from tuner.search.job_process import request_of
 from tuner.search.option_checks import check_options, job_options
+from tuner.search.request import SearchRequest
 
 
 def command_line(folder: Path) -> dict[str, Any]:
@@ -42,6 +44,11 @@ def command_line(folder: Path) -> dict[str, Any]:
     }
 
 
+def attempted(order: JobSpec) -> SearchRequest:
+    """The request of an attempt at a job of the daemon."""
+    return request_of(AttemptSpec(1, order, Path("tuner.db")))
+
+
 def interface() -> dict[str, Any]:
     """The published interface, a refusal, and the request of the job that a client submits."""
 
@@ -56,7 +63,7 @@ def interface() -> dict[str, Any]:
     return {
         "openapi": json.loads(published())["components"]["schemas"]["Options"]["properties"]["passes"],
         "refusal": refusal,
-        "request": request_of(order).passes,  # type: ignore[attr-defined]  # the added field
+        "request": attempted(order).passes,  # type: ignore[attr-defined]  # the added field
     }
 
 
@@ -74,7 +81,7 @@ def settings(folder: Path) -> dict[str, Any]:
     return {
         "schema": schema()["$defs"]["TuningTable"]["properties"]["passes"],
         "refusal": refusal,
-        "request": request_of(order).passes,  # type: ignore[attr-defined]  # the added field
+        "request": attempted(order).passes,  # type: ignore[attr-defined]  # the added field
     }
 
 

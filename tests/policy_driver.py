@@ -3,12 +3,22 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.policies.analytical import Choice, choose
 
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.space.search_view import Candidate, Policy, Search
 
 Measure = Callable[[Trial], Measurement]
+
+
+def choice_of(*arguments: Any, **options: Any) -> Choice:
+    """The analytical answer, where there is one."""
+    choice = choose(*arguments, **options)
+    assert choice is not None
+    return choice
 
 
 @dataclass

@@ -15,9 +15,8 @@ from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_
 from jetson_trees import build, rail_files, set_rail, write
 from power_source import Source
 from tuner.power.base import PowerSampler, Reading, Response, Sample, SensorInfo
-from tuner.power.nvml import readings as nvml
+from tuner.power.nvml import power_readings as nvml
 from tuner.power.sensors import hwmon, jetson, jtop, pipe, powercap, recorded
-from tuner.power.sensors.rails import TimedLine
 from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler
 
@@ -78,7 +77,7 @@ class HandClock:
 class FakeLines:
     """A tool's child: its lines come when the rig lets time pass."""
 
-    def __init__(self, lines: list[TimedLine], ended: list[str], *_: object) -> None:
+    def __init__(self, lines: list[tuple[float, str]], ended: list[str], *_: object) -> None:
         self._lines = lines
         self._ended = ended
 
@@ -86,7 +85,7 @@ class FakeLines:
     def end(self) -> str | None:
         return self._ended[0] if self._ended else None
 
-    def since(self, count: int) -> tuple[int, list[TimedLine]]:
+    def since(self, count: int) -> tuple[int, list[tuple[float, str]]]:
         return len(self._lines), self._lines[count:]
 
     def wait(self, count: int, until_s: float) -> bool:
@@ -209,7 +208,7 @@ def powercap_rig(folder: Path) -> Iterator[Rig]:
 @contextmanager
 def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[Rig]:
     """A tool that prints rails twice (jtop) or ten times (tegrastats) a second."""
-    clock, lines, ended = HandClock(), [TimedLine(99.9, line(4980))], list[str]()
+    clock, lines, ended = HandClock(), [(99.9, line(4980))], list[str]()
     interval_s, drawn = 0.5 if module == "jtop" else 0.1, [1]
     binary = folder / "tegrastats"
     binary.touch(0o755)
@@ -220,8 +219,8 @@ def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[
 
     def advance(seconds: float) -> None:
         clock.time_s += seconds
-        if not ended and clock.time_s - lines[-1].time_s >= interval_s:
-            lines.append(TimedLine(clock.time_s, line(drawn[0] * (4980 + 40 * (len(lines) % 2)))))
+        if not ended and clock.time_s - lines[-1][0] >= interval_s:
+            lines.append((clock.time_s, line(drawn[0] * (4980 + 40 * (len(lines) % 2)))))
 
     def kill() -> None:
         ended.append("ended with 1")
@@ -229,7 +228,7 @@ def tool_rig(module: str, folder: Path, line: Callable[[int], str]) -> Iterator[
 
     def empty() -> None:
         drawn[0] = 0
-        lines[:] = [TimedLine(clock.time_s, line(0))] * len(lines)
+        lines[:] = [(clock.time_s, line(0))] * len(lines)
 
     listed = {
         "tegrastats": partial(jetson.tegrastats_readings, 0, binary=binary, now=clock),

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.interface import Peer
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.service import Service
@@ -22,6 +21,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import StoreError
 from tuner.model.jobs import DeviceIdentity, Event, Job, JobSpec
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 
 T = TypeVar("T")
 DEVICE, OTHER = "sim:jetson-tx1", "sim:k40c"
@@ -117,6 +117,12 @@ class PlayedAttempt:
         self.when_stopped = AttemptResult("interrupted", "told to stop")
         self._ending: asyncio.Future[AttemptResult] = asyncio.get_running_loop().create_future()
 
+    @property
+    def job(self) -> int:
+        """Number of its job."""
+        assert self.spec.job is not None
+        return self.spec.job
+
     def end(self, result: AttemptResult = FINISHED) -> None:
         """Have it end."""
         self._ending.set_result(result)
@@ -173,7 +179,7 @@ class Rig:
         self.service = Service(
             self.state,
             storage=self.storage,
-            start_attempt=self._start_attempt,
+            start_attempt=self._start_attempt,  # type: ignore[arg-type]  # played
             check_users=self._look,
             answerer=self.answerer,
             metrics=Metrics("0"),
@@ -187,7 +193,7 @@ class Rig:
         await self.attempts.put(attempt)
         return attempt
 
-    async def _look(self, device: str, ours: int, *, our_load: bool = False) -> Contention:
+    async def _look(self, device: str, ours: int, our_load: bool) -> Contention:
         assert our_load or not ours
         assert device in self.state.devices
         assert ours in (0, 1)

@@ -11,7 +11,7 @@ from tuner.model.plan import Configuration, TunableValue, Work
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.enumeration import Condition
-from tuner.space.sampling import SampledSpace, space_of
+from tuner.space.large_spaces import SampledSpace, space_of
 from tuner.space.search_view import Candidate, LargeSpace, Search
 from tuner.space.space import Space
 

@@ -8,6 +8,7 @@ from tuner.database.connection import Database
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.model.records import RunStatus
+from tuner.model.run_document import SampleDocument
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 
 NAME = "scan-lf:N=4"
@@ -42,6 +43,13 @@ def store_trials(path: Path, count: int, *, job: int | None = None, ended: bool 
 
 def store_sample(path: Path, run: int, verdict: str) -> None:
     """Store what measuring the answer of a run again has given."""
-    numbers = {"cost": 1.2, "expected": 1.0, "interval": 0.1, "unit": "J"}
+    document: SampleDocument = {
+        "verdict": verdict,
+        "told": f"it is {verdict}",
+        "cost": 1.2,
+        "expected": 1.0,
+        "interval": 0.1,
+        "unit": "J",
+    }
     with Database(path) as database:
-        Ledger(database).add_sample(run, {"verdict": verdict, "told": f"it is {verdict}", **numbers})
+        Ledger(database).add_sample(run, document)

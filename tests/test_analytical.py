@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import candidate as unbuilt
-from policy_driver import makespan, play, result, search_over
+from policy_driver import choice_of, makespan, play, result, search_over
+from tuner.policies.analytical import choose, first_compiled
 
 from tuner.model import registry
 from tuner.model.errors import InputError
@@ -22,8 +23,6 @@ from tuner.recordings.files import RecordingFile
 from tuner.space.occupancy import candidate, device_limits, launch
 from tuner.space.search_view import Candidate, Search
 
-choose = registry.load("explain", "choose")
-first_compiled = registry.load("explain", "first")
 analytical = registry.load("policy", "analytical")
 analytical_module = importlib.import_module("tuner.policies.analytical")
 front_runners = importlib.import_module("tuner.policies.rating")
@@ -66,7 +65,7 @@ def built(
 
 def best(candidates: Sequence[Candidate], rule: str | None = None, limits: DeviceLimits = H200) -> Candidate:
     """What is chosen."""
-    chosen = choose(candidates, limits, ROLES, rule=rule).best.candidate
+    chosen = choice_of(candidates, limits, ROLES, rule=rule).best.candidate
     assert isinstance(chosen, Candidate)
     return chosen
 
@@ -79,7 +78,7 @@ def test_multiprocessors_decide_the_rule(multiprocessors: int, rule: str) -> Non
     """Up to the 20 of the largest embedded GPU it is the paper's guideline; the reason has the number."""
     limits = replace(H200, multiprocessors=multiprocessors)
 
-    choice = choose([built((4, 128, 32, 0))], limits, ROLES)
+    choice = choice_of([built((4, 128, 32, 0))], limits, ROLES)
 
     assert choice.rule == rule
     assert str(multiprocessors) in choice.reasons[0]
@@ -88,18 +87,18 @@ def test_multiprocessors_decide_the_rule(multiprocessors: int, rule: str) -> Non
 def test_an_unknown_rule_is_named() -> None:
     """The message lists the rules there are."""
     with pytest.raises(InputError, match="'best'; choose from embedded, server"):
-        choose([built((4, 128, 32, 0))], H200, ROLES, rule="best")
+        choice_of([built((4, 128, 32, 0))], H200, ROLES, rule="best")
 
 
 def test_what_the_kernel_file_states_comes_first() -> None:
     """It is the answer, whatever the rules prefer, unless one of these is asked for."""
     plain, stated = built((8, 64, 32, 0)), replace(built((4, 1024, 64, 0), stages=3), stated=1)
 
-    choice = choose([plain, stated], H200, {})
+    choice = choice_of([plain, stated], H200, {})
     assert choice.best.candidate is stated
     assert choice.rule == "stated"
     assert choice.reasons[0] == "stated rule: the kernel file has an answer"
-    assert choose([plain, stated], H200, ROLES, rule="server").best.candidate is plain
+    assert choice_of([plain, stated], H200, ROLES, rule="server").best.candidate is plain
     search = replace(search_over([plain, stated]), limits=H200)
     assert [one.configurations[0] for one in first_compiled(search)] == [stated.configuration]
 
@@ -175,7 +174,7 @@ def test_a_small_grid_counts_as_it_is_spread() -> None:
         work=Work(bytes=132 * 2048.0, operations=0.0),
     )
 
-    assert choose([one], H200, ROLES).best.bytes_in_flight == 2048
+    assert choice_of([one], H200, ROLES).best.bytes_in_flight == 2048
 
 
 def test_shared_problems_take_fewer_launches_first() -> None:
@@ -204,7 +203,7 @@ def test_what_no_criterion_sees_takes_its_middle_value() -> None:
         for how in ("tree", "chain", "warp", "block")
     ]
 
-    choice = choose(candidates, H200, ROLES)
+    choice = choice_of(candidates, H200, ROLES)
 
     assert (choice.configuration["ring"], choice.configuration["how"]) == (40, "chain")
     assert "the rule cannot tell it apart; the one nearer to the middle is taken" in choice.reasons[-1]
@@ -227,7 +226,7 @@ def test_phi_on_the_recorded_h200(kernel: str, least: float) -> None:
         if len(names) == 1 and names[0].partition(":")[0] == kernel:
             space = recording.space(names)
             workload = space.workloads[0]
-            choice = choose(workload.candidates, space.limits, workload.roles)
+            choice = choice_of(workload.candidates, space.limits, workload.roles)
             times = {t.configurations[0]: m.makespan_s or math.inf for t, m in space.trials.items()}
             inverse.append(times[choice.configuration] / min(times.values()))
             assert choice.rule == "server"
@@ -274,7 +273,7 @@ def test_the_chosen_is_a_candidate_and_heads_the_table(found: Sequence[Shape], r
     candidates = launchable(found, TX1)
     if not candidates:
         return
-    choice = choose(candidates, TX1, ROLES, rule=rule)
+    choice = choice_of(candidates, TX1, ROLES, rule=rule)
 
     listed = [one.candidate for one in choice.table]
     assert listed[0].configuration == choice.configuration
@@ -301,7 +300,7 @@ def test_one_that_has_all_warps_and_all_blocks_is_never_passed_over(found: Seque
     """First step of the guideline: with one radix, whoever reaches both maxima goes before who does not."""
     candidates = [*launchable(found, TX1), built((2, 64, 32, 0), limits=TX1)]
 
-    chosen = choose(candidates, TX1, ROLES, rule="embedded").best
+    chosen = choice_of(candidates, TX1, ROLES, rule="embedded").best
 
     assert (chosen.W_SM, chosen.B_a) == ((64,), (32,))
 
@@ -312,7 +311,7 @@ def test_enough_warps_with_more_blocks_are_never_passed_over(found: Sequence[Sha
     candidates = launchable(found, TX1)
     if not candidates:
         return
-    choice = choose(candidates, TX1, ROLES, rule="embedded")
+    choice = choice_of(candidates, TX1, ROLES, rule="embedded")
 
     enough = [one for one in choice.table if one.warp_share >= 0.6]
     if enough:
@@ -416,7 +415,7 @@ def test_roles_that_help_nothing_break_nothing(roles: dict[str, str], rule: str)
     """Unknown roles, roles of missing tunables, texts and switches as radix: the other criteria remain."""
     candidates = [built((8, 64, 32, 0), how="tree", on=True), built((8, 512, 64, 0), how="chain", on=False)]
 
-    assert choose(candidates, H200, roles, rule=rule).best.candidate is candidates[0]
+    assert choice_of(candidates, H200, roles, rule=rule).best.candidate is candidates[0]
 
 
 def test_where_bytes_are_not_known_half_of_the_warps_are_enough() -> None:
@@ -439,7 +438,7 @@ def test_candidates_without_launches_are_left_out() -> None:
     """Among those with known resources the choice goes on."""
     known = built((8, 64, 32, 0))
 
-    choice = choose([unbuilt(P=1, L=1), known], H200, ROLES)
+    choice = choice_of([unbuilt(P=1, L=1), known], H200, ROLES)
 
     assert (choice.best.candidate, len(choice.table)) == (known, 1)
     assert choice.reasons[-1] == "there is no other candidate"
@@ -512,6 +511,7 @@ def test_the_choice_is_that_of_all_compiled(
     if not compiled:
         assert choice is None
         return
+    assert choice is not None
     ranked = dict(
         zip(
             (one.configuration for one in declared),
@@ -527,8 +527,8 @@ def test_the_choice_is_that_of_all_compiled(
         ),
     )
     assert choice.best.candidate is expected
-    assert choice.found.undecided == 0
-    assert choice.found.left_out == len(declared) - len(asked)
+    assert choice.shortlist.undecided == 0
+    assert choice.shortlist.left_out == len(declared) - len(asked)
 
 
 @given(found=fitting, rule=rules, resident=st.booleans())
@@ -556,12 +556,12 @@ def test_a_choice_among_too_many_says_what_was_left_out(monkeypatch: pytest.Monk
         return [pairs[one.configuration][1] for one in some]
 
     monkeypatch.setattr(front_runners, "TOGETHER", 4)
-    choice = choose([pair[0] for pair in pairs.values()], TX1, ROLES, rule="embedded", resolve=resolve)
+    choice = choice_of([pair[0] for pair in pairs.values()], TX1, ROLES, rule="embedded", resolve=resolve)
 
     assert len(asked) == 8
-    assert choice.found.left_out == 22
-    assert 0 < choice.found.undecided <= 22
-    assert f"{choice.found.undecided} may be ahead by their bounds: left out" in choice.reasons[-1]
+    assert choice.shortlist.left_out == 22
+    assert 0 < choice.shortlist.undecided <= 22
+    assert f"{choice.shortlist.undecided} may be ahead by their bounds: left out" in choice.reasons[-1]
     assert choice.best.candidate in [pairs[one.configuration][1] for one in asked]
 
 
@@ -572,7 +572,7 @@ def test_bounds_alone_are_no_answer() -> None:
     compiled = [pair[1] for pair in pairs.values()]
 
     assert choose(declared, H200, ROLES) is None
-    assert choose([declared[0], compiled[1]], H200, ROLES).best.candidate is compiled[1]
+    assert choice_of([declared[0], compiled[1]], H200, ROLES).best.candidate is compiled[1]
     played = play(analytical, replace(search_over(declared), limits=H200), lambda _: result(1.0, [1.0]))
     assert [trial.configurations[0] for trial in played.trials] == [declared[1].configuration]
 

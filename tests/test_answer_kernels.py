@@ -14,7 +14,7 @@ from tuner.devices.cuda.answer_kernels import AnswerKernels, Rows, worst_row
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import Buffer, ProblemSpec
 from tuner.problems.base import Draw, Norm, agreement
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 from tuner.problems.tridiagonal import MARGIN, solve
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")

@@ -71,6 +71,7 @@ def test_analytical_answer(bench: Bench) -> None:
         device = cast("Device", gpu)
         (declared,) = prepare([(kernel, kernel.workload({"N": 64}, 16))], device)
         wanted, _ = analytical_choice(declared, device, everything=True)
+    assert wanted is not None
     assert chosen.configuration == wanted.configuration
     x = bench.array(16, 64)
     assert np.array_equal(bench.apply("sums", x), np.cumsum(x, axis=1))

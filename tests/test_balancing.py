@@ -11,7 +11,7 @@ import pytest
 from cli_process import tuner
 
 from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.base import Contest
+from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.model.errors import DeviceError
 from tuner.model.plan import Configuration, Plan
@@ -32,8 +32,10 @@ class _Timed(TrialMeasurer):
     launch_s = 0.0
     status = Status.OK
 
-    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
-        del trial, contest
+    def measure(
+        self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None = None
+    ) -> Measurement:
+        del trial, target
         (plan,) = plans
         work_s = self.problem_s[plan.workload.kernel] * plan.workload.batch
         time_s = max(self.launch_s, work_s / len(plan.stages)) * len(plan.stages)

@@ -9,8 +9,6 @@ import pytest
 from cli_process import document
 from fake_setup import PLANS, FakeMeter, Watched, trial_of
 
-from tuner.daemon.attempts.attempt import Attempt
-from tuner.daemon.attempts.messages import AttemptSpec, EventWriter, parse_line, parse_spec, spec_json
 from tuner.devices.base import RunRecord
 from tuner.devices.simulated.device import Faults
 from tuner.measurement.gates import TurnGate
@@ -18,6 +16,8 @@ from tuner.measurement.measurer import TrialMeasurer
 from tuner.model.errors import ClockError, StoreError
 from tuner.model.jobs import JobSpec
 from tuner.model.plan import Plan
+from tuner.search.job_messages import AttemptSpec, EventWriter, parse_line, parse_spec, spec_json
+from tuner.search.job_process import Attempt
 from tuner.system.ownership import BoardTurns
 from tuner.system.signals import StopRequest
 

@@ -17,7 +17,7 @@ from fake_nvml_state import SECOND_UUID, UUID, State, fake_nvml, library
 from jetson_trees import build, limits_hz, set_limits_hz
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
-from tuner.power.clocks.journal import JournalPlace
+from tuner.power.clocks.journal import SettingJournal
 
 from tuner.system.ownership import BootRecord
 
@@ -85,9 +85,9 @@ def left(where: ClockPaths, gpu: str, value: int, setting: str = "clock") -> Ite
     yield
 
 
-def place(where: ClockPaths, control: str = "nvml", gpu: str = UUID) -> JournalPlace:
+def place(where: ClockPaths, control: str = "nvml", gpu: str = UUID) -> SettingJournal:
     assert where.directory is not None
-    return JournalPlace(where.directory, control, gpu)
+    return SettingJournal(where.directory, control, gpu)
 
 
 def shown(*words: str) -> str:
@@ -230,7 +230,7 @@ def test_show_of_a_lost_gpu_tells_its_power_limit(nvml: State, where: ClockPaths
 def test_show_of_a_broken_journal(nvml: State, where: ClockPaths) -> None:
     """An unreadable journal is told, with what to do; the rest is shown."""
     place(where).directory.mkdir()
-    place(where).journal.write_text("{")
+    place(where).path.write_text("{")
     text = shown()
     assert f"tuner clocks restore --reset {UUID}" in text
     assert "1980 MHz" in text
@@ -297,7 +297,7 @@ def test_restore_that_fails_says_so(nvml: State, where: ClockPaths) -> None:
         assert result.exit_code == 1
         assert "not restored" in result.stderr
         assert "GPU is lost" in result.stderr
-        assert place(where).journal.exists()
+        assert place(where).path.exists()
 
 
 @pytest.mark.parametrize("gpu", [UUID, "0"])
@@ -313,7 +313,7 @@ def test_reset_needs_no_journal(nvml: State, where: ClockPaths, gpu: str) -> Non
 def test_reset_mends_a_broken_journal(nvml: State, where: ClockPaths) -> None:
     """An unreadable journal fails to restore; the reset it asks for removes it."""
     place(where).directory.mkdir()
-    place(where).journal.write_text("{")
+    place(where).path.write_text("{")
     nvml.locked_max_mhz = 900
     result = tuner("clocks", "restore")
     assert result.exit_code == 1
@@ -321,7 +321,7 @@ def test_reset_mends_a_broken_journal(nvml: State, where: ClockPaths) -> None:
 
     assert tuner("clocks", "restore", "--reset", UUID).exit_code == 0
     assert nvml.locked_max_mhz == 0
-    assert not place(where).journal.exists()
+    assert not place(where).path.exists()
 
 
 def test_reset_goes_on_past_a_failure(nvml: State) -> None:
@@ -343,7 +343,7 @@ def test_an_entry_of_before_a_reboot_is_told(
 
     assert "nothing to undo: a reboot" in tuner("clocks", "restore").stdout
     assert nvml.resets == 0
-    assert not place(where).journal.exists()
+    assert not place(where).path.exists()
 
 
 def test_an_entry_of_a_container_is_restored(nvml: State, where: ClockPaths) -> None:
@@ -353,10 +353,10 @@ def test_an_entry_of_a_container_is_restored(nvml: State, where: ClockPaths) -> 
     told = tuner("clocks", "restore").stdout
     assert "restored; it was set under another boot id" in told
     assert nvml.resets == 1
-    assert not place(where).journal.exists()
+    assert not place(where).path.exists()
 
 
-def announced_in(place: JournalPlace, written: BootRecord) -> BootRecord:
+def announced_in(place: SettingJournal, written: BootRecord) -> BootRecord:
     """Announce a clock as another boot or container would have."""
     place.directory.mkdir()
     with pytest.MonkeyPatch.context() as patch:

@@ -2,6 +2,7 @@
 
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_documents import answered, trial
@@ -62,7 +63,7 @@ def test_trials_are_read_page_by_page(tmp_path: Path) -> None:
 
 def test_what_is_stored_is_asked_for_by_its_routes(tmp_path: Path) -> None:
     """Each method asks its route with what was named, and gives what is listed there."""
-    rows = {
+    rows: Any = {
         **answered(None, ["a:N=1"]),
         "runs": [{"run": 2}],
         "answers": [served_answer()],
@@ -71,11 +72,12 @@ def test_what_is_stored_is_asked_for_by_its_routes(tmp_path: Path) -> None:
     }
     with ScriptedDaemon(tmp_path / "s", lambda _: answer(rows)) as daemon:
         client = Client(daemon.path)
-        assert client.archive.runs("scan-lf:N=4", limit=5, before=9) == [{"run": 2}]
+        assert client.archive.runs("scan-lf:N=4", limit=5, before=9) == rows["runs"]
         assert client.archive.answers(stale=True) == [served_answer()]
         assert client.archive.history() == []
-        assert client.archive.samples(2) == [{"verdict": "inside"}]
-        assert client.archive.run(2) == client.power() == rows
+        assert client.archive.samples(2) == rows["samples"]
+        assert client.archive.run(2) == rows
+        assert client.power() == rows
 
     asked = [(request.path, request.query) for request in daemon.asked]
     assert asked[0] == ("/v1/runs", {"workload": ["scan-lf:N=4"], "limit": ["5"], "before": ["9"]})

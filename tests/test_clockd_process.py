@@ -21,7 +21,7 @@ from helper_kills import command, leased, notices, start_helper
 from tuner.power.clocks import clockd
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import helper_answers
-from tuner.power.clocks.journal import JournalPlace
+from tuner.power.clocks.journal import SettingJournal
 from tuner.power.clocks.lease import LeasedClocks
 
 from tuner.model.errors import ClockError
@@ -78,7 +78,7 @@ def restore(where: ClockPaths) -> "subprocess.CompletedProcess[str]":
 def wait_until_given_up(where: ClockPaths) -> None:
     """Block until nobody owns the GPU's clocks."""
     assert where.directory is not None
-    with JournalPlace(where.directory, "nvml", UUID).lock.open("r+") as lock:
+    with SettingJournal(where.directory, "nvml", UUID).lock.open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
 
@@ -90,7 +90,7 @@ def test_a_clock_is_set_by_the_helper(
         assert (nvml.locked_min_mhz, nvml.locked_max_mhz) == (900, 900)
         assert clocks.read().mhz == 900.0
         assert where.directory is not None
-        entry = JournalPlace(where.directory, "nvml", UUID).read()
+        entry = SettingJournal(where.directory, "nvml", UUID).read()
         assert entry is not None
         assert f":{helper.pid}:" in entry.owner
 
@@ -190,7 +190,7 @@ def test_restore_keeps_what_it_cannot_undo(
     assert outcome.returncode == 1
     assert UUID in outcome.stderr
     assert where.directory is not None
-    assert JournalPlace(where.directory, "nvml", UUID).journal.exists()
+    assert SettingJournal(where.directory, "nvml", UUID).path.exists()
 
 
 def test_a_stopped_client_loses_its_lease(nvml: State, where: ClockPaths) -> None:

@@ -1,6 +1,6 @@
 """What co-running brings: the answer together, and its workloads one after another."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 from tuning_runs import REQUEST, tune
 
 from tuner.database.runs import Store
-from tuner.measurement.paired import compared, summed
+from tuner.measurement.paired import CoRunComparison, compared, summed
 from tuner.model.errors import RunInterrupted
 from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
@@ -124,13 +124,17 @@ def test_a_lone_workload_is_not_compared(store: Store) -> None:
 def test_the_time_limit_ends_the_comparison(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """With no time left nothing more is measured: complete repeats are compared, without one nothing."""
     asked: list[int | None] = []
-    beside = Session.measure_beside
 
-    def counted(session: Session, trial: Trial, place: int | None) -> Measurement:
-        asked.append(place)
-        return beside(session, trial, place)
+    def counted(
+        trial: Trial, measure: Callable[[int | None], Measurement], may_go_on: Callable[[], bool]
+    ) -> CoRunComparison | None:
+        def noted(place: int | None) -> Measurement:
+            asked.append(place)
+            return measure(place)
 
-    monkeypatch.setattr(Session, "measure_beside", counted)
+        return together.compare_in_turn(trial, noted, may_go_on)
+
+    monkeypatch.setattr("tuner.search.session.compare_in_turn", counted)
     monkeypatch.setattr(Session, "out_of_time", property(lambda _: len(asked) >= 4))
     monkeypatch.setattr(SearchLimits, "check", lambda *_, **__: None)
     request = replace(TWO, budget=None, policy="analytical", time_limit_s=1000.0)
@@ -150,7 +154,7 @@ def test_an_interrupted_comparison_leaves_the_answer(store: Store, monkeypatch: 
     def interrupted(*_: object) -> Measurement:
         raise RunInterrupted
 
-    monkeypatch.setattr(Session, "measure_beside", interrupted)
+    monkeypatch.setattr("tuner.search.session.compare_in_turn", interrupted)
 
     outcome = tune(TWO, store)
 

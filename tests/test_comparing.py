@@ -5,7 +5,7 @@ import multiprocessing
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -53,10 +53,14 @@ def truth(name: str, times_s: Sequence[float | None], joules: float = 0.0) -> Tr
     return Truth(group, space(group, times_s, joules=joules), "recorded")
 
 
-def compared(truths: Sequence[Truth], rules: Rules) -> dict[str, Any]:
+def compared(
+    truths: Sequence[Truth], rules: Rules, most: int | None = None, status: str = "finished"
+) -> dict[str, Any]:
+    """The document of a comparison, as who reads its JSON sees it: of all plays, or of the first."""
     spaces = [one.space for one in truths]
-    plays = [play_one(job, spaces, rules) for job in jobs(rules, len(spaces))]
-    return document(truths, plays, rules, status="finished", provenance={})
+    plays = [play_one(job, spaces, rules) for job in jobs(rules, len(spaces))[:most]]
+    found = document(truths, plays, rules, status=status, provenance={})
+    return cast("dict[str, Any]", found)
 
 
 # --- the metric ----------------------------------------------------------------------------------
@@ -368,10 +372,8 @@ def test_figures_of_an_operation_are_of_the_same_sizes(count: int) -> None:
     """
     truths = [truth(f"a:N={n}", [2.0**n, 4.0 * 2.0**n], joules) for n, joules in enumerate((1.0, 1.0, 0.0))]
     game = rules("exhaustive", "random", seeds=2)
-    spaces = [one.space for one in truths]
-    plays = [play_one(job, spaces, game) for job in jobs(game, len(spaces))[:count]]
 
-    (row,) = document(truths, plays, game, status="interrupted", provenance={})["operations"]
+    (row,) = compared(truths, game, count, "interrupted")["operations"]
 
     whole = max(
         count // 4, 1 if count >= 2 else 0

@@ -18,7 +18,7 @@ from modelled import NoNvrtc
 from tuner.database.runs import Store
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.base import Contest
+from tuner.measurement.base import ComparisonTarget
 from tuner.model.errors import CompileError, DeviceError, EmptySpaceError
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, Plan, Progress, Resources, TunableValue
@@ -437,7 +437,7 @@ class Bench:
     measured_: list[Trial] = field(default_factory=list)
     told_: list[Trial] = field(default_factory=list)
 
-    def measure(self, trial: Trial, plans: Sequence[Plan], _contest: Contest) -> Measurement:
+    def measure(self, trial: Trial, plans: Sequence[Plan], _target: ComparisonTarget) -> Measurement:
         self.measured_.append(trial)
         return Measurement(tuple(WorkloadResult(Status.OK, 1.0) for _ in plans), 1.0)
 

@@ -513,7 +513,7 @@ def test_several_analytical_answers(write: Write) -> None:
     workload = kernel.workload({"N": 64, "kind": "down"})
     assert [one["P"] for one in kernel.stated_answers(workload, "")] == [2, 4]
     assert kernel.stated(workload) == kernel.stated_answers(workload, "")[0]
-    assert [one.table for one in kernel.recipe.stated] == [f"[[analytical]] #{i}" for i in (1, 2, 3)]
+    assert list(kernel.recipe.stated) == [f"[[analytical]] #{i}" for i in (1, 2, 3)]
     several = with_stream_priorities(kernel, 2)
     assert [one[STREAM_PRIORITY] for one in several.stated_answers(workload, "")] == [0, 0]
 

@@ -13,7 +13,7 @@ from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import combinations, count_combinations, listed
 from tuner.model.errors import KernelFileError, UnknownNameError
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 from tuner.search.candidates import fit_batches
 
 TEXT = """

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tuner.daemon.interface import Question
 from tuner.database.ranking import allowed
 from tuner.devices.gpu_models import stand_in
 from tuner.kernel_files.catalog import Catalog
+from tuner.model.run_document import AnalyticalDocument
 from tuner.search.explaining import Explainer
 from tuner.system.processes import Child
 
@@ -27,10 +28,10 @@ class AnalysisNews:
     """What an analyst told, and when it did."""
 
     def __init__(self) -> None:
-        self.documents: dict[str, Mapping[str, Any]] = {}
+        self.documents: dict[str, AnalyticalDocument] = {}
         self.news = asyncio.Event()
 
-    async def remember(self, key: str, document: Mapping[str, Any]) -> None:
+    async def remember(self, key: str, document: AnalyticalDocument) -> None:
         """Keep it."""
         self.documents[key] = document
         self.news.set()
@@ -66,7 +67,7 @@ def test_the_next_question_gets_the_analytical_answer() -> None:
         answers.answerer.remember(heard.documents)
         reply = answers.reply(question)
         assert reply.origin == "analytical"
-        values = reply.workloads[SCAN]["configuration"]
+        values = reply.workloads[SCAN].configuration
         assert allowed(shipped().kernel("scan-lf"), shipped().workload(SCAN), values) is not None
         assert work.waiting == 0
 
@@ -80,7 +81,7 @@ def test_what_nobody_foresaw_ends_no_later_answer(caplog: pytest.LogCaptureFixtu
         heard = AnalysisNews()
         broken = ["scan-lf:N=4"]
 
-        async def remember(key: str, document: Mapping[str, Any]) -> None:
+        async def remember(key: str, document: AnalyticalDocument) -> None:
             if broken:
                 raise RuntimeError(f"nobody foresaw {broken.pop()}")
             await heard.remember(key, document)
@@ -119,8 +120,8 @@ def test_no_gpu_is_opened_whose_model_is_known() -> None:
         permitted = analyst(heard, may_open=lambda device: device == "cuda:0")
         permitted.ask(SCAN, unknown)
         permitted.ask(SCAN, H200)
-        await working(permitted, permitted.quiet)
-        assert sorted(str(document["device"]) for document in heard.documents.values()) == [
+        await working(permitted, permitted.quiet.wait)
+        assert sorted(str(dict(document)["device"]) for document in heard.documents.values()) == [
             "cuda:0",
             "sim:h200",
         ]
@@ -145,7 +146,7 @@ def test_a_gpu_that_a_job_wants_is_left(tmp_path: Path) -> None:
             work.leave("cuda:7")
             assert work.waiting == 1
             work.leave(unknown.spec)
-            await work.quiet()
+            await work.quiet.wait()
 
         await working(work, left)
         assert heard.documents == {}
@@ -165,7 +166,7 @@ def test_a_gpu_that_is_taken_meanwhile_is_not_opened() -> None:
         work = analyst(heard, may_open=lambda _device: next(allowed))
         work.ask(SCAN, replace(H200, name="NVIDIA Z900"))
         assert work.waiting == 1
-        await working(work, work.quiet)
+        await working(work, work.quiet.wait)
         assert heard.documents == {}
 
     asyncio.run(scene())
@@ -196,7 +197,7 @@ def test_what_failed_rests_for_a_while() -> None:
         heard = AnalysisNews()
         work = analyst(heard, "Refusing", again_s=100.0, monotonic=lambda: now_s)
         work.ask(SCAN, TX1)
-        await working(work, work.quiet)
+        await working(work, work.quiet.wait)
         assert heard.documents == {}
         work.ask(SCAN, TX1)
         assert work.waiting == 0
@@ -229,7 +230,7 @@ def test_a_child_that_hangs_is_killed(tmp_path: Path) -> None:
         heard = AnalysisNews()
         short = analyst(heard, "Hanging", catalog=lambda: catalog, timeout_s=1.0)
         short.ask(SCAN, TX1)
-        await working(short, short.quiet)
+        await working(short, short.quiet.wait)
         short.ask(SCAN, TX1)
         assert short.waiting == 0
 
@@ -252,7 +253,7 @@ def test_an_answer_of_files_that_changed_meanwhile_is_not_kept(tmp_path: Path) -
         work.ask(SCAN, TX1)
         path = tmp_path / "scan-lf" / "kernel.toml"
         path.write_text(path.read_text() + "\n# another\n")
-        await working(work, work.quiet)
+        await working(work, work.quiet.wait)
         assert heard.documents == {}
 
     asyncio.run(scene())

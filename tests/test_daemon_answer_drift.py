@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 from datetime import datetime, timedelta, timezone
+from typing import cast
 
 import pytest
 from answering_scene import known, sample, trial
@@ -14,6 +15,7 @@ from tuner.daemon.answers.answerer import LEAST_REPEATABILITY, sample_document
 from tuner.database.answers import SampleHistory
 from tuner.model.errors import StoreError
 from tuner.model.objective import COVERAGE
+from tuner.model.run_document import AnswerDocument, AnswerTrial, SampleDocument
 from tuner.model.trial import Status
 
 NOW = datetime(2026, 1, 10, tzinfo=timezone.utc)
@@ -23,7 +25,7 @@ VERDICTS = ("inside", "above", "below", "failed", "void")
 
 def judged(
     joules: float, *, unsure: float = 0.001, repeats: float | None = 0.01, **how: object
-) -> dict[str, object]:
+) -> SampleDocument:
     """The document of a sample of an answer of 1 J."""
     answer = known([SCAN], unsure=0.001, repeats=repeats).answer
     return sample_document("energy", answer, sample(joules, unsure=unsure, **how), NOW)  # type: ignore[arg-type]
@@ -48,13 +50,15 @@ def test_repeating_is_never_taken_to_be_exact() -> None:
 
 def test_time_and_products_are_compared_in_their_own_unit() -> None:
     """Of an answer for time it is seconds that count; of a product, both with their exponents."""
-    answer = {"best": trial({}, joules=2.0, time_s=0.01), "repeatability": None}
+    best = cast("AnswerTrial", trial({}, joules=2.0, time_s=0.01))
+    answer: AnswerDocument = {"best": best, "repeatability": None}
     slow = sample(2.0, time_s=0.011)
     assert sample_document("energy", answer, slow, NOW)["verdict"] == "inside"
     time = sample_document("time", answer, slow, NOW)
     assert (time["verdict"], time["unit"], time["expected"]) == ("above", "s", 0.01)
     product = sample_document("ed2p within 5.00% of the fastest", answer, slow, NOW)
-    assert (product["verdict"], product["cost"]) == ("above", pytest.approx(2.0 * 0.011**2))
+    assert product["verdict"] == "above"
+    assert product["cost"] == pytest.approx(2.0 * 0.011**2)
 
 
 def test_what_was_throttled_does_not_count() -> None:
@@ -124,8 +128,8 @@ def test_chance_is_rarely_taken_for_drift() -> None:
     own = noise / math.sqrt(3)
     alarms = first = 0
     for _ in range(tries):
-        answer = {
-            "best": trial({}, joules=1.0 + draw.gauss(0, own), unsure=own),
+        answer: AnswerDocument = {
+            "best": cast("AnswerTrial", trial({}, joules=1.0 + draw.gauss(0, own), unsure=own)),
             "repeatability": {"energy_interval": COVERAGE * again, "time_interval": 0.0},
         }
         found = SampleHistory()

@@ -79,7 +79,7 @@ def test_a_lent_answer_says_at_which_clock_it_was_tuned() -> None:
     ):
         reply = answers.reply(Question(asked))
         assert reply.clock_mhz is None
-        assert ", tuned at 691 MHz" in reply.workloads[SCAN]["details"]
+        assert ", tuned at 691 MHz" in reply.workloads[SCAN].details
 
 
 def test_a_lent_answer_is_rather_one_without_a_clock() -> None:
@@ -88,7 +88,7 @@ def test_a_lent_answer_is_rather_one_without_a_clock() -> None:
         found, clocked = known([name], run=1), known([name], run=2)
         conditions: Any = {**clocked.conditions, "clocks": "691,998"}
         answers = answerer(found, replace(clocked, clock_mhz=691, conditions=conditions))
-        details = answers.reply(Question(asked)).workloads[SCAN]["details"]
+        details = answers.reply(Question(asked)).workloads[SCAN].details
         assert "run 1 of" in details
         assert "MHz" not in details
 

@@ -29,7 +29,7 @@ from tuner.model.errors import InputError, UnknownNameError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
-from tuner.model.run_document import run_conditions, run_document
+from tuner.model.run_document import AnalyticalDocument, run_conditions, run_document
 from tuner.model.typed import UnfitError
 
 SCAN, FFT = "scan-lf:N=64", "fft:N=64"
@@ -45,7 +45,7 @@ def answerer(*devices: DeviceIdentity, **options: object) -> Answers:
     return Answers(shipped(), {device.spec: device for device in devices or (TX1,)}, **options)  # type: ignore[arg-type]
 
 
-def analytical(name: str, device: DeviceIdentity = TX1, place: int = 3) -> dict[str, dict[str, object]]:
+def analytical(name: str, device: DeviceIdentity = TX1, place: int = 3) -> dict[str, AnalyticalDocument]:
     kernel = shipped().kernel(name.partition(":")[0])
     values = first_values(name)[place]
     key = analytical_key(name, device, kernel.fingerprint, ANALYSIS_VERSION)
@@ -63,7 +63,7 @@ def test_origins_come_in_their_order(store: Store) -> None:
     refresh(answers.answerer, store)
     nearest = answers.reply(question)
     assert nearest.origin == "nearest"
-    assert "scan-lf:N=32" in nearest.workloads[SCAN]["details"]
+    assert "scan-lf:N=32" in nearest.workloads[SCAN].details
     assert nearest.run is None
 
     answers.answerer.remember(analytical(SCAN))
@@ -87,7 +87,7 @@ def test_a_set_is_answered_as_a_whole_or_in_parts(store: Store) -> None:
     refresh(answers.answerer, store)
     parts = answers.reply(Question((SCAN, FFT)))
     assert parts.origin == "default"
-    assert [parts.workloads[name]["origin"] for name in (SCAN, FFT)] == ["stored", "default"]
+    assert [parts.workloads[name].origin for name in (SCAN, FFT)] == ["stored", "default"]
     assert parts.stale == (f"{SCAN} was tuned alone, is asked for with {FFT}",)
     assert (parts.run, parts.answer) == (None, None)
     assert "never tuned together" in parts.notices[-1]
@@ -111,12 +111,12 @@ def test_objective_limit_batch_and_clocks_must_be_those_asked_for(store: Store) 
     assert answers.reply(Question((SCAN,), max_slowdown=0.05)).origin == "stored"
     lent = answers.reply(Question((SCAN,), clocks_as_found=True))
     assert (lent.origin, lent.clock_mhz, lent.run) == ("nearest", None, None)
-    assert "tuned at 691 MHz" in lent.workloads[SCAN]["details"]
+    assert "tuned at 691 MHz" in lent.workloads[SCAN].details
     limited = answerer()
     limited.take(known([SCAN], power_limit_w=450))
     lent = limited.reply(Question((SCAN,), clocks_as_found=True))
     assert (lent.origin, lent.power_limit_w, lent.run) == ("nearest", None, None)
-    assert "tuned at a power limit of 450 W" in lent.workloads[SCAN]["details"]
+    assert "tuned at a power limit of 450 W" in lent.workloads[SCAN].details
     assert limited.reply(Question((SCAN,))).power_limit_w == 450
     reply = answers.reply(Question((SCAN,)))
     assert (reply.run, reply.clock_mhz, reply.stale) == (clocked, 691, ())
@@ -228,7 +228,7 @@ def test_a_kernel_without_a_default_gets_its_first(tmp_path: Path) -> None:
     reply = answers.reply(Question(("scan-lf:N=4",)))
     first = catalog.kernel("scan-lf").default(catalog.workload("scan-lf:N=4"))
     assert reply.origin == "default"
-    assert Configuration(reply.workloads["scan-lf:N=4"]["configuration"]) == first
+    assert Configuration(reply.workloads["scan-lf:N=4"].configuration) == first
 
 
 def test_a_first_configuration_that_is_far_off_is_waited_for(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_a_first_configuration_that_is_far_off_is_waited_for(tmp_path: Path) -> 
     first = kernel.default(catalog.workload("scan-lf:N=4"))
     key = analytical_key("scan-lf:N=4", TX1, kernel.fingerprint, ANALYSIS_VERSION)
     answers.answerer.remember({key: {"configuration": None, "default": dict(first)}})
-    assert Configuration(answers.reply(question).workloads["scan-lf:N=4"]["configuration"]) == first
+    assert Configuration(answers.reply(question).workloads["scan-lf:N=4"].configuration) == first
 
 
 def test_what_is_not_known_is_analysed_until_it_is() -> None:
@@ -393,12 +393,12 @@ def test_every_reply_keeps_the_laws(
     answers.answerer.take(AnswerIndex.of(history, answers.answerer.snapshot.stale))
     reply = answers.reply(question)
 
-    origins = {part["origin"] for part in reply.workloads.values()}
+    origins = {part.origin for part in reply.workloads.values()}
     assert reply.origin == max(origins, key=ORIGINS.index)
     assert set(reply.workloads) == set(question.workloads)
     for name, part in reply.workloads.items():
         workload = shipped().workload(name)
-        assert allowed(shipped().kernel(workload.kernel), workload, part["configuration"]) is not None
+        assert allowed(shipped().kernel(workload.kernel), workload, part.configuration) is not None
     if "stored" not in origins:
         assert not reply.stale
     assert (reply.run is None) == (reply.answer is None)

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_service import ServedService, ask, connected, served
 
-from tuner.daemon.http import connection as protocol
-from tuner.daemon.http import connection as room
+from tuner.daemon.http import client_connection as protocol
+from tuner.daemon.http import client_connection as room
 from tuner.daemon.http.access import Caller, Gate, UserRateLimiter
-from tuner.daemon.http.connection import HEAD_BYTES, SHARE, UserSlots, head_fault
+from tuner.daemon.http.client_connection import HEAD_BYTES, SHARE, UserSlots, head_fault
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings import LimitsTable
 from tuner.system.logs import LogRateLimiter
@@ -263,7 +263,7 @@ def test_connections_beyond_the_limit_are_told_so() -> None:
             assert b"retry-after: 1" in answer
             assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["kind"] == "too-many"
         held[0].close()
-        while len(api.server._server_limits.places) > 2:
+        while len(api.server._server_limits.slots) > 2:
             api.wait(asyncio.sleep(0))
         assert api.ask("GET", "/v1/status").status == 200
 
@@ -299,7 +299,7 @@ def test_strangers_do_not_lock_out_who_has_the_token() -> None:
             stack.enter_context(socket.create_connection(("127.0.0.1", api.tcp.port)))
         assert ask(holder, "GET", "/v1/status", headers=shown).status == 200
         assert len(api.server._server_limits.unknown) <= 32
-        assert len(api.server._server_limits.places) == 1
+        assert len(api.server._server_limits.slots) == 1
         assert api.ask("GET", "/v1/status").status == 200
 
 
@@ -320,7 +320,7 @@ def test_the_token_opens_no_more_places_than_there_are() -> None:
 def test_few_descriptors_are_few_connections(descriptors: int, connections: int) -> None:
     """Connections and those who are refused need no more descriptors than there are, as far as possible."""
     limits = room.ServerLimits(LimitsTable(), descriptors)
-    taken = [limits.places.take(user) for user in range(1000)]
+    taken = [limits.slots.take(user) for user in range(1000)]
     assert taken.count(True) == connections
 
 
@@ -420,7 +420,7 @@ def test_an_idle_server_waits_without_looking() -> None:
 
 def until_left(api: ServedService) -> None:
     """Wait until the server has seen that nobody is connected any more."""
-    while len(api.server._server_limits.places):
+    while len(api.server._server_limits.slots):
         api.wait(asyncio.sleep(0))
 
 

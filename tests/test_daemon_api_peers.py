@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -57,6 +58,11 @@ class Wire:
         return struct.pack(f"{len(self._groups)}I", *self._groups)
 
 
+def wire(uid: int, gid: int, groups: list[int] | None) -> socket.socket:
+    """A connection whose other end is whom a test says."""
+    return cast("socket.socket", Wire(uid, gid, groups))
+
+
 @given(
     st.sampled_from([0, os.geteuid(), STRANGER, NOBODY]),
     st.integers(0, 5),
@@ -65,7 +71,7 @@ class Wire:
 )
 def test_the_socket_s_group_decides(uid: int, gid: int, groups: list[int], owner: int | None) -> None:
     """Root, the own user and members of the group that owns the socket are admitted, and nobody else."""
-    caller = caller_of(Wire(uid, gid, groups), owner)
+    caller = caller_of(wire(uid, gid, groups), owner)
 
     assert caller.peer.uid == uid
     assert caller.admitted == (uid in (0, os.geteuid()) or owner in (gid, *groups))
@@ -73,15 +79,15 @@ def test_the_socket_s_group_decides(uid: int, gid: int, groups: list[int], owner
 
 def test_the_group_of_nobody_is_no_group() -> None:
     """The id that the kernel shows instead of ids it cannot show admits nobody: it can be anybody's."""
-    assert not caller_of(Wire(STRANGER, NOBODY, [NOBODY]), NOBODY).admitted
+    assert not caller_of(wire(STRANGER, NOBODY, [NOBODY]), NOBODY).admitted
 
 
 def test_groups_are_looked_up_where_the_kernel_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a kernel without SO_PEERGROUPS the groups of the user count, and a user without a name has none."""
     monkeypatch.setattr(os, "getgrouplist", lambda _name, gid: [gid, 777])
-    root = caller_of(Wire(1, 1, None), 777)  # user 1 has a name on any Linux
+    root = caller_of(wire(1, 1, None), 777)  # user 1 has a name on any Linux
     assert root.admitted
-    assert not caller_of(Wire(STRANGER, 1, None), 777).admitted
+    assert not caller_of(wire(STRANGER, 1, None), 777).admitted
 
 
 def test_the_group_of_a_socket_is_that_of_its_file(tmp_path: Path) -> None:

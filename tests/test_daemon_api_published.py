@@ -16,15 +16,15 @@ from served_service import served
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from tuner.daemon.attempts.messages import told_trial
 from tuner.daemon.http.access import Caller
-from tuner.daemon.http.models import BestAnswer, BestQuery, JobAnswer
+from tuner.daemon.http.api_models import BestAnswer, BestQuery, JobAnswer
 from tuner.daemon.http.responses import answer_errors
 from tuner.daemon.http.routes import interface, published
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings import LimitsTable, TuningTable
 from tuner.model.objective import NAMES
 from tuner.model.trial import Measurement, Trial
+from tuner.search.job_messages import told_trial
 from tuner.search.session import TrialEvent
 
 DOCS = Path(__file__).parent.parent / "docs"

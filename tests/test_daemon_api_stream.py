@@ -90,7 +90,7 @@ def test_a_reader_who_left_is_noticed_behind_further_requests(api: ServedService
     api.wait(api.service.tell(number, "trial", {}, stored=False))
     while api.server.server_state.connections or api.service.following:
         api.wait(asyncio.sleep(0.01))
-    assert not len(api.server._server_limits.places)
+    assert not len(api.server._server_limits.slots)
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "9223372036854775808"])

@@ -11,9 +11,9 @@ from served_service import ServedService, served
 from service_rig import Rig, plays, settings, working
 from stored_trials import NAME, store_sample, store_trials
 
-from tuner.daemon.archive import Archive
-from tuner.daemon.http.models import AnswerRow, HistoryRow, RunRow, TrialsAnswer
+from tuner.daemon.http.api_models import AnswerRow, HistoryRow, RunRow, TrialsAnswer
 from tuner.daemon.interface import NoSuchRunError
+from tuner.daemon.stored_runs import Archive
 from tuner.database.runs import Store
 from tuner.database.storage import Storage
 
@@ -31,12 +31,14 @@ async def test_trials_come_in_pages_with_what_the_search_saw(tmp_path: Path) -> 
     """Every trial comes once, in order; of a contender both what the search saw and its repeats."""
     rig, run = await archived(tmp_path)
     first = await rig.service.archive.trials(run, 3)
+    assert first["next"] is not None
     rest = await rig.service.archive.trials(run, 3, first["next"])
     trials = [*first["trials"], *rest["trials"]]
 
     assert [trial["number"] for trial in trials] == [1, 2, 3, 4]
     assert (first["count"], rest["next"]) == (4, None)
     assert [trial["confirmed"] for trial in trials] == [True, False, False, False]
+    assert trials[0]["searched"] is not None
     assert (trials[0]["energy_j"], trials[0]["searched"]["energy_j"]) == (0.9, 1.0)
     assert trials[1]["searched"] is None
     assert (trials[3]["status"], trials[3]["energy_j"]) == ("wrong-answer", None)
@@ -54,6 +56,7 @@ async def test_a_run_is_told_without_its_trials(tmp_path: Path) -> None:
 
     assert RunRow.model_validate(row).run == run
     assert (row["workloads"], row["trials"], row["status"]) == ([NAME], 4, "finished")
+    assert document["best"] is not None
     assert (document["run"], document["best"]["time_s"]) == (run, 0.01)
     assert "trials" not in document
     assert await rig.service.archive.runs(("scan-lf:N=8",), 10) == []

@@ -117,11 +117,10 @@ def test_a_fresh_answer_is_sampled_when_it_is_used_and_old(store: Store) -> None
     assert (wanted.origin, wanted.spec.kind) == (Origin.CHECK, JobKind.SAMPLE)
     again = answers.backlog.sample_task(wanted.spec)
     assert again is not None
-    assert again.run == run
-    assert again.trial == {
-        "configurations": {SCAN: reply.workloads[SCAN]["configuration"]},
-        "clock_mhz": None,
-    }
+    assert again == (
+        run,
+        {"configurations": {SCAN: reply.workloads[SCAN].configuration}, "clock_mhz": None},
+    )
 
     document = answers.backlog.sampled(run, sample(1.0))
     assert document is not None

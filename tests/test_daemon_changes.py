@@ -222,9 +222,9 @@ def test_what_changes_while_kernels_are_read_is_seen(tmp_path: Path, monkeypatch
     folder.mkdir()
     monkeypatch.setattr(state_module, "usable_directories", lambda named: (tuple(named), {}))
 
-    def load(search_path: Sequence[Path], known: Sequence[Any]) -> Catalog:
+    def load(search_path: Sequence[Path], cached: Sequence[Any]) -> Catalog:
         (folder / "new.toml").write_text("")
-        return Catalog.load(search_path=search_path[:1], known=known)
+        return Catalog.load(search_path=search_path[:1], cached=cached)
 
     monkeypatch.setattr(state_module, "Catalog", SimpleNamespace(load=load))
     settings = Settings.model_validate({"kernels": {"directories": [str(folder)]}})

@@ -105,9 +105,9 @@ def test_nothing_is_left_of_attacks(api: ServedService) -> None:
     before = descriptors()
     for _ in range(100):
         play(connected(api.path), attack(random))
-    while len(api.server._server_limits.places) or api.service.following or api.server.server_state.tasks:
+    while len(api.server._server_limits.slots) or api.service.following or api.server.server_state.tasks:
         assert alive(api)
-    while api.server._server_limits.places:
+    while api.server._server_limits.slots:
         api.wait(identify())
 
     assert descriptors() <= before

@@ -19,7 +19,7 @@ def test_every_answer_is_as_published(pytestconfig: pytest.Config) -> None:
     the tests 3 s of CPU while pytest collects.
     """
     plugins = ("-p", "schemathesis.pytest.plugin", "-p", "no:cacheprovider", "-p", "no:xdist")
-    command = (sys.executable, "-m", "pytest", "-q", *plugins, "--pairwise", "never", REQUESTS)
+    command = (sys.executable, "-m", "pytest", "-q", *plugins, "--suites", "none", REQUESTS)
     run = subprocess.run(command, cwd=pytestconfig.rootpath, capture_output=True, text=True, check=False)
 
     operations = sum(len(path) for path in json.loads(published())["paths"].values())

@@ -8,12 +8,12 @@ import pytest
 from answering_scene import store_run
 from service_rig import DEVICE, OTHER, PEER, ROOT, WORKLOAD, Rig, catalog, plays, settings, working
 
-from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.jobs.specs import checked, missing, spec_key, specs_of, unwanted, with_site_rules
 from tuner.database.answers import ANALYSIS_VERSION, analytical_key
 from tuner.model.errors import DeviceUnavailableError, InputError
 from tuner.model.jobs import FOR_AN_ANSWER, JobKind, JobSpec, JobState, Origin
+from tuner.search.job_messages import AttemptResult
 
 DEVICES = (DEVICE, OTHER)
 SET = {"name": "pair", "workloads": ("fft:N=4", WORKLOAD), "policy": "random", "priority": 2.0}
@@ -154,7 +154,7 @@ async def test_a_search_without_a_valid_trial_is_not_made_again_and_again(tmp_pa
         (job,) = await rig.service.jobs()
         assert (job.state, job.reason) == (JobState.FINISHED, "no trial was valid")
         rig.service.best(Question((WORKLOAD,)), PEER)
-        other = (await rig.attempts.get()).spec.job
+        other = (await rig.attempts.get()).job
         await rig.service.cancel(other, ROOT)
         rig.service.best(Question((WORKLOAD,)), PEER)
         await asyncio.sleep(120.0)

@@ -9,8 +9,9 @@ from typing import Any
 from service_rig import DEVICE, plays, working
 from stored_trials import NAME, store_trials
 
+from tuner.client.answer_values import PowerSample
 from tuner.client.transport import messages
-from tuner.daemon.power_watch import PowerWatch
+from tuner.daemon.power_watch import PowerChild, PowerWatch
 from tuner.model.jobs import DeviceIdentity
 
 
@@ -147,15 +148,16 @@ async def test_the_end_of_the_daemon_ends_the_stream(tmp_path: Path) -> None:
         assert "power" not in [parsed(text)["kind"] async for text in stream]
 
 
-class PlayedGpus:
+class PlayedGpus(PowerChild):
     """Counts the samples that are taken of GPUs."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.reads = 0
         self.read_once = asyncio.Event()
         self.closed = asyncio.Event()
 
-    async def read(self, gpus: Mapping[str, tuple[str, str, str]]) -> Mapping[str, Mapping[str, Any]]:
+    async def read(self, gpus: Mapping[str, tuple[str, str, str]]) -> Mapping[str, PowerSample]:
         self.reads += 1
         self.read_once.set()
         return {device: {"watts": 300.0, "processes": 3, "reading": "nvml"} for device in gpus}

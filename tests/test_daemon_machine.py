@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from daemon_attempts import until
 from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, users
 from jetson_trees import BOARDS, build
+from job_workshop import until
 from tuner.power.clocks import devfreq
 
 from tuner.daemon import machine

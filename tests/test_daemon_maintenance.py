@@ -24,12 +24,12 @@ from service_rig import (
     working,
 )
 
-from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.backlog.backlog import priority, worth_of
 from tuner.daemon.interface import Question
 from tuner.daemon.jobs.specs import WITHDRAWN, missing, unwanted
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.jobs import Job, JobSpec, JobState, Origin
+from tuner.search.job_messages import AttemptResult
 
 SET = {"name": "one", "workloads": (WORKLOAD,), "policy": "random"}
 TUNED = {"refine": True}
@@ -104,14 +104,14 @@ async def test_a_set_keeps_its_job_while_its_device_is_missing(tmp_path: Path) -
         assert (await rig.service.job(job.id)).state is JobState.QUEUED
     async with working(tmp_path, chosen) as rig:
         assert [one.spec.device for one in await rig.service.jobs()] == [OTHER, DEVICE]
-        assert (await rig.attempts.get()).spec.job == job.id
+        assert (await rig.attempts.get()).job == job.id
 
 
 @plays
 async def test_a_set_keeps_its_job_while_its_kernel_file_is_broken(tmp_path: Path) -> None:
     """A kernel file that is half saved ends no job, also not one that runs; the trouble is told."""
     async with working(tmp_path, settings(set=(SET,))) as rig:
-        job = (await rig.attempts.get()).spec.job
+        job = (await rig.attempts.get()).job
         rig.state.catalog = Catalog(
             {name: one for name, one in catalog().kernels.items() if name != "scan-lf"}
         )
@@ -191,7 +191,7 @@ async def test_own_jobs_wait_in_the_backlog_until_they_run_next(tmp_path: Path) 
             await asyncio.sleep(LOOK_S)
             done.append(attempt.spec.job_spec.workloads[0])
             attempt.end()
-            await rig.until(attempt.spec.job, "finished")
+            await rig.until(attempt.job, "finished")
         assert done == [f"scan-lf:N={size}" for size in (8, 128, 64, 32)]
         assert JobState.CANCELLED not in states(await rig.service.jobs())
 
@@ -262,8 +262,8 @@ def test_another_search_is_no_refinement(tmp_path: Path, options: dict[str, floa
             assert await ask(rig, WORKLOAD) is None
             attempt.end(AttemptResult("limited"))
             ours = await rig.attempts.get()
-            assert await ask(rig, WORKLOAD) == ours.spec.job != theirs.id
-            assert (await rig.service.job(ours.spec.job)).origin is Origin.REQUEST
+            assert await ask(rig, WORKLOAD) == ours.job != theirs.id
+            assert (await rig.service.job(ours.job)).origin is Origin.REQUEST
 
     scene(tmp_path)
 

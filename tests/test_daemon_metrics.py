@@ -6,14 +6,15 @@ import re
 from pathlib import Path
 
 import pytest
+from fake_service import queued_job
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families as parsed
 from starlette.types import Message, Receive, Scope, Send
 
 from tuner.daemon.http.server import LatencyObserver, route
-from tuner.daemon.metrics import Gauges, Metrics
-from tuner.model.jobs import JobState
+from tuner.daemon.metrics import Metrics
+from tuner.model.jobs import JobSpec
 
 DASHBOARD = Path(__file__).parent.parent / "systemd" / "grafana-dashboard.json"
 GPU = "GPU-00000000-0000-4000-8000-000000000001"
@@ -26,32 +27,32 @@ def metrics() -> Metrics:
     """Of a daemon that has done one of everything."""
     one = Metrics("1.2")
     one.device(GPU, "cuda:0", "NVIDIA H200", modelled=False)
-    one.trial(GPU, "ok")
+    one.trials.labels(GPU, "ok").inc()
     one.spent(GPU, 2.0, 300.0)
     one.saved(GPU, 50.0, 5.0)
     one.sensed(GPU, 400.0, 1980.0)
-    one.clock_not_restored(GPU)
-    one.ended("finished")
-    one.store_error()
-    one.best("nearest")
+    one.not_restored.labels(GPU).inc()
+    one.endings.labels("finished").inc()
+    one.store_errors.inc()
+    one.best.labels("nearest").inc()
     one.request("/v1/best", 200, 0.0015)
     return one
 
 
-def samples(metrics: Metrics, now: Gauges | None = None) -> dict[tuple[str, ...], float]:
+def samples(metrics: Metrics, text: bytes | None = None) -> dict[tuple[str, ...], float]:
     """Values by name and label values."""
-    text = metrics.render(now or Gauges()).decode()
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
-        for family in parsed(text)
+        for family in parsed((text or metrics.render()).decode())
         for sample in family.samples
     }
 
 
 def test_what_was_told_is_scraped(metrics: Metrics) -> None:
     """Every figure arrives under its name, with the UUID of its GPU."""
-    metrics.trial(GPU, "timeout")
-    seen = samples(metrics, Gauges({JobState.QUEUED: 3}, waiting=2, fresh=4, stale=1, followers=5))
+    metrics.trials.labels(GPU, "timeout").inc()
+    queued = [queued_job(number, JobSpec(("scan-lf:N=4",))) for number in (1, 2, 3)]
+    seen = samples(metrics, metrics.render(queued, fresh=4, stale=1, followers=5))
 
     assert seen["tuner_trials_total", GPU, "ok"] == seen["tuner_trials_total", GPU, "timeout"] == 1
     assert seen["tuner_tuning_seconds_total", GPU] == 2.0
@@ -69,7 +70,7 @@ def test_what_was_told_is_scraped(metrics: Metrics) -> None:
     assert (seen["tuner_jobs", "queued"], seen["tuner_jobs", "running"]) == (3, 0)
     assert ("tuner_jobs", "finished") not in seen
     assert (seen["tuner_queue_waiting",], seen["tuner_followers",], seen["tuner_store_errors_total",]) == (
-        2,
+        3,
         5,
         1,
     )
@@ -103,8 +104,8 @@ def test_a_gpu_has_its_counters_before_the_first_trial() -> None:
 def test_two_daemons_in_one_process_do_not_mix(metrics: Metrics) -> None:
     """There is no global register."""
     other = Metrics("2")
-    other.ended("finished")
-    other.ended("finished")
+    other.endings.labels("finished").inc()
+    other.endings.labels("finished").inc()
 
     assert samples(metrics)["tuner_job_endings_total", "finished"] == 1
 
@@ -124,7 +125,7 @@ def test_counters_never_fall(told: list[tuple[float, float]]) -> None:
 
 def exported(metrics: Metrics) -> dict[str, str]:
     """Type by name of family, as in the text."""
-    return dict(re.findall(r"^# TYPE (\w+) (\w+)$", metrics.render(Gauges()).decode(), re.MULTILINE))
+    return dict(re.findall(r"^# TYPE (\w+) (\w+)$", metrics.render().decode(), re.MULTILINE))
 
 
 def shown() -> set[str]:
@@ -148,7 +149,7 @@ def test_the_dashboard_shows_what_is_exported(metrics: Metrics) -> None:
 
 def test_names_follow_the_rules_of_prometheus(metrics: Metrics) -> None:
     """Base units in names, ``_total`` for counters and for nothing else, a help text for everything."""
-    text = metrics.render(Gauges()).decode()
+    text = metrics.render().decode()
     for name, kind in exported(metrics).items():
         assert name.endswith("_total") == (kind == "counter")
         assert not re.search(r"_(ms|milliseconds|mhz|kwh|percent)\b", name)

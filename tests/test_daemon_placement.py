@@ -8,7 +8,6 @@ import pytest
 from fake_service import queued_job
 from service_rig import ROOT, WORKLOAD, PlayedAttempt, Rig, catalog, plays, settings, working
 
-from tuner.daemon.attempts.messages import AttemptResult
 from tuner.daemon.devices.admission import windows_of
 from tuner.daemon.devices.queue import DeviceQueue
 from tuner.daemon.interface import Question
@@ -26,6 +25,7 @@ from tuner.model.jobs import (
     wrong_choice,
 )
 from tuner.model.records import Conditions, RunStatus
+from tuner.search.job_messages import AttemptResult
 
 KIND = "NVIDIA H200"
 THREE = ("cuda:0", "cuda:1", "cuda:2")
@@ -112,12 +112,12 @@ async def test_any_idle_device_takes_a_job(tmp_path: Path) -> None:
         jobs = [await rig.submit(device=device) for device in ("", f"kind:{KIND}", "any", "")]
         running = [await rig.attempts.get() for _ in THREE]
         assert {one.spec.job_spec.device for one in running} == set(THREE)
-        assert {(await rig.service.job(one.spec.job)).device for one in running} == set(THREE)
+        assert {(await rig.service.job(one.job)).device for one in running} == set(THREE)
         assert rig.attempts.empty()
         running[1].end()
         last = await rig.attempts.get()
         assert last.spec.job_spec.device == running[1].spec.job_spec.device
-        assert {one.spec.job for one in (*running, last)} == {one.id for one in jobs}
+        assert {one.job for one in (*running, last)} == {one.id for one in jobs}
 
 
 @plays
@@ -137,7 +137,7 @@ async def begun(rig: Rig, attempt: PlayedAttempt) -> None:
     def begin(books: Any) -> None:
         run = books.store.begin(bound)
         books.store.end(run, RunStatus.INTERRUPTED, None)
-        books.jobs.change(attempt.spec.job, JobState.RUNNING, run=run)
+        books.jobs.change(attempt.job, JobState.RUNNING, run=run)
 
     await rig.storage.run(begin)
 
@@ -152,7 +152,7 @@ async def test_a_begun_job_goes_on_where_it_was(tmp_path: Path) -> None:
         await begun(rig, attempt)
         attempt.end(AttemptResult("busy", "others came"))
         again = await rig.attempts.get()
-        assert (again.spec.job, again.spec.job_spec.device) == (first.id, own)
+        assert (again.job, again.spec.job_spec.device) == (first.id, own)
     left = tuple(device for device in THREE if device != own)
     async with working(tmp_path, devices=left, kind=KIND) as rig:
         await rig.until(first.id, "queued", reason=f"the GPU {own}, on which it has begun, is not here")
@@ -252,7 +252,7 @@ async def test_one_job_of_ours_gives_way_at_a_time(tmp_path: Path) -> None:
         client = await rig.submit()
         await running[last.id].stopped.wait()
         taken = await rig.attempts.get()
-        assert (taken.spec.job, taken.spec.job_spec.device) == (client.id, "cuda:1")
+        assert (taken.job, taken.spec.job_spec.device) == (client.id, "cuda:1")
         assert not running[first.id].stopped.is_set()
 
 

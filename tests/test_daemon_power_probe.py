@@ -38,7 +38,7 @@ def test_a_sample_has_power_clock_temperature_and_users(nvml: State) -> None:
         assert sample["clock_mhz"] == nvml.clock_mhz
         assert sample["failure"] == ""
     assert second["watts"] == pytest.approx(250.0, rel=0.2)
-    assert second["reading"].startswith("nvml")
+    assert (second["reading"] or "").startswith("nvml")
     assert (nvml.sets, nvml.resets, nvml.limit_sets) == (0, 0, 0)
 
 
@@ -50,7 +50,7 @@ def test_a_gpu_that_cannot_be_read_says_why(nvml: State) -> None:
     probe.close()
 
     assert samples["cuda:0"]["failure"] == ""
-    assert "GPU-none" in samples["cuda:1"]["failure"] or "lost" in samples["cuda:1"]["failure"]
+    assert any(word in (samples["cuda:1"]["failure"] or "") for word in ("GPU-none", "lost"))
 
 
 def test_the_child_is_asked_again_after_it_died(nvml: State) -> None:
@@ -82,4 +82,4 @@ def test_without_a_power_sensor_the_rest_is_told(tmp_path: Path) -> None:
         probe.close()
 
     assert sample["processes"] == 2
-    assert "no power reading of NVIDIA H200 can be used" in sample["failure"]
+    assert "no power reading of NVIDIA H200 can be used" in (sample["failure"] or "")

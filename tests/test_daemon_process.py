@@ -163,7 +163,7 @@ class SurveyedDaemon:
         self.wanted: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
         self.gpus = ["sim:jetson-tx1"]
         self.driver = "1"
-        monkeypatch.setattr(gpus, "_survey", self._ask)
+        monkeypatch.setattr(gpus, "restore_and_find", self._ask)
         self.storage = Storage(folder / "tuner.db")
         self.listening = ListeningSocket(None, folder / "socket")
         options = StartOptions(folder / "daemon.toml", devices)

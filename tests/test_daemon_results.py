@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from service_rig import DEVICE, PEER, WORKLOAD, Rig, plays, working
 
-from tuner.daemon.attempts.messages import AttemptResult
-from tuner.daemon.devices.results import MOST_CRASHES
+from tuner.daemon.devices.attempt_records import MOST_CRASHES
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import Job, JobKind, JobSpec, JobState, Origin
+from tuner.search.job_messages import AttemptResult
 
 
 async def kinds(rig: Rig, number: int) -> list[str]:
@@ -85,7 +85,7 @@ async def measured_again(rig: Rig, judged: Callable[..., Any]) -> tuple[Job, lis
 
     backlog: Any = rig.service._backlog
     storage: Any = rig.storage
-    backlog.sample_task = lambda _: SimpleNamespace(run=7, trial={})
+    backlog.sample_task = lambda _: (7, {})
     backlog.sampled = judged
     storage.insist = insist
     order = JobSpec((WORKLOAD,), device=DEVICE, kind=JobKind.SAMPLE)

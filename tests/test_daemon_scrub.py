@@ -11,7 +11,7 @@ from answering_scene import conditions, document
 from service_rig import NOON, play
 
 from tuner.daemon import scrub
-from tuner.daemon.metrics import Gauges, Metrics
+from tuner.daemon.metrics import Metrics
 from tuner.daemon.scrub import Scrub
 from tuner.database.connection import Database
 from tuner.database.files import mirror_of
@@ -49,7 +49,7 @@ class Rig:
 
     def seen(self, name: str) -> float:
         """A metric."""
-        lines = self.metrics.render(Gauges()).decode().splitlines()
+        lines = self.metrics.render().decode().splitlines()
         return next(float(line.split()[1]) for line in lines if line.startswith(f"tuner_database_{name} "))
 
     async def until_read(self) -> None:

@@ -231,7 +231,7 @@ def test_the_table_of_users_is_bounded() -> None:
     table = shares().table(jobs)
 
     assert len(table) == 20
-    assert sum(row.waiting for row in table) == len(jobs)
+    assert sum(row["waiting"] for row in table) == len(jobs)
 
 
 # --- rights ------------------------------------------------------------------------------------------

@@ -58,10 +58,10 @@ def test_no_room_in_either_file_stores_nothing(fresh: Callable[[], Path]) -> Non
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
             connection.execute(f"PRAGMA max_page_count = {pages}")
             with pytest.raises(StoreFullError, match="full"):
-                Ledger(database).remember_analytical("big", {"v": "x" * 100_000})
+                Ledger(database).remember_analytical("big", {"rule": "x" * 100_000})
             assert Ledger(database).analytical() == before
             connection.execute("PRAGMA max_page_count = 1000000")
-        Ledger(database).remember_analytical("big", {"v": "x" * 100_000})
+        Ledger(database).remember_analytical("big", {"rule": "x" * 100_000})
 
     assert content(path) == content(mirror_of(path))
     assert not list(path.parent.glob("*.damaged-*"))
@@ -77,7 +77,7 @@ with Database(Path(sys.argv[1])) as database:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
     try:
         for number in range(10_000):
-            Ledger(database).remember_analytical(f"entry {number}", {"v": "x" * 3000})
+            Ledger(database).remember_analytical(f"entry {number}", {"rule": "x" * 3000})
     except StoreError as error:
         # before Python 3.11, SQLite's error is a text, the same for reading and writing
         assert isinstance(error, StoreFullError) or sys.version_info < (3, 11)

@@ -183,7 +183,8 @@ def test_odd_counts_are_left_out(database: Database) -> None:
     ledger.add_uses({"a": 1.0, "b": 2.0})
     for verdict in ("inside", "shining"):
         ledger.add_sample(run, {"verdict": verdict, "told": ""})
-    ledger.remember_analytical("odd", {"configuration": 3, "rule": None, "considered": 1, "default": None})
+    odd: Any = {"configuration": 3, "rule": None, "considered": 1, "default": None}
+    ledger.remember_analytical("odd", odd)
     ledger.remember_analytical("own", {"configuration": None, "rule": None, "considered": 1, "default": {}})
     ledger.spend("2026-11-01", H200.uuid, -1.0, 5.0)
     database.write(lambda transaction: transaction.execute("UPDATE uses SET count = 9e999 WHERE key = 'a'"))

@@ -19,7 +19,7 @@ from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import json_schema
 from tuner.model import registry
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

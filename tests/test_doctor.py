@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fake_nvml_state import UUID, State, fake_nvml, follow_real_time, script, sensors_of_h200
 from jetson_trees import build, write
-from tuner.power.clocks.journal import JournalPlace
+from tuner.power.clocks.journal import SettingJournal
 from tuner.power.clocks.ownership import Ownership
 
 from tuner.cli import doctor as checks
@@ -215,7 +215,7 @@ def test_a_driver_that_does_not_answer(around: Surroundings, nvml: State, root: 
 
 def journal(around: Surroundings, owner: str) -> None:
     assert around.journals is not None
-    place = JournalPlace(around.journals, "nvml", UUID)
+    place = SettingJournal(around.journals, "nvml", UUID)
     place.directory.mkdir()
     place.write(owner, {"setting": "lock"}, 900)
 
@@ -236,7 +236,7 @@ def test_a_clock_left_set_must_be_mended(around: Surroundings) -> None:
 def test_a_clock_that_is_held_is_told(around: Surroundings) -> None:
     """A journal whose owner lives says that somebody measures."""
     assert around.journals is not None
-    ownership = Ownership(JournalPlace(around.journals, "nvml", UUID), lambda _entry: [])
+    ownership = Ownership(SettingJournal(around.journals, "nvml", UUID), lambda _entry: [])
     ownership.take()
     ownership.announce({"setting": "lock"}, 900)
     (finding,) = spoilt(around, "clock of")

@@ -18,7 +18,7 @@ from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Plan, Workload
 from tuner.problems.base import Deviation, agreement
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 FOLDER = Path(__file__).parents[1] / "examples"
 KERNELS = {path.parent.name: load_kernel_file(path) for path in sorted(FOLDER.glob("*/kernel.toml"))}

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tuner.model.errors import ExpressionError
 from tuner.model.expressions.callables import Expression, is_free_name
+from tuner.model.expressions.parser import FUNCTIONS
 
 NAMES = ("a", "b", "c")
 
@@ -170,6 +171,14 @@ def test_what_is_not_in_the_language(text: str, trouble: str) -> None:
     with pytest.raises(ExpressionError) as error:
         Expression(text)
     assert trouble in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["P.real", "None", "~P", "P is 4"])
+def test_a_refusal_names_every_function(text: str) -> None:
+    """What the language is made of is told with all its functions."""
+    with pytest.raises(ExpressionError) as error:
+        Expression(text)
+    assert str(error.value).endswith(f"and {' '.join(FUNCTIONS)}")
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 import pytest
+from policy_driver import choice_of
 
-from tuner.model import registry
 from tuner.model.plan import Configuration, TunableValue
 from tuner.space.occupancy import candidate, device_limits, launch
 from tuner.space.search_view import Candidate
 
-choose = registry.load("explain", "choose")
 TX1 = device_limits((5, 3), multiprocessors=2, memory_bytes=2**32, l2_bytes=2**18)
 ROLES = {
     "shared_elements": "S",
@@ -35,8 +34,9 @@ def built(spl: tuple[int, int, int], r: int, registers: int, shared_bytes: int) 
 
 def best(candidates: Sequence[Candidate]) -> tuple[int, int, int]:
     """(S, P, L) of the embedded rule."""
-    found = choose(candidates, TX1, ROLES, rule="embedded").configuration
-    return found["S"], found["P"], found["L"]
+    found = choice_of(candidates, TX1, ROLES, rule="embedded").configuration
+    S, P, L = (int(found[name]) for name in ("S", "P", "L"))
+    return S, P, L
 
 
 def exchanging(
@@ -157,7 +157,7 @@ def test_figure_3d(N: int) -> None:
 
 def test_the_radix_costs_blocks_but_not_the_warps() -> None:
     """Radix 4 is taken at 24 blocks and 75 %, where radix 2 fills everything; radix 8 at 50 % is not."""
-    found = choose(transforms(128), TX1, ROLES, rule="embedded")
+    found = choice_of(transforms(128), TX1, ROLES, rule="embedded")
 
     assert (found.best.radix, found.best.B_a, found.best.W_SM) == (4, (24,), (48,))
     assert {one.radix for one in found.table if one.B_a == (32,) and one.warp_share == 1} == {2}
@@ -172,7 +172,7 @@ def test_the_tuple_of_large_transforms() -> None:
     registers = {4: 32, 8: 40, 16: 64}
     candidates = [built((2048, P, 4096 // P), P, registers[P], 8 * 2048) for P in registers]
 
-    found = choose(candidates, TX1, ROLES, rule="embedded")
+    found = choice_of(candidates, TX1, ROLES, rule="embedded")
 
     assert best(candidates) == (2048, 8, 512)
     assert found.best.warp_share == 0.75
@@ -192,28 +192,28 @@ def test_fewer_kernels_come_first() -> None:
     """Section IV-C: two kernels go before three that fill the GPU better, whatever their radix."""
     two, three = staged([(256, 64), (256, 64)], r=4), staged([(64, 32)] * 3, r=16)
 
-    assert choose([three, two], TX1, ROLES, rule="embedded").best.candidate is two
+    assert choice_of([three, two], TX1, ROLES, rule="embedded").best.candidate is two
 
 
 def test_a_full_kernel_does_not_make_up_for_an_empty_one() -> None:
     """Kernels are compared from the emptiest on: 75 % and 75 % go before 100 % and 50 %."""
     even, uneven = staged([(64, 40), (64, 40)]), staged([(64, 32), (256, 64)])
 
-    assert choose([uneven, even], TX1, ROLES, rule="embedded").best.candidate is even
+    assert choice_of([uneven, even], TX1, ROLES, rule="embedded").best.candidate is even
 
 
 def test_the_emptiest_kernel_must_have_enough_warps_before_the_radix_counts() -> None:
     """A larger radix is no reason to leave one of two kernels at 50 % of the warps."""
     even, uneven = staged([(64, 40), (64, 40)], r=8), staged([(64, 32), (256, 64)], r=16)
 
-    assert choose([uneven, even], TX1, ROLES, rule="embedded").best.candidate is even
+    assert choice_of([uneven, even], TX1, ROLES, rule="embedded").best.candidate is even
 
 
 def test_the_order_of_the_kernels_is_no_criterion() -> None:
     """A kernel of 64 threads before one of 128, or after it: the rule cannot tell them apart."""
     there, back = staged([(64, 40), (128, 32)]), staged([(128, 32), (64, 40)])
 
-    choice = choose([there, back], TX1, ROLES, rule="embedded")
+    choice = choice_of([there, back], TX1, ROLES, rule="embedded")
     assert "the rule cannot tell it apart" in choice.reasons[-1]
 
 

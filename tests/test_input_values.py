@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tuner.kernel_files.formulas import Place
+from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.input_reader import array_header, array_of, file_sha256, misfit, read_input
 from tuner.model.errors import InputError, KernelFileError
 from tuner.model.plan import Buffer, DataFile, InputSpec
 from tuner.problems.base import stated_draw, stated_values
 
-PLACE = Place("k.toml", "[[argument]] 1 (x) input")
+LOCATION = Location("k.toml", "[[argument]] 1 (x) input")
 few = settings(max_examples=25, deadline=None)
 
 
 def made(text: str, dtype: str, shape: tuple[int, ...], folder: Path = Path(), seed: int = 0) -> Any:
-    spec = read_input(PLACE, text, ["N"], folder).evaluated({"N": 10}, dtype, shape)
+    spec = read_input(LOCATION, text, ["N"], folder).evaluated({"N": 10}, dtype, shape)
     values = stated_values(Buffer("x", dtype, shape, "in", spec), np.random.default_rng(seed))
     assert values.dtype == dtype
     assert values.shape == shape
@@ -30,7 +30,7 @@ def made(text: str, dtype: str, shape: tuple[int, ...], folder: Path = Path(), s
 
 def refused(text: str, dtype: str = "int32", shape: tuple[int, ...] = (4,), folder: Path = Path()) -> str:
     with pytest.raises(KernelFileError) as caught:
-        read_input(PLACE, text, ["N"], folder).evaluated({"N": 10}, dtype, shape)
+        read_input(LOCATION, text, ["N"], folder).evaluated({"N": 10}, dtype, shape)
     assert str(caught.value).startswith("k.toml: [[argument]] 1 (x) input: ")
     return str(caught.value)
 
@@ -198,7 +198,7 @@ def test_files_are_taken_as_they_are(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", a=values, b=2 * values)
     for text, right in (('file("x.npy")', values), ('file("x.npz", "b")', 2 * values)):
         assert (made(text, "int32", (3, 4), tmp_path) == right).all()
-    spec = read_input(PLACE, "file('x.npy')", [], tmp_path).evaluated({}, "int32", (3, 4))
+    spec = read_input(LOCATION, "file('x.npy')", [], tmp_path).evaluated({}, "int32", (3, 4))
     assert spec.file is not None
     assert isinstance(array_of(spec.file), np.memmap)
     assert spec.file.sha256 == file_sha256(tmp_path / "x.npy")

@@ -40,7 +40,7 @@ CONDITIONS = Conditions(
     clocks="off",
     settings={},
 )
-TRIAL = Trial((Configuration({"P": 4}),))
+TRIAL = Trial((Configuration({"considered": 4}),))
 MEASUREMENT = Measurement((WorkloadResult(Status.OK, 1e-3),), 1e-3)
 
 
@@ -271,18 +271,18 @@ def test_ledger_adds_up(database: Database) -> None:
     ledger.add_uses({"a": 2})
     ledger.spend("2026-01-31", "GPU-1", 2.0, 100.0)
     ledger.spend("2026-01-31", "GPU-1", 0.5, 11.0)
-    ledger.remember_analytical("k", {"P": 4})
-    ledger.remember_analytical("k", {"P": 8})
+    ledger.remember_analytical("k", {"considered": 4})
+    ledger.remember_analytical("k", {"considered": 8})
     store = Store(database)
     run = store.begin(CONDITIONS)
-    ledger.add_sample(run, {"joules": 2.0})
-    ledger.add_sample(run, {"joules": 1.0})
+    ledger.add_sample(run, {"cost": 2.0})
+    ledger.add_sample(run, {"cost": 1.0})
 
     assert ledger.uses() == {"a": 3, "b": 2.5}
     assert ledger.spent("2026-01-31", "GPU-1") == (2.5, 111.0)
     assert ledger.spent("2026-02-01", "GPU-1") == (0.0, 0.0)
-    assert ledger.analytical() == {"k": {"P": 8}}
-    assert [sample["joules"] for sample in ledger.samples(run)] == [2.0, 1.0]
+    assert ledger.analytical() == {"k": {"considered": 8}}
+    assert [sample["cost"] for sample in ledger.samples(run)] == [2.0, 1.0]
     assert all(sample["at"].endswith("+00:00") for sample in ledger.samples(run))
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measurement.base import Contest
+from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.race import LEAST_TRIALS, SHORT_EXCESS, JouleBounds, is_clearly_worse
 from tuner.model.objective import Objective
 from tuner.model.trial import Energy, Flag, FlagKind, GpuSetting, Measurement, Status, Trial, WorkloadResult
@@ -26,8 +26,8 @@ def spent(makespan_s: float, watts: float, unsure: float = 0.001) -> Measurement
     return replace(timed(makespan_s), energy=energy)
 
 
-def held(best: Measurement, objective: Objective = ENERGY) -> Contest:
-    return Contest(objective, (Trial((), 1), best), 10)
+def held(best: Measurement, objective: Objective = ENERGY) -> ComparisonTarget:
+    return ComparisonTarget(objective, (Trial((), 1), best), 10)
 
 
 def bounds_of(*seen: Measurement, clock_mhz: int | None = None) -> JouleBounds:
@@ -55,9 +55,9 @@ def test_idle_power_alone_rules_out() -> None:
 def test_the_lowest_net_energy_may_be_of_another_gpu() -> None:
     """A pool's GPU that has measured less than 400 J net lowers the bound of all others."""
     elsewhere = Energy(250.0, 0.0, 400.0, "fake-counter", "gpu")
-    contest = replace(held(BEST), elsewhere=(elsewhere,))
+    target = replace(held(BEST), elsewhere=(elsewhere,))
 
-    assert bounds_of(*SEEN).rules_out(timed(2.0), GpuSetting(), IDLE, contest) is None
+    assert bounds_of(*SEEN).rules_out(timed(2.0), GpuSetting(), IDLE, target) is None
 
 
 def test_the_lowest_net_energy_rules_out() -> None:

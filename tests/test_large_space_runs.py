@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from daemon_attempts import Workshop
+from job_workshop import Workshop
 
-from tuner.daemon.attempts.messages import AttemptResult, EventWriter
 from tuner.daemon.jobs.specs import checked
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.jobs import JobSpec
 from tuner.model.trial import Trial
 from tuner.report.run_report import dropped_lines
+from tuner.search.job_messages import AttemptResult, EventWriter
 from tuner.search.session import TrialEvent
-from tuner.space.sampling import LISTED, SampledSpace, space_of
+from tuner.space.large_spaces import LISTED, SampledSpace, space_of
 from tuner.space.space import Space
 
 DEVICE = "sim:jetson-tx1"

@@ -20,7 +20,7 @@ from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Trial
 from tuner.search.candidates import PreparedWorkload, as_declared, prepare
 from tuner.space.enumeration import Enumeration, checked_values
-from tuner.space.sampling import SpaceSampler, space_of
+from tuner.space.large_spaces import SpaceSampler, space_of
 from tuner.space.search_view import Candidate
 from tuner.space.space import Space
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from fake_pool import FACTS, IDENTITY, FakeWorker, FakeWorkers, facts, taking, trial
 
-from tuner.measurement.base import Anchor, Contest, PlannedTrial
+from tuner.measurement.base import ComparisonTarget, PlannedTrial, ReferenceTrial
 from tuner.model.errors import DeviceUnavailableError, InputError, PoolLostError, UncheckableError
 from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
@@ -26,9 +26,9 @@ def opened(workers: FakeWorkers, preferred: Sequence[str] = (), *, home_back_s: 
 
 
 def measured(pool: Pool, trials: Sequence[Trial] = TRIALS) -> list[tuple[Trial, Measurement]]:
-    anchor = Anchor(DEFAULT, (), pool.at_home("measurer", "measure", DEFAULT, (), None))
+    anchor = ReferenceTrial(DEFAULT, (), pool.at_home("measurer", "measure", DEFAULT, (), None))
     best = (DEFAULT, anchor.measurement)
-    planned = (PlannedTrial(one, (), Contest(Objective("time"), best, 1)) for one in trials)
+    planned = (PlannedTrial(one, (), ComparisonTarget(Objective("time"), best, 1)) for one in trials)
     return list(pool.measure_all(planned, anchor))
 
 
@@ -56,10 +56,10 @@ def test_contest_is_in_the_units_of_the_gpu() -> None:
     """A trial on a GPU half as fast is held against twice the best time of home."""
     crew = [FakeWorker(facts(0)), FakeWorker(facts(1), slowness=2.0)]
     measured(opened(FakeWorkers(*crew)))
-    contest = crew[1].contests[-1]
-    assert contest is not None
-    assert contest.best is not None
-    assert contest.best[1].makespan_s == pytest.approx(200.0)
+    target = crew[1].targets[-1]
+    assert target is not None
+    assert target.best is not None
+    assert target.best[1].makespan_s == pytest.approx(200.0)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_trial_of_a_lost_worker_is_measured_by_another() -> None:
 def test_trial_that_kills_workers_is_given_up() -> None:
     """After three workers a trial has crashed; all others are measured."""
     workers = FakeWorkers(*(FakeWorker(facts(number), dies_at=TRIALS[2]) for number in range(2)))
-    workers.replacement = lambda dead: replace(dead, measured=[], contests=[])
+    workers.replacement = lambda dead: replace(dead, measured=[], targets=[])
     ended = dict(measured(opened(workers)))
     assert ended.pop(TRIALS[2]).status is Status.CRASHED
     assert len(ended) == len(TRIALS) - 1
@@ -139,7 +139,7 @@ def test_error_of_home_names_its_host() -> None:
     """A file that home's host lacks is told with host and path, and ends the run."""
     worker = FakeWorker(facts(0))
     pool = opened(FakeWorkers(worker))
-    anchor = Anchor(DEFAULT, (), taking(100.0))
+    anchor = ReferenceTrial(DEFAULT, (), taking(100.0))
     worker.fails = UncheckableError("input of 'a': /data/a.npy: cannot be read: No such file or directory")
     told = "host node: input of 'a': /data/a.npy: cannot be read.*; files do not travel"
     with pytest.raises(UncheckableError, match=told):
@@ -186,7 +186,7 @@ def test_scheduler_that_vanishes_ends_the_run() -> None:
     """A lost scheduler interrupts the run, while trials are spread and while contenders are confirmed."""
     workers = FakeWorkers(FakeWorker(facts(0)), FakeWorker(facts(1)))
     pool = opened(workers)
-    anchor = Anchor(DEFAULT, (), taking(100.0))
+    anchor = ReferenceTrial(DEFAULT, (), taking(100.0))
     spread = pool.measure_all((PlannedTrial(one, ()) for one in TRIALS), anchor)
     next(spread)
     workers.scheduler_lost = True

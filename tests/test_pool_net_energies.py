@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from fake_pool import FakeWorker, FakeWorkers, facts, taking, trial
 
-from tuner.measurement.base import Anchor, Contest, PlannedTrial
+from tuner.measurement.base import ComparisonTarget, PlannedTrial, ReferenceTrial
 from tuner.model.objective import Objective
 from tuner.model.trial import SAME_GPU, AnchorRatio, Energy, GpuSetting, Measurement
 from tuner.pool.pool import Pool
@@ -40,10 +40,10 @@ def test_a_gpu_hears_of_trials_that_others_measured(monkeypatch: pytest.MonkeyPa
     pool = Pool(FakeWorkers(*workers), SetupOrder("run", SearchRequest()), lambda _: None)  # type: ignore[arg-type]  # a fake
     pool.open()
     default = trial(100)
-    anchor = Anchor(default, (), pool.at_home("measurer", "measure", default, (), None))
-    contest = Contest(Objective("energy"), (default, anchor.measurement), 1)
-    list(pool.measure_all((PlannedTrial(trial(n), (), contest) for n in (9, 8, 7)), anchor))
-    last = [one for worker in workers for one in worker.contests if one is not None and one.elsewhere]
+    reference = ReferenceTrial(default, (), pool.at_home("measurer", "measure", default, (), None))
+    target = ComparisonTarget(Objective("energy"), (default, reference.measurement), 1)
+    list(pool.measure_all((PlannedTrial(trial(n), (), target) for n in (9, 8, 7)), reference))
+    last = [one for worker in workers for one in worker.targets if one is not None and one.elsewhere]
 
     assert last
     assert all(energy.watts == 100.0 for one in last for energy in one.elsewhere)

@@ -8,11 +8,11 @@ import pytest
 from tuner.kernel_files.package_build import PackageBuild, own_build
 from tuner.model.errors import PoolError
 from tuner.pool.worker import (
-    ChildOrder,
     SetupOrder,
-    call_child,
+    WorkOrder,
+    ask_child,
     call_setup,
-    close_setup,
+    dask_teardown,
     describe_setup,
     stop_setup,
 )
@@ -27,7 +27,7 @@ FIRST, SECOND = (
 def closed() -> Iterator[None]:
     """This process is no worker afterwards."""
     yield
-    close_setup()
+    dask_teardown(None)
 
 
 def test_worker_measures_for_one_run_at_a_time() -> None:
@@ -47,12 +47,12 @@ def test_worker_refuses_a_driver_of_another_package(build: PackageBuild | None) 
     """A driver of other content, or that tells none, has nothing measured; both builds are named."""
     order = replace(FIRST)
     vars(order).pop("build") if build is None else vars(order).update(build=build)
-    order_of_sweep = ChildOrder("sweep", "pathlib:Path", ("/",))
+    order_of_sweep = WorkOrder("sweep")
     vars(order_of_sweep).update(build=build)
     for call in (
         lambda: describe_setup(order, ()),
         lambda: call_setup(order, "device", "now_s"),
-        lambda: call_child(order_of_sweep, (), "joinpath"),
+        lambda: ask_child(order_of_sweep, (), ("pathlib:Path", "/"), "joinpath", "a"),
     ):
         with pytest.raises(PoolError, match=r"it has .*, and this is .*install the same package") as refused:
             call()

@@ -29,10 +29,10 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import PoolError, WorkerLostError
 from tuner.model.records import RunStatus
 from tuner.pool import worker
-from tuner.pool.opening import pool_opener
+from tuner.pool.opening import opener_on
 from tuner.pool.schedulers import start_uninterrupted
 from tuner.pool.worker import certificates_in_environment
-from tuner.pool.workers import Workers, open_workers
+from tuner.pool.worker_calls import Workers, open_workers
 from tuner.search.answer import Outcome
 from tuner.search.request import SearchRequest
 from tuner.search.session import TrialEvent
@@ -70,7 +70,7 @@ class Listener:
 def tuned(
     on: str, database: Path, listener: Listener, *, resume: bool = False, request: SearchRequest = REQUEST
 ) -> Outcome:
-    opener = pool_opener(on, listener.told)
+    opener = opener_on(on, listener.told, None, resume=False)
     return run_request(
         request, Catalog.load(()), listener, device=DEVICE, database=database, resume=resume, opener=opener
     )
@@ -258,7 +258,7 @@ def test_ctrl_c_while_a_pool_starts_closes_it() -> None:
         return Started()
 
     with pytest.raises(KeyboardInterrupt):
-        start_uninterrupted(start)
+        start_uninterrupted(start, Started.close)
     assert events == ["started", "closed"]
 
 

@@ -7,9 +7,9 @@ between two updates that a driver states.
 
 import numpy as np
 import pytest
-from tuner.power.base import Response, SensorInfo
+from tuner.power.base import PowerReading, Response, SensorInfo
+from tuner.power.energy.mean_power import mean_power
 from tuner.power.energy.samples import SampleSeries
-from tuner.power.energy.windows import MeanPower, mean_power
 from tuner.power.response.models import Array
 
 PERIOD_S = 0.1
@@ -45,7 +45,7 @@ def register(
 
 def read(
     response: Response, parts: int, pulse_s: float, *, noise: float = 0.0, seed: int = 0
-) -> tuple[MeanPower, float]:
+) -> tuple[PowerReading, float]:
     """Mean power of the window, and the truth."""
     random = np.random.default_rng(seed)
     begin_s = pulse_s * random.uniform(0.0, 2.0)

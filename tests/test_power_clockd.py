@@ -24,7 +24,7 @@ from tuner.power.clocks.clockd_client import (
     request_line,
     setting_request,
 )
-from tuner.power.clocks.journal import JournalEntry, JournalPlace
+from tuner.power.clocks.journal import JournalEntry, SettingJournal
 
 from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError
 from tuner.system.ownership import this_process
@@ -119,7 +119,7 @@ def test_a_clock_is_set_and_reset(helper: Helper, client: Client) -> None:
     assert helper.hear(client, ClockRequest("hello")) == {"ok": True, "protocol": 2, "ttl_s": TTL_S}
     assert helper.hear(client, SET)["ok"] is True
     assert helper.gpus["GPU-1"].held_mhz == 900
-    entry = JournalPlace(helper.run_dir, "nvml", "GPU-1").read()
+    entry = SettingJournal(helper.run_dir, "nvml", "GPU-1").read()
     assert entry == JournalEntry("nvml", "GPU-1", this_process(), {"held_mhz": None}, 900)
 
     assert helper.hear(client, ClockRequest("reset")) == {"ok": True, "left": []}
@@ -296,7 +296,7 @@ def test_a_process_beside_the_helper_owns_its_gpu(helper: Helper, client: Client
     """What a process of root holds under the same journal is refused to clients."""
     from tuner.power.clocks.ownership import Ownership  # noqa: PLC0415 - for this test alone
 
-    other = Ownership(JournalPlace(helper.run_dir, "nvml", "GPU-1"), helper.undo)
+    other = Ownership(SettingJournal(helper.run_dir, "nvml", "GPU-1"), helper.undo)
     other.take()
 
     assert "held by process" in helper.hear(client, SET)["message"]
@@ -312,7 +312,7 @@ def test_nobody_waits_long_for_anothers_gpu(
     monkeypatch.setattr("time.sleep", lambda seconds: waited_s.append(waited_s.pop() + seconds))
     monkeypatch.setattr("time.monotonic", lambda: waited_s[0])
     helper.run_dir.mkdir()
-    with JournalPlace(helper.run_dir, "nvml", "GPU-1").lock.open("w") as lock:
+    with SettingJournal(helper.run_dir, "nvml", "GPU-1").lock.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         assert "held by another process" in helper.hear(client, SET)["message"]
     assert 0.0 < waited_s[0] < 0.05 * TTL_S
@@ -442,7 +442,7 @@ def test_a_helper_does_not_go_while_a_clock_is_left(
 def test_a_gpu_in_the_journal_is_restored_before_it_is_set(helper: Helper, client: Client) -> None:
     """What a dead owner left is undone before the next owner looks at what is there."""
     helper.run_dir.mkdir()
-    JournalPlace(helper.run_dir, "nvml", "GPU-1").write(this_process(), {"held_mhz": None}, 1500)
+    SettingJournal(helper.run_dir, "nvml", "GPU-1").write(this_process(), {"held_mhz": None}, 1500)
     helper.gpus["GPU-1"].held_mhz = 1500
 
     helper.hear(client, SET)

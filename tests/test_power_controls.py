@@ -12,7 +12,7 @@ from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import SetterLink
 from tuner.power.clocks.control import open_control, survey
-from tuner.power.clocks.journal import JournalPlace
+from tuner.power.clocks.journal import SettingJournal
 from tuner.power.clocks.ownership import HeldError, Ownership
 
 from tuner.model.errors import ClockError
@@ -70,7 +70,7 @@ def test_what_is_set_under_anothers_lock_is_left_alone(
     """A user who may set clocks minds what root's journal says, for a run and for a reset."""
     assert where.directory is not None
     roots = Ownership(
-        JournalPlace(where.directory.with_name("roots"), "devfreq", gpu_of(where)), lambda _: []
+        SettingJournal(where.directory.with_name("roots"), "devfreq", gpu_of(where)), lambda _: []
     )
     monkeypatch.setattr(control, "directories", lambda own: [own, own.with_name("roots")])
     before = limits_hz(where.devfreq.parent.parent)
@@ -90,7 +90,7 @@ def test_what_is_set_under_anothers_lock_is_left_alone(
 def test_everybody_sees_who_holds_a_clock(where: ClockPaths) -> None:
     """What root's locks say another user reads in root's journal, without a word of trouble."""
     assert where.directory is not None
-    owner = Ownership(JournalPlace(where.directory, "devfreq", gpu_of(where)), lambda _: [])
+    owner = Ownership(SettingJournal(where.directory, "devfreq", gpu_of(where)), lambda _: [])
     owner.take()
     for announced in (None, 612):
         if announced is not None:
@@ -101,7 +101,7 @@ def test_everybody_sees_who_holds_a_clock(where: ClockPaths) -> None:
         finally:
             os.seteuid(0)
         assert state.trouble == ()
-        assert (state.announced_mhz, state.stale) == (announced, False)
+        assert (state.announced, state.stale) == (announced, False)
         assert state.owner == (f"process {os.getpid()}" if announced else "")
     owner.give_up()
     assert survey(where)[0].stale

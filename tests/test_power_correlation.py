@@ -15,11 +15,11 @@ from tuner.power.energy.samples import SampleSeries
 from tuner.power.energy.streams import (
     TIMES,
     correlated,
+    correlation_evidence,
     in_step,
     jumps,
     passed,
     power_of_samples,
-    told_of_times,
 )
 from tuner.power.response.models import Array, PowerCurve, energy_j, shown_watts
 from tuner.power.sensors.simulated import SimulatedSampler
@@ -77,7 +77,9 @@ def test_the_mean_is_as_uncertain_as_its_noise_hangs_together(correlation: float
     """Of 200 samples the variance is that of the integrated autocorrelation time, (1 + r) / (1 - r)."""
     stated = []
     for seed in range(20):
-        told = told_of_times(series(noise(200, correlation, seed)), np.full(200, 0.005), Response(), 1.0)
+        told = correlation_evidence(
+            series(noise(200, correlation, seed)), np.full(200, 0.005), Response(), 1.0
+        )
         assert told is not None
         stated.append(expanded([correlated(*told)])[0])
 
@@ -92,8 +94,8 @@ def test_the_known_response_is_no_noise(level: float, slope: float, decay: float
     times = np.arange(40.0)
     known = level + slope * times + decay * np.exp(-times / 8.0)
 
-    plain = told_of_times(series(values), np.full(40, 0.025), response, 1.0)
-    other = told_of_times(series(values + known), np.full(40, 0.025), response, 1.0)
+    plain = correlation_evidence(series(values), np.full(40, 0.025), response, 1.0)
+    other = correlation_evidence(series(values + known), np.full(40, 0.025), response, 1.0)
 
     assert plain is not None
     assert other is not None
@@ -103,7 +105,7 @@ def test_the_known_response_is_no_noise(level: float, slope: float, decay: float
 
 def test_few_samples_tell_nothing() -> None:
     """No degrees of freedom, no answer."""
-    assert told_of_times(series(np.ones(4)), np.full(4, 0.25), Response(), 1.0) is None
+    assert correlation_evidence(series(np.ones(4)), np.full(4, 0.25), Response(), 1.0) is None
 
 
 def test_short_windows_learn_from_each_other() -> None:
@@ -121,8 +123,8 @@ def test_one_window_does_not_outvote_the_others() -> None:
     """A window whose load wandered tells of a correlation that it does not have."""
     history = SensorHistory()
     for _ in range(5):
-        history.tell_correlation(np.linspace(0.0, -20.0, len(TIMES)))
-    history.tell_correlation(np.linspace(0.0, 1e3, len(TIMES)))
+        history.add_correlation(np.linspace(0.0, -20.0, len(TIMES)))
+    history.add_correlation(np.linspace(0.0, 1e3, len(TIMES)))
     told, windows = history.correlation
 
     assert windows == 6

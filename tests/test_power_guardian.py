@@ -18,7 +18,7 @@ from tuner.power.clocks import lease as leasing
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd import main
 from tuner.power.clocks.control import open_control, restore_stale
-from tuner.power.clocks.journal import JournalEntry, JournalPlace
+from tuner.power.clocks.journal import JournalEntry, SettingJournal
 from tuner.power.clocks.lease import LeasedClocks
 from tuner.power.clocks.ownership import RestoreOutcome
 
@@ -76,8 +76,8 @@ def guardian_of(pid: int) -> int:
     return next(guarding(pid))
 
 
-def place_in(run_dir: Path) -> JournalPlace:
-    return JournalPlace(run_dir, "nvml", UUID)
+def place_in(run_dir: Path) -> SettingJournal:
+    return SettingJournal(run_dir, "nvml", UUID)
 
 
 def journals(run_dir: Path) -> list[Path]:

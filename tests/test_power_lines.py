@@ -38,7 +38,7 @@ def wait_for(lines: ChildLines, count: int) -> list[str]:
     while lines.since(0)[0] < count:
         assert lines.wait(lines.since(0)[0], until_s)
         assert lines.end is None or lines.since(0)[0] >= count, lines.end
-    return [line.text for line in lines.since(0)[1][:count]]
+    return [text for _, text in lines.since(0)[1][:count]]
 
 
 def ended(lines: ChildLines) -> str:
@@ -70,7 +70,7 @@ def test_lines_are_stamped_when_they_come(start: Start) -> None:
 
     assert wait_for(lines, 2) == ["argument", "two"]
 
-    times_s = [line.time_s for line in lines.since(0)[1]]
+    times_s = [time_s for time_s, _ in lines.since(0)[1]]
     assert began_s < times_s[0] <= times_s[1] <= time.monotonic()
     assert lines.end is None
 
@@ -82,7 +82,7 @@ def test_only_new_lines_are_given(start: Start) -> None:
 
     count, fresh = lines.since(1)
 
-    assert (count, [line.text for line in fresh]) == (3, ["b", "c"])
+    assert (count, [text for _, text in fresh]) == (3, ["b", "c"])
     assert lines.since(count) == (3, [])
 
 
@@ -137,7 +137,7 @@ def test_a_killed_parent_leaves_no_child(tmp_path: Path) -> None:
         "import sys, time\nfrom tuner.power.sensors.rails import ChildLines\n"
         "lines = ChildLines([sys.argv[1]], time.monotonic)\n"
         "lines.wait(0, time.monotonic() + 20)\n"
-        "print(lines.since(0)[1][0].text, flush=True)\n"
+        "print(lines.since(0)[1][0][1], flush=True)\n"
         "sys.stdin.read()\n"
     )
     parent = subprocess.Popen(

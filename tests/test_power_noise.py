@@ -84,7 +84,7 @@ def test_unsteady_windows_do_not_teach() -> None:
     learned = SensorHistory()
     assert learned.noise is None
     for load in (1.0, 1e6, 1e4, 1.0, 1e5, 1e6, math.inf, 1e6):
-        learned.tell_noise(Spread(load, 5.0))
+        learned.add_noise(Spread(load, 5.0))
 
     assert learned.noise == Spread(1.0, 10.0)
 

@@ -16,7 +16,7 @@ from tuner.power.base import PowerLimitControl
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths, ClockRules, load_config
 from tuner.power.clocks.control import open_power_limits, survey_power_limits
-from tuner.power.clocks.journal import JournalEntry, JournalPlace
+from tuner.power.clocks.journal import JournalEntry, SettingJournal
 from tuner.power.clocks.ownership import HeldError
 from tuner.power.nvml.clocks import NvmlPowerLimitActuator
 
@@ -174,7 +174,7 @@ def test_a_limit_is_journalled_set_and_restored(nvml: State, tmp_path: Path) -> 
     run_dir = tmp_path / "run"
     one = holder(run_dir)
     one.set(450)
-    entry = JournalPlace(run_dir, "powerlimit", UUID).read()
+    entry = SettingJournal(run_dir, "powerlimit", UUID).read()
     assert entry is not None
     assert (entry.old, entry.new) == ({"limit_mw": 700_000}, 450)
     assert watts(nvml) == 450
@@ -262,7 +262,7 @@ def test_a_lost_gpu_keeps_its_journal(nvml: State, tmp_path: Path) -> None:
     nvml.lost_from = 0
     with closing(NvmlPowerLimitActuator(UUID)) as actuator:
         undone = control.undo(ClockPaths(library()))
-        entry = JournalPlace(tmp_path / "run", "powerlimit", UUID).read()
+        entry = SettingJournal(tmp_path / "run", "powerlimit", UUID).read()
         assert entry is not None
         assert undone(entry) == []
         assert actuator.read_w() == 700
@@ -299,10 +299,10 @@ def test_a_second_run_is_told_who_holds_it(nvml: State, where: ClockPaths) -> No
         with first.locked(450), held, second.locked(300):
             pass
         (state,) = survey_power_limits(where)
-        assert (state.announced_w, state.stale, state.default_w) == (None, False, 700.0)
+        assert (state.announced, state.stale, state.default_w) == (None, False, 700.0)
         with first.locked(450):
             (state,) = survey_power_limits(where)
-            assert (state.announced_w, state.stale, state.limit_w) == (450, False, 450.0)
+            assert (state.announced, state.stale, state.reading.power_limit_w) == (450, False, 450.0)
             assert state.owner.startswith("process ")
             with pytest.raises(HeldError, match=r"the power limit of .* is held by process"):
                 open_power_limits(UUID)  # which would take 450 W for the limit as found
@@ -349,8 +349,8 @@ def test_a_start_says_which_setting_it_restored(
     nvml: State, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The journal's power limit is not called a clock."""
-    JournalPlace(tmp_path / "run", "powerlimit", UUID).directory.mkdir()
-    JournalPlace(tmp_path / "run", "powerlimit", UUID).write("a:1:1", {"limit_mw": 700_000}, 450)
+    SettingJournal(tmp_path / "run", "powerlimit", UUID).directory.mkdir()
+    SettingJournal(tmp_path / "run", "powerlimit", UUID).write("a:1:1", {"limit_mw": 700_000}, 450)
     nvml.limit_milliwatts = 450_000
     assert [outcome.state for outcome in control.restore_stale()] == ["restored"]
     assert watts(nvml) == 700
@@ -360,9 +360,9 @@ def test_a_start_says_which_setting_it_restored(
 
 def test_entries_of_earlier_versions_are_read(tmp_path: Path) -> None:
     """They name the clock ``new_mhz``."""
-    place = JournalPlace(tmp_path, "nvml", UUID)
+    place = SettingJournal(tmp_path, "nvml", UUID)
     record = {"control": "nvml", "gpu": UUID, "owner": "a:1:1", "old": {"a": 1}, "new_mhz": 900}
-    place.journal.write_text(json.dumps(record))
+    place.path.write_text(json.dumps(record))
 
     entry = place.read()
     assert entry is not None

@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.control import restore_stale as restore_as_found
-from tuner.power.clocks.journal import JournalEntry, JournalPlace, places, runtime_directory
+from tuner.power.clocks.journal import JournalEntry, SettingJournal, journals, runtime_directory
 from tuner.power.clocks.ownership import HeldError, Ownership, RestoreOutcome, owner_of, restore_stale
 
 from tuner.model.errors import ClockError, ClockPermissionError
@@ -35,11 +35,11 @@ def undone() -> list[JournalEntry]:
 
 
 @pytest.fixture
-def place() -> Iterator[JournalPlace]:
+def place() -> Iterator[SettingJournal]:
     """In a directory that, unlike pytest's, other users can look into."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        yield JournalPlace(Path(folder), "nvml", GPU)
+        yield SettingJournal(Path(folder), "nvml", GPU)
 
 
 def undo_into(undone: list[JournalEntry]) -> Callable[[JournalEntry], list[str]]:
@@ -78,7 +78,7 @@ def nobody() -> Iterator[None]:
 # --- ownership -----------------------------------------------------------------------------------
 
 
-def test_who_owns_is_told(place: JournalPlace) -> None:
+def test_who_owns_is_told(place: SettingJournal) -> None:
     """An owner is named to who looks and to who comes second; looking changes nothing."""
     assert owner_of(place) == ""
     assert not place.lock.exists()
@@ -94,7 +94,7 @@ def test_who_owns_is_told(place: JournalPlace) -> None:
     second.give_up()
 
 
-def test_an_owner_may_be_named_for_another(place: JournalPlace) -> None:
+def test_an_owner_may_be_named_for_another(place: SettingJournal) -> None:
     """A guardian owns for its process, and of a dead one it is said so."""
     owner = Ownership(place, nothing, owner=dead())
     owner.take()
@@ -103,7 +103,7 @@ def test_an_owner_may_be_named_for_another(place: JournalPlace) -> None:
     owner.give_up()
 
 
-def test_onlookers_are_waited_out(place: JournalPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onlookers_are_waited_out(place: SettingJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who holds the lock for a moment, to see whether there is an owner, takes the clocks from nobody."""
     with place.lock.open("w") as onlooker:
         fcntl.flock(onlooker, fcntl.LOCK_EX)
@@ -111,7 +111,7 @@ def test_onlookers_are_waited_out(place: JournalPlace, monkeypatch: pytest.Monke
         Ownership(place, nothing, patience_s=60.0).take()
 
 
-def test_who_only_restores_is_waited_for(place: JournalPlace) -> None:
+def test_who_only_restores_is_waited_for(place: SettingJournal) -> None:
     """What is restored at a start holds nobody up who comes to own: it does not sign."""
     place.write(dead(), {}, 900)
     seen: list[str] = []
@@ -124,7 +124,7 @@ def test_who_only_restores_is_waited_for(place: JournalPlace) -> None:
     assert seen == [""]
 
 
-def test_a_stale_entry_is_undone_first(place: JournalPlace, undone: list[JournalEntry]) -> None:
+def test_a_stale_entry_is_undone_first(place: SettingJournal, undone: list[JournalEntry]) -> None:
     """Taking a GPU over from a killed owner undoes what that left, unless who takes it resets anyway."""
     place.write(dead(), {"a": 1}, 900)
     owner = Ownership(place, undo_into(undone))
@@ -137,7 +137,7 @@ def test_a_stale_entry_is_undone_first(place: JournalPlace, undone: list[Journal
     owner.give_up()
 
 
-def test_what_cannot_be_undone_frees_the_lock(place: JournalPlace, undone: list[JournalEntry]) -> None:
+def test_what_cannot_be_undone_frees_the_lock(place: SettingJournal, undone: list[JournalEntry]) -> None:
     """An owner that fails to undo is none: the entry stays for the next, who can try."""
     lost = replace(place, gpu="GPU-lost")
     lost.write(dead(), {}, 900)
@@ -145,11 +145,11 @@ def test_what_cannot_be_undone_frees_the_lock(place: JournalPlace, undone: list[
         with pytest.raises(ClockError, match="is lost"):
             Ownership(lost, undo_into(undone)).take()
     assert len(undone) == 2
-    assert lost.journal.exists()
+    assert lost.path.exists()
 
 
 @pytest.mark.parametrize("call", ["ftruncate", "pwrite"])
-def test_a_full_disk_blocks_no_gpu(place: JournalPlace, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+def test_a_full_disk_blocks_no_gpu(place: SettingJournal, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """A lock that cannot be signed is let go again, so that the next attempt may succeed."""
 
     def full(*_: object) -> None:
@@ -163,7 +163,7 @@ def test_a_full_disk_blocks_no_gpu(place: JournalPlace, monkeypatch: pytest.Monk
 
 
 def test_an_interrupted_wait_leaves_nothing_open(
-    place: JournalPlace, monkeypatch: pytest.MonkeyPatch
+    place: SettingJournal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C while waiting for a guardian closes the lock."""
 
@@ -179,7 +179,7 @@ def test_an_interrupted_wait_leaves_nothing_open(
         assert sorted(Path("/proc/self/fd").iterdir()) == before
 
 
-def test_a_lock_whose_file_is_gone_is_no_ownership(place: JournalPlace) -> None:
+def test_a_lock_whose_file_is_gone_is_no_ownership(place: SettingJournal) -> None:
     """Somebody else can own a GPU whose lock was removed: nothing more is set by who held it."""
     owner = Ownership(place, nothing)
     with pytest.raises(ClockError, match="nobody owns the clocks"):
@@ -196,7 +196,7 @@ def test_a_lock_whose_file_is_gone_is_no_ownership(place: JournalPlace) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o775])
 def test_a_directory_that_others_may_write_is_not_trusted(
-    place: JournalPlace, undone: list[JournalEntry], mode: int
+    place: SettingJournal, undone: list[JournalEntry], mode: int
 ) -> None:
     """What others can put there is not acted on, and no lock is made there that they could replace."""
     place.write(dead(), {}, 900)
@@ -207,7 +207,7 @@ def test_a_directory_that_others_may_write_is_not_trusted(
     assert (outcome.state, undone) == ("failed", [])
 
 
-def test_another_users_directory_is_not_trusted(place: JournalPlace, undone: list[JournalEntry]) -> None:
+def test_another_users_directory_is_not_trusted(place: SettingJournal, undone: list[JournalEntry]) -> None:
     """A directory of neither this user nor root may hold anything."""
     if os.geteuid() != 0:
         pytest.skip("only root can give a directory away")
@@ -217,7 +217,7 @@ def test_another_users_directory_is_not_trusted(place: JournalPlace, undone: lis
     assert (outcome.state, undone) == ("failed", [])
 
 
-def test_other_users_see_whose_clock_is_set(place: JournalPlace) -> None:
+def test_other_users_see_whose_clock_is_set(place: SettingJournal) -> None:
     """Root's journal tells everybody who holds a clock, and names nobody who is dead."""
     owner = Ownership(place, nothing)
     owner.take()
@@ -237,7 +237,7 @@ def test_other_users_see_whose_clock_is_set(place: JournalPlace) -> None:
             Ownership(place, nothing).take()
 
 
-def test_a_closed_directory_is_told(place: JournalPlace) -> None:
+def test_a_closed_directory_is_told(place: SettingJournal) -> None:
     """Where another user lets nobody look, that is an error of this package."""
     Ownership(place, nothing).take()
     place.directory.chmod(0o700)
@@ -249,7 +249,7 @@ def test_a_closed_directory_is_told(place: JournalPlace) -> None:
 
 
 def test_a_reboot_has_restored(
-    place: JournalPlace, undone: list[JournalEntry], monkeypatch: pytest.MonkeyPatch
+    place: SettingJournal, undone: list[JournalEntry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An entry of before a reboot is removed and nothing is undone."""
     before = BootRecord("another", on_host=True, since_boot_s=1e8, at_s=0.0)
@@ -259,13 +259,13 @@ def test_a_reboot_has_restored(
     monkeypatch.setattr(BootRecord, "present", lambda: now)
     assert restore_stale(place.directory, undo_into(undone)) == [RestoreOutcome("nvml", GPU, "undone")]
     assert undone == []
-    assert not place.journal.exists()
+    assert not place.path.exists()
 
 
-def test_another_boot_id_alone_is_no_reboot(place: JournalPlace, undone: list[JournalEntry]) -> None:
+def test_another_boot_id_alone_is_no_reboot(place: SettingJournal, undone: list[JournalEntry]) -> None:
     """An entry of a container, or of a version that wrote no times, is undone, and why is said."""
     entry = {"control": "nvml", "gpu": GPU, "owner": "another:1:1", "old": {"a": 1}, "new_mhz": 900}
-    place.journal.write_text(json.dumps(entry))
+    place.path.write_text(json.dumps(entry))
     (outcome,) = restore_stale(place.directory, undo_into(undone))
     assert outcome.state == "restored"
     assert "another boot id" in outcome.details[0]
@@ -274,22 +274,22 @@ def test_another_boot_id_alone_is_no_reboot(place: JournalPlace, undone: list[Jo
 
 @FEW
 @given(position=st.integers(0, 10_000), bit=st.integers(0, 7))
-def test_no_flipped_bit_is_acted_on(place: JournalPlace, position: int, bit: int) -> None:
+def test_no_flipped_bit_is_acted_on(place: SettingJournal, position: int, bit: int) -> None:
     """A damaged entry is told and kept; what is undone is what was written."""
     place.write(dead(), {"graphics_mhz": 1410, "memory_mhz": 877}, 900)
     whole = place.read()
-    text = bytearray(place.journal.read_bytes())
+    text = bytearray(place.path.read_bytes())
     text[position % len(text)] ^= 1 << bit
-    place.journal.write_bytes(text)
+    place.path.write_bytes(text)
     undone: list[JournalEntry] = []
     (outcome,) = restore_stale(place.directory, undo_into(undone))
     assert outcome.state in {"failed", "restored"}
     assert undone == ([whole] if outcome.state == "restored" else [])
 
 
-def test_a_killed_writer_leaves_nothing(place: JournalPlace, undone: list[JournalEntry]) -> None:
+def test_a_killed_writer_leaves_nothing(place: SettingJournal, undone: list[JournalEntry]) -> None:
     """A draft that was never finished announces nothing, and goes."""
-    draft = place.journal.with_suffix(".draft")
+    draft = place.path.with_suffix(".draft")
     draft.write_text('{"con')
     assert restore_stale(place.directory, undo_into(undone)) == [RestoreOutcome("nvml", GPU, "undone")]
     assert undone == []
@@ -297,12 +297,12 @@ def test_a_killed_writer_leaves_nothing(place: JournalPlace, undone: list[Journa
 
 
 def test_restoring_goes_on_past_errors(
-    place: JournalPlace, undone: list[JournalEntry], caplog: pytest.LogCaptureFixture
+    place: SettingJournal, undone: list[JournalEntry], caplog: pytest.LogCaptureFixture
 ) -> None:
     """An entry that cannot be read or undone is logged and kept, and the others are restored."""
     for gpu in ("GPU-0", "GPU-broken", "GPU-lost", "GPU-z"):
         replace(place, gpu=gpu).write(dead(), {}, 900)
-    broken, lost = (replace(place, gpu=gpu).journal for gpu in ("GPU-broken", "GPU-lost"))
+    broken, lost = (replace(place, gpu=gpu).path for gpu in ("GPU-broken", "GPU-lost"))
     broken.write_text("{")
 
     states = [(one.gpu, one.state) for one in restore_stale(place.directory, undo_into(undone))]
@@ -316,11 +316,11 @@ def test_restoring_goes_on_past_errors(
     assert "tuner clocks restore --reset GPU-broken" in caplog.text
 
 
-def test_files_of_others_are_none_of_ours(place: JournalPlace) -> None:
+def test_files_of_others_are_none_of_ours(place: SettingJournal) -> None:
     """What has no name of a journal is neither read nor removed; a missing directory is not made."""
     (place.directory / "status.json").write_text("{}")
     (place.directory / "clockd.sock").write_text("")
-    assert list(places(place.directory)) == []
+    assert list(journals(place.directory)) == []
     assert restore_stale(place.directory, nothing) == []
     assert len(list(place.directory.iterdir())) == 2
     assert restore_stale(place.directory / "none", nothing) == []
@@ -330,7 +330,7 @@ def test_files_of_others_are_none_of_ours(place: JournalPlace) -> None:
 # --- the journal ---------------------------------------------------------------------------------
 
 
-def test_entries_are_written_whole(place: JournalPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_written_whole(place: SettingJournal, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk leaves no half entry where one is looked for, and an old one as it is."""
 
     def full(_: int) -> None:
@@ -342,17 +342,17 @@ def test_entries_are_written_whole(place: JournalPlace, monkeypatch: pytest.Monk
     assert place.read() is None
 
 
-def test_everybody_may_read_the_journal(place: JournalPlace) -> None:
+def test_everybody_may_read_the_journal(place: SettingJournal) -> None:
     """Whatever the umask of who writes it."""
     mask = os.umask(0o077)
     place.write(dead(), {}, 900)
     os.umask(mask)
-    assert stat.S_IMODE(place.journal.stat().st_mode) == 0o644
+    assert stat.S_IMODE(place.path.stat().st_mode) == 0o644
 
 
-def test_a_huge_journal_is_not_swallowed(place: JournalPlace) -> None:
+def test_a_huge_journal_is_not_swallowed(place: SettingJournal) -> None:
     """However long a file is, little of it is read."""
-    with place.journal.open("wb") as file:
+    with place.path.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(ClockError, match="unreadable"):
         place.read()
@@ -373,14 +373,14 @@ NEARLY = st.fixed_dictionaries(
 @example(b"[" * 60_000)
 @example(b"")
 @example(json.dumps({"control": "nvml", "gpu": GPU, "owner": f"x:{'9' * 5000}:1", "old": {}}).encode())
-def test_no_journal_is_too_broken_to_be_told(place: JournalPlace, content: bytes) -> None:
+def test_no_journal_is_too_broken_to_be_told(place: SettingJournal, content: bytes) -> None:
     """Whatever stands in a journal is told, kept and not acted on, unless it is an entry of this GPU."""
-    place.journal.write_bytes(content)
+    place.path.write_bytes(content)
     undone: list[JournalEntry] = []
     (outcome,) = restore_stale(place.directory, undo_into(undone))
 
     assert outcome.state in {"failed", "restored", "undone"}
-    assert place.journal.exists() == (outcome.state == "failed")
+    assert place.path.exists() == (outcome.state == "failed")
     assert len(undone) == (outcome.state == "restored")
 
 

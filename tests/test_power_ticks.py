@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.base import Sample, SensorInfo
 from tuner.power.energy.counters import Period, SensorHistory, on_rhythm
+from tuner.power.energy.mean_power import mean_power
 from tuner.power.energy.samples import SampleSeries
-from tuner.power.energy.windows import mean_power
 from tuner.power.sensors.changes import ChangeSource
 from tuner.power.sensors.rhythm import RhythmSource
 
@@ -266,7 +266,7 @@ def test_the_period_is_learnt_over_recordings(seed: int) -> None:
         fitted, own = on_rhythm(trace, learned.period)
         assert own is not None
         alone.append(own.sigma_s)
-        learned.tell_ticks(fitted.times_s[0], fitted.times_s[-1], 0.0017, own)
+        learned.add_ticks(fitted.times_s[0], fitted.times_s[-1], 0.0017, own)
 
     assert learned.period is not None
     assert learned.period.sigma_s < min(alone) / 5.0
@@ -278,7 +278,7 @@ def test_a_recording_is_told_of_once() -> None:
     learned = SensorHistory()
     own = Period(0.1, 0.0002)
     for begin_s in (0.0, 1.0, 1.0, 2.0):
-        learned.tell_ticks(begin_s, begin_s + 0.7, 0.0017, own)
+        learned.add_ticks(begin_s, begin_s + 0.7, 0.0017, own)
 
     assert learned.period is not None
     assert learned.period.sigma_s == pytest.approx(math.sqrt(2.0) * 0.0017 / 27)
@@ -308,10 +308,10 @@ def test_ticks_are_not_counted_over_a_pause_that_is_too_long() -> None:
     """Where a pause leaves the count of ticks in doubt, or a driver has begun anew, the count begins anew."""
     learned = SensorHistory()
     own = Period(0.1, 0.0002)
-    learned.tell_ticks(0.0, 0.7, 0.0017, own)
-    learned.tell_ticks(100.0, 100.7, 0.0017, own)
+    learned.add_ticks(0.0, 0.7, 0.0017, own)
+    learned.add_ticks(100.0, 100.7, 0.0017, own)
     assert learned.period == own
-    learned.tell_ticks(101.05, 101.75, 0.0017, own)
+    learned.add_ticks(101.05, 101.75, 0.0017, own)
     assert learned.period == own
-    learned.tell_ticks(102.05, 102.75, 0.0017, own)
+    learned.add_ticks(102.05, 102.75, 0.0017, own)
     assert learned.period.sigma_s < own.sigma_s

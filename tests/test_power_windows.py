@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from power_source import IDLE_W, Source
 from tuner.power.base import PowerReading, Response, Sample, SensorInfo
+from tuner.power.energy.mean_power import mean_power
 from tuner.power.energy.meter import SamplingMeter, total_joules
 from tuner.power.energy.samples import SampleSeries
-from tuner.power.energy.windows import MeanPower, mean_power
 from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.model.errors import PowerError
@@ -100,7 +100,7 @@ def test_few_ticks_are_read_from_tick_to_tick(
         first, last = inside[0], inside[-1]
         expected = (joules[last] - joules[first]) / (times[last] - times[first])
         assert mean.watts == pytest.approx(expected, rel=1e-9, abs=1e-9)
-        assert mean.method == ""
+        assert mean.sensor == COUNTER.name
 
 
 @given(st.floats(0.0, 0.1), st.floats(0.0, 0.1), st.floats(-100.0, 100.0))
@@ -120,7 +120,7 @@ def test_too_few_ticks_are_interpolated_and_said() -> None:
     between = mean_power(ticks, 0.05, 0.15, COUNTER)
 
     assert between.watts == pytest.approx(200.0)
-    assert between.method == "interpolated"
+    assert between.sensor == f"{COUNTER.name} (interpolated)"
     assert between.uncertainty_w == pytest.approx(200.0 * 0.1 / 0.1 / math.sqrt(3.0), rel=1e-2)
 
 
@@ -206,7 +206,7 @@ def test_tick_timing_enters_the_uncertainty() -> None:
     assert mean.uncertainty_w == pytest.approx(300.0 * math.sqrt(2.0) * 0.001, rel=1e-3)
 
 
-def part(full: MeanPower, without: MeanPower) -> float:
+def part(full: PowerReading, without: PowerReading) -> float:
     """What one part adds to an uncertainty."""
     return math.sqrt(full.uncertainty_w**2 - without.uncertainty_w**2)
 

@@ -7,7 +7,7 @@ import pytest
 from pragma_files import FIRST
 
 from tuner.kernel_files.catalog import load_kernel_file
-from tuner.kernel_files.document import expanded
+from tuner.kernel_files.kernel_document import expanded
 from tuner.kernel_files.pragmas.expansion import expansion
 from tuner.kernel_files.source_checks import unused_names
 from tuner.model.plan import StructValue
@@ -33,9 +33,10 @@ FIELDS = {"n": "int32 = N", "a": "float32 = 2"}
 def test_a_table_of_fields_declares_a_struct(pragma: str, tmp_path: Path) -> None:
     """It stands in the order of the parameters, and is passed as the bytes of the struct."""
     text = f"{FIRST}{P} {pragma}\n{STRUCT}{KERNEL}"
-    found = expansion(Path("k.cu"), text).document
-    assert list(found["arguments"]) == ["x", "s", "y"]
-    assert found["arguments"]["s"] == FIELDS
+    arguments = expansion(Path("k.cu"), text).document["arguments"]
+    assert isinstance(arguments, dict)
+    assert list(arguments) == ["x", "s", "y"]
+    assert arguments["s"] == FIELDS
     (tmp_path / "k.cu").write_text(text)
     kernel = load_kernel_file(tmp_path / "k.cu")
     (stage,) = kernel.plan(kernel.workloads()[0], kernel.default(kernel.workloads()[0])).stages

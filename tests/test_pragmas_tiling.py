@@ -101,9 +101,7 @@ def test_legal_tiles_keep_every_bit(tmp_path: Path) -> None:
     """Thirty nests leave the same bits with tiles below, of and above their sizes."""
     found = [nest_of(kernel_with(body)) for body in LEGAL.values()]
     cases = [(nest, tiles) for nest in found for tiles in sizes_of(nest, (1, 3))]
-    assert_same(
-        [*cases, *((nest, dict.fromkeys(nest.found.document["tunables"], 64)) for nest in found)], tmp_path
-    )
+    assert_same([*cases, *((nest, dict.fromkeys(nest.tunables, 64)) for nest in found)], tmp_path)
     assert all("tuner_" in nest.found.text for nest in found)
 
 

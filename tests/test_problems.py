@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tuner.model.errors import KernelFileError, UnknownNameError
 from tuner.model.plan import Buffer, ProblemSpec
 from tuner.problems.base import Problem, poison, sample_rows, take_rows
-from tuner.problems.choice import NAMES, problem_for
+from tuner.problems.lookup import NAMES, problem_for
 from tuner.problems.tridiagonal import MARGIN, NORM, solve
 
 Rows = dict[str, NDArray[Any]]

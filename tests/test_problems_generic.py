@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tuner.model.errors import KernelFileError, UncheckableError
 from tuner.model.plan import Buffer, ProblemSpec
 from tuner.problems.base import Norm, Problem, agreement, poison, sample_rows, take_rows
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 Rows = dict[str, NDArray[Any]]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Buffer, ProblemSpec
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 SCAN = problem_for(ProblemSpec("scan"))
 DTYPES = ("float32", "float64", "int32", "int64", "int8")

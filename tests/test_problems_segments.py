@@ -9,7 +9,7 @@ from long_scans import DTYPES, FORMS, OPERATORS, WAYS, scanned_segments
 
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Buffer, InputSpec, ProblemSpec
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 SEGMENTED = problem_for(ProblemSpec("segmented-scan"))
 LENGTH = 20_003

@@ -155,6 +155,7 @@ def test_stated_answers_by_what_a_device_can_run(
     device = SimulatedDevice(gpu, compiler=Compiler())
     (declared,) = prepare([(kernel, kernel.workload({}))], device)
     choice, known = analytical_choice(declared, device)
+    assert choice is not None
     if answer is None:
         assert choice.rule == "embedded"
         assert not any(one.stated for one in known.candidates)

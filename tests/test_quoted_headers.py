@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tuner
-from tuner.kernel_files.formulas import Place
+from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.source_folder import SourceFolder
 from tuner.model.plan import Source
 
@@ -28,10 +28,10 @@ def written(folder: Path, files: dict[str, str]) -> Path:
 
 
 def read(folder: Path, *include_paths: str) -> Source:
-    place = Place("k.toml", "[kernel] source")
-    sources = SourceFolder(folder, [], place)
-    sources.include(include_paths, place)
-    return sources.source("k.cu", place)
+    location = Location("k.toml", "[kernel] source")
+    sources = SourceFolder(folder, [], location)
+    sources.include(include_paths, location)
+    return sources.source("k.cu", location)
 
 
 def test_they_are_found_from_header_to_header(tmp_path: Path) -> None:

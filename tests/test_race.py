@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measurement.base import Contest
+from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, RUNGS_S, Race, clearly_higher
 from tuner.model.objective import Objective
 from tuner.model.trial import Flag, FlagKind, Measurement, Part, Status, Trial, WorkloadResult
@@ -25,8 +25,8 @@ def window(makespan_s: float, unsure: float = 1e-4, **fields: object) -> Measure
     return Measurement(results, makespan_s, makespan_uncertainty_s=unsure * makespan_s, **fields)  # type: ignore[arg-type]
 
 
-def contest(best: Measurement, measured: int = 1) -> Contest:
-    return Contest(TIME, (BEST, best), measured)
+def target(best: Measurement, measured: int = 1) -> ComparisonTarget:
+    return ComparisonTarget(TIME, (BEST, best), measured)
 
 
 def race_of(*rungs: Measurement) -> Race:
@@ -75,7 +75,7 @@ def test_the_error_of_one_test(degrees: float | None, rivals: int) -> None:
 
 def test_a_trial_that_is_clearly_worse_has_lost() -> None:
     """Three percent are clear of a repeatability of 0.2 %, three thousandths are not."""
-    race, held = race_of(window(1e-4)), contest(window(1e-4))
+    race, held = race_of(window(1e-4)), target(window(1e-4))
 
     assert race.lost([window(1.03e-4)], held)
     assert not race.lost([window(1.003e-4)], held)
@@ -85,7 +85,7 @@ def test_a_trial_that_is_clearly_worse_has_lost() -> None:
 
 def test_the_first_trial_cannot_lose() -> None:
     """Without a best trial there is nothing to lose against, and every rung is taken."""
-    race, alone = Race(), Contest(TIME, None, 0)
+    race, alone = Race(), ComparisonTarget(TIME, None, 0)
 
     assert not race.lost([window(1e-4)], alone)
     assert race.tells_more([window(1e-4)], alone)
@@ -96,10 +96,10 @@ def test_a_spoilt_window_is_no_proof(kind: FlagKind) -> None:
     """A GPU that was held back throws nobody away, unless the best trial's was held back too."""
     spoilt = window(1.3e-4, flags=(Flag(kind, "a test"),))
 
-    assert not race_of(window(1e-4)).lost([spoilt], contest(window(1e-4)))
-    assert race_of(window(1e-4)).tells_more([spoilt], contest(window(1e-4)))
+    assert not race_of(window(1e-4)).lost([spoilt], target(window(1e-4)))
+    assert race_of(window(1e-4)).tells_more([spoilt], target(window(1e-4)))
     alike = replace(spoilt, makespan_s=1e-4)
-    assert race_of(alike).lost([spoilt], contest(alike))
+    assert race_of(alike).lost([spoilt], target(alike))
 
 
 def test_windows_of_one_look_are_held_against_each_other() -> None:
@@ -107,30 +107,30 @@ def test_windows_of_one_look_are_held_against_each_other() -> None:
     slow, fast = window(1.05e-4), window(1e-4)
     race = race_of(slow, fast, fast)
 
-    assert not race.lost([window(1.051e-4)], contest(fast))
-    assert race.lost([window(1.051e-4), window(1.051e-4)], contest(fast))
+    assert not race.lost([window(1.051e-4)], target(fast))
+    assert race.lost([window(1.051e-4), window(1.051e-4)], target(fast))
 
 
 def test_a_best_trial_of_an_earlier_process_has_one_window() -> None:
     """A resumed run knows no rungs of it: what is stored is taken for all, and may be a longer window."""
     stored = replace(window(1e-4), window_s=RUNGS_S[-1])
 
-    assert Race().lost([replace(window(1.05e-4), window_s=RUNGS_S[0])], contest(stored))
-    assert not Race().lost([replace(window(1.02e-4), window_s=RUNGS_S[0])], contest(stored))
-    assert Race().lost([replace(window(1.02e-4), window_s=RUNGS_S[-1])], contest(stored))
+    assert Race().lost([replace(window(1.05e-4), window_s=RUNGS_S[0])], target(stored))
+    assert not Race().lost([replace(window(1.02e-4), window_s=RUNGS_S[0])], target(stored))
+    assert Race().lost([replace(window(1.02e-4), window_s=RUNGS_S[-1])], target(stored))
 
 
 def test_an_uncertainty_that_is_not_known_proves_nothing() -> None:
     """One block has no scatter; a model without noise has none either."""
     certain = window(2e-4, unsure=0.0)
 
-    assert not race_of(window(1e-4)).lost([certain], contest(window(1e-4)))
-    assert race_of(window(1e-4)).lost([replace(certain, modelled=True)], contest(window(1e-4)))
+    assert not race_of(window(1e-4)).lost([certain], target(window(1e-4)))
+    assert race_of(window(1e-4)).lost([replace(certain, modelled=True)], target(window(1e-4)))
 
 
 def test_longer_windows_are_taken_where_they_tell_more() -> None:
     """With little scatter within a window, only what is between windows is left, and length is no help."""
-    race, held = race_of(window(1e-4)), contest(window(1e-4))
+    race, held = race_of(window(1e-4)), target(window(1e-4))
 
     assert race.tells_more([window(1e-4, unsure=0.01)], held)
     assert not race.tells_more([window(1e-4, unsure=1e-5)], held)
@@ -138,7 +138,7 @@ def test_longer_windows_are_taken_where_they_tell_more() -> None:
 
 def test_short_windows_are_held_against_short_ones_only() -> None:
     """A new best takes all rungs, which others are held against; so does a co-run, which reads longest."""
-    race, held = race_of(window(1e-4)), contest(window(1e-4))
+    race, held = race_of(window(1e-4)), target(window(1e-4))
     lower, alike = window(0.999e-4, unsure=1e-5), window(1.001e-4, unsure=1e-5)
 
     assert race.tells_more([lower], held)
@@ -160,7 +160,7 @@ def scattered(race: Race, deviation: float, trials: int = 40) -> Race:
 
 def test_a_runs_own_scatter_is_learnt() -> None:
     """Looks that scatter by more than is assumed widen the test; less does not narrow it, nor a step."""
-    held = contest(window(1e-4))
+    held = target(window(1e-4))
     quiet, loud = scattered(race_of(window(1e-4)), 1e-4), scattered(race_of(window(1e-4)), 0.01)
 
     assert quiet.lost([window(1.02e-4)], held)

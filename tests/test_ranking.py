@@ -38,6 +38,7 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import described
 from tuner.model.plan import Configuration
 from tuner.model.records import RunStatus
+from tuner.model.run_document import AnalyticalDocument
 from tuner.prediction.accuracy import Accuracy
 from tuner.prediction.model import SelectionModel, TrainedDevice
 from tuner.prediction.portfolio import portfolio_of
@@ -124,7 +125,12 @@ class History:
     def _analysis(self, store: Store, name: str) -> None:
         key = analytical_key(name, self._here, shipped().kernel(name.partition(":")[0]).fingerprint)
         values = dict(self._draw.choice(first_values(name)))
-        found = {"configuration": values, "rule": "embedded", "considered": 7, "default": values}
+        found: AnalyticalDocument = {
+            "configuration": values,
+            "rule": "embedded",
+            "considered": 7,
+            "default": values,
+        }
         Ledger(store.database).remember_analytical(key, found)
 
     def _model(self, store: Store, kernel: str, objective: str) -> None:
@@ -159,7 +165,6 @@ class History:
         with Store(self.path) as store:
             refresh(answers.answerer, store)
             answers.answerer.remember(Ledger(store.database).analytical())
-            answers.answerer.take_models(answers.answerer.read_models(Ledger(store.database)))
         return answers
 
 
@@ -193,7 +198,8 @@ def of_command(question: Question, database: Path) -> dict[str, Any] | None:
 
 def told(reply: Reply) -> dict[str, Any] | None:
     """What the command is to say of what the daemon says; None where every origin is the default."""
-    placed = {name: dict(part) for name, part in reply.workloads.items()}
+    keys = ("configuration", "origin", "details")
+    placed = {name: {key: vars(part)[key] for key in keys} for name, part in reply.workloads.items()}
     if reply.origin == "stored" and reply.run is not None:
         values = {name: part["configuration"] for name, part in placed.items()}
         return {"run": reply.run, "stale": list(reply.stale), "configurations": values}
@@ -241,12 +247,12 @@ def test_apply_and_daemon_give_the_same_answers(history: History, here: DeviceId
             limit = 0.05 if objective == described("energy", 0.05) else None
             asked = replace(asked, objective=objective.split(" ")[0], max_slowdown=limit)
         part = daemon.reply(asked).workloads[name]
-        if part["origin"] == "stored" and not part["fresh"]:
+        if part.origin == "stored" and not part.fresh:
             assert str(daemon.reply(asked).run) not in chosen.origin.split(" ")[:2]
             continue
-        assert chosen.configuration == Configuration(part["configuration"]), (asked, chosen)
+        assert chosen.configuration == Configuration(part.configuration), (asked, chosen)
         own = chosen.origin.partition(":")[0] if not chosen.origin.startswith("run ") else "stored"
-        assert own == part["origin"]
+        assert own == part.origin
         compared[own] += 1
     assert set(compared) == set(ORIGINS)
     assert compared.total() > 100

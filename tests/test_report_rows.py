@@ -1,13 +1,14 @@
 """Columns of tables: what they write, what rows are sorted by, and that painters need nothing else."""
 
+import io
 from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
 from tuner.model.run_document import AnswerTrial
-from tuner.report.html.elements import html_table
-from tuner.report.layout import table_lines
+from tuner.report.html.markup import html_table
+from tuner.report.layout import PlainConsole, ruled, table_lines
 from tuner.report.rows import ENERGY, TIME, Column, Table, amounts, filled
 
 TRIAL: AnswerTrial = {"time_s": 1.23e-3, "energy_j": 0.5, "energy_j_uncertainty": 1e-3, "power_w": 412.0}
@@ -96,3 +97,17 @@ def test_sentences_have_joules_where_they_were_measured() -> None:
     """Time, energy and power; of time alone no dashes."""
     assert amounts(TRIAL) == ["1.230 ms", "500.0 ± 2.0 mJ", "412.0 W"]
     assert amounts({"time_s": 1.23e-3}) == ["1.230 ms"]
+
+
+def test_a_ruled_table_folds_and_cuts_nothing_but_whole_columns() -> None:
+    """Where a line is too long, cells take several lines; a column that is whole keeps to one."""
+    columns: list[Column[Run]] = [
+        Column("run", lambda run: f"run-{run.number}", whole=True),
+        Column("of", lambda _: "several words of a long note"),
+    ]
+    text = io.StringIO()
+    PlainConsole(file=text, width=20, color_system=None).print(ruled(Table(columns, RUNS)))
+    lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    assert lines[2].startswith("run-1 ")
+    assert " ".join(" ".join(lines[2:6]).split()).startswith("run-1 several words of a long note")
+    assert "…" not in "".join(lines)

@@ -9,7 +9,7 @@ from tuner.cli.main import main
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.cuda_source.guesses import used_names
 from tuner.kernel_files.cuda_source.signatures import global_functions
-from tuner.kernel_files.document import expanded
+from tuner.kernel_files.kernel_document import expanded
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import json_schema
 from tuner.model.errors import KernelFileError
@@ -127,8 +127,8 @@ def test_functions_of_a_source() -> None:
     extern "C" __launch_bounds__(32, 2) __global__ void second(int* y);
     __global__ void second(int* y) {}
     """
-    found = [(one.name, one.template_parameters) for one in global_functions(text)]
-    assert found == [("first", ("T", "P", "pair")), ("second", ())]
+    found = {one.name: [parameter.name for parameter in one.template] for one in global_functions(text)}
+    assert found == {"first": ["T", "P", "pair"], "second": []}
     assert global_functions("__global__ lost") == []
     assert used_names("int a; f(b, float* c, unsigned int d) // e\n") == {
         "int",

@@ -56,7 +56,7 @@ def test_the_functions_of_a_source_are_found() -> None:
         TemplateParameter("U", "typename", "double"),
         TemplateParameter("", "bool", "true"),
     )
-    assert functions[0].template_parameters == ("T", "P", "U", "")
+    assert [parameter.name for parameter in functions[0].template] == ["T", "P", "U", ""]
     assert SOURCE.splitlines()[functions[0].line - 1].startswith("saxpy(")
     assert functions[1].parameters == ()
 

@@ -1,7 +1,7 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -74,9 +74,9 @@ def test_clock_setting() -> None:
 
 def test_sensor_description() -> None:
     """A device says how its power reading lags and averages, or that there is none."""
-    (sensor,) = device("k20c").sensors
-    assert (sensor["kind"], sensor["capacitance_s"]) == ("stream", 0.833)
-    assert device("gtx580").sensors == ()
+    (sensor,) = device("k20c").gpu.sensors
+    assert (sensor.kind, sensor.capacitance_s) == ("stream", 0.833)
+    assert device("gtx580").gpu.sensors == ()
 
 
 # --- noise, virtual time, power ------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_power_pieces_have_no_gaps() -> None:
 def test_every_sensor_of_the_table_finds_the_power(name: str) -> None:
     """Sampled through the GPU's own lag, mean and noise, the meter finds the true power to 1 %."""
     sim = device(name, noise=0.003)
-    sampler = SimulatedSampler(sim, **sim.sensors[0])
+    sampler = SimulatedSampler(sim, **asdict(sim.gpu.sensors[0]))
     meter = SamplingMeter(sampler, None, sim.now_s)
     sim.sleep(1.0)
     with meter.recording() as recording:

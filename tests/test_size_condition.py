@@ -12,7 +12,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.size_condition import ALWAYS, is_allowed, size_condition, written_out
 from tuner.model.errors import ExpressionError, InputError
-from tuner.model.expressions.arrays import reduced
+from tuner.model.expressions.array_expressions import reduced
 from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Workload
 from tuner.prediction.c_selector import CConditions

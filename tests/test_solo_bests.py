@@ -14,7 +14,7 @@ from tuner.power.base import SpentEnergy
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.base import Contest
+from tuner.measurement.base import ComparisonTarget
 from tuner.model.errors import InputError, RunInterrupted
 from tuner.model.plan import Plan, Workload
 from tuner.model.records import RunStatus
@@ -52,11 +52,13 @@ class _Contending:
         self._penalty = penalty
         self._fastest = fastest
         self.measured: list[Trial] = []
-        self.contests: list[Contest | None] = []
+        self.targets: list[ComparisonTarget | None] = []
 
-    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
+    def measure(
+        self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None = None
+    ) -> Measurement:
         del plans
-        self.contests.append(contest)
+        self.targets.append(target)
         self.measured.append(trial)
         self.windows_s += 0.1
         widths = [int(one["L"]) for one in trial.configurations]
@@ -187,7 +189,7 @@ def test_solo_bests_are_measured_to_the_end(store: Store) -> None:
     with _setup(TWO, 0.5) as (setup, measurer):
         tune(setup, TWO, Catalog.load(), store, _Listener(), resume=False)
 
-    others = [contest is None for contest in measurer.contests[:8]]
+    others = [target is None for target in measurer.targets[:8]]
     assert others == [False, True, *[False] * 6]
 
 

@@ -8,7 +8,7 @@ from tuning_runs import Heard
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.base import Anchor, Measurer, PlannedTrial
+from tuner.measurement.base import Measurer, PlannedTrial, ReferenceTrial
 from tuner.model.records import RunStatus
 from tuner.model.trial import Measurement, Trial
 from tuner.search.answer import Outcome
@@ -29,20 +29,20 @@ class BackwardPool:
         self._measurer = measurer
         self.lists = 0
 
-    def prepare(self, anchor: PlannedTrial) -> None:
+    def prepare(self, reference: PlannedTrial) -> None:
         """There is one device."""
 
     def measure_all(
-        self, trials: Iterator[PlannedTrial], anchor: Anchor
+        self, trials: Iterator[PlannedTrial], reference: ReferenceTrial
     ) -> Iterator[tuple[Trial, Measurement]]:
         """As ``TrialPool``."""
-        assert anchor.measurement.ok
+        assert reference.measurement.ok
         self.lists += 1
         planned = list(trials)
         for one in reversed(planned):
-            yield one.trial, self._measurer.measure(one.trial, one.plans, one.contest)
+            yield one.trial, self._measurer.measure(one.trial, one.plans, one.target)
         for one in planned[:1]:  # a worker that was given up answers after all
-            yield one.trial, self._measurer.measure(one.trial, one.plans, one.contest)
+            yield one.trial, self._measurer.measure(one.trial, one.plans, one.target)
 
 
 def searched(request: SearchRequest, database: Path, *, spread: bool) -> tuple[Outcome, list[Trial]]:

@@ -20,11 +20,11 @@ from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.elements import bfloat16_bits, bfloat16_values
 from tuner.model.errors import ExpressionError, InputError, KernelFileError, UncheckableError
-from tuner.model.expressions.arrays import ArrayExpression
+from tuner.model.expressions.array_expressions import ArrayExpression
 from tuner.model.plan import Plan
 from tuner.model.trial import Status
 from tuner.problems.base import stated_values
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 SEED = 3
 N = 32

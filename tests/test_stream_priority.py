@@ -208,8 +208,8 @@ class _Unmodelled:
 class _Urgent(_Contending):
     """The second workload ends late beside the other unless its stream is the more urgent one."""
 
-    def measure(self, trial: Any, plans: Sequence[Plan], contest: Any = None) -> Any:
-        measured = super().measure(trial, plans, contest)
+    def measure(self, trial: Any, plans: Sequence[Plan], target: Any = None) -> Any:
+        measured = super().measure(trial, plans, target)
         levels = [one.get(STREAM_PRIORITY, 0) for one in trial.configurations]
         late = len(levels) > 1 and levels[1] <= levels[0]
         assert measured.makespan_s is not None

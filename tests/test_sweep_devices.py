@@ -13,11 +13,13 @@ from tuner.database.runs import Store
 from tuner.devices import choice
 from tuner.devices.choice import identify
 from tuner.kernel_files.catalog import Catalog
+from tuner.model.jobs import JobSpec
 from tuner.model.records import RunStatus
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 from tuner.studies import sweep_local
-from tuner.studies.sweep import JobResult, PlacedJob, RefusedJobsError, WaitingJobs, told_conditions
+from tuner.studies.sweep import JobResult, PlacedJob, RefusedJobsError, WaitingJobs, conditions_of
 from tuner.studies.sweep_file import SweepJob
-from tuner.studies.sweep_local import Lane, LocalDevices, LocalLanes
+from tuner.studies.sweep_local import LocalDevices, LocalLanes
 
 FIRST, SECOND, OTHER_KIND = "sim:h200", "sim:h200.2", "sim:jetson-tx1"
 QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}
@@ -37,17 +39,20 @@ def taken(waiting: WaitingJobs) -> PlacedJob:
     return placed
 
 
-class PlayedLane:
-    """Stands for the process of a lane: what it is asked to run, ``answer`` says what becomes of."""
+class PlayedLauncher:
+    """Stands for the launcher of jobs: what becomes of a job that it starts, ``answer`` says."""
 
-    alive = True
-
-    def __init__(self, answer: Callable[[SweepJob], Mapping[str, Any]]) -> None:
+    def __init__(self, answer: Callable[[JobSpec], AttemptResult]) -> None:
         self._answer = answer
 
-    def call(self, method: str, asked: SweepJob, *, timeout_s: float) -> Mapping[str, Any]:
-        del method, timeout_s
-        return self._answer(asked)
+    def start(self, spec: AttemptSpec) -> AttemptSpec:
+        return spec
+
+    def result(self, process: AttemptSpec) -> AttemptResult:
+        return self._answer(process.job_spec)
+
+    def stop(self, process: AttemptSpec, grace_s: float) -> None:
+        """Nothing runs."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -58,20 +63,20 @@ def ran(lanes: LocalLanes, *jobs: SweepJob) -> list[JobResult]:
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[SweepJob], Mapping[str, Any]]], None]:
-    """Has an answer stand for the processes of lanes."""
-    return lambda answer: monkeypatch.setattr(sweep_local, "Child", lambda *_, **__: PlayedLane(answer))
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[JobSpec], AttemptResult]], None]:
+    """Has an answer stand for the processes of jobs."""
+    return lambda answer: monkeypatch.setattr(sweep_local, "BlockingLauncher", lambda: PlayedLauncher(answer))
 
 
 def test_jobs_without_a_device_run_on_two_gpus_at_once(
-    tmp_path: Path, play: Callable[[Callable[[SweepJob], Mapping[str, Any]]], None]
+    tmp_path: Path, play: Callable[[Callable[[JobSpec], AttemptResult]], None]
 ) -> None:
     """Two jobs that name no GPU meet while both run, and each result says on which GPU it was."""
     both = threading.Barrier(2, timeout=60)
 
-    def meet(asked: SweepJob) -> Mapping[str, Any]:
+    def meet(asked: JobSpec) -> AttemptResult:
         both.wait()
-        return {"end": "finished", "run": 1, "reason": asked.device}
+        return AttemptResult("finished", asked.device)
 
     play(meet)
     results = ran(LocalLanes(2, tmp_path / "tuner.db", devices=machine(FIRST, SECOND)), job(4), job(8))
@@ -106,16 +111,16 @@ def test_jobs_that_name_a_gpu_come_first() -> None:
 
 
 def test_a_job_that_cannot_begin_is_tried_on_another_gpu_once(
-    tmp_path: Path, play: Callable[[Callable[[SweepJob], Mapping[str, Any]]], None]
+    tmp_path: Path, play: Callable[[Callable[[JobSpec], AttemptResult]], None]
 ) -> None:
     """A GPU that fails costs a job nothing where another one runs it; after two it has failed."""
     asked: list[tuple[str, str]] = []
 
-    def fail(one: SweepJob) -> Mapping[str, Any]:
+    def fail(one: JobSpec) -> AttemptResult:
         asked.append((one.workloads[0], one.device))
         if one.device == SECOND and one.workloads == job(4).workloads:
-            return {"end": "finished", "run": 1}
-        return {"end": "failed", "reason": "it fell off"}
+            return AttemptResult("finished")
+        return AttemptResult("unavailable", "it fell off")
 
     play(fail)
     lanes = LocalLanes(1, tmp_path / "tuner.db", devices=machine(FIRST, SECOND))
@@ -127,14 +132,14 @@ def test_a_job_that_cannot_begin_is_tried_on_another_gpu_once(
 
 
 def test_a_job_goes_on_where_it_has_begun(
-    tmp_path: Path, play: Callable[[Callable[[SweepJob], Mapping[str, Any]]], None]
+    tmp_path: Path, play: Callable[[Callable[[JobSpec], AttemptResult]], None]
 ) -> None:
     """A job with an unfinished run on a GPU runs there, also where another GPU is free first."""
     path = tmp_path / "tuner.db"
-    ((_, conditions),) = told_conditions([job(device=SECOND)], Catalog.load()).conditions
+    ((_, conditions),) = conditions_of([job(device=SECOND)], Catalog.load()).conditions
     with Store(path) as store:
         store.end(store.begin(conditions), RunStatus.INTERRUPTED, None)
-    play(lambda asked: {"end": "finished", "run": 1, "reason": asked.device})
+    play(lambda asked: AttemptResult("finished", asked.device))
     lanes = LocalLanes(1, path, devices=machine(FIRST, SECOND))
 
     assert lanes.known([job(), job(8)]) == {}
@@ -157,7 +162,7 @@ def test_a_job_that_cannot_go_on_where_it_has_begun_ends() -> None:
 def test_an_answer_of_another_gpu_of_the_kind_is_known(tmp_path: Path) -> None:
     """A job that names no GPU is answered by any of the kind, and by none of another kind."""
     path, catalog = tmp_path / "tuner.db", Catalog.load()
-    Lane((), path).run(replace(job(), device=SECOND))
+    ran(LocalLanes(1, path), job(device=SECOND))
 
     def known(*specs: str, device: str = "") -> Mapping[str, JobResult]:
         return machine(*specs).known([job(device=device)], catalog, path)

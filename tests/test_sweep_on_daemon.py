@@ -8,7 +8,7 @@ import pytest
 from daemon_machine import Machine, machine
 
 from tuner.client import Best, Job, WorkloadAnswer
-from tuner.client.values import read
+from tuner.client.answer_values import read
 from tuner.model.errors import DaemonRefusedError, DaemonUnavailableError, UnknownNameError
 from tuner.model.jobs import JobState
 from tuner.studies import sweep_daemon
@@ -54,7 +54,18 @@ class PlayedClient:
         assert question["count"] == 0.0
         answers = {one: WorkloadAnswer({}, "default", "", source=self.source) for one in workloads}
         device: Any = DEVICE
-        return Best("default", device, "energy", answers, None, (), None, None, None, ())
+        return Best(
+            origin="default",
+            device=device,
+            objective="energy",
+            workloads=answers,
+            clock_mhz=None,
+            stale=(),
+            answer=None,
+            run=None,
+            refinement=None,
+            notices=(),
+        )
 
     def submit(self, *workloads: str, **options: Any) -> Job:
         assert options.pop("objective") == "energy"

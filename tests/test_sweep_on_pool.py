@@ -15,11 +15,12 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import ChildCrashedError, ChildTimeoutError, InputError, PoolError, WorkerLostError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import RunStatus
-from tuner.pool.worker import ChildOrder, call_child, stop_child
-from tuner.pool.workers import PoolWorker, Workers, open_workers
-from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError, ToldConditions
+from tuner.pool.worker import EndedJob, WorkOrder, ask_child, run_job, stop_work
+from tuner.pool.worker_calls import PoolWorker, Workers, open_workers
+from tuner.search.job_messages import AttemptResult, AttemptSpec
+from tuner.studies.sweep import JobConditions, JobResult, JobStarted, RefusedJobsError, attempt_at
 from tuner.studies.sweep_file import SweepJob
-from tuner.studies.sweep_pool import LaneAnswer, LaneFacts, PoolLane, PoolLanes
+from tuner.studies.sweep_pool import LaneFacts, LaneQuestions, PoolLanes
 
 SIM = "sim:jetson-tx1"
 QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}
@@ -28,6 +29,11 @@ H200 = DeviceIdentity("cuda:0", "NVIDIA H200", "GPU-1", "580", "12.9", modelled=
 
 def job(number: int = 4, device: str = SIM, **options: Any) -> SweepJob:
     return SweepJob("scans", (f"scan-lf:N={number}",), "time", device, options or QUICK, "[[group]] 1")
+
+
+def spec() -> AttemptSpec:
+    """As a worker is sent it."""
+    return attempt_at(job(), SIM, Path())
 
 
 # --- real workers ----------------------------------------------------------------------------------
@@ -81,23 +87,27 @@ def test_a_sweep_that_is_stopped_frees_its_workers(workers: Workers, tmp_path: P
         assert store.history() == []
 
 
-def test_a_child_that_is_silent_or_stopped_costs_its_call() -> None:
-    """A call that stores nothing is killed, the next has a new child, and a run that was stopped has none."""
-    hung = ChildOrder("first", "signal:sigwait", ({signal.SIGUSR1},), silence_s=0.2)
-    with pytest.raises(ChildTimeoutError, match=r"stored nothing for 0\.2 s"):
-        call_child(hung, (), "nothing")
-    order = ChildOrder("second", "pathlib:Path", ("/",))
-    assert call_child(order, (), "joinpath").name.startswith("job-")
-    stop_child("second")
+def test_work_that_is_silent_or_stopped_costs_its_call() -> None:
+    """A question or a job that says nothing is killed, the next is heard, a run that was stopped has none."""
+    hung = WorkOrder("first", silence_s=0.2)
+    with pytest.raises(ChildTimeoutError, match=r"no answer within 0\.2 s"):
+        ask_child(hung, (), ("signal:sigwait", {signal.SIGUSR1}), "nothing")
+    silent = run_job(replace(hung, silence_s=0.0), (), spec())
+    assert (silent.result.status, silent.database) == ("crashed", b"")
+    assert "no sign of life" in silent.result.message
+    order = WorkOrder("second")
+    assert ask_child(order, (), ("pathlib:Path", "/"), "joinpath", "a") == Path("/a")
+    stop_work("second")
     with pytest.raises(PoolError, match="was stopped"):
-        call_child(order, (), "joinpath")
+        ask_child(order, (), ("pathlib:Path", "/"), "joinpath", "a")
+    with pytest.raises(PoolError, match="was stopped"):
+        run_job(order, (), spec())
 
 
-def test_a_job_is_refused_with_a_file_that_is_too_large(tmp_path: Path) -> None:
+def test_a_job_is_refused_with_a_file_that_is_too_large() -> None:
     """The database of a job is not sent beyond the limit, and the message says what helps."""
-    lane = PoolLane((), bytes_limit=1000)
     with pytest.raises(InputError, match="use --on local, or a smaller budget"):
-        lane.run(job(), tmp_path)
+        run_job(WorkOrder("large", bytes_limit=1000), (), spec())
 
 
 # --- workers that are played -----------------------------------------------------------------------
@@ -134,7 +144,7 @@ class Played:
 
     name = "driver"
 
-    def __init__(self, answer: LaneAnswer, *addresses: str) -> None:
+    def __init__(self, answer: EndedJob, *addresses: str) -> None:
         here = Catalog.load(()).kernel("scan-lf").fingerprint
         self.facts = {}
         for address in addresses:
@@ -142,7 +152,7 @@ class Played:
             self.facts[address] = LaneFacts("node", (), {"scan-lf": here}, identities)
         self.left_out: dict[str, str] = {}
         self.faults: list[Exception] = []
-        self.first: LaneAnswer | None = None
+        self.first: EndedJob | None = None
         self.ran: list[str] = []
         self.stopped = False
         self._answer = answer
@@ -158,13 +168,13 @@ class Played:
         return ()
 
     def submit(self, function: Callable[..., Any], *args: Any, worker: str | None = None) -> Future[Any]:
-        assert function is call_child
         assert worker is not None
-        method = args[2]
         answer: Future[Any] = Future()
-        if method != "run":
-            answer.set_result(self.facts[worker] if method == "facts" else ToldConditions((), ()))
+        if function is ask_child:
+            method = args[3]
+            answer.set_result(self.facts[worker] if method == "facts" else JobConditions((), ()))
             return answer
+        assert function is run_job
         self.ran.append(worker)
         if self.faults:
             answer.set_exception(self.faults.pop(0))
@@ -174,23 +184,27 @@ class Played:
         return answer
 
     def run_everywhere(self, function: Callable[..., Any], *args: Any) -> None:
-        self.stopped = function is stop_child and args[0].startswith("driver/")
+        self.stopped = function is stop_work and args[0].startswith("driver/")
 
 
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory: pytest.TempPathFactory) -> LaneAnswer:
+def answer() -> EndedJob:
     """What a worker gives for a job."""
-    return PoolLane(()).run(job(), tmp_path_factory.mktemp("job"))
+    return run_job(WorkOrder("answer"), (), spec())
 
 
 @pytest.fixture
-def played(answer: LaneAnswer) -> Played:
+def played(answer: EndedJob) -> Played:
     """Two workers."""
     return Played(answer, "a", "b")
 
 
+def lanes_on(workers: Played, database: Path | None) -> PoolLanes:
+    return PoolLanes(workers, "dask", database)  # type: ignore[arg-type]  # played
+
+
 def ended(workers: Played, tmp_path: Path) -> JobResult:
-    lanes = PoolLanes(workers, "dask", tmp_path / "tuner.db")
+    lanes = lanes_on(workers, tmp_path / "tuner.db")
     (result,) = [one for one in lanes.run([job()]) if isinstance(one, JobResult)]
     return result
 
@@ -208,7 +222,7 @@ def test_a_job_that_crashes_runs_once_more_elsewhere(played: Played, tmp_path: P
 
 def test_a_job_that_cannot_begin_runs_once_more_elsewhere(played: Played, tmp_path: Path) -> None:
     """A worker whose GPU does not open costs no job."""
-    played.first = LaneAnswer({"end": "failed", "reason": "no GPU"})
+    played.first = EndedJob(AttemptResult("unavailable", "no GPU"))
     assert ended(played, tmp_path).end == "finished"
     assert played.ran == ["a", "b"]
 
@@ -222,7 +236,7 @@ def test_a_job_that_takes_workers_with_it_ends(played: Played, tmp_path: Path) -
 
 def test_other_sources_are_refused_by_host_and_kernel(played: Played, tmp_path: Path) -> None:
     """A worker whose kernel differs, or that lacks it or a kernel file, ends the sweep before it begins."""
-    lanes = PoolLanes(played, "dask", tmp_path / "tuner.db")
+    lanes = lanes_on(played, tmp_path / "tuner.db")
     good = played.facts["b"]
     for wrong, says in (
         ({"sources": {"scan-lf": "0" * 64}}, "host node has another source of kernel scan-lf"),
@@ -243,7 +257,7 @@ def test_a_worker_tells_which_data_file_it_lacks(tmp_path: Path) -> None:
     file = tmp_path / "kernel.toml"
     file.write_text(WITH_DATA)
     (tmp_path / "scale.cu").write_text('extern "C" __global__ void scale(float* p) { p[threadIdx.x] *= K; }')
-    facts = PoolLane((file, tmp_path / "none.toml")).facts(("scan-lf",), (), tmp_path)
+    facts = LaneQuestions((file, tmp_path / "none.toml")).facts(("scan-lf",), ())
 
     assert facts.missing == [tmp_path / "none.toml"]
     (reason,) = facts.unusable
@@ -254,7 +268,7 @@ def test_a_worker_tells_which_data_file_it_lacks(tmp_path: Path) -> None:
 def test_a_gpu_has_one_worker(played: Played, tmp_path: Path) -> None:
     """A second worker of the same GPU gets no jobs: two would measure each other's load."""
     played.facts["b"] = played.facts["a"]
-    lanes = PoolLanes(played, "dask", tmp_path / "tuner.db")
+    lanes = lanes_on(played, tmp_path / "tuner.db")
     list(lanes.run([job(4), job(8)]))
     assert played.ran == ["a", "a"]
 
@@ -272,7 +286,7 @@ def test_devices_that_no_worker_has_are_refused(
     played: Played, tmp_path: Path, device: str, says: str
 ) -> None:
     """They are told by the job's group before anything runs; a kind that is there is taken."""
-    lanes = PoolLanes(played, "dask", tmp_path / "tuner.db")
+    lanes = lanes_on(played, tmp_path / "tuner.db")
     with pytest.raises(RefusedJobsError, match=f"1: .*{says}"):
         lanes.known([job(device=device)])
-    assert PoolLanes(played, "dask", None).known([job(device="kind:NVIDIA H200")]) is not None
+    assert lanes_on(played, None).known([job(device="kind:NVIDIA H200")]) is not None

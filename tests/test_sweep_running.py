@@ -14,7 +14,6 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import DaemonError
 from tuner.model.records import RunStatus
 from tuner.studies import sweep
-from tuner.studies.progress import SweepProgress
 from tuner.studies.sweep import (
     JobResult,
     JobStarted,
@@ -23,11 +22,12 @@ from tuner.studies.sweep import (
     SweepReport,
     WaitingJobs,
     change_of,
+    conditions_of,
     run_sweep,
-    told_conditions,
 )
 from tuner.studies.sweep_file import SweepJob
-from tuner.studies.sweep_local import Lane, LocalDevices, LocalLanes
+from tuner.studies.sweep_local import LocalDevices, LocalLanes
+from tuner.studies.sweep_progress import SweepProgress
 
 SIM = "sim:jetson-tx1"
 QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}
@@ -197,7 +197,7 @@ def test_a_job_that_another_process_measures_waits_for_it(
 ) -> None:
     """It is tried again, after all others, and goes on with the run that the other has left."""
     path, shared, other = tmp_path / "tuner.db", job(**QUICK), job(8, **QUICK)
-    ((_, conditions),) = told_conditions([shared], Catalog.load()).conditions
+    ((_, conditions),) = conditions_of([shared], Catalog.load()).conditions
     monkeypatch.setattr(sweep, "_AGAIN_S", 0.0)
     put_back = WaitingJobs.put_back
     with Store(path) as store:
@@ -215,12 +215,32 @@ def test_a_job_that_another_process_measures_waits_for_it(
     assert ended[1].run == run
 
 
-def test_the_answer_of_another_process_is_taken(tmp_path: Path) -> None:
+def test_the_answer_of_another_process_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the process that was waited for has found an answer, that is the job's, and nothing runs."""
-    lane = Lane((), tmp_path / "tuner.db")
-    found = lane.run(job(**QUICK))
+    path, shared = tmp_path / "tuner.db", job(**QUICK)
+    lanes = LocalLanes(1, path)
+    assert lanes.known([shared]) == {}
+    ((_, conditions),) = conditions_of([shared], Catalog.load()).conditions
+    monkeypatch.setattr(sweep, "_AGAIN_S", 0.0)
+    put_back = WaitingJobs.put_back
+    with Store(path) as store:
+        run = store.begin(conditions)
+    answers: list[JobResult] = []
 
-    assert lane.run_again(job(**QUICK)) == {**found, "end": "known"}
+    def finish(waiting: WaitingJobs, busy: PlacedJob) -> None:
+        with Store(path) as store:
+            store.end(run, RunStatus.INTERRUPTED, None)
+        answers.extend(one for one in LocalLanes(1, path).run([shared]) if isinstance(one, JobResult))
+        put_back(waiting, busy)
+
+    monkeypatch.setattr(WaitingJobs, "put_back", finish)
+    (ended,) = [one for one in lanes.run([shared]) if isinstance(one, JobResult)]
+    with Store(path) as store:
+        assert len(store.history()) == 1
+    (answer,) = answers
+
+    assert (answer.end, answer.run) == ("finished", run)
+    assert (ended.end, ended.run, ended.answer) == ("known", run, answer.answer)
 
 
 def test_jobs_that_share_a_run_take_turns() -> None:

@@ -10,7 +10,7 @@ from modelled import scan
 from tuner.power.base import ClockReading, PowerReading
 
 from tuner.devices.base import RunRecord
-from tuner.measurement.base import Contest
+from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.race import RUNGS_S
 from tuner.model.errors import PowerError
@@ -54,19 +54,21 @@ class Fast(Timed):
         )
 
 
-def race(device: Timed, clocks: FakeClocks | None = None) -> tuple[TrialMeasurer, Contest]:
-    """A measurer that has measured one trial, and the contest of the next."""
+def race(device: Timed, clocks: FakeClocks | None = None) -> tuple[TrialMeasurer, ComparisonTarget]:
+    """A measurer that has measured one trial, and the comparison target of the next."""
     measurer = TrialMeasurer(device, clocks=clocks, thrifty=True)
     trial = trial_of(PLANS)
-    best = measurer.measure(trial, PLANS, Contest(TIME, None, 0))
+    best = measurer.measure(trial, PLANS, ComparisonTarget(TIME, None, 0))
     device.asked_s.clear()
-    return measurer, Contest(TIME, (trial, best), 1)
+    return measurer, ComparisonTarget(TIME, (trial, best), 1)
 
 
 def test_the_first_trial_takes_every_look_behind_a_ramp() -> None:
     """Nothing is known yet: an idle GPU is brought up, and the windows grow."""
     device = Fast()
-    measurement = TrialMeasurer(device, thrifty=True).measure(trial_of(PLANS), PLANS, Contest(TIME, None, 0))
+    measurement = TrialMeasurer(device, thrifty=True).measure(
+        trial_of(PLANS), PLANS, ComparisonTarget(TIME, None, 0)
+    )
 
     assert tuple(device.asked_s[1:]) == RUNGS_S
     assert measurement.energy is None
@@ -76,36 +78,36 @@ def test_the_first_trial_takes_every_look_behind_a_ramp() -> None:
 def test_a_trial_that_is_clearly_worse_takes_one_look() -> None:
     """A trial of twice the time is measured for three milliseconds."""
     device = Fast()
-    measurer, contest = race(device)
+    measurer, target = race(device)
     device.slower = 2.0
-    lost = measurer.measure(trial_of(WORSE), WORSE, contest)
+    lost = measurer.measure(trial_of(WORSE), WORSE, target)
 
     assert device.asked_s == [RUNGS_S[0]]
     assert lost.ok
-    assert contest.best is not None
-    assert TIME.cost(lost) > TIME.cost(contest.best[1])
+    assert target.best is not None
+    assert TIME.cost(lost) > TIME.cost(target.best[1])
 
 
 def test_a_throttled_window_throws_nobody_away() -> None:
     """It is measured again, and where that is throttled too the trial goes on to longer windows."""
     device, seen = Fast(), [ClockReading(875.0)] * 4
     clocks = FakeClocks(seen=seen)
-    measurer, contest = race(device, clocks)
+    measurer, target = race(device, clocks)
     device.slower = 2.0
     clocks._seen = [THROTTLED, THROTTLED, ClockReading(875.0)]
-    lost = measurer.measure(trial_of(WORSE), WORSE, contest)
+    lost = measurer.measure(trial_of(WORSE), WORSE, target)
 
     assert device.asked_s == [RUNGS_S[0], RUNGS_S[0], RUNGS_S[1]]
     assert FlagKind.THROTTLED not in lost.flag_kinds
     clocks._seen = [THROTTLED] * 99
     device.asked_s.clear()
-    held_back = measurer.measure(trial_of(WORSE), WORSE, contest)
+    held_back = measurer.measure(trial_of(WORSE), WORSE, target)
     assert set(device.asked_s) == set(RUNGS_S)
     assert FlagKind.THROTTLED in held_back.flag_kinds
 
 
 def test_confirming_takes_windows_of_full_length() -> None:
-    """Outside a contest nothing is left out."""
+    """Without a comparison target nothing is left out."""
     device = Fast()
     measurer, _ = race(device)
     measurer.measure(trial_of(PLANS), PLANS)
@@ -116,9 +118,9 @@ def test_confirming_takes_windows_of_full_length() -> None:
 def test_a_gpu_that_idled_is_brought_up_again() -> None:
     """Short windows follow a window that does not count, where the host was long in asking."""
     device = Fast()
-    measurer, contest = race(device)
+    measurer, target = race(device)
     device.sleep(1.0)
-    measurer.measure(trial_of(PLANS), PLANS, contest)
+    measurer.measure(trial_of(PLANS), PLANS, target)
 
     assert len(device.asked_s) > 1
     assert device.asked_s[1] == RUNGS_S[0]
@@ -129,47 +131,47 @@ def test_a_window_that_was_asked_for_is_not_raced() -> None:
     device = Fast()
     measurer = TrialMeasurer(device, window_s=0.2)
     best = measurer.measure(trial_of(PLANS), PLANS)
-    measurer.measure(trial_of(WORSE), WORSE, Contest(TIME, (trial_of(PLANS), best), 1))
+    measurer.measure(trial_of(WORSE), WORSE, ComparisonTarget(TIME, (trial_of(PLANS), best), 1))
 
     assert device.asked_s == [0.2, 0.2]
 
 
-def bounded(device: Timed, meter: FakeMeter) -> tuple[TrialMeasurer, Contest]:
+def bounded(device: Timed, meter: FakeMeter) -> tuple[TrialMeasurer, ComparisonTarget]:
     """A measurer that knows the best trial's joules and the idle power."""
     measurer = TrialMeasurer(device, meter, thrifty=True)
     trial = trial_of(PLANS)
-    best = measurer.measure(trial, PLANS, Contest(ENERGY, None, 0))
+    best = measurer.measure(trial, PLANS, ComparisonTarget(ENERGY, None, 0))
     meter.watts = 60.0
     measurer.measure_idle(None)
     meter.watts = 100.0
     device.asked_s.clear()
-    return measurer, Contest(ENERGY, (trial, best), 1)
+    return measurer, ComparisonTarget(ENERGY, (trial, best), 1)
 
 
 def test_a_trial_that_time_rules_out_has_no_joules() -> None:
     """At 60 W idle, twice the time is more than the best's joules at 100 W: no window for joules."""
     device, meter = Fast(), FakeMeter()
-    measurer, contest = bounded(device, meter)
+    measurer, target = bounded(device, meter)
     device.slower = 2.0
-    measurer.measure(trial_of(WORSE), WORSE, contest)
+    measurer.measure(trial_of(WORSE), WORSE, target)
     device.asked_s.clear()
     recordings = meter.recordings
-    spared = measurer.measure(trial_of(PLANS), PLANS, contest)
+    spared = measurer.measure(trial_of(PLANS), PLANS, target)
 
     assert device.asked_s == [RUNGS_S[0]]
     assert meter.recordings == recordings
     assert spared.energy is None
     assert FlagKind.ESTIMATED in spared.flag_kinds
-    assert contest.best is not None
-    assert ENERGY.cost(spared) > ENERGY.cost(contest.best[1])
+    assert target.best is not None
+    assert ENERGY.cost(spared) > ENERGY.cost(target.best[1])
 
 
 def test_no_bound_is_drawn_from_a_gpu_that_idled() -> None:
     """Its first milliseconds are slow, and would rule out the best: rounds that do not count come before."""
     device, meter = Fast(), FakeMeter()
-    measurer, contest = bounded(device, meter)
+    measurer, target = bounded(device, meter)
     device.sleep(5.0)
-    measured = measurer.measure(trial_of(PLANS), PLANS, contest)
+    measured = measurer.measure(trial_of(PLANS), PLANS, target)
 
     assert device.asked_s[0] > RUNGS_S[0] == device.asked_s[1]
     assert measured.energy is not None
@@ -178,8 +180,8 @@ def test_no_bound_is_drawn_from_a_gpu_that_idled() -> None:
 def test_a_trial_that_may_be_the_best_has_joules() -> None:
     """A trial of the same time takes the full window."""
     device, meter = Fast(), FakeMeter()
-    measurer, contest = bounded(device, meter)
-    measured = measurer.measure(trial_of(PLANS), PLANS, contest)
+    measurer, target = bounded(device, meter)
+    measured = measurer.measure(trial_of(PLANS), PLANS, target)
 
     assert measured.energy is not None
     assert device.asked_s[-1] == measurer.window_s
@@ -188,9 +190,9 @@ def test_a_trial_that_may_be_the_best_has_joules() -> None:
 def test_the_fastest_trial_is_looked_for_with_full_windows() -> None:
     """A search for time with a meter precedes one for joules, which needs the joules of every trial."""
     device, meter = Fast(), FakeMeter()
-    measurer, contest = bounded(device, meter)
+    measurer, target = bounded(device, meter)
     device.slower = 2.0
-    measured = measurer.measure(trial_of(PLANS), PLANS, replace(contest, objective=TIME))
+    measured = measurer.measure(trial_of(PLANS), PLANS, replace(target, objective=TIME))
 
     assert measured.energy is not None
     assert device.asked_s == [measurer.window_s]
@@ -207,19 +209,19 @@ def test_a_sensor_that_dies_spares_nobody() -> None:
 
     device, meter = Fast(), Dying()
     measurer = TrialMeasurer(device, meter, thrifty=True, needs_energy=True)
-    best = measurer.measure(trial_of(PLANS), PLANS, Contest(ENERGY, None, 0))
+    best = measurer.measure(trial_of(PLANS), PLANS, ComparisonTarget(ENERGY, None, 0))
     measurer.measure_idle(None)
-    contest = Contest(ENERGY, (trial_of(PLANS), best), 1)
-    measurer.measure(trial_of(PLANS), PLANS, contest)
+    target = ComparisonTarget(ENERGY, (trial_of(PLANS), best), 1)
+    measurer.measure(trial_of(PLANS), PLANS, target)
     meter.watts = None
-    unknown = measurer.measure(trial_of(PLANS), PLANS, contest)
+    unknown = measurer.measure(trial_of(PLANS), PLANS, target)
 
     assert unknown.ok
     assert unknown.energy is None
     assert unknown.estimated_j is None
     assert ENERGY.cost(unknown) == math.inf
     with pytest.raises(PowerError, match="the sensor is gone"):
-        measurer.measure(trial_of(PLANS), PLANS, contest)
+        measurer.measure(trial_of(PLANS), PLANS, target)
 
 
 def test_a_hang_is_waited_for_once() -> None:
@@ -233,7 +235,7 @@ def test_a_hang_is_waited_for_once() -> None:
 
     device = Hanging()
     failed: Measurement = TrialMeasurer(device, thrifty=True).measure(
-        trial_of(PLANS), PLANS, Contest(TIME, None, 0)
+        trial_of(PLANS), PLANS, ComparisonTarget(TIME, None, 0)
     )
     assert failed.status is Status.TIMEOUT
     assert len(device.asked_s) == 1
@@ -243,7 +245,7 @@ def test_a_hang_is_waited_for_once() -> None:
 def test_rounds_as_long_as_a_window_are_not_measured_thrice(rounds: int) -> None:
     """Where a short window is as long as the next one, the next one is left out."""
     device = Timed()
-    TrialMeasurer(device, thrifty=True).measure(trial_of(PLANS), PLANS, Contest(TIME, None, 0))
+    TrialMeasurer(device, thrifty=True).measure(trial_of(PLANS), PLANS, ComparisonTarget(TIME, None, 0))
 
     assert len(device.asked_s) <= len(RUNGS_S) + rounds
     assert device.asked_s[1:] == sorted(set(device.asked_s[1:]))

@@ -15,8 +15,8 @@ from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
 import tuner
 from tuner.compiler.ptx_walk import UNITS
 from tuner.devices.gpu_models import gpu_model, gpu_names
-from tuner.devices.simulated.arithmetic import StageArithmetic, per_clock
 from tuner.devices.simulated.device import SimulatedDevice
+from tuner.devices.simulated.lane_operations import StageArithmetic, per_clock
 from tuner.devices.simulated.time_model import RoundModel, describe
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError
@@ -124,13 +124,13 @@ def test_memory_bound_energy_has_an_inner_minimum(name: str) -> None:
     """On server GPUs memory-bound work costs least between the lowest clock and the highest."""
     sim = device(name)
     costs = {}
-    for mhz in sim.supported_mhz:
+    for mhz in sim.gpu.clocks_mhz:
         sim.set_clock_mhz(mhz)
         costs[mhz] = joules(sim, scan(8, 128))
     best = min(costs, key=lambda mhz: costs[mhz])
-    assert sim.supported_mhz[0] > best > sim.supported_mhz[-1]
-    assert costs[best] < 0.9 * costs[sim.supported_mhz[0]]
-    assert costs[best] < 0.9 * costs[sim.supported_mhz[-1]]
+    assert sim.gpu.clocks_mhz[0] > best > sim.gpu.clocks_mhz[-1]
+    assert costs[best] < 0.9 * costs[sim.gpu.clocks_mhz[0]]
+    assert costs[best] < 0.9 * costs[sim.gpu.clocks_mhz[-1]]
 
 
 def test_power_limit_lowers_the_clock() -> None:
@@ -274,7 +274,7 @@ def test_time_does_not_rise_with_the_clock(name: str, plan: Plan) -> None:
     """A higher clock never makes a plan slower."""
     sim = device(name)
     times = []
-    for mhz in sim.supported_mhz:
+    for mhz in sim.gpu.clocks_mhz:
         sim.set_clock_mhz(mhz)
         times.append(makespan(sim, declared_to_fit(plan)))
     assert all(fast <= slow * (1 + 1e-9) for fast, slow in itertools.pairwise(times))
@@ -322,7 +322,7 @@ def test_power_stays_between_idle_and_limit(name: str, plan: Plan) -> None:
     record = sim.run([declared_to_fit(plan)], 1.0)
     idle, load = sim.power_segments(-1.0)[0][2], sim.power_segments(record.start_s)[-1][2]
     assert load > idle > 0
-    assert load <= sim.gpu.power.limit_w or sim.clock_mhz == sim.supported_mhz[-1]
+    assert load <= sim.gpu.power.limit_w or sim.clock_mhz == sim.gpu.clocks_mhz[-1]
 
 
 @given(

@@ -8,7 +8,7 @@ import pytest
 
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Buffer, ProblemSpec
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 Array: TypeAlias = Any
 SHAPES = {"fft-columns": (3, 12, 10), "fft-2d": (3, 12, 12), "fft-convolution": (3, 60)}

@@ -16,7 +16,7 @@ from tuner.daemon.jobs.specs import spec_key, topic, verifies, verifying
 from tuner.database.answers import stored_answer
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
-from tuner.measurement.base import Contest
+from tuner.measurement.base import ComparisonTarget
 from tuner.model.jobs import DeviceIdentity, JobSpec, Origin
 from tuner.model.plan import Plan, Workload
 from tuner.model.records import RunStatus
@@ -47,8 +47,10 @@ class PlayedGpu:
         self._best = best
         self.windows_s = 0.0
 
-    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
-        del plans, contest
+    def measure(
+        self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None = None
+    ) -> Measurement:
+        del plans, target
         self.windows_s += 1.0
         (one,) = trial.configurations
         time_s = 1e-3 * (2.0 - (one["L"] == self._best) + int(one["r"]) / 100 + int(one["S"]) / 1000)

@@ -64,6 +64,13 @@ class Nest:
         """The kernel without pragmas of tuning."""
         return "\n".join("" if "#pragma tuner" in line else line for line in self.text.splitlines())
 
+    @property
+    def tunables(self) -> list[str]:
+        """Names of the tunables."""
+        tables = self.found.document["tunables"]
+        assert isinstance(tables, Mapping)
+        return list(tables)
+
 
 def kernel_with(body: str, before: str = "") -> str:
     """A file with one kernel of some statements, below what stands before it."""
@@ -81,7 +88,7 @@ def nest_of(text: str) -> Nest:
 
 def sizes_of(nest: Nest, sizes: Sequence[int]) -> list[dict[str, int]]:
     """The tiles of a nest, each with some of the sizes."""
-    names = list(nest.found.document["tunables"])
+    names = nest.tunables
     return [dict(zip(names, row, strict=True)) for row in itertools.product(sizes, repeat=len(names))]
 
 

@@ -12,7 +12,7 @@ from vendor_library import VendorLibrary, address
 
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Plan, Workload
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 SAMPLE = 64  # rows that are held to NumPy's answer,
 SAMPLE_NUMBERS = 2**24  # fewer where rows are this long

@@ -10,7 +10,7 @@ from fft_length_cases import FORWARD, INVERSE, PATIENT_JIT, Contender
 from sweep import Bench
 from vendor_library import VendorLibrary, address
 
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 C2C = 0x29
 POINTS = 2**26

@@ -9,7 +9,7 @@ from tuner.devices.cuda.answer_check import sizes_of
 from tuner.model.elements import element_dtype
 from tuner.model.plan import Plan
 from tuner.problems.base import Deviation, stated_values
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 DeviceArrays = dict[str, Any]
 

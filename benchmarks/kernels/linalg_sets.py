@@ -11,7 +11,7 @@ from tuner.devices.cuda.answer_check import sizes_of
 from tuner.model.elements import element_dtype
 from tuner.model.plan import Buffer, Plan
 from tuner.problems.base import Deviation, stated_values
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 Arrays = dict[str, Any]
 HostArrays = dict[str, NDArray[Any]]

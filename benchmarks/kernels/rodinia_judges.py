@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Plan
 from tuner.problems.base import Deviation
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]

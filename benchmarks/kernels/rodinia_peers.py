@@ -44,7 +44,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import CompileError, TunerError
 from tuner.model.plan import Configuration, Plan, Source, Workload
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 TUNER = (sys.executable, "-c", "from tuner.cli.main import main; main()")
 PROTOCOL = {

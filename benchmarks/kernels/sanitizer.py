@@ -34,7 +34,7 @@ from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import TunerError
 from tuner.model.plan import Configuration, Plan, Workload
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 WORKLOADS = (
     *((f"scan-{circuit}:N=1000", 40) for circuit in ("lf", "ks")),

@@ -34,7 +34,7 @@ from sweep import Bench, Result, opened
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Buffer, Configuration, ProblemSpec, Workload
 from tuner.problems.base import Problem, take_rows
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 ROUNDS = 22
 FINALISTS = 5

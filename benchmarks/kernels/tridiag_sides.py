@@ -28,7 +28,7 @@ from tridiag_large import Contenders, Systems, compared, line
 
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Buffer, Configuration, ProblemSpec, Workload
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 ROWS = {"float32": 2**26, "float64": 2**25, "complex64": 2**25}
 PERIODIC, SEVERAL = "tridiag-periodic-large", "tridiag-several-large"

@@ -8,8 +8,8 @@ from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.space.search_view import ClockPoint, Policy, Search
 
-from ..descent import Attempt, cheapest, recalled, too_slow
-from .model import GAIN, LEAST_POINTS, ClockLine, ClockModel, fit_points
+from ..descent import LEADERS, Attempt, cheapest, recalled, rivals, too_slow
+from .clock_model import GAIN, LEAST_POINTS, ClockLine, ClockModel, fit_points
 
 MOST_MODELLED = 40
 """Modelled points of a curve, at most."""
@@ -28,23 +28,29 @@ def curve(measured: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> lis
     Returns:
         Points, highest clock first.
     """
-    valid = {mhz: one for mhz, one in measured.items() if one.status is Status.OK and one.makespan_s}
-    points = [_measured(mhz, one) for mhz, one in valid.items()]
+    valid = {
+        mhz: measurement
+        for mhz, measurement in measured.items()
+        if measurement.status is Status.OK and measurement.makespan_s
+    }
+    points = [_measured(mhz, measurement) for mhz, measurement in valid.items()]
     fitted = fit_points(valid)
     if len({mhz for mhz, _ in fitted}) >= LEAST_POINTS:
-        ceiling = min((mhz for mhz, one in valid.items() if one.at_power_limit), default=math.inf)
+        ceiling = min(
+            (mhz for mhz, measurement in valid.items() if measurement.at_power_limit), default=math.inf
+        )
         between = [m for m in clocks_mhz if min(valid) < m < min(max(valid), ceiling) and m not in valid]
-        chosen = between[:: 1 + len(between) // MOST_MODELLED]
-        points += _modelled(ClockModel(fitted), chosen) if chosen else []
+        modelled = between[:: 1 + len(between) // MOST_MODELLED]
+        points += _modelled(ClockModel(fitted), modelled) if modelled else []
     return sorted(points, key=lambda point: -point.clock_mhz)
 
 
-def _measured(mhz: int, one: Measurement) -> ClockPoint:
-    energy = one.energy
+def _measured(mhz: int, measurement: Measurement) -> ClockPoint:
+    energy = measurement.energy
     return ClockPoint(
         clock_mhz=mhz,
-        time_s=one.makespan_s or 0.0,
-        time_uncertainty_s=one.makespan_uncertainty_s,
+        time_s=measurement.makespan_s or 0.0,
+        time_uncertainty_s=measurement.makespan_uncertainty_s,
         joules=None if energy is None else energy.joules,
         joules_uncertainty=None if energy is None else energy.uncertainty_j,
         measured=True,
@@ -52,9 +58,14 @@ def _measured(mhz: int, one: Measurement) -> ClockPoint:
 
 
 def _modelled(model: ClockModel, clocks_mhz: Sequence[int]) -> list[ClockPoint]:
-    found = model.at(clocks_mhz)
+    prediction = model.at(clocks_mhz)
     rows = zip(
-        clocks_mhz, found.time_s, found.time_relative, found.joules, found.joules_relative, strict=True
+        clocks_mhz,
+        prediction.time_s,
+        prediction.time_relative,
+        prediction.joules,
+        prediction.joules_relative,
+        strict=True,
     )
     return [
         ClockPoint(
@@ -74,15 +85,6 @@ ROUNDS = 2
 
 FAR = 0.25
 """Of natural logarithms: from so far away, other configurations may be the best."""
-
-LEADERS = 3
-"""Configurations whose clocks are searched, at most, each because it was cheaper than those before."""
-
-RIVALS = 6
-"""Configurations that are measured at the best clock of a leader, too."""
-
-NEAR = 0.1
-"""Relative cost above the lowest up to which a configuration is such a rival."""
 
 _SAME = 0.05  # of natural logarithms: between clocks so near, configurations keep their order
 
@@ -108,77 +110,72 @@ def steered(search: Search, *, inner: Policy) -> Attempt:
     Returns:
         The cheapest trial measured, or None when all failed.
     """
-    known: dict[Trial, Measurement] = {}
+    measured: dict[Trial, Measurement] = {}
     if search.size == 0:
         return None
-    yield from recalled(_steps(search, inner, known), known)
-    found = cheapest(search, known)
-    if found is not None:
-        _tell(search, known, found)
-    return found
+    yield from recalled(_steps(search, inner, measured), measured)
+    best = cheapest(search, measured)
+    if best is not None:
+        _tell(search, measured, best)
+    return best
 
 
-def _steps(search: Search, inner: Policy, known: Mapping[Trial, Measurement]) -> Attempt:
+def _steps(search: Search, inner: Policy, measured: Mapping[Trial, Measurement]) -> Attempt:
     start = cheapest(search, search.prior) or Trial(search.defaults, search.clocks[0])
-    yield from ClockLine(search, start, known).settle()
-    first = cheapest(search, known)
+    yield from ClockLine(search, start, measured).settle()
+    first = cheapest(search, measured)
     clock_mhz = search.clocks_mhz[0] if first is None or first.clock_mhz is None else first.clock_mhz
     for _ in range(ROUNDS):
-        at_clock = replace(search, clocks_mhz=(clock_mhz,), prior={**search.prior, **known})
+        at_clock = replace(search, clocks_mhz=(clock_mhz,), prior={**search.prior, **measured})
         yield from inner(at_clock)
-        best = yield from _leaders(search, known, clock_mhz)
+        best = yield from _leaders(search, measured, clock_mhz)
         if best is None or best.clock_mhz is None or abs(math.log(best.clock_mhz / clock_mhz)) < FAR:
             return best
         clock_mhz = best.clock_mhz
     return None
 
 
-def _leaders(search: Search, known: Mapping[Trial, Measurement], clock_mhz: int) -> Attempt:
+def _leaders(search: Search, measured: Mapping[Trial, Measurement], clock_mhz: int) -> Attempt:
     """Search the clocks of the cheapest configurations, and of those that are cheaper at theirs."""
     settled: set[tuple[Configuration, ...]] = set()
-    best = cheapest(search, known)
+    best = cheapest(search, measured)
     while best is not None and best.clock_mhz is not None and len(settled) < LEADERS:
-        yield from ClockLine(search, best, known).settle(best.clock_mhz)
+        yield from ClockLine(search, best, measured).settle(best.clock_mhz)
         settled.add(best.configurations)
-        best = cheapest(search, known) or best
+        best = cheapest(search, measured) or best
         if best.configurations in settled:
-            for mhz in _elsewhere(search, known, best, clock_mhz):
-                for rival in _rivals(search, known, clock_mhz):
+            for mhz in _elsewhere(search, measured, best, clock_mhz):
+                here = {trial: result for trial, result in measured.items() if trial.clock_mhz == clock_mhz}
+                for rival in rivals(search, here):
                     yield [replace(rival, clock_mhz=mhz)]
-            best = cheapest(search, known) or best
+            best = cheapest(search, measured) or best
         if best.configurations in settled:
             break
     return best
 
 
-def _elsewhere(search: Search, known: Mapping[Trial, Measurement], best: Trial, clock_mhz: int) -> list[int]:
+def _elsewhere(
+    search: Search, measured: Mapping[Trial, Measurement], best: Trial, clock_mhz: int
+) -> list[int]:
     """Clocks at which rivals of the best trial may be cheaper than it.
 
     That is its own where it is not the one at which all were compared; and the next lower one where it is too
     slow there, as a configuration that is faster than it may still be allowed.
     """
-    found = []
+    clocks_mhz = []
     if best.clock_mhz is not None and abs(math.log(best.clock_mhz / clock_mhz)) > _SAME:
-        found.append(best.clock_mhz)
-    line = ClockLine(search, best, known).measured
+        clocks_mhz.append(best.clock_mhz)
+    line = ClockLine(search, best, measured).measured
     lower = next((mhz for mhz in line if mhz < (best.clock_mhz or 0)), None)
     if lower is not None and too_slow(line[lower], search.cost):
-        found.append(lower)
-    return found
+        clocks_mhz.append(lower)
+    return clocks_mhz
 
 
-def _rivals(search: Search, known: Mapping[Trial, Measurement], clock_mhz: int) -> list[Trial]:
-    """The cheapest trials at a clock, that are near the lowest cost there."""
-    costs = {one: search.cost(found) for one, found in known.items() if one.clock_mhz == clock_mhz}
-    lowest = min(costs.values(), default=math.inf)
-    near = [one for one, cost in costs.items() if cost <= (1.0 + NEAR) * lowest < math.inf]
-    return sorted(near, key=costs.__getitem__)[: RIVALS + 1]
-
-
-def _tell(search: Search, known: Mapping[Trial, Measurement], found: Trial) -> None:
+def _tell(search: Search, measured: Mapping[Trial, Measurement], best: Trial) -> None:
     """Tell how many clocks were measured, and why no more."""
-    clocks = {one.clock_mhz for one in known}
-    line = ClockLine(search, found, known)
+    clocks = {trial.clock_mhz for trial in measured}
+    line = ClockLine(search, best, measured)
     search.tell(
         f"clocks auto: {len(clocks)} of {len(search.clocks_mhz)} clocks measured,"
         f" {len(line.measured)} of them of the cheapest configurations: {_why_no_more(search, line)}"

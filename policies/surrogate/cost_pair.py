@@ -10,7 +10,7 @@ from . import gaussian
 from .failures import FailureModel
 from .features import Floats, Integers
 from .gaussian import Posterior
-from .joint import Joint
+from .joint import Joint, Pool
 from .learner import MOST_POINTS, REFIT
 from .outlook import front_of, hypervolume, log_expected_hypervolume_improvement
 
@@ -71,17 +71,18 @@ class CostPair:
     """
 
     def __init__(self, joint: Joint, draw: np.random.Generator) -> None:
-        self._joint, self._draw = joint, draw
-        self.measured: set[tuple[int, ...]] = set()
+        self._joint = joint
+        self._pool = Pool(joint, draw)
+        self.measured = self._pool.measured
         self.rows = np.zeros((0, len(joint.shape)), dtype=np.int64)
         self._logs = np.zeros((0, 2))  # NaN where a trial failed
         self._noises = np.zeros((0, 2))
         self._models = [gaussian.prior(joint.groups)] * 2
         self._learnt = np.zeros(0, dtype=np.int64)  # measurements in the posteriors, in their order
         self._fit_at = 0
-        self._supposed: list[tuple[tuple[int, ...], Floats]] = []  # rows taken for measured, and their means
-        self._draw_pool()
-        self._failures = FailureModel(joint.groups, self._pool_features, joint.sizes(self._pool))
+        self._supposed: list[tuple[Integers, Floats]] = []  # rows taken for measured, and their means
+        self._pool_features = joint.features(self._pool.rows)
+        self._failures = FailureModel(joint.groups, self._pool_features, joint.sizes(self._pool.rows))
 
     @property
     def valid(self) -> Integers:
@@ -91,7 +92,7 @@ class CostPair:
     @property
     def is_sampled(self) -> bool:
         """True where the pool is a sample of the space."""
-        return self._joint.is_sample or len(self._pool) < self._joint.size
+        return self._joint.is_sample or len(self._pool.rows) < self._joint.size
 
     @property
     def front(self) -> Floats:
@@ -128,32 +129,27 @@ class CostPair:
 
     def rule_out(self, row: Integers) -> None:
         """Never propose a trial again."""
-        key = tuple(row.tolist())
-        self.measured.add(key)
-        if key in self._places:
-            self._free[self._places[key]] = False
+        self._pool.rule_out(row)
 
     def suppose(self, row: Integers) -> None:
         """Take a trial for measured at what is predicted of it, until ``forget``: the Kriging believer."""
         mean = np.zeros(2)
         if len(self.valid):
             mean, _ = self._predict_at(row[None, :])
-        self._supposed.append((tuple(row.tolist()), mean.reshape(2)))
+        self._supposed.append((row, mean.reshape(2)))
         self.rule_out(row)
 
     def forget(self) -> None:
         """Take back all that was supposed."""
-        for key, _ in self._supposed:
-            self.measured.discard(key)
-            if key in self._places:
-                self._free[self._places[key]] = True
+        for row, _ in self._supposed:
+            self._pool.take_back(row)
         self._supposed = []
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
-        if not self._free.any() and self.is_sampled:
-            self._set_pool()
-        return np.asarray(self._pool[self._free])
+        if not self._pool.free.any() and self.is_sampled:
+            self._redraw()
+        return self._pool.unmeasured()
 
     def outlook(self) -> FrontOutlook | None:
         """Return the prediction for the pool; None if nothing of it is left, or all have failed."""
@@ -161,9 +157,10 @@ class CostPair:
             return None
         self._train()
         means, deviations = zip(*map(self._pool_prediction, range(2)), strict=True)
-        works = self._failures.log_chance_to_work()[self._free]
-        rows, mean = np.asarray(self._pool[self._free]), np.stack(means, axis=1)[self._free]
-        return self._outlook(rows, mean, np.stack(deviations, axis=1)[self._free], works)
+        free = self._pool.free
+        works = self._failures.log_chance_to_work()[free]
+        mean, deviation = np.stack(means, axis=1)[free], np.stack(deviations, axis=1)[free]
+        return self._outlook(self._pool.unmeasured(), mean, deviation, works)
 
     def outlook_near(self, row: Integers) -> FrontOutlook | None:
         """The same of the neighbours of a row; None where none is left."""
@@ -178,32 +175,32 @@ class CostPair:
         front = front_of(np.vstack([self.front, *(point[None, :] for _, point in self._supposed)]))
         return FrontOutlook(rows, mean, deviation, works, front, reference_of(front))
 
-    def _pool_prediction(self, place: int) -> tuple[Floats, Floats]:
-        posterior, y = self._believed(place)
+    def _pool_prediction(self, cost: int) -> tuple[Floats, Floats]:
+        posterior, y = self._believed(cost)
         mean, deviation = posterior.predict(y)
-        return self._middle[place] + self._scale[place] * mean, self._scale[place] * deviation
+        return self._middle[cost] + self._scale[cost] * mean, self._scale[cost] * deviation
 
     def _predict_at(self, rows: Integers) -> tuple[Floats, Floats]:
         """Mean and standard deviation of log costs at other rows, each of shape (rows, 2)."""
         self._train()
         x, means, deviations = self._joint.features(rows), [], []
-        for place in range(2):
-            posterior, y = self._believed(place)
+        for cost in range(2):
+            posterior, y = self._believed(cost)
             mean, deviation = posterior.predict_at(x, y)
-            means.append(self._middle[place] + self._scale[place] * mean)
-            deviations.append(self._scale[place] * deviation)
+            means.append(self._middle[cost] + self._scale[cost] * mean)
+            deviations.append(self._scale[cost] * deviation)
         return np.stack(means, axis=1), np.stack(deviations, axis=1)
 
-    def _believed(self, place: int) -> tuple[Posterior, Floats]:
+    def _believed(self, cost: int) -> tuple[Posterior, Floats]:
         """The posterior of a cost and the standardised logarithms it is of; with what is supposed."""
-        posterior = self._posteriors[place]
-        y = self._standard(self._logs[self._learnt, place], place)
+        posterior = self._posteriors[cost]
+        y = self._standard(self._logs[self._learnt, cost], cost)
         if self._supposed:
             posterior = copy(posterior)  # the original learns nothing before this one is forgotten
-            rows = np.array([key for key, _ in self._supposed], dtype=np.int64)
+            rows = np.array([row for row, _ in self._supposed], dtype=np.int64)
             posterior.add(self._joint.features(rows), np.zeros(len(rows)))
-            means = np.array([mean[place] for _, mean in self._supposed])
-            y = np.append(y, self._standard(means, place))
+            means = np.array([mean[cost] for _, mean in self._supposed])
+            y = np.append(y, self._standard(means, cost))
         return posterior, y
 
     def _train(self) -> None:
@@ -213,8 +210,8 @@ class CostPair:
             self._fit(valid[-MOST_POINTS:])
         new = valid[valid > self._learnt.max(initial=-1)]
         if len(new):
-            for place, posterior in enumerate(self._posteriors):
-                posterior.add(self._joint.features(self.rows[new]), self._variances(new, place))
+            for cost, posterior in enumerate(self._posteriors):
+                posterior.add(self._joint.features(self.rows[new]), self._variances(new, cost))
             self._learnt = np.append(self._learnt, new)
 
     def _fit(self, chosen: Integers) -> None:
@@ -222,37 +219,32 @@ class CostPair:
         logs, x = self._logs[chosen], self._joint.features(self.rows[chosen])
         self._middle, self._scale = logs.mean(axis=0), np.maximum(logs.std(axis=0), _LEAST_SCALE)
         if self.is_sampled:
-            self._set_pool()
+            self._redraw()
         self._posteriors = []
-        for place in range(2):
-            noise = self._variances(chosen, place)
-            self._models[place] = gaussian.fit(
-                self._models[place], x, self._standard(logs[:, place], place), noise
+        for cost in range(2):
+            noise = self._variances(chosen, cost)
+            self._models[cost] = gaussian.fit(
+                self._models[cost], x, self._standard(logs[:, cost], cost), noise
             )
-            self._posteriors.append(Posterior(self._models[place], self._pool_features))
-            self._posteriors[place].add(x, noise)
+            self._posteriors.append(Posterior(self._models[cost], self._pool_features))
+            self._posteriors[cost].add(x, noise)
         self._learnt = chosen
         count = len(self.valid)
         self._fit_at = max(count + 1, int(np.ceil(REFIT * count)))
 
-    def _standard(self, logs: Floats, place: int) -> Floats:
+    def _standard(self, logs: Floats, cost: int) -> Floats:
         """Logarithms of a cost, about zero mean and unit variance."""
-        return np.asarray((logs - self._middle[place]) / self._scale[place])
+        return np.asarray((logs - self._middle[cost]) / self._scale[cost])
 
-    def _variances(self, chosen: Integers, place: int) -> Floats:
-        return np.asarray((self._noises[chosen, place] / self._scale[place]) ** 2)
+    def _variances(self, chosen: Integers, cost: int) -> Floats:
+        return np.asarray((self._noises[chosen, cost] / self._scale[cost]) ** 2)
 
-    def _set_pool(self) -> None:
-        self._draw_pool()
-        self._failures.set_pool(self._pool_features, self._joint.sizes(self._pool))
+    def _redraw(self) -> None:
+        """Go on with another sample of a large space."""
+        self._pool.draw()
+        self._pool_features = self._joint.features(self._pool.rows)
+        self._failures.set_pool(self._pool_features, self._joint.sizes(self._pool.rows))
         self._fit_at = 0
-
-    def _draw_pool(self) -> None:
-        self._pool = self._joint.pool(self._draw)
-        rows = [tuple(row) for row in self._pool.tolist()]
-        self._places = {row: place for place, row in enumerate(rows)}
-        self._free = np.array([row not in self.measured for row in rows], dtype=bool)
-        self._pool_features = self._joint.features(self._pool)
 
 
 def reference_of(front: Floats) -> Floats:

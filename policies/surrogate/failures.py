@@ -66,10 +66,10 @@ class ProductLimits:
         """Take in all outcomes, given as to ``look_again``."""
         fails = float(failed.sum())
         rate = float(betaln(fails + 1.0, len(failed) - fails + 1.0))
-        found = [product.judged(sizes, failed) for product in self._kept]
-        logs = np.array([rate, *(evidence for evidence, _ in found)])
+        judged = [product.judged(sizes, failed) for product in self._kept]
+        logs = np.array([rate, *(evidence for evidence, _ in judged)])
         self._weights = np.exp(logs - _log_sum(logs))[1:]
-        self._chances = [chances for _, chances in found]
+        self._chances = [chances for _, chances in judged]
 
     def log_chance_to_work(self, otherwise: Floats) -> Floats:
         """Logarithm of the chance that each of the pool works, shape (m,).

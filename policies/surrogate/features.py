@@ -55,8 +55,8 @@ class Encoding:
 
     def codes(self, configurations: Sequence[Configuration]) -> Integers:
         """Ranks of the values, shape (configurations, tunables)."""
-        known = [configuration.as_dict() for configuration in configurations]
-        columns = [[t.ranks[values.get(t.name)] for values in known] for t in self.tunables]
+        rows = [configuration.as_dict() for configuration in configurations]
+        columns = [[t.ranks[values.get(t.name)] for values in rows] for t in self.tunables]
         return np.array(columns, dtype=np.int64).reshape(len(self.tunables), len(configurations)).T
 
     def features(self, codes: Integers) -> Floats:
@@ -82,9 +82,9 @@ def encoding(
     """
     tunables: list[EncodedTunable] = []
     partitions: set[bytes] = set()
-    known = [configuration.as_dict() for configuration in configurations]
+    rows = [configuration.as_dict() for configuration in configurations]
     for name in tunable_names(configurations):
-        values = [one.get(name) for one in known]
+        values = [row.get(name) for row in rows]
         others = () if lists is None else (*lists.get(name, ()), None)
         numbers = {value: i for i, value in enumerate(dict.fromkeys([*values, *others]))}
         partition = np.array([numbers[value] for value in values], dtype=np.int32).tobytes()
@@ -94,7 +94,7 @@ def encoding(
     return Encoding(tuple(tunables))
 
 
-def _tunable(name: str, found: list[TunableValue | None]) -> EncodedTunable:
+def _tunable(name: str, listed: list[TunableValue | None]) -> EncodedTunable:
     """Features of a tunable's values.
 
     Two texts are one apart, whichever they are; permutations are the further apart the more their items have
@@ -105,7 +105,7 @@ def _tunable(name: str, found: list[TunableValue | None]) -> EncodedTunable:
     Where a tunable has no value, it is equally far from all its values, so that only those that both of two
     configurations have are compared. Numbers then lie on half a circle around it: on a line none could.
     """
-    values = [value for value in found if value is not None]
+    values = [value for value in listed if value is not None]
     texts = [value for value in values if isinstance(value, str)]
     positions = item_positions(texts) if len(texts) == len(values) else None
     if positions is not None:
@@ -119,7 +119,7 @@ def _tunable(name: str, found: list[TunableValue | None]) -> EncodedTunable:
         if halvings is not None:
             parts += (halvings[:, None],)
     ranks: dict[TunableValue | None, int] = {value: rank for rank, value in enumerate(values)}
-    if len(values) < len(found):
+    if len(values) < len(listed):
         ranks[None] = len(values)
         parts = tuple(_with_none(part) for part in parts)
     return EncodedTunable(name, ranks, parts, _sizes(list(ranks)))
@@ -142,11 +142,11 @@ def item_positions(values: Sequence[str]) -> Floats | None:
     """
     listed = [value.split(",") for value in values]
     items = sorted(listed[0]) if listed else []
-    if len(items) < 2 or len(set(items)) < len(items) or any(sorted(one) != items for one in listed):  # noqa: PLR2004 - an order
+    if len(items) < 2 or len(set(items)) < len(items) or any(sorted(order) != items for order in listed):  # noqa: PLR2004 - an order
         return None
     count = len(items)
     furthest = np.sqrt(count * (count**2 - 1) / 3.0)  # of a reversed order
-    places = np.array([[one.index(item) for item in items] for one in listed], dtype=float)
+    places = np.array([[order.index(item) for item in items] for order in listed], dtype=float)
     return np.asarray(places / furthest)
 
 
@@ -171,7 +171,7 @@ def _halvings(values: Sequence[TunableValue]) -> Floats | None:
     return np.asarray(exponents / exponents.max())
 
 
-def latin(codes: Integers, taken: Integers, count: int, draw: np.random.Generator) -> list[int]:
+def latin(codes: Integers, measured: Integers, count: int, draw: np.random.Generator) -> list[int]:
     """Rows that between them meet as many values of every tunable as so many rows can.
 
     A Latin hypercube has one point in each of its slices of every axis; constraints leave few of its points
@@ -180,7 +180,7 @@ def latin(codes: Integers, taken: Integers, count: int, draw: np.random.Generato
 
     Args:
         codes: ranks of the values of every legal configuration, shape (n, tunables).
-        taken: ranks of what is measured anyway, shape (k, tunables): met, never returned.
+        measured: ranks of what is measured anyway, shape (k, tunables): met, never returned.
         count: rows wanted.
         draw: source of randomness.
 
@@ -188,15 +188,15 @@ def latin(codes: Integers, taken: Integers, count: int, draw: np.random.Generato
         At most ``count`` different rows.
     """
     tunables = codes.shape[1]
-    everything = np.vstack([codes, taken])
+    everything = np.vstack([codes, measured])
     values = everything.max(axis=0, initial=0) + 1
-    slices = everything * np.minimum(values, count + len(taken)) // values
+    slices = everything * np.minimum(values, count + len(measured)) // values
     columns = np.arange(tunables)
     met = np.zeros((tunables, int(slices.max(initial=0)) + 1))
     for row in slices[len(codes) :]:
         met[columns, row] += 1
     slices = slices[: len(codes)]
-    free = ~(codes[:, None, :] == taken[None, :, :]).all(axis=2).any(axis=1) if len(taken) else None
+    free = ~(codes[:, None, :] == measured[None, :, :]).all(axis=2).any(axis=1) if len(measured) else None
     free = np.ones(len(codes), dtype=bool) if free is None else free
     chance = draw.random(len(codes))
     chosen: list[int] = []
@@ -279,7 +279,7 @@ class TraitScale:
 
     def of(self, candidates: Sequence[Candidate]) -> Floats:
         """Traits of other candidates of the workload, shape (candidates, traits)."""
-        configurations = [one.configuration for one in candidates]
+        configurations = [candidate.configuration for candidate in candidates]
         return self._scaled(self._raw(configurations, _stages(candidates, configurations)))
 
     def _scaled(self, table: Floats) -> Floats:
@@ -289,14 +289,14 @@ class TraitScale:
         self, configurations: Sequence[Configuration], stages: Sequence[Sequence[StageLaunch]]
     ) -> Floats:
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = _by_names(configurations, self._names)
+            columns = _by_names(configurations, self._names)
             if self._has_launches:
-                found |= _by_launches(stages, self._limits)
-            work = np.log2(found.pop("work"))
+                columns |= _by_launches(stages, self._limits)
+            work = np.log2(columns.pop("work"))
             if self._least_work is None:
                 self._least_work = float(np.min(work, initial=np.inf))
-            found |= _of_threads(found.pop("threads")) | _of_work(work - self._least_work)
-        return np.column_stack([np.nan_to_num(found[name], posinf=0.0, neginf=0.0) for name in NAMES])
+            columns |= _of_threads(columns.pop("threads")) | _of_work(work - self._least_work)
+        return np.column_stack([np.nan_to_num(columns[name], posinf=0.0, neginf=0.0) for name in NAMES])
 
 
 def traits(
@@ -309,8 +309,8 @@ def traits(
 def _stages(
     candidates: Sequence[Candidate], configurations: Sequence[Configuration]
 ) -> list[tuple[StageLaunch, ...]]:
-    known = {one.configuration: one.launches for one in candidates}
-    return [known.get(configuration, ()) for configuration in configurations]
+    launches = {candidate.configuration: candidate.launches for candidate in candidates}
+    return [launches.get(configuration, ()) for configuration in configurations]
 
 
 def _by_names(configurations: Sequence[Configuration], names: Sequence[str]) -> dict[str, Floats]:
@@ -318,7 +318,11 @@ def _by_names(configurations: Sequence[Configuration], names: Sequence[str]) -> 
     nothing = np.full(len(configurations), np.nan)
 
     def product(chosen: Collection[str]) -> Floats:
-        columns = [[_number(one.get(name)) for one in configurations] for name in names if name in chosen]
+        columns = [
+            [_number(configuration.get(name)) for configuration in configurations]
+            for name in names
+            if name in chosen
+        ]
         return np.prod(columns, axis=0) if columns else nothing
 
     def matching(pattern: re.Pattern[str]) -> Floats:
@@ -341,17 +345,17 @@ def _by_names(configurations: Sequence[Configuration], names: Sequence[str]) -> 
 
 def _by_launches(stages: Sequence[Sequence[StageLaunch]], limits: DeviceLimits | None) -> dict[str, Floats]:
     """Return the traits by the stages of each configuration; of several, the one of most threads counts."""
-    main = [max(some, key=_launched) for some in stages]
-    found = {
-        "threads": np.array([float(one.threads_per_block) for one in main]),
-        "work": 1.0 / np.array([float(sum(map(_launched, some))) for some in stages]),
-        "much shared memory": np.maximum(0.0, np.log2([1.0 + one.shared_bytes for one in main]) - SHARED),
+    main = [max(launches, key=_launched) for launches in stages]
+    columns = {
+        "threads": np.array([float(stage.threads_per_block) for stage in main]),
+        "work": 1.0 / np.array([float(sum(map(_launched, launches))) for launches in stages]),
+        "much shared memory": np.maximum(0.0, np.log2([1.0 + stage.shared_bytes for stage in main]) - SHARED),
     }
     if limits is not None:  # halvings from twice what the device holds to what is launched
-        held = float(limits.multiprocessors * limits.max_threads_per_sm)
-        launched = np.array([np.inf if one.resident else float(_launched(one)) for one in main])
-        found["unfilled"] = np.maximum(0.0, 1.0 + np.log2(held / launched))
-    return found
+        capacity = float(limits.multiprocessors * limits.max_threads_per_sm)
+        launched = np.array([np.inf if stage.resident else float(_launched(stage)) for stage in main])
+        columns["unfilled"] = np.maximum(0.0, 1.0 + np.log2(capacity / launched))
+    return columns
 
 
 def _of_threads(threads: Floats) -> dict[str, Floats]:

@@ -165,29 +165,29 @@ class Gaussian:
         Args:
             pool: features, shape (m, features).
         """
-        scales, known = np.exp(-self.lengths)[self.groups], len(self.groups)
-        middle = pool[:, :known].mean(axis=0) if len(pool) else 0.0  # small squares cancel less
-        right = _right((pool[:, :known] - middle) * scales).astype(np.float32)
-        believed = (pool[:, known:] * self.doubts).T.astype(np.float32)
+        scales, width = np.exp(-self.lengths)[self.groups], len(self.groups)
+        middle = pool[:, :width].mean(axis=0) if len(pool) else 0.0  # small squares cancel less
+        right = _right((pool[:, :width] - middle) * scales).astype(np.float32)
+        believed = (pool[:, width:] * self.doubts).T.astype(np.float32)
 
         def across(x: Floats, part: slice) -> Singles:
-            products = _left((x[:, :known] - middle) * scales).astype(np.float32) @ right[:, part]
+            products = _left((x[:, :width] - middle) * scales).astype(np.float32) @ right[:, part]
             result: Singles = matern(np.maximum(products, 0.0, out=products))
             result *= np.float32(np.exp(self.variance))
             if len(self.doubts):
-                result += x[:, known:].astype(np.float32) @ believed[:, part]
+                result += x[:, width:].astype(np.float32) @ believed[:, part]
             return result
 
         return across
 
     def linear(self, a: Floats, b: Floats) -> Floats:
         """Covariance that doubtful coefficients make, shape (rows of a, rows of b)."""
-        known = len(self.groups)
-        return np.asarray((a[:, known:] * self.doubts) @ b[:, known:].T)
+        width = len(self.groups)
+        return np.asarray((a[:, width:] * self.doubts) @ b[:, width:].T)
 
     def _local(self, a: Floats, b: Floats) -> Floats:
-        scales, known = np.exp(-self.lengths)[self.groups], len(self.groups)
-        result: Floats = matern(squared(a[:, :known] * scales, b[:, :known] * scales))
+        scales, width = np.exp(-self.lengths)[self.groups], len(self.groups)
+        result: Floats = matern(squared(a[:, :width] * scales, b[:, :width] * scales))
         result *= np.exp(self.variance)
         return result
 
@@ -220,7 +220,7 @@ def fit(start: Gaussian, x: Floats, y: Floats, noise: Floats) -> Gaussian:
         noise: known variance of each y, shape (n,).
     """
     count = len(start.lengths)
-    found = minimize(
+    optimum = minimize(
         log_posterior,
         np.append(start.lengths, [start.variance, start.nugget]),
         args=(by_pair(x, start.groups, count), y, np.diag(noise) + start.linear(x, x)),
@@ -229,19 +229,19 @@ def fit(start: Gaussian, x: Floats, y: Floats, noise: Floats) -> Gaussian:
         bounds=[BOUNDS[0]] * count + list(BOUNDS[1:]),
         options={"maxiter": ITERATIONS, "ftol": TOLERANCE},
     )
-    if not np.all(np.isfinite(found.x)):
+    if not np.all(np.isfinite(optimum.x)):
         return start
-    return replace(start, lengths=found.x[:-2], variance=float(found.x[-2]), nugget=float(found.x[-1]))
+    return replace(start, lengths=optimum.x[:-2], variance=float(optimum.x[-2]), nugget=float(optimum.x[-1]))
 
 
-def log_posterior(vector: Floats, distances: Floats, y: Floats, known: Floats) -> tuple[float, Floats]:
+def log_posterior(vector: Floats, distances: Floats, y: Floats, fixed: Floats) -> tuple[float, Floats]:
     """Minus the log of marginal likelihood times prior, up to a constant, and its gradient.
 
     Args:
         vector: log length scales, log variance, log nugget.
         distances: squared, per length scale, of pairs of points as in `pairs`.
         y: what was seen, shape (n,).
-        known: covariance that is not to be found: noise, and what is linear, shape (n, n).
+        fixed: covariance that is not to be found: noise, and what is linear, shape (n, n).
     """
     n = len(y)
     flat = pairs(n)
@@ -250,7 +250,7 @@ def log_posterior(vector: Floats, distances: Floats, y: Floats, known: Floats) -
     root = _ROOT5 * np.sqrt(weights @ distances)
     decay = variance * np.exp(-root)  # of both `matern` and `slope`
     signal = (1.0 + root + root * root / 3.0) * decay
-    matrix = known.ravel().copy()
+    matrix = fixed.ravel().copy()
     matrix[flat] += signal  # the lower triangle is all that `cholesky` reads
     matrix[:: n + 1] += variance + nugget
     factor = cholesky(matrix.reshape(n, n))
@@ -287,16 +287,16 @@ def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Fl
         best: lowest value so far.
     """
     z = (best - mean) / deviation
-    found = np.empty_like(z)
+    logs = np.empty_like(z)
     near = z > _FAR
-    some = z[near]
-    found[near] = np.log(some * ndtr(some) + np.exp(-0.5 * some**2) / np.sqrt(2 * np.pi))
+    near_z = z[near]
+    logs[near] = np.log(near_z * ndtr(near_z) + np.exp(-0.5 * near_z**2) / np.sqrt(2 * np.pi))
     away = z[~near]
     # φ(z) (1 - |z| Φ(z)/φ(z)), where Φ(z)/φ(z) = sqrt(π/2) erfcx(|z|/√2)
     ratio = 1.0 + away * np.sqrt(np.pi / 2) * erfcx(-away / np.sqrt(2))
     tiny = 1.0 / (2.0 + away**2)  # what the ratio tends to; rounding may leave less than that
-    found[~near] = np.log(np.maximum(ratio, 0.5 * tiny)) - 0.5 * away**2 - 0.5 * np.log(2 * np.pi)
-    return np.asarray(found + np.log(deviation))
+    logs[~near] = np.log(np.maximum(ratio, 0.5 * tiny)) - 0.5 * away**2 - 0.5 * np.log(2 * np.pi)
+    return np.asarray(logs + np.log(deviation))
 
 
 class Covariance(Protocol):
@@ -379,14 +379,14 @@ class Posterior:
             room[:before] = self._room[:before]
             self._room = room
         x = self._x[before:]
-        left = np.vstack([self._factor[before:, :before].astype(np.float32), weights[None, :before]])
+        factors = np.vstack([self._factor[before:, :before].astype(np.float32), weights[None, :before]])
         # a product with the inverse of the corner is faster than solving
         inverse = dtrtri(self._factor[before:, before:], lower=1)[0].astype(np.float32)
         spread, total = np.empty(size), np.empty(size, dtype=np.float32)
         width = max(1, _NEAR // len(x))
         for begin in range(0, size, width):
             part = slice(begin, begin + width)
-            products = left @ self._room[:before, part]
+            products = factors @ self._room[:before, part]
             rows = inverse @ (self._across(x, part) - products[:-1])
             self._room[before:count, part] = rows
             spread[part] = self._spread[part] - np.einsum("ij,ij->j", rows, rows)

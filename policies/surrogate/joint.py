@@ -1,13 +1,14 @@
 """The joint space of a search: one axis per workload and one for the clock, and where it begins."""
 
 import math
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tuner.model.plan import Configuration, without_priority
-from tuner.model.trial import GpuSetting, Trial
+from tuner.model.trial import GpuSetting, Measurement, Status, Trial
 from tuner.space.search_view import Candidate, PriorRun, Search
 
 from .features import Encoding, Floats, Integers, TraitScale, beliefs, encoding, latin
@@ -16,18 +17,18 @@ from .gaussian import Posterior
 # --- What configurations of a workload cost when it runs alone, as a feature of trials of several workloads.
 
 
-def costs_alone(search: Search, place: int) -> PriorRun | None:
+def costs_alone(search: Search, workload: int) -> PriorRun | None:
     """The run of a workload alone, at its sizes and on this GPU; None where none is known.
 
     Args:
         search: of several workloads.
-        place: of the workload.
+        workload: of the workload.
     """
     if len(search.workloads) == 1 or not search.sizes:
         return None
     for run in search.prior_runs:
-        here = run.workload == place and run.device == search.device
-        if here and dict(run.sizes) == dict(search.sizes[place]):
+        here = run.workload == workload and run.device == search.device
+        if here and dict(run.sizes) == dict(search.sizes[workload]):
             return run
     return None
 
@@ -45,15 +46,15 @@ def slower_alone(run: PriorRun | None, choices: Sequence[Configuration]) -> Floa
     """
     if run is None:
         return np.zeros((len(choices), 0))
-    known = {c: math.log(cost) for c, cost in run.points if 0.0 < cost < math.inf}
+    measured = {c: math.log(cost) for c, cost in run.points if 0.0 < cost < math.inf}
     failed = {c for c, cost in run.points if cost == math.inf}
     bare = [without_priority(choice) for choice in choices]
-    logs = [known[choice] for choice in bare if choice in known]
+    logs = [measured[choice] for choice in bare if choice in measured]
     if not logs or min(logs) == max(logs):
         return np.zeros((len(choices), 0))
     lowest, highest, middle = min(logs), max(logs), float(np.median(logs))
-    found = [highest if choice in failed else known.get(choice, middle) for choice in bare]
-    return ((np.array(found) - lowest) / (highest - lowest))[:, None]
+    extra = [highest if choice in failed else measured.get(choice, middle) for choice in bare]
+    return ((np.array(extra) - lowest) / (highest - lowest))[:, None]
 
 
 # --- What is believed of thread blocks before anything is measured, where only their tunables are known.
@@ -98,9 +99,9 @@ def slowdown(posterior: Posterior, others: Floats, y: Floats, scale: float) -> f
         scale: of the responses: so much of a logarithm is one.
     """
     believed, precision = SLOWER / scale, (scale / DOUBT) ** 2
-    u, seen = posterior.whitened(others), posterior.whitened(y)
-    found = (float(u @ seen) + precision * believed) / (float(u @ u) + precision)
-    return min(max(found, 0.0), MOST_SLOWDOWN / scale)
+    u, responses = posterior.whitened(others), posterior.whitened(y)
+    estimate = (float(u @ responses) + precision * believed) / (float(u @ u) + precision)
+    return min(max(estimate, 0.0), MOST_SLOWDOWN / scale)
 
 
 MOST_CANDIDATES = 50_000  # candidates of a workload that are looked at; of more, so many are drawn
@@ -150,7 +151,7 @@ class Joint:
     Args:
         search: what may be chosen; every workload has a candidate.
         draw: picks a sample where a workload has very many candidates.
-        kept: trials that must be in that sample.
+        required: trials that must be in that sample.
         sources: their configurations have features, too.
 
     Attributes:
@@ -165,33 +166,35 @@ class Joint:
         self,
         search: Search,
         draw: np.random.Generator,
-        kept: Sequence[Trial],
+        required: Sequence[Trial],
         sources: Sequence[PriorRun] = (),
     ) -> None:
         self._choices = [
-            _choices([c.configuration for c in candidates], draw, [t.configurations[place] for t in kept])
-            for place, candidates in enumerate(search.candidates)
+            _choices(
+                [c.configuration for c in candidates], draw, [t.configurations[workload] for t in required]
+            )
+            for workload, candidates in enumerate(search.candidates)
         ]
         self.several = len(self._choices) > 1
         self._settings = search.settings
-        self._large = [search.large_space(place) for place in range(len(self._choices))]
+        self._large = [search.large_space(workload) for workload in range(len(self._choices))]
         self._around: set[tuple[int, int]] = set()  # places and choices whose neighbours are choices, too
-        self._places = [{c: i for i, c in enumerate(choices)} for choices in self._choices]
+        self._number = [{c: i for i, c in enumerate(choices)} for choices in self._choices]
         self.encodings = [
             encoding(
-                [*choices, *(c for k in sources if k.workload == place for c, _ in k.points)],
-                None if self._large[place] is None or not search.tunables else search.tunables[place],
+                [*choices, *(c for k in sources if k.workload == workload for c, _ in k.points)],
+                None if self._large[workload] is None or not search.tunables else search.tunables[workload],
             )
-            for place, choices in enumerate(self._choices)
+            for workload, choices in enumerate(self._choices)
         ]
         self._unlikely = [
             unlikely(candidates, choices)
             for candidates, choices in zip(search.candidates, self._choices, strict=True)
         ]
-        wanted = not self.several and not self.doubtful
-        self._scale = TraitScale(search.candidates[0], self._choices[0], search.limits) if wanted else None
+        believed = not self.several and not self.doubtful
+        self._scale = TraitScale(search.candidates[0], self._choices[0], search.limits) if believed else None
         self._traits = np.zeros((0, 0)) if self._scale is None else self._scale.table
-        self._alone = [costs_alone(search, place) for place in range(len(self._choices))]
+        self._alone = [costs_alone(search, workload) for workload in range(len(self._choices))]
         axes = [
             _axis(encoded, choices, slower_alone(run, choices))
             for encoded, choices, run in zip(self.encodings, self._choices, self._alone, strict=True)
@@ -217,8 +220,8 @@ class Joint:
 
     def of_one(self, configurations: Sequence[Configuration]) -> Floats:
         """Features of configurations of the only workload, at the first clock."""
-        found = self.encodings[0].features(self.encodings[0].codes(configurations))
-        return np.hstack([found, np.zeros((len(configurations), self.groups.size - found.shape[1]))])
+        own = self.encodings[0].features(self.encodings[0].codes(configurations))
+        return np.hstack([own, np.zeros((len(configurations), self.groups.size - own.shape[1]))])
 
     def features(self, rows: Integers) -> Floats:
         """Features, shape (trials, features)."""
@@ -239,8 +242,8 @@ class Joint:
 
     def unlikely(self, rows: Integers) -> Floats:
         """1 where the blocks of a workload are believed to be slow, else 0, shape (trials,)."""
-        found = [slow[rows[:, place]] for place, slow in enumerate(self._unlikely)]
-        return np.asarray(np.max(found, axis=0, initial=0.0))
+        slow_blocks = [slow[rows[:, workload]] for workload, slow in enumerate(self._unlikely)]
+        return np.asarray(np.max(slow_blocks, axis=0, initial=0.0))
 
     @property
     def has_traits(self) -> bool:
@@ -259,17 +262,17 @@ class Joint:
 
     def row(self, trial: Trial) -> Integers | None:
         """The row of a trial; None where it lies outside of the space."""
-        if trial.setting not in self._settings or len(trial.configurations) != len(self._places):
+        if trial.setting not in self._settings or len(trial.configurations) != len(self._number):
             return None
-        for place, configuration in enumerate(trial.configurations):
-            large = self._large[place]
-            if large is not None and configuration not in self._places[place]:
-                one = large.candidate(configuration)
-                self._append(place, [] if one is None else [one])
-        places = [place.get(c) for place, c in zip(self._places, trial.configurations, strict=True)]
-        if None in places:
+        for workload, configuration in enumerate(trial.configurations):
+            large = self._large[workload]
+            if large is not None and configuration not in self._number[workload]:
+                candidate = large.candidate(configuration)
+                self._append(workload, [] if candidate is None else [candidate])
+        row = [number.get(c) for number, c in zip(self._number, trial.configurations, strict=True)]
+        if None in row:
             return None
-        return np.array([*places, self._settings.index(trial.setting)], dtype=np.int64)
+        return np.array([*row, self._settings.index(trial.setting)], dtype=np.int64)
 
     def pool(self, draw: np.random.Generator) -> Integers:
         """All trials of a space of at most `POOL`, else `SAMPLE` at random, less those drawn twice."""
@@ -289,12 +292,12 @@ class Joint:
         for i, axis in enumerate(self._axes):
             differing = (axis.codes != axis.codes[row[i]]).sum(axis=1)
             near = least(differing, AROUND)
-            found = np.repeat(row[None, :], len(near), axis=0)
-            found[:, i] = near
-            rows.append(found)
+            moved = np.repeat(row[None, :], len(near), axis=0)
+            moved[:, i] = near
+            rows.append(moved)
             steps.append(differing[near])
         near, distance = np.vstack(rows), np.concatenate(steps)
-        free = np.array([tuple(one) not in measured for one in near.tolist()], dtype=bool)
+        free = np.array([tuple(neighbour) not in measured for neighbour in near.tolist()], dtype=bool)
         near, distance = near[free], distance[free]
         if not len(near):
             return np.asarray(near)
@@ -303,28 +306,72 @@ class Joint:
 
     def _look_around(self, row: Integers) -> None:
         """Of large spaces, take in the neighbours of a row's choices."""
-        for place, large in enumerate(self._large):
-            choice = int(row[place])
-            if large is not None and (place, choice) not in self._around:
-                self._around.add((place, choice))
-                self._append(place, large.neighbours(self._choices[place][choice]))
+        for workload, large in enumerate(self._large):
+            choice = int(row[workload])
+            if large is not None and (workload, choice) not in self._around:
+                self._around.add((workload, choice))
+                self._append(workload, large.neighbours(self._choices[workload][choice]))
 
-    def _append(self, place: int, candidates: Sequence[Candidate]) -> None:
+    def _append(self, workload: int, candidates: Sequence[Candidate]) -> None:
         """Further choices of a workload, those that are not among them."""
-        new = [one for one in candidates if one.configuration not in self._places[place]]
+        new = [candidate for candidate in candidates if candidate.configuration not in self._number[workload]]
         if not new:
             return
-        choices, configurations = self._choices[place], [one.configuration for one in new]
+        choices, configurations = self._choices[workload], [candidate.configuration for candidate in new]
         before = len(choices)
-        self._choices[place] = choices = [*choices, *configurations]
-        self._places[place].update((c, before + i) for i, c in enumerate(configurations))
-        alone = slower_alone(self._alone[place], choices)[before:]
-        more = _axis(self.encodings[place], configurations, alone)
-        self._axes[place] = self._axes[place].extended(more)
-        self._unlikely[place] = np.append(self._unlikely[place], unlikely(new, configurations))
+        self._choices[workload] = choices = [*choices, *configurations]
+        self._number[workload].update((c, before + i) for i, c in enumerate(configurations))
+        alone = slower_alone(self._alone[workload], choices)[before:]
+        more = _axis(self.encodings[workload], configurations, alone)
+        self._axes[workload] = self._axes[workload].extended(more)
+        self._unlikely[workload] = np.append(self._unlikely[workload], unlikely(new, configurations))
         if self._scale is not None:
             self._traits = np.vstack([self._traits, self._scale.of(new)])
         self.shape = tuple(len(axis.codes) for axis in self._axes)
+
+
+class Pool:
+    """The trials that may be proposed: all of a small joint space, a sample of a larger one.
+
+    Args:
+        joint: the space.
+        draw: source of randomness, for the sample.
+
+    Attributes:
+        measured: rows that are never proposed (again), as tuples, those outside of the pool among them.
+        rows: shape (m, axes).
+        free: False for rows that are ``measured``, shape (m,).
+    """
+
+    def __init__(self, joint: Joint, draw: np.random.Generator) -> None:
+        self._joint, self._draw = joint, draw
+        self.measured: set[tuple[int, ...]] = set()
+        self.draw()
+
+    def draw(self) -> None:
+        """Take all of a small space, or a new sample."""
+        self.rows = self._joint.pool(self._draw)
+        rows = [tuple(row) for row in self.rows.tolist()]
+        self._number = {row: number for number, row in enumerate(rows)}
+        self.free = np.array([row not in self.measured for row in rows], dtype=bool)
+
+    def unmeasured(self) -> Integers:
+        """The rows that may be proposed, shape (k, axes)."""
+        return np.asarray(self.rows[self.free])
+
+    def rule_out(self, row: Integers) -> None:
+        """Never propose a row."""
+        key = tuple(row.tolist())
+        self.measured.add(key)
+        if key in self._number:
+            self.free[self._number[key]] = False
+
+    def take_back(self, row: Integers) -> None:
+        """Let a row be proposed again."""
+        key = tuple(row.tolist())
+        self.measured.discard(key)
+        if key in self._number:
+            self.free[self._number[key]] = True
 
 
 def least(numbers: Integers, count: int) -> Integers:
@@ -335,36 +382,39 @@ def least(numbers: Integers, count: int) -> Integers:
 
 
 def _choices(
-    configurations: list[Configuration], draw: np.random.Generator, kept: Sequence[Configuration]
+    configurations: list[Configuration], draw: np.random.Generator, required: Sequence[Configuration]
 ) -> list[Configuration]:
     if len(configurations) <= MOST_CANDIDATES:
         return configurations
-    some = set(draw.choice(len(configurations), MOST_CANDIDATES, replace=False).tolist())
-    wanted = set(kept)
-    return [c for i, c in enumerate(configurations) if i in some or c in wanted]
+    drawn = set(draw.choice(len(configurations), MOST_CANDIDATES, replace=False).tolist())
+    must_stay = set(required)
+    return [c for i, c in enumerate(configurations) if i in drawn or c in must_stay]
 
 
-def _axis(found: Encoding, choices: Sequence[Configuration], alone: Floats) -> Axis:
+def _axis(encoded: Encoding, choices: Sequence[Configuration], alone: Floats) -> Axis:
     """The choices of a workload; what they cost alone is a feature with a length scale of its own."""
-    codes, groups = found.codes(choices), found.groups
+    codes, groups = encoded.codes(choices), encoded.groups
     lengths = int(groups.max(initial=-1)) + 1
     return Axis(
         codes,
-        np.hstack([found.features(codes), alone]),
+        np.hstack([encoded.features(codes), alone]),
         np.append(groups, np.arange(lengths, lengths + alone.shape[1])),
-        found.sizes(codes),
+        encoded.sizes(codes),
     )
 
 
 def _setting_axis(settings: Sequence[GpuSetting]) -> Axis:
     """Clocks, and power limits, are a numeric tunable each, where there is more than one."""
     columns, features = [np.zeros((len(settings), 0), dtype=np.int64)], [np.zeros((len(settings), 0))]
-    for values in ([one.clock_mhz for one in settings], [one.power_limit_w for one in settings]):
-        known = list(dict.fromkeys(values))
-        if len(known) > 1:
-            codes = np.array([known.index(value) for value in values], dtype=np.int64)[:, None]
+    for values in (
+        [setting.clock_mhz for setting in settings],
+        [setting.power_limit_w for setting in settings],
+    ):
+        distinct = list(dict.fromkeys(values))
+        if len(distinct) > 1:
+            codes = np.array([distinct.index(value) for value in values], dtype=np.int64)[:, None]
             columns.append(codes)
-            features.append(codes / (len(known) - 1))
+            features.append(codes / (len(distinct) - 1))
     codes = np.hstack(columns)
     groups = np.arange(len(columns) - 1, dtype=np.int64)
     return Axis(codes, np.hstack(features), groups, np.zeros(codes.shape))
@@ -430,7 +480,7 @@ GOOD = 0.1  # of a space: the trials believed to be the fastest, of which the fi
 
 
 def start_rows(
-    joint: Joint, pool: Integers, taken: Integers, count: int, draw: np.random.Generator
+    joint: Joint, pool: Integers, measured: Integers, count: int, draw: np.random.Generator
 ) -> list[Integers]:
     """Trials that between them tell much of a space.
 
@@ -441,7 +491,7 @@ def start_rows(
     Args:
         joint: the space.
         pool: rows that may be drawn, shape (n, axes).
-        taken: rows that are measured anyway, shape (k, axes).
+        measured: rows that are measured anyway, shape (k, axes).
         count: rows wanted.
         draw: source of randomness.
     """
@@ -449,9 +499,64 @@ def start_rows(
         order = np.argsort(joint.traits(pool) @ beliefs().mean, kind="stable")
         pool = pool[np.sort(order[: max(count, math.ceil(GOOD * len(pool)))])]
     if not joint.doubtful:
-        return [pool[i] for i in latin(joint.codes(pool), joint.codes(taken), count, draw)]
-    known = {tuple(row) for row in taken.tolist()}
-    free = np.array([tuple(row) not in known for row in pool.tolist()], dtype=bool)
+        return [pool[i] for i in latin(joint.codes(pool), joint.codes(measured), count, draw)]
+    measured_keys = {tuple(row) for row in measured.tolist()}
+    free = np.array([tuple(row) not in measured_keys for row in pool.tolist()], dtype=bool)
     likely = np.flatnonzero(free & (joint.unlikely(pool) == 0))
     chosen = likely if len(likely) >= count else np.flatnonzero(free)
     return list(pool[draw.choice(chosen, min(count, len(chosen)), replace=False)]) if len(chosen) else []
+
+
+# --- A search of a joint space: trials are asked for, and what they gave is learnt.
+
+
+class JointRun(ABC):
+    """A search so far, of one cost or of two.
+
+    Args:
+        search: what the policy is told.
+        joint: the space.
+
+    Attributes:
+        evaluations: trials asked for and not ruled out.
+        ended_s: when each of them had ended.
+    """
+
+    def __init__(self, search: Search, joint: Joint) -> None:
+        self.search, self.joint = search, joint
+        self.evaluations = 0
+        self.ended_s: list[float] = []
+
+    @abstractmethod
+    def learn(self, row: Integers, measurement: Measurement) -> None:
+        """Take in a measurement."""
+
+    @abstractmethod
+    def rule_out(self, row: Integers) -> None:
+        """Never ask for a row."""
+
+    def learn_prior(self) -> None:
+        """Take in what is measured already, as far as it lies in the space."""
+        for trial, measurement in self.search.prior.items():
+            row = self.joint.row(trial)
+            if row is not None:
+                self.learn(row, measurement)
+
+    def measure(
+        self, rows: Sequence[Integers], likely: Sequence[Integers] = ()
+    ) -> Generator[list[Trial], list[Measurement], None]:
+        """Ask for trials and learn what they gave; ``likely`` are those that may be asked for next."""
+        if not rows:
+            return
+        trials = [self.joint.trial(row) for row in rows]
+        after = [trial for trial in map(self.joint.trial, likely) if trial not in trials]
+        if after:
+            self.search.expect(after)
+        measurements = yield trials
+        for row, measurement in zip(rows, measurements, strict=True):
+            if measurement.status is Status.PRUNED:
+                self.rule_out(row)
+                continue
+            self.evaluations += 1
+            self.ended_s.append(measurement.ended_s)
+            self.learn(row, measurement)

@@ -104,7 +104,7 @@ def fit(start: Coregional, x: Floats, y: Floats, noise: Floats) -> Coregional:
         noise: known variance of each y, shape (n,).
     """
     distances = by_group(x[:, :-1], start.groups, start.lengths.shape[1])
-    found = minimize(
+    optimum = minimize(
         log_posterior,
         pack(start),
         args=(start, (distances, _tasks(x), y, noise)),
@@ -116,7 +116,7 @@ def fit(start: Coregional, x: Floats, y: Floats, noise: Floats) -> Coregional:
         + [BOUNDS[2]] * start.nugget.size,
         options={"maxiter": ITERATIONS},
     )
-    return unpack(found.x, start) if np.all(np.isfinite(found.x)) else start
+    return unpack(optimum.x, start) if np.all(np.isfinite(optimum.x)) else start
 
 
 def pack(model: Coregional) -> Floats:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.model.plan import Configuration
+from tuner.model.trial import Measurement
 from tuner.space.search_view import PriorRun, Search
 
 from . import gaussian, lcm
 from .failures import FailureModel
 from .features import Floats, Integers, beliefs
 from .gaussian import Posterior
-from .joint import CostTransform, Joint, respond, slowdown
+from .joint import CostTransform, Joint, JointRun, Pool, respond, slowdown
 from .outlook import Outlook, Proposal
 
 # --- Measurements of other runs, as further tasks of the surrogate.
@@ -49,10 +50,10 @@ def nearest(search: Search) -> list[PriorRun]:
     return [source for source in _by_distance(search, 0) if len(_finite(source)) >= LEAST][:SOURCES]
 
 
-def best_known(search: Search, place: int) -> Configuration | None:
+def best_known(search: Search, workload: int) -> Configuration | None:
     """Of the runs that know a workload, the best configuration of the nearest that it has, too."""
-    legal = {candidate.configuration for candidate in search.candidates[place]}
-    for source in _by_distance(search, place):
+    legal = {candidate.configuration for candidate in search.candidates[workload]}
+    for source in _by_distance(search, workload):
         points = [point for point in _finite(source) if point[0] in legal]
         if points:
             return min(points, key=lambda point: point[1])[0]
@@ -100,18 +101,18 @@ def _picked(
     return ranked[: POINTS // 2] + [rest[i] for i in some]
 
 
-def _by_distance(search: Search, place: int) -> list[PriorRun]:
+def _by_distance(search: Search, workload: int) -> list[PriorRun]:
     """Runs that know a workload: those on the same GPU first, then the nearest in size."""
-    sizes = search.sizes[place] if search.sizes else {}
-    sources = [source for source in search.prior_runs if source.workload == place]
+    sizes = search.sizes[workload] if search.sizes else {}
+    sources = [source for source in search.prior_runs if source.workload == workload]
     return sorted(sources, key=lambda source: (source.device != search.device, _apart(source.sizes, sizes)))
 
 
-def _apart(one: Mapping[str, int | str], other: Mapping[str, int | str]) -> float:
+def _apart(sizes: Mapping[str, int | str], other: Mapping[str, int | str]) -> float:
     """Return the distance of two problems: halvings between their sizes; texts that differ count as one."""
     total = 0.0
-    for name in {*one, *other}:
-        a, b = one.get(name), other.get(name)
+    for name in {*sizes, *other}:
+        a, b = sizes.get(name), other.get(name)
         if isinstance(a, int) and isinstance(b, int) and a > 0 and b > 0:
             total += abs(float(np.log2(a / b)))
         else:
@@ -128,9 +129,8 @@ CENTRES = 3  # trials whose neighbourhoods are searched: the best, and the best 
 CONTENDERS = 40  # the best so many may be centres
 ALIKE = 0.5  # of one kind are trials whose costs correlate by more than that, by the fitted kernel
 SPREAD_KNOWN = 2.0  # measurements that the usual spread of a space counts for, where traits are believed
-OFFSET = (
-    1.0  # variance of the mean beside such beliefs: measured are rather those that are believed to be good
-)
+# Variance of the mean beside such beliefs: measured are rather those that are believed to be good.
+OFFSET = 1.0
 TRUST = 8.0  # measurements that the spread of other tasks counts for
 
 
@@ -144,8 +144,9 @@ class Learner:
     """
 
     def __init__(self, joint: Joint, draw: np.random.Generator, knowledge: Knowledge | None) -> None:
-        self._joint, self._draw, self._knowledge = joint, draw, knowledge
-        self.measured: set[tuple[int, ...]] = set()
+        self._joint, self._knowledge = joint, knowledge
+        self._pool = Pool(joint, draw)
+        self.measured = self._pool.measured
         self.rows = np.zeros((0, len(joint.shape)), dtype=np.int64)
         self._costs = np.zeros(0)
         self._noises = np.zeros(0)
@@ -155,10 +156,10 @@ class Learner:
         self._learnt = np.zeros(0, dtype=np.int64)  # measurements in the posterior, in its order
         self._fit_at = 0
         self._outlook: Outlook | None = None  # while nothing new is known
-        self._pending: list[tuple[int, ...]] = []  # trials taken for measured
+        self._pending: list[Integers] = []  # trials taken for measured
         self._belief: tuple[Posterior, Floats] | None = None  # posterior and responses with these
-        self._draw_pool()
-        features, sizes = joint.features(self._pool), joint.sizes(self._pool)
+        self._pool_features = self._features(self._pool.rows)
+        features, sizes = joint.features(self._pool.rows), joint.sizes(self._pool.rows)
         self._failures = FailureModel(joint.groups, features, sizes)
 
     def _unfitted(self) -> gaussian.Gaussian | lcm.Coregional:
@@ -199,41 +200,34 @@ class Learner:
             cost: one that is not finite is a failure.
             noise: its relative standard uncertainty.
         """
-        key = tuple(row.tolist())
-        self._outlook = None
-        self.measured.add(key)
+        self.rule_out(row)
         self.rows = np.vstack([self.rows, row[None, :]])
         self._costs = np.append(self._costs, cost if np.isfinite(cost) else np.inf)
         self._noises = np.append(self._noises, noise if np.isfinite(noise) else 0.0)
-        if key in self._places:
-            self._free[self._places[key]] = False
         features, sizes = self._joint.features(row[None, :]), self._joint.sizes(row[None, :])
         self._failures.add(features, sizes, np.isinf(self._costs[-1:]).astype(float))
 
     def unmeasured(self) -> Integers:
         """Trials of the pool that are not measured; of a new sample of a large space where none is left."""
         self._any_left()
-        return np.asarray(self._pool[self._free])
+        return self._pool.unmeasured()
 
     def _any_left(self) -> bool:
         """Return True if the pool has unmeasured trials; a large space is sampled anew if it has none."""
-        if not self._free.any() and len(self._pool) < self._joint.size:
-            self._set_pool()
-        return bool(self._free.any())
+        if not self._pool.free.any() and len(self._pool.rows) < self._joint.size:
+            self._redraw()
+        return bool(self._pool.free.any())
 
     def promising(self) -> Integers:
         """Trials of the pool that are not measured and rather work than fail; all where none does."""
         rows = self.unmeasured()
-        works = self._failures.log_chance_to_work()[self._free] > np.log(0.5)
+        works = self._failures.log_chance_to_work()[self._pool.free] > np.log(0.5)
         return np.asarray(rows[works]) if works.any() else rows
 
     def rule_out(self, row: Integers) -> None:
         """Never propose a trial; nothing is learnt from it."""
-        key = tuple(row.tolist())
         self._outlook = None
-        self.measured.add(key)
-        if key in self._places:
-            self._free[self._places[key]] = False
+        self._pool.rule_out(row)
 
     def suppose(self, row: Integers) -> None:
         """Take a trial for measured at what is predicted of it, until ``forget``.
@@ -249,16 +243,14 @@ class Learner:
             posterior = copy(posterior)  # the original learns nothing before this one is forgotten
             posterior.add(x, np.zeros(1))
             self._belief = posterior, np.append(y, mean)
-        self._pending.append(tuple(row.tolist()))
+        self._pending.append(row)
         self.rule_out(row)
 
     def forget(self) -> None:
         """Take back all that was supposed."""
         if self._pending:
-            self.measured.difference_update(self._pending)
-            for key in self._pending:
-                if key in self._places:
-                    self._free[self._places[key]] = True
+            for row in self._pending:
+                self._pool.take_back(row)
             self._pending, self._belief, self._outlook = [], None, None
 
     def outlook(self) -> Outlook | None:
@@ -272,11 +264,11 @@ class Learner:
     def _predicted(self) -> Outlook:
         posterior, y, response = self._present()
         mean, deviation = posterior.predict(y)
-        mean = mean + self._believed(self._pool)
-        works = self._failures.log_chance_to_work()[self._free]
-        target = self._target(response)
-        rows = np.asarray(self._pool[self._free])  # training may have drawn another pool
-        return Outlook(rows, mean[self._free], deviation[self._free], works, target, response.scale)
+        mean = mean + self._believed(self._pool.rows)
+        free = self._pool.free  # training may have drawn another pool
+        works = self._failures.log_chance_to_work()[free]
+        rows, target = self._pool.unmeasured(), self._target(response)
+        return Outlook(rows, mean[free], deviation[free], works, target, response.scale)
 
     def propose_near(self, turn: int) -> Proposal | None:
         """The best among the neighbours of a centre.
@@ -316,10 +308,10 @@ class Learner:
         ranked = ranked[np.isfinite(self._costs[ranked])]
         alike = self._model.alike(self._features(self.rows[ranked])) > ALIKE
         chosen: list[int] = []
-        for place in range(len(ranked)):
-            if len(chosen) < CENTRES and not alike[place, chosen].any():
-                chosen.append(place)
-        return [self.rows[ranked[place]] for place in chosen]
+        for position in range(len(ranked)):
+            if len(chosen) < CENTRES and not alike[position, chosen].any():
+                chosen.append(position)
+        return [self.rows[ranked[position]] for position in chosen]
 
     def _target(self, response: CostTransform) -> float:
         return float(response.of(np.array([self.lowest]))[0])
@@ -337,7 +329,7 @@ class Learner:
             Responses in its order, and what they stand for.
         """
         valid = np.flatnonzero(np.isfinite(self._costs))
-        known = self._knowledge
+        knowledge = self._knowledge
         response = self._response(self._costs[valid])
         if len(valid) >= self._fit_at:
             self._fit(self._some(valid), response)
@@ -346,8 +338,8 @@ class Learner:
             self._posterior.add(self._features(self.rows[new]), self._variances(new, response))
             self._learnt = np.append(self._learnt, new)
         y = response.of(self._costs[self._learnt])
-        if known is not None:
-            return np.append(known.y, y), response
+        if knowledge is not None:
+            return np.append(knowledge.y, y), response
         y = y - self._by_traits(self.rows[self._learnt])
         others = self._joint.unlikely(self.rows[self._learnt])
         if self._joint.doubtful:
@@ -365,17 +357,17 @@ class Learner:
         """Fit the hyper-parameters again, and start a posterior with them."""
         x, noise = self._features(self.rows[chosen]), self._variances(chosen, response)
         y = response.of(self._costs[chosen]) - self._believed(self.rows[chosen])
-        known = self._knowledge
-        if known is not None:
-            x, y = np.vstack([known.x, x]), np.append(known.y, y)
-            noise = np.append(np.zeros(len(known.y)), noise)
+        knowledge = self._knowledge
+        if knowledge is not None:
+            x, y = np.vstack([knowledge.x, x]), np.append(knowledge.y, y)
+            noise = np.append(np.zeros(len(knowledge.y)), noise)
         if isinstance(self._model, lcm.Coregional):
             self._model = lcm.fit(self._model, x, y, noise)
         else:
             self._model = gaussian.fit(self._model, x, y, noise)
-        if len(self._pool) < self._joint.size:
-            self._set_pool()
-        growth = REFIT if known is None else REFIT_TASKS
+        if len(self._pool.rows) < self._joint.size:
+            self._redraw()
+        growth = REFIT if knowledge is None else REFIT_TASKS
         valid = int(np.isfinite(self._costs).sum())
         self._fit_at = max(valid + 1, int(np.ceil(growth * valid)))
         self._posterior = Posterior(self._model, self._pool_features)
@@ -410,15 +402,45 @@ class Learner:
             return np.zeros(len(rows))
         return np.asarray(self._joint.traits(rows) @ self._beliefs.mean)
 
-    def _set_pool(self) -> None:
-        self._draw_pool()
-        self._failures.set_pool(self._joint.features(self._pool), self._joint.sizes(self._pool))
+    def _redraw(self) -> None:
+        """Go on with another sample of a large space."""
+        self._pool.draw()
+        rows = self._pool.rows
+        self._pool_features = self._features(rows)
+        self._failures.set_pool(self._joint.features(rows), self._joint.sizes(rows))
         self._belief = None  # it is of another pool
         self._fit_at = 0
 
-    def _draw_pool(self) -> None:
-        self._pool = self._joint.pool(self._draw)
-        rows = [tuple(row) for row in self._pool.tolist()]
-        self._places = {row: place for place, row in enumerate(rows)}
-        self._free = np.array([row not in self.measured for row in rows], dtype=bool)
-        self._pool_features = self._features(self._pool)
+
+class SearchRun(JointRun):
+    """A search of one cost so far.
+
+    Attributes:
+        idle: evaluations since the lowest cost fell.
+        noise: relative uncertainty of the lowest cost.
+        spent: what the evaluations took, in the unit of the cost.
+        lowest: lowest cost after every measurement, those known before among them.
+    """
+
+    def __init__(self, search: Search, joint: Joint, learner: Learner) -> None:
+        super().__init__(search, joint)
+        self.learner = learner
+        self.idle = 0
+        self.noise = self.spent = 0.0
+        self.lowest: list[float] = []
+        self.learn_prior()
+
+    def rule_out(self, row: Integers) -> None:
+        """See ``JointRun.rule_out``."""
+        self.learner.rule_out(row)
+
+    def learn(self, row: Integers, measurement: Measurement) -> None:
+        """See ``JointRun.learn``."""
+        cost, noise = self.search.cost(measurement), self.search.noise(measurement)
+        self.idle += 1
+        if cost < self.learner.lowest:
+            self.idle, self.noise = 0, noise
+        self.learner.learn(row, cost, noise)
+        self.lowest.append(self.learner.lowest)
+        if self.search.payback is not None:
+            self.spent += self.search.payback.spent(measurement)

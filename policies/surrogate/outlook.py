@@ -140,8 +140,8 @@ class Outlook:
     @property
     def best(self) -> Proposal:
         """The trial of highest expected improvement times chance to work."""
-        place = int(np.argmax(self.log_gain))
-        return Proposal(self.rows[place], self._relative(float(self.log_gain[place])))
+        best = int(np.argmax(self.log_gain))
+        return Proposal(self.rows[best], self._relative(float(self.log_gain[best])))
 
     def first(self, count: int) -> list[Integers]:
         """The ``count`` trials of highest expected improvement, the highest first."""
@@ -162,9 +162,9 @@ class Outlook:
         gains = np.linspace(0.0, furthest, STEPS + 1)
         chances = np.exp(log_ndtr((self.target - gains[:, None] - mean) / deviation)) * works
         none = np.exp(np.log1p(-np.minimum(chances, _SURELY)).sum(axis=1))
-        some = 1.0 - none
+        any_gain = 1.0 - none
         step = furthest / STEPS
-        return float(step * (some.sum() - 0.5 * (some[0] + some[-1])) * self.scale)
+        return float(step * (any_gain.sum() - 0.5 * (any_gain[0] + any_gain[-1])) * self.scale)
 
     def _highest(self, count: int) -> Integers:
         """Places of the trials of highest expected improvement, the highest first, the earliest of equals."""

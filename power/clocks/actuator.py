@@ -193,7 +193,7 @@ def demand(actuator: Actuator, value: int) -> None:
     if not supported:
         raise ClockError(f"the {kind.name} of {actuator.name} cannot be set: use {kind.option} off")
     if value not in supported:
-        nearest = sorted(supported, key=lambda one: abs(one - value))[:_NEAR]
+        nearest = sorted(supported, key=lambda supported_value: abs(supported_value - value))[:_NEAR]
         near = ", ".join(map(str, sorted(nearest)))
         raise ClockError(f"{actuator.name} has no {kind.value} of {value} {kind.unit}; near it are {near}")
 
@@ -212,7 +212,8 @@ class ClockConfig:
 
     def rules(self, gpu: str) -> ClockRules:
         """Return the rules for one GPU."""
-        return ClockRules(*(_of(one, gpu) for one in (self.limits, self.baseline, self.power_limits)))
+        tables = (self.limits, self.baseline, self.power_limits)
+        return ClockRules(*(ranges.get(gpu, ranges.get(EVERY)) for ranges in tables))
 
 
 def load_config(path: Path) -> ClockConfig:
@@ -234,14 +235,12 @@ def load_config(path: Path) -> ClockConfig:
             " and [powercap]"
         )
     ranges = {table: _ranges(path, table, document.get(table, {})) for table in _TABLES}
-    return ClockConfig(**ranges, reads_powercap=_is_read(path, document.get(_POWERCAP, {})))
-
-
-def _is_read(path: Path, table: Any) -> bool:  # noqa: ANN401 - whatever TOML holds
-    read = table.get("read", False) if isinstance(table, dict) and table.keys() <= {"read"} else None
-    if not isinstance(read, bool):
+    powercap = document.get(_POWERCAP, {})
+    understood = isinstance(powercap, dict) and powercap.keys() <= {"read"}
+    reads = powercap.get("read", False) if understood else None
+    if not isinstance(reads, bool):
         raise InputError(f"{path}: {_POWERCAP} must be a table with read = true or false")
-    return read
+    return ClockConfig(**ranges, reads_powercap=reads)
 
 
 def _ranges(path: Path, table: str, entries: Any) -> dict[str, Range]:  # noqa: ANN401 - whatever TOML holds
@@ -255,7 +254,3 @@ def _ranges(path: Path, table: str, entries: Any) -> dict[str, Range]:  # noqa: 
         if not whole or not 0 < ends[0] <= ends[1] <= _HIGHEST:
             raise InputError(f"{path}: {table}.{name}: {ends!r} is not [lowest, highest] in {_TABLES[table]}")
     return {name: (ends[0], ends[1]) for name, ends in entries.items()}
-
-
-def _of(ranges: Mapping[str, Range], gpu: str) -> Range | None:
-    return ranges.get(gpu, ranges.get(EVERY))

@@ -50,7 +50,7 @@ from .clockd_client import (
     refused,
 )
 from .control import open_actuator, undo
-from .journal import JournalPlace, runtime_directory
+from .journal import SettingJournal, runtime_directory
 from .ownership import GLANCE_S, HANDOVER_S, Ownership, Undo, restore_stale
 
 # --- Energy counters of processors that only root may read, read by ``tuner-clockd`` for its group.
@@ -66,7 +66,7 @@ _ADVICE = "the administrator allows it by [powercap] read = true in /etc/tuner/c
 
 
 class RareReads:
-    """Reads zones by name, each at most every ``LEAST_S``: in between the last value is told again.
+    """Reads zones by name, each at most every ``LEAST_S``: in between the last value is given again.
 
     Args:
         allowed: tells whether the administrator allows it; asked once.
@@ -83,7 +83,7 @@ class RareReads:
         self._allowed = allowed
         self._folders = folders
         self._now = now
-        self._known: dict[str, tuple[float, int]] = {}
+        self._latest: dict[str, tuple[float, int]] = {}
 
     def microjoules(self, zone: str) -> int:
         """The counter of a zone.
@@ -93,7 +93,7 @@ class RareReads:
         """
         if not self._allowed():
             raise ClockRefusal("permission", f"tuner-clockd reads no energy: {_ADVICE}")
-        read_s, value = self._known.get(zone, (-LEAST_S, 0))
+        read_s, value = self._latest.get(zone, (-LEAST_S, 0))
         if self._now() - read_s < LEAST_S:
             return value
         folder = self._folders().get(zone)
@@ -103,7 +103,7 @@ class RareReads:
             value = int((folder / "energy_uj").read_text())
         except (OSError, ValueError) as error:
             raise ClockRefusal("clock", f"{folder / 'energy_uj'}: {error}") from error
-        self._known[zone] = self._now(), value
+        self._latest[zone] = self._now(), value
         return value
 
 
@@ -202,14 +202,14 @@ class _ClientLease:
             return []
         for attempt in range(_ATTEMPTS):
             try:
-                left = self.actuator.restore(self._old, self._new)
+                notes = self.actuator.restore(self._old, self._new)
                 break
             except ClockError:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 time.sleep(_PAUSE_S)
         self._forget()
-        return left
+        return notes
 
     def close(self) -> None:
         """Give the GPU up; what could not be restored stays in the journal."""
@@ -231,6 +231,9 @@ class Leases:
         now: monotonic clock in seconds.
         owner: identity of the process that others are told of; this one if empty.
         patience_s: how long a client, and all others with it, may wait for the guardian of a dead owner.
+
+    Attributes:
+        retry_at_s: when ``retry`` has something to do; None while nothing is left to restore.
     """
 
     def __init__(
@@ -249,12 +252,12 @@ class Leases:
         self._open_actuator = open_actuator
         self._undo = undo
         self._now = now
-        self._held: dict[Hashable, _ClientLease] = {}
+        self._by_holder: dict[Hashable, _ClientLease] = {}
         self._retry_s = _FIRST_RETRY_S
-        self._retry_at_s: float | None = None
+        self.retry_at_s: float | None = None
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._by_holder)
 
     def set(self, holder: Hashable, request: ClockRequest) -> None:
         """Hold a setting of a GPU for ``holder``; a client's first success makes it the owner.
@@ -264,14 +267,14 @@ class Leases:
             ClockError: the value is not supported or not allowed, or setting it failed; then nothing is set.
         """
         kind = kind_of(request.control)
-        lease = self._held.get(holder)
+        lease = self._by_holder.get(holder)
         if lease is not None:
             if (lease.actuator.control, lease.actuator.gpu) != (request.control, request.gpu):
-                held = f"the {kind_of(lease.actuator.control).name} of {lease.actuator.gpu}"
-                raise ClockRefusal("busy", f"this connection holds {held}: open another for {request.gpu}")
+                present = f"the {kind_of(lease.actuator.control).name} of {lease.actuator.gpu}"
+                raise ClockRefusal("busy", f"this connection holds {present}: open another for {request.gpu}")
             lease.set(request.value)
         else:
-            lease = self._held[holder] = self._opened(request)
+            lease = self._by_holder[holder] = self._opened(request)
             try:
                 lease.set(request.value)
             except BaseException:
@@ -286,22 +289,22 @@ class Leases:
         Raises:
             ClockError: it could not be restored; the journal stays.
         """
-        lease = self._held.get(holder)
+        lease = self._by_holder.get(holder)
         return lease.restore() if lease else []
 
     def drop(self, holder: Hashable) -> None:
         """Restore and give up what a holder has; what fails is logged, kept in the journal and retried."""
-        lease = self._held.pop(holder, None)
+        lease = self._by_holder.pop(holder, None)
         if lease is None:
             return
         kind = kind_of(lease.actuator.control)
         try:
-            for left in lease.restore():
-                _LOG.warning("%s: %s", lease.actuator.gpu, left)
+            for note in lease.restore():
+                _LOG.warning("%s: %s", lease.actuator.gpu, note)
         except Exception:  # noqa: BLE001 - the others must be restored, whatever this one met
             _LOG.exception("the %s of %s is not restored yet", kind.value, lease.actuator.gpu)
             self._retry_s = _FIRST_RETRY_S
-            self._retry_at_s = self._now() + self._retry_s
+            self.retry_at_s = self._now() + self._retry_s
         finally:
             lease.close()
         _LOG.info("%s gave up the %s of %s", holder, kind.name, lease.actuator.gpu)
@@ -310,28 +313,23 @@ class Leases:
         """Undo what dead owners left, and what could not be restored before; False if something is left."""
         outcomes = restore_stale(self._directory, self._undo)  # which logs what it does
         done = all(outcome.state != "failed" for outcome in outcomes)
-        self._retry_at_s = None if done else self._now() + self._retry_s
+        self.retry_at_s = None if done else self._now() + self._retry_s
         return done
-
-    @property
-    def retry_at_s(self) -> float | None:
-        """When ``retry`` has something to do; None while nothing is left to restore."""
-        return self._retry_at_s
 
     def retry(self) -> None:
         """Try again to restore what could not be, ever more rarely."""
-        if self._retry_at_s is not None and self._now() >= self._retry_at_s:
+        if self.retry_at_s is not None and self._now() >= self.retry_at_s:
             self._retry_s = min(2 * self._retry_s, _LONGEST_RETRY_S)
             self.restore_stale()
 
     def close(self) -> None:
         """Restore everything."""
-        for holder in list(self._held):
+        for holder in list(self._by_holder):
             self.drop(holder)
 
     def _opened(self, request: ClockRequest) -> _ClientLease:
         kind = kind_of(request.control)
-        for holder, lease in self._held.items():
+        for holder, lease in self._by_holder.items():
             if (lease.actuator.control, lease.actuator.gpu) == (request.control, request.gpu):
                 raise ClockRefusal(
                     "busy", f"the {kind.name} of {request.gpu} {kind.held} by {holder}: wait for it or end it"
@@ -340,8 +338,8 @@ class Leases:
         if (actuator.control, actuator.gpu) != (request.control, request.gpu):
             actuator.close()
             raise ClockRefusal("clock", f"{request.gpu} is no name of a GPU, but {actuator.gpu} is")
-        place = JournalPlace(self._directory, request.control, request.gpu)
-        ownership = Ownership(place, self._undo, owner=self._owner, patience_s=self._patience_s)
+        journal = SettingJournal(self._directory, request.control, request.gpu)
+        ownership = Ownership(journal, self._undo, owner=self._owner, patience_s=self._patience_s)
         try:
             ownership.take()
         except BaseException:
@@ -365,7 +363,7 @@ class _Client:
 
     Attributes:
         uid: user, as the kernel knew it when the client connected.
-        heard_s: when it last made a whole request.
+        requested_s: when it last made a whole request.
     """
 
     def __init__(self, connection: socket.socket, now_s: float) -> None:
@@ -374,7 +372,7 @@ class _Client:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
         self.pid, self.uid, self.gid = _PEERCRED.unpack(credentials)
-        self.heard_s = now_s
+        self.requested_s = now_s
         self.received = bytearray()
         self.unsent = b""
 
@@ -486,10 +484,8 @@ class ClockServer:
             key.data(events)
         self._expire()
         self._leases.retry()
-        self._tell()
 
-    def _tell(self) -> None:
-        """Keep the service manager's status line true."""
+        # The service manager's status line follows.
         status = f"STATUS=GPUs held: {len(self._leases)}, clients: {len(self._clients)}"
         if status != self._status:
             self._status = status
@@ -508,7 +504,7 @@ class ClockServer:
     def _patience_s(self) -> float | None:
         """Return the time in s until a lease ends, ping is due, or idleness is enough; None to sleep on."""
         now_s = self._now()
-        ends_s = [client.heard_s + self._ttl_s - now_s for client in self._clients]
+        ends_s = [client.requested_s + self._ttl_s - now_s for client in self._clients]
         if self._leases.retry_at_s is not None:
             ends_s.append(self._leases.retry_at_s - now_s)
         if self._manager.ping_interval_s is not None:
@@ -518,8 +514,8 @@ class ClockServer:
         return max(0.0, min(ends_s)) if ends_s else None
 
     def _idle(self) -> bool:
-        left = self._listener is not None and self._leases.retry_at_s is not None
-        if self._clients or left or self._idle_exit_s is None:
+        unrestored = self._listener is not None and self._leases.retry_at_s is not None
+        if self._clients or unrestored or self._idle_exit_s is None:
             return False
         return self._now() - self._busy_s >= self._idle_exit_s
 
@@ -573,7 +569,8 @@ class ClockServer:
             answer = refused(ClockRefusal("permission", str(error)))
         except TunerError as error:
             answer = refused(ClockRefusal("clock", str(error)))
-        client.heard_s = self._now()  # after the driver's answer: what it took is not the client's silence
+        # After the driver's answer: what it took is not the client's silence.
+        client.requested_s = self._now()
         return answer
 
     def _granted(self, client: _Client, request: ClockRequest) -> bytes:
@@ -592,7 +589,7 @@ class ClockServer:
 
         One whose words wait to be read was not: the loop is late, after a slow driver call.
         """
-        silent = [client for client in self._clients if self._now() - client.heard_s >= self._ttl_s]
+        silent = [client for client in self._clients if self._now() - client.requested_s >= self._ttl_s]
         waiting = {key.fileobj for key, _ in self._selector.select(0)} if silent else set()
         for client in silent:
             if client.connection not in waiting:
@@ -623,32 +620,34 @@ _FOLDER_MODE = 0o755
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the helper; 0 when all is restored, 1 when a clock could not be, 2 for wrong options."""
-    chosen = _parser().parse_args(arguments)
-    level = logging.WARNING if chosen.command == "guard" else logging.INFO
+    options = _parser().parse_args(arguments)
+    level = logging.WARNING if options.command == "guard" else logging.INFO
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(PlainFormatter("%(message)s"))
     logging.basicConfig(level=level, handlers=[handler])
     where = ClockPaths(
-        library=chosen.library,
-        devfreq=chosen.devfreq,
-        config=chosen.config,
-        directory=chosen.directory,
-        socket=chosen.socket or ClockPaths().socket,
+        library=options.library,
+        devfreq=options.devfreq,
+        config=options.config,
+        directory=options.directory,
+        socket=options.socket or ClockPaths().socket,
     )
     try:
         directory = where.directory or runtime_directory()
-        if chosen.command == "restore":
+        if options.command == "restore":
             # No configuration is read: what is wrong in it must not keep clocks set.
             outcomes = restore_stale(directory, undo(where))
             return int(any(outcome.state == "failed" for outcome in outcomes))
         rules = load_config(where.config).rules
         opened = partial(open_actuator, where=where, rules=rules)
-        if chosen.command == "guard":
-            leases = Leases(directory, opened, undo(where), owner=chosen.owner, patience_s=HANDOVER_S)
-            return _guard(leases, chosen)
-        energy = RareReads(lambda: load_config(where.config).reads_powercap, partial(_zones, chosen.powercap))
+        if options.command == "guard":
+            leases = Leases(directory, opened, undo(where), owner=options.owner, patience_s=HANDOVER_S)
+            return _guard(leases, options)
+        energy = RareReads(
+            lambda: load_config(where.config).reads_powercap, partial(_zones, options.powercap)
+        )
         leases = Leases(directory, opened, undo(where))
-        _serve(leases, _listener(chosen.socket, chosen.group), energy, chosen)
+        _serve(leases, _listener(options.socket, options.group), energy, options)
     except TunerError as error:
         _LOG.error("tuner-clockd: %s", error)
         return error.exit_code
@@ -656,23 +655,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    places = argparse.ArgumentParser(add_help=False)
+    common = argparse.ArgumentParser(add_help=False)
     standard = ClockPaths()
-    places.add_argument("--directory", type=Path, metavar="DIR", help="of the journal [/run/tuner for root]")
-    places.add_argument("--config", type=Path, default=standard.config, metavar="FILE", help="[%(default)s]")
-    places.add_argument("--library", metavar="FILE", help="libnvidia-ml.so.1 [what the system finds]")
-    places.add_argument("--devfreq", type=Path, default=standard.devfreq, metavar="DIR", help="[%(default)s]")
-    places.add_argument(
+    common.add_argument("--directory", type=Path, metavar="DIR", help="of the journal [/run/tuner for root]")
+    common.add_argument("--config", type=Path, default=standard.config, metavar="FILE", help="[%(default)s]")
+    common.add_argument("--library", metavar="FILE", help="libnvidia-ml.so.1 [what the system finds]")
+    common.add_argument("--devfreq", type=Path, default=standard.devfreq, metavar="DIR", help="[%(default)s]")
+    common.add_argument(
         "--ttl", type=_seconds, default=TTL_S, metavar="S", help="longest silence of a client [%(default)g]"
     )
-    places.add_argument(
+    common.add_argument(
         "--socket", type=Path, metavar="PATH", help=f"[what systemd passes, or {standard.socket}]"
     )
     parser = argparse.ArgumentParser(
         prog="tuner-clockd", description="Sets GPU clocks for others, and restores them."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    serve = commands.add_parser("serve", parents=[places], help="answer on a Unix socket until stopped")
+    serve = commands.add_parser("serve", parents=[common], help="answer on a Unix socket until stopped")
     serve.add_argument(
         "--group", metavar="NAME", help="who may connect to a socket made here [the own group]"
     )
@@ -682,8 +681,8 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--powercap", type=Path, default=Path("/sys"), metavar="DIR", help="the kernel's /sys [%(default)s]"
     )
-    commands.add_parser("restore", parents=[places], help="undo what a killed helper left, and end")
-    guard = commands.add_parser("guard", parents=[places], help="serve the one process that starts it so")
+    commands.add_parser("restore", parents=[common], help="undo what a killed helper left, and end")
+    guard = commands.add_parser("guard", parents=[common], help="serve the one process that starts it so")
     guard.add_argument("fd", type=int, help="descriptor of a socket connected to it")
     guard.add_argument("owner", help="its identity")
     return parser
@@ -701,10 +700,10 @@ def _zones(sysfs: Path) -> dict[str, Path]:
     return {zone.name: zone.folder for zone in zones(sysfs) if zone.domain != "psys"}
 
 
-def _serve(leases: Leases, listener: socket.socket, energy: RareReads, chosen: argparse.Namespace) -> None:
+def _serve(leases: Leases, listener: socket.socket, energy: RareReads, options: argparse.Namespace) -> None:
     manager = ServiceManager()
     server = ClockServer(
-        listener, leases, ttl_s=chosen.ttl, idle_exit_s=chosen.idle_exit, manager=manager, energy=energy
+        listener, leases, ttl_s=options.ttl, idle_exit_s=options.idle_exit, manager=manager, energy=energy
     )
     server.stop_on(signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
     leases.restore_stale()  # what cannot be restored now is tried again while serving
@@ -715,15 +714,15 @@ def _serve(leases: Leases, listener: socket.socket, energy: RareReads, chosen: a
         manager.say("STOPPING=1")
 
 
-def _guard(leases: Leases, chosen: argparse.Namespace) -> int:
+def _guard(leases: Leases, options: argparse.Namespace) -> int:
     """Serve one process until it ends the lease or dies; 1 if a clock could not be restored then.
 
     Signals that end that process may reach this one too: they are not for it.
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    server = ClockServer(None, leases, ttl_s=chosen.ttl, idle_exit_s=0.0)
-    server.admit(socket.socket(fileno=chosen.fd))
+    server = ClockServer(None, leases, ttl_s=options.ttl, idle_exit_s=0.0)
+    server.admit(socket.socket(fileno=options.fd))
     server.serve()
     return int(leases.retry_at_s is not None)
 

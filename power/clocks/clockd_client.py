@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from tuner.model.errors import ClockError, ClockLostError, ClockPermissionError
 
@@ -116,7 +116,12 @@ def parse_request(line: bytes) -> ClockRequest:
     Raises:
         ClockRefusal: with the code ``malformed`` and what would be right.
     """
-    record = _object(line)
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise ClockRefusal("malformed", "each line must be one JSON object")
     verb = record.pop("verb", None)
     fields = _FIELDS.get(verb) if isinstance(verb, str) else None
     if fields is None:
@@ -148,20 +153,10 @@ def _check(request: ClockRequest) -> None:
         raise ClockRefusal("malformed", '"gpu" must be the name of a GPU, e.g. its UUID')
 
 
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, dict):
-        raise ClockRefusal("malformed", "each line must be one JSON object")
-    return record
-
-
 def request_line(request: ClockRequest) -> bytes:
     """The line that asks for ``request``."""
-    record = {"verb": request.verb, **{name: getattr(request, name) for name in _FIELDS[request.verb]}}
-    return _line(record)
+    fields = {name: getattr(request, name) for name in _FIELDS[request.verb]}
+    return _line({"verb": request.verb, **fields})
 
 
 def granted(**fields: float | list[str]) -> bytes:

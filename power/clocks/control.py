@@ -20,7 +20,7 @@ from . import devfreq
 from .actuator import Actuator, ClockActuator, ClockPaths, Ruling, load_config, no_ruling
 from .clockd_client import SetterLink, helper_answers, reach
 from .guardian import hire
-from .journal import JournalEntry, JournalPlace, directories, is_undone, places, runtime_directory
+from .journal import JournalEntry, SettingJournal, directories, is_undone, journals, runtime_directory
 from .lease import LeasedClocks, LeasedPowerLimit
 from .ownership import HANDOVER_S, HeldError, Ownership, RestoreOutcome, Undo, owner_of
 from .ownership import restore_stale as _restore_stale
@@ -40,10 +40,6 @@ def open_actuator(
     """
     if control == POWER_LIMIT:
         return NvmlPowerLimitActuator(gpu, library=where.library, rules=rules)
-    return _open_clock(control, gpu, where, rules)
-
-
-def _open_clock(control: str, gpu: str | int, where: ClockPaths, rules: Ruling) -> ClockActuator:
     if control == nvml_clocks.CONTROL:
         return nvml_clocks.NvmlActuator(gpu, library=where.library, rules=rules)
     if control == devfreq.CONTROL:
@@ -66,15 +62,15 @@ def choose_actuator(gpu: str | int, where: ClockPaths = SYSTEM) -> ClockActuator
     """
     rules = _rules(where)
     reasons = []
-    nvml: ClockActuator | None = None
+    nvml = None
     try:
-        nvml = _open_clock(nvml_clocks.CONTROL, gpu, where, rules)
+        nvml = nvml_clocks.NvmlActuator(gpu, library=where.library, rules=rules)
         if nvml.listed():
             return nvml
     except ClockError as error:
         reasons.append(str(error))
     try:
-        board = _open_clock(devfreq.CONTROL, gpu, where, rules)
+        board = devfreq.DevfreqActuator(gpu, root=where.devfreq, rules=rules)
     except ClockError as error:
         reasons.append(str(error))
         if nvml is None:
@@ -167,13 +163,13 @@ def _demand_free(actuator: Actuator, folders: Iterable[Path]) -> None:
         HeldError: somebody owns it.
     """
     for folder in folders:
-        place = JournalPlace(folder, actuator.control, actuator.gpu)
+        journal = SettingJournal(folder, actuator.control, actuator.gpu)
         try:
-            owner = owner_of(place)
+            owner = owner_of(journal)
         except ClockError:  # nobody tells this user
             continue
         if owner:
-            raise HeldError(place, owner)
+            raise HeldError(journal, owner)
 
 
 def undo(where: ClockPaths = SYSTEM) -> Undo:
@@ -194,28 +190,28 @@ def undo(where: ClockPaths = SYSTEM) -> Undo:
 def actuators(where: ClockPaths | None = None) -> list[ClockActuator | ClockError]:
     """The GPUs of this machine, each with its control, or why it has none; the caller closes them."""
     where = where or SYSTEM
-    found: dict[str, ClockActuator | ClockError] = {}
+    by_gpu: dict[str, ClockActuator | ClockError] = {}
     for gpu in range(NvmlGpu.count(where.library)) or ("board",):
         try:
             actuator = choose_actuator(gpu, where)
         except ClockError as error:
-            found.setdefault(str(gpu), error)
+            by_gpu.setdefault(str(gpu), error)
             continue
-        if actuator.gpu in found:
+        if actuator.gpu in by_gpu:
             actuator.close()
         else:
-            found[actuator.gpu] = actuator
-    return list(found.values())
+            by_gpu[actuator.gpu] = actuator
+    return list(by_gpu.values())
 
 
 def limit_actuators(where: ClockPaths | None = None) -> list[NvmlPowerLimitActuator]:
     """The power limits of this machine's GPUs that can be set; the caller closes them."""
     where = where or SYSTEM
-    found = []
+    limits = []
     for gpu in range(NvmlGpu.count(where.library)):
         with contextlib.suppress(ClockError):
-            found.append(choose_limit_actuator(gpu, where))
-    return found
+            limits.append(choose_limit_actuator(gpu, where))
+    return limits
 
 
 def restore_stale(where: ClockPaths | None = None) -> list[RestoreOutcome]:
@@ -272,8 +268,8 @@ def reset_power_limit(gpu: str | int, where: ClockPaths | None = None) -> None:
 def _reset(actuator: Actuator, where: ClockPaths) -> None:
     try:
         _demand_free(actuator, _others(where))
-        place = JournalPlace(where.directory or runtime_directory(), actuator.control, actuator.gpu)
-        ownership = Ownership(place, undo(where), patience_s=HANDOVER_S)
+        journal = SettingJournal(where.directory or runtime_directory(), actuator.control, actuator.gpu)
+        ownership = Ownership(journal, undo(where), patience_s=HANDOVER_S)
         ownership.take(settle=False)
         try:
             actuator.reset()
@@ -291,43 +287,19 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class PowerLimitState:
-    """One GPU's power limit.
-
-    Attributes:
-        gpu: UUID.
-        limit_w: as it is set now; None where it cannot be read.
-        default_w: of the driver; None where it cannot be read.
-        supported_w: limits that may be set, in whole watts, highest first.
-        owner: who owns it, for people; empty where nobody does.
-        announced_w: the limit that the journal says is set; None where it says nothing.
-        stale: True where the journal's owner is gone: ``tuner clocks restore`` acts on it.
-        trouble: what could not be read, and why.
-    """
-
-    gpu: str
-    limit_w: float | None = None
-    default_w: float | None = None
-    supported_w: tuple[int, ...] = ()
-    owner: str = ""
-    announced_w: int | None = None
-    stale: bool = False
-    trouble: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class ClockState:
-    """One GPU's clock.
+class GpuSettingState:
+    """Present state of one setting of a GPU, its clock or its power limit.
 
     Attributes:
         control: how it can be set.
         gpu: what that control knows the GPU by.
         name: the GPU for people; empty where it does not answer.
-        reading: present clock and throttle reasons.
-        supported_mhz: clocks that can be set, highest first.
-        setting: what can be read of lock or limits, in the words of the control (``Actuator.before``).
-        owner: who owns the clock, for people; empty where nobody does.
-        announced_mhz: the clock that the journal says is set; None where it says nothing.
+        reading: present clock and throttle reasons; of a power limit the limit alone.
+        supported: values that can be set, in the unit of the setting (``kind_of``), highest first.
+        before: what can be read of the lock or limits of a clock (``Actuator.before``).
+        default_w: the driver's power limit; None where it cannot be read, and of a clock.
+        owner: who owns the setting, for people; empty where nobody does.
+        announced: the value that the journal says is set; None where it says nothing.
         stale: True where the journal's owner is gone: ``tuner clocks restore`` acts on it.
         trouble: what could not be read, and why.
     """
@@ -336,56 +308,85 @@ class ClockState:
     gpu: str
     name: str = ""
     reading: ClockReading = _UNREAD
-    supported_mhz: tuple[int, ...] = ()
-    setting: SettingState = field(default_factory=dict)
+    supported: tuple[int, ...] = ()
+    before: SettingState = field(default_factory=dict)
+    default_w: float | None = None
     owner: str = ""
-    announced_mhz: int | None = None
+    announced: int | None = None
     stale: bool = False
     trouble: tuple[str, ...] = ()
 
 
-def survey(where: ClockPaths | None = None) -> list[ClockState]:
-    """The GPUs of this machine and those a journal names, whether they answer or not.
+def survey(where: ClockPaths | None = None) -> list[GpuSettingState]:
+    """The clocks of this machine's GPUs and of those a journal names, whether they answer or not.
 
     Raises:
         ClockError: there is no GPU whose clocks can be read; the message says why.
         InputError: the administrator's file is wrong.
     """
     where = where or SYSTEM
-    folders = directories(where.directory)
     states, reasons = [], []
     with ExitStack() as opened:
-        found = actuators(where)
-        for actuator in found:
-            if isinstance(actuator, ClockError):
-                reasons.append(str(actuator))
-            else:
-                opened.callback(actuator.close)
-        states += [_held(_state(one), folders) for one in found if not isinstance(one, ClockError)]
-    seen = {(state.control, state.gpu) for state in states}
-    journals = {(place.control, place.gpu) for folder in folders for place in places(folder)}
-    lost = {
-        (nvml_clocks.CONTROL if control == POWER_LIMIT else control, gpu) for control, gpu in journals
-    } - seen
+        listed = actuators(where)
+        clocks = [actuator for actuator in listed if not isinstance(actuator, ClockError)]
+        for clock in clocks:
+            opened.callback(clock.close)
+        reasons = [str(error) for error in listed if isinstance(error, ClockError)]
+        for clock in clocks:
+            trouble: list[str] = []
+            reading = _attempt(clock.read, trouble) or _UNREAD
+            supported = _attempt(clock.supported, trouble) or ()
+            before = (_attempt(clock.before, trouble) if supported else None) or {}
+            states.append(
+                GpuSettingState(
+                    *(clock.control, clock.gpu, clock.name, reading, supported, before),
+                    trouble=tuple(trouble),
+                )
+            )
+    folders = directories(where.directory)
+    # A journal of a power limit names a GPU too: NVML is how it would be read.
+    in_journals = {
+        (nvml_clocks.CONTROL if journal.control == POWER_LIMIT else journal.control, journal.gpu)
+        for folder in folders
+        for journal in journals(folder)
+    }
     why = tuple(reasons) or ("not found on this machine",)
-    for control, gpu in sorted(lost):
-        states.append(_held(ClockState(control, gpu, trouble=why), folders))
+    lost = in_journals - {(state.control, state.gpu) for state in states}
+    states += [GpuSettingState(control, gpu, trouble=why) for control, gpu in sorted(lost)]
     if not states:
         raise ClockError(f"no GPU whose clocks can be read: {'; '.join(reasons)}")
-    return states
+    return [_with_journal(state, folders) for state in states]
 
 
-def _state(actuator: ClockActuator) -> ClockState:
-    trouble: list[str] = []
-    reading = _told(actuator.read, trouble) or _UNREAD
-    supported = _told(actuator.supported, trouble) or ()
-    setting = (_told(actuator.before, trouble) if supported else None) or {}
-    return ClockState(
-        actuator.control, actuator.gpu, actuator.name, reading, supported, setting, trouble=tuple(trouble)
-    )
+def survey_power_limits(where: ClockPaths | None = None) -> list[GpuSettingState]:
+    """The power limits that can be set on this machine, and those a journal names.
+
+    Raises:
+        InputError: the administrator's file is wrong.
+    """
+    where = where or SYSTEM
+    states: dict[str, GpuSettingState] = {}
+    for limit in limit_actuators(where):
+        with closing(limit):
+            trouble: list[str] = []
+            reading = ClockReading(None, power_limit_w=_attempt(limit.read_w, trouble))
+            default_w = _attempt(limit.default_w, trouble)
+            supported = _attempt(limit.supported, trouble) or ()
+            states[limit.gpu] = GpuSettingState(
+                *(POWER_LIMIT, limit.gpu, limit.name, reading, supported),
+                default_w=default_w,
+                trouble=tuple(trouble),
+            )
+    folders = directories(where.directory)
+    for folder in folders:
+        for journal in journals(folder):
+            if journal.control == POWER_LIMIT and journal.gpu not in states:
+                lost = GpuSettingState(POWER_LIMIT, journal.gpu, trouble=("not found on this machine",))
+                states[journal.gpu] = lost
+    return [_with_journal(state, folders) for state in states.values()]
 
 
-def _told(read: Callable[[], _T], trouble: list[str]) -> _T | None:
+def _attempt(read: Callable[[], _T], trouble: list[str]) -> _T | None:
     """Return the result of a read; None if it fails, with the error added to ``trouble``."""
     try:
         return read()
@@ -395,68 +396,14 @@ def _told(read: Callable[[], _T], trouble: list[str]) -> _T | None:
         return None
 
 
-def _held(state: ClockState, folders: Iterable[Path]) -> ClockState:
-    """A state with what locks and journals say of it."""
-    said = _said(state.control, state.gpu, folders)
-    return replace(
-        state,
-        owner=said.owner,
-        announced_mhz=said.announced,
-        stale=said.stale,
-        trouble=tuple(dict.fromkeys((*state.trouble, *said.trouble))),
-    )
-
-
-def survey_power_limits(where: ClockPaths | None = None) -> list[PowerLimitState]:
-    """The power limits that can be set on this machine, and those a journal names.
-
-    Raises:
-        InputError: the administrator's file is wrong.
-    """
-    where = where or SYSTEM
-    folders = directories(where.directory)
-    states: dict[str, PowerLimitState] = {}
-    for actuator in limit_actuators(where):
-        with closing(actuator):
-            states[actuator.gpu] = _limit(actuator)
+def _with_journal(state: GpuSettingState, folders: Iterable[Path]) -> GpuSettingState:
+    """Add what locks and journals say of a setting."""
+    owner, announced, stale, trouble = "", None, False, list(state.trouble)
     for folder in folders:
-        for place in places(folder):
-            if place.control == POWER_LIMIT and place.gpu not in states:
-                states[place.gpu] = PowerLimitState(place.gpu, trouble=("not found on this machine",))
-    return [_limited(state, folders) for state in states.values()]
-
-
-def _limit(actuator: NvmlPowerLimitActuator) -> PowerLimitState:
-    trouble: list[str] = []
-    limit_w, default_w = _told(actuator.read_w, trouble), _told(actuator.default_w, trouble)
-    supported = _told(actuator.supported, trouble) or ()
-    return PowerLimitState(actuator.gpu, limit_w, default_w, supported, trouble=tuple(trouble))
-
-
-def _limited(state: PowerLimitState, folders: Iterable[Path]) -> PowerLimitState:
-    """A state with what locks and journals say of it."""
-    said = _said(POWER_LIMIT, state.gpu, folders)
-    trouble = tuple(dict.fromkeys((*state.trouble, *said.trouble)))
-    return replace(state, owner=said.owner, announced_w=said.announced, stale=said.stale, trouble=trouble)
-
-
-@dataclass(frozen=True)
-class _JournalState:
-    """State of a setting according to locks and journals."""
-
-    owner: str
-    announced: int | None
-    stale: bool
-    trouble: tuple[str, ...]
-
-
-def _said(control: str, gpu: str, folders: Iterable[Path]) -> _JournalState:
-    owner, announced, stale, trouble = "", None, False, list[str]()
-    for folder in folders:
-        place = JournalPlace(folder, control, gpu)
-        entry = _told(place.read, trouble)
-        owns = _told(partial(owner_of, place), trouble) or ""
+        journal = SettingJournal(folder, state.control, state.gpu)
+        entry = _attempt(journal.read, trouble)
+        owns = _attempt(partial(owner_of, journal), trouble) or ""
         owner = owner or owns
         if entry is not None and not is_undone(entry):
             announced, stale = entry.new, not owns
-    return _JournalState(owner, announced, stale, tuple(trouble))
+    return replace(state, owner=owner, announced=announced, stale=stale, trouble=tuple(trouble))

@@ -11,6 +11,7 @@ from tuner.model.errors import ClockError, ClockPermissionError
 
 from ..base import ClockReading, SettingState
 from ..nvml.health import gpu_zone, zone_c
+from ..sensors.attributes import read_number
 from ..sensors.rails import choices, is_connected, parts
 from .actuator import Ruling, no_ruling
 
@@ -25,7 +26,7 @@ _FULL_SCALE_V = 0.1638  # of the shunt's voltage; data sheet
 _SHUNT_OHM = 0.005  # what most modules have, where the driver does not say
 _NEAR = 0.99
 _MICRO = 1e-6
-_KEPT_S = 1.0  # each read is a transfer on a slow bus
+_CACHED_S = 1.0  # each read is a transfer on a slow bus
 
 
 class JetsonPowerLimit:
@@ -40,23 +41,26 @@ class JetsonPowerLimit:
         self._now = now
         labels = sorted(sysfs.glob("bus/i2c/devices/*/hwmon/hwmon*/in*_label"))
         rails = [
-            (label.parent, label.name[2:].partition("_")[0], _text_or_nothing(label)) for label in labels
+            (label.parent, label.name[2:].partition("_")[0], _text_or_none(label) or "") for label in labels
         ]
         self._rails = sorted(
             (rail for rail in rails if is_connected(rail[2]) and _rank(rail[2]) is not None),
             key=lambda rail: _rank(rail[2]) or 0,
         )
-        self._seen: tuple[float | None, str] = (None, "gpu")
+        self._latest: tuple[float | None, str] = (None, "gpu")
         self._due_s = -1.0
 
     def read(self) -> tuple[float | None, str]:
         """Watts and the scope of readings that they apply to; None where no limit is told."""
         if self._now() >= self._due_s:
-            found = ((_limit_w(folder, number), name) for folder, number, name in self._rails)
-            told = next(((watts, name) for watts, name in found if watts is not None), None)
-            self._seen = (None, "gpu") if told is None else (told[0], choices([told[1]])[0].scope)
-            self._due_s = self._now() + _KEPT_S
-        return self._seen
+            self._latest = (None, "gpu")
+            for folder, number, name in self._rails:
+                watts = _limit_w(folder, number)
+                if watts is not None:
+                    self._latest = watts, choices([name])[0].scope
+                    break
+            self._due_s = self._now() + _CACHED_S
+        return self._latest
 
 
 def _rank(name: str) -> int | None:
@@ -67,29 +71,13 @@ def _rank(name: str) -> int | None:
 
 
 def _limit_w(folder: Path, number: str) -> float | None:
-    milliamperes, millivolts = (
-        _number_or_none(folder / f"curr{number}_max"),
-        _number_or_none(folder / f"in{number}_input"),
-    )
-    shunt = _number_or_none(folder / f"shunt{number}_resistor")
+    milliamperes = read_number(folder / f"curr{number}_max")
+    millivolts = read_number(folder / f"in{number}_input")
+    shunt = read_number(folder / f"shunt{number}_resistor")
     if not milliamperes or not millivolts or milliamperes < 0 or millivolts < 0:
         return None
     most_ma = 1e3 * _FULL_SCALE_V / (shunt * _MICRO if shunt else _SHUNT_OHM)
     return None if milliamperes >= _NEAR * most_ma else milliamperes * millivolts * _MICRO
-
-
-def _text_or_nothing(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
-
-
-def _number_or_none(path: Path) -> int | None:
-    try:
-        return int(_text_or_nothing(path))
-    except ValueError:
-        return None
 
 
 # --- Throttle reasons of a Jetson's GPU, as far as the kernel tells them.
@@ -112,13 +100,17 @@ class JetsonThrottle:
 
     def __init__(self, sysfs: Path) -> None:
         devices = sorted(sysfs.glob("class/thermal/cooling_device*"))
-        self._coolers = [device / "cur_state" for device in devices if _is_about_gpus(device / "type")]
+        self._coolers = [
+            device / "cur_state"
+            for device in devices
+            if any(part in (_text_or_none(device / "type") or "") for part in _ABOUT_GPUS)
+        ]
         self._counters = sorted(sysfs.glob("class/hwmon/hwmon*/oc*_event_cnt"))
         self._events = self._counted()
 
     def cooling(self) -> bool:
         """True while heat lowers the GPU's clock."""
-        return any(_count(path) > 0 for path in self._coolers)
+        return any((read_number(path) or 0) > 0 for path in self._coolers)
 
     def reasons(self) -> tuple[str, ...]:
         """Return the causes of a reduced clock, active now or since the last call."""
@@ -129,22 +121,7 @@ class JetsonThrottle:
         )
 
     def _counted(self) -> int:
-        return sum(map(_count, self._counters))
-
-
-def _is_about_gpus(path: Path) -> bool:
-    try:
-        kind = path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return any(part in kind for part in _ABOUT_GPUS)
-
-
-def _count(path: Path) -> int:
-    try:
-        return int(path.read_text(encoding="utf-8", errors="replace"))
-    except (OSError, ValueError):
-        return 0
+        return sum(read_number(path) or 0 for path in self._counters)
 
 
 # --- The clocks of a Jetson's GPU, set and restored.
@@ -237,9 +214,9 @@ class DevfreqActuator:
             raise ClockPermissionError(_how_to_set(self._node))
         failures = self._write(writes(self._limits(), FrequencyLimits(hertz, hertz)))
         present = self._limits()
-        held = _same(present.min_hz, hertz) and _same(present.max_hz, hertz)
-        if failures or not (held or self._throttle.cooling()):
-            why = "; ".join(failures) or f"limits are {_shown(present)} instead"
+        is_set = _same(present.min_hz, hertz) and _same(present.max_hz, hertz)
+        if failures or not (is_set or self._throttle.cooling()):
+            why = "; ".join(failures) or f"limits are {_in_mhz(present)} instead"
             raise ClockError(f"{self.name} cannot be set to {value} MHz: {why}")
 
     def restore(self, old: SettingState, new: int) -> list[str]:
@@ -258,13 +235,13 @@ class DevfreqActuator:
             )
         )
         failures = self._write(writes(present, target))
-        left = self._left(target, before, old)
+        notes = self._left(target, before, old)
         if failures:
-            raise ClockError(f"{self.name} cannot be restored: {'; '.join([*failures, *left])}")
+            raise ClockError(f"{self.name} cannot be restored: {'; '.join([*failures, *notes])}")
         after = self._limits()
         if not cooling and not (_same(after.min_hz, target.min_hz) and _same(after.max_hz, target.max_hz)):
-            raise ClockError(f"{self.name} is at {_shown(after)}, not at {_shown(target)}")
-        return left
+            raise ClockError(f"{self.name} is at {_in_mhz(after)}, not at {_in_mhz(target)}")
+        return notes
 
     def reset(self) -> None:
         """See ``Actuator.reset``: the whole range of clocks, as after a boot."""
@@ -297,23 +274,21 @@ class DevfreqActuator:
         except (OSError, ValueError, IndexError) as error:
             raise ClockError(f"the limits of {self.name} cannot be read: {error}") from error
 
-    def _unheated(self, shown: FrequencyLimits) -> FrequencyLimits:
+    def _unheated(self, present: FrequencyLimits) -> FrequencyLimits:
         """The limits as they are set: what the kernel shows while heat lowers them is not to stay."""
-        if not self._throttle.cooling() or shown.max_hz >= max(self._clocks().values(), default=0):
-            return shown
+        if not self._throttle.cooling() or present.max_hz >= max(self._clocks().values(), default=0):
+            return present
         if self._cool is None:
-            raise ClockError(f"heat hides the limits of {self.name}, {_shown(shown)} now: let it cool down")
+            raise ClockError(
+                f"heat hides the limits of {self.name}, {_in_mhz(present)} now: let it cool down"
+            )
         return self._cool
 
     def _surroundings(self) -> dict[str, str]:
         """Governor and power gating, where the board has them."""
-        found = {}
-        for key, path in (("governor", "governor"), ("railgate", "device/railgate_enable")):
-            try:
-                found[key] = _text(self._node / path)
-            except OSError:  # noqa: PERF203 - two
-                continue
-        return found
+        paths = {"governor": "governor", "railgate": "device/railgate_enable"}
+        texts = {key: _text_or_none(self._node / path) for key, path in paths.items()}
+        return {key: text for key, text in texts.items() if text is not None}
 
     def _left(self, target: FrequencyLimits, before: FrequencyLimits, old: SettingState) -> list[str]:
         """Return messages for the values that others have changed meanwhile, which are left so."""
@@ -380,17 +355,10 @@ def writes(present: FrequencyLimits, target: FrequencyLimits) -> list[tuple[str,
 
 def _is_gpu(node: Path) -> bool:
     """By the end of its name or by what the device tree calls it; other makers have nodes called gpu too."""
-    names = {node.name.rpartition(".")[2], _tree(node, "name")}
-    compatible = _tree(node, "compatible")
+    tree = node / "device/of_node"  # properties of the device tree, whose texts end with NUL
+    names = {node.name.rpartition(".")[2], _text_or_none(tree / "name")}
+    compatible = _text_or_none(tree / "compatible")
     return bool(names & set(_KINDS)) and (not compatible or "nvidia," in compatible)
-
-
-def _tree(node: Path, name: str) -> str:
-    """A property of the device tree, whose texts end with NUL; empty where there is none."""
-    try:
-        return (node / "device/of_node" / name).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
-    except OSError:
-        return ""
 
 
 def _ours(present_hz: int, ours_hz: int, *, cooling: bool) -> bool:
@@ -398,16 +366,24 @@ def _ours(present_hz: int, ours_hz: int, *, cooling: bool) -> bool:
     return _same(present_hz, ours_hz) or (cooling and present_hz < ours_hz)
 
 
-def _same(one_hz: int, other_hz: int) -> bool:
-    return abs(one_hz - other_hz) < _QOS_HZ
+def _same(limit_hz: int, other_hz: int) -> bool:
+    return abs(limit_hz - other_hz) < _QOS_HZ
 
 
-def _shown(limits: FrequencyLimits) -> str:
+def _in_mhz(limits: FrequencyLimits) -> str:
     return f"{limits.min_hz / _MEGA:g} to {limits.max_hz / _MEGA:g} MHz"
 
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace").strip("\0\n ")
+
+
+def _text_or_none(path: Path) -> str | None:
+    """The text of an attribute that a board may not have."""
+    try:
+        return _text(path)
+    except OSError:
+        return None
 
 
 def _put(path: Path, value: int) -> None:

@@ -39,7 +39,7 @@ class JournalEntry:
 
 
 @dataclass(frozen=True)
-class JournalPlace:
+class SettingJournal:
     """Paths of the journal entry and the lock of one setting of a GPU.
 
     Attributes:
@@ -58,14 +58,14 @@ class JournalPlace:
         return kind_of(self.control)
 
     @property
-    def journal(self) -> Path:
+    def path(self) -> Path:
         """The entry; there only while the setting is changed."""
         return self.directory / f"{self.control}-{self.gpu}.json"
 
     @property
     def lock(self) -> Path:
         """The file whose lock is the ownership of the setting; it stays."""
-        return self.journal.with_suffix(".lock")
+        return self.path.with_suffix(".lock")
 
     def write(self, owner: str, old: SettingState, new: int) -> None:
         """Put an entry on disk, all of it or none.
@@ -81,9 +81,9 @@ class JournalPlace:
                 json.dump(record, file)
                 file.flush()
                 os.fsync(file.fileno())
-            self._draft.replace(self.journal)
+            self._draft.replace(self.path)
         except OSError as error:
-            raise ClockError(f"the clock journal {self.journal} cannot be written: {error}") from error
+            raise ClockError(f"the clock journal {self.path} cannot be written: {error}") from error
 
     def read(self) -> JournalEntry | None:
         """The entry; None where there is none.
@@ -92,17 +92,15 @@ class JournalPlace:
             ClockError: it cannot be read or understood.
         """
         try:
-            with self.journal.open("rb") as file:
+            with self.path.open("rb") as file:
                 return self._entry(json.loads(file.read(_LARGEST_BYTES)))
         except FileNotFoundError:
             return None
         except PermissionError as error:
-            raise ClockError(
-                f"the clock journal {self.journal} is another user's: {error.strerror}"
-            ) from error
+            raise ClockError(f"the clock journal {self.path} is another user's: {error.strerror}") from error
         except (OSError, ValueError, RecursionError) as error:  # RecursionError: brackets without end
             raise ClockError(
-                f"the clock journal {self.journal} is unreadable ({error}): give the clock back with "
+                f"the clock journal {self.path} is unreadable ({error}): give the clock back with "
                 f"`tuner clocks restore {self.kind.reset} {self.gpu}`"
             ) from error
 
@@ -130,14 +128,14 @@ class JournalPlace:
             ClockError: it cannot be removed.
         """
         try:
-            self.journal.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
             self._draft.unlink(missing_ok=True)
         except OSError as error:
-            raise ClockError(f"the clock journal {self.journal} cannot be removed: {error}") from error
+            raise ClockError(f"the clock journal {self.path} cannot be removed: {error}") from error
 
     @property
     def _draft(self) -> Path:
-        return self.journal.with_suffix(".draft")
+        return self.path.with_suffix(".draft")
 
 
 def is_undone(entry: JournalEntry) -> bool:
@@ -180,12 +178,12 @@ def _written(record: Mapping[str, object]) -> BootRecord | None:
     return None  # of a newer version
 
 
-def places(directory: Path) -> Iterator[JournalPlace]:
+def journals(directory: Path) -> Iterator[SettingJournal]:
     """Yield the settings with a journal entry or a draft of one in a runtime directory, in order."""
-    found = {path.stem for pattern in ("*-*.json", "*-*.draft") for path in directory.glob(pattern)}
-    for name in sorted(found):
+    names = {path.stem for pattern in ("*-*.json", "*-*.draft") for path in directory.glob(pattern)}
+    for name in sorted(names):
         control, _, gpu = name.partition("-")
-        yield JournalPlace(directory, control, gpu)
+        yield SettingJournal(directory, control, gpu)
 
 
 def runtime_directory() -> Path:

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
 
 from tuner.model.errors import ClockError, ClockLostError
 
@@ -14,9 +15,10 @@ from .clockd_client import PATIENCE_S, Answer, ClockRequest, SetterConnection, S
 
 _RENEWALS_PER_TTL = 4.0  # three may be late
 _LOG = logging.getLogger(__name__)
+_A = TypeVar("_A", bound=Actuator)
 
 
-class LeasedSetting:
+class LeasedSetting(Generic[_A]):
     """A setting of a GPU; opening and reading change nothing, and reach nobody.
 
     The lease is the connection, from the first ``locked`` until ``close``: nobody else sets it between two
@@ -25,24 +27,25 @@ class LeasedSetting:
     measured meanwhile was measured at no known setting.
 
     Args:
-        actuator: tells what can be set, and is never asked to set it; closed with this control.
+        actuator: reads the setting and tells what can be set, and is never asked to set it; closed with this
+            control.
         connect: reaches who sets it.
         patience_s: how long an answer may take.
     """
 
     def __init__(
-        self, actuator: Actuator, connect: Callable[[], SetterLink], *, patience_s: float = PATIENCE_S
+        self, actuator: _A, connect: Callable[[], SetterLink], *, patience_s: float = PATIENCE_S
     ) -> None:
         self._actuator = actuator
         self._connect = connect
         self._patience_s = patience_s
         self._lease: _LeaseThread | None = None
-        self._held: int | None = None
+        self._value: int | None = None
 
     def demand_held(self) -> None:
         """Raise a ClockLostError where a value was asked for that is no longer held."""
         lease = self._lease
-        if self._held is not None and lease is not None:
+        if self._value is not None and lease is not None:
             lease.demand_held()
 
     @contextlib.contextmanager
@@ -61,15 +64,15 @@ class LeasedSetting:
             InputError: the administrator's file is wrong.
         """
         actuator = self._actuator
-        if self._held is not None:
+        if self._value is not None:
             kind = kind_of(actuator.control)
             raise ClockError(
-                f"the {kind.value} of {actuator.gpu} is held at {self._held} {kind.unit} already"
+                f"the {kind.value} of {actuator.gpu} is held at {self._value} {kind.unit} already"
             )
         demand(actuator, value)
         lease = self._leased()
         try:
-            self._held = value
+            self._value = value
             lease.ask(setting_request(actuator.control, actuator.gpu, value))
             yield
         except BaseException:
@@ -97,7 +100,7 @@ class LeasedSetting:
         return self._lease
 
     def _release(self, lease: "_LeaseThread", *, quietly: bool) -> None:
-        self._held = None
+        self._value = None
         try:
             answer = lease.ask(ClockRequest("reset"))
         except ClockError as error:
@@ -109,20 +112,8 @@ class LeasedSetting:
             _LOG.warning("%s: %s", self._actuator.gpu, what)
 
 
-class LeasedClocks(LeasedSetting):
-    """Implements ``tuner.power.base.ClockControl``; see ``LeasedSetting``.
-
-    Args:
-        actuator: reads the clock, and is never asked to set it; closed with this control.
-        connect: reaches who sets clocks.
-        patience_s: how long an answer may take.
-    """
-
-    def __init__(
-        self, actuator: ClockActuator, connect: Callable[[], SetterLink], *, patience_s: float = PATIENCE_S
-    ) -> None:
-        super().__init__(actuator, connect, patience_s=patience_s)
-        self._clock = actuator
+class LeasedClocks(LeasedSetting[ClockActuator]):
+    """Implements ``tuner.power.base.ClockControl``; see ``LeasedSetting``."""
 
     def supported_mhz(self) -> tuple[int, ...]:
         """See ``ClockControl.supported_mhz``; without those that the administrator does not allow.
@@ -130,7 +121,7 @@ class LeasedClocks(LeasedSetting):
         Raises:
             InputError: the administrator's file is wrong.
         """
-        return self._clock.supported()
+        return self._actuator.supported()
 
     def read(self) -> ClockReading:
         """See ``ClockControl.read``.
@@ -140,28 +131,13 @@ class LeasedClocks(LeasedSetting):
             ClockError: the GPU stopped answering.
         """
         self.demand_held()
-        return self._clock.read()
+        return self._actuator.read()
 
 
-class LeasedPowerLimit(LeasedSetting):
-    """Implements ``tuner.power.base.PowerLimitControl``; see ``LeasedSetting``.
+class LeasedPowerLimit(LeasedSetting[NvmlPowerLimitActuator]):
+    """Implements ``tuner.power.base.PowerLimitControl``; see ``LeasedSetting``."""
 
-    Args:
-        actuator: reads the limit, and is never asked to set it; closed with this control.
-        connect: reaches who sets limits.
-        patience_s: how long an answer may take.
-    """
-
-    def __init__(
-        self,
-        actuator: NvmlPowerLimitActuator,
-        connect: Callable[[], SetterLink],
-        *,
-        patience_s: float = PATIENCE_S,
-    ) -> None:
-        super().__init__(actuator, connect, patience_s=patience_s)
-        self._limit = actuator
-        self._supported_w: tuple[int, ...] | None = None
+    _supported_w: tuple[int, ...] | None = None
 
     def supported_w(self) -> tuple[int, ...]:
         """See ``PowerLimitControl.supported_w``; as they were when they were first asked for.
@@ -171,7 +147,7 @@ class LeasedPowerLimit(LeasedSetting):
             InputError: the administrator's file is wrong.
         """
         if self._supported_w is None:
-            self._supported_w = self._limit.supported()
+            self._supported_w = self._actuator.supported()
         return self._supported_w
 
     def read_w(self) -> float:
@@ -182,10 +158,10 @@ class LeasedPowerLimit(LeasedSetting):
             ClockError: the GPU stopped answering.
         """
         self.demand_held()
-        watts, held = self._limit.read_w(), self._held
-        if held is not None and not is_rounded(watts, held):
+        watts, set_w = self._actuator.read_w(), self._value
+        if set_w is not None and not is_rounded(watts, set_w):
             raise ClockLostError(
-                f"the power limit is {watts:g} W, not the {held} W that were set: another program changed it"
+                f"the power limit is {watts:g} W, not the {set_w} W that were set: another program changed it"
             )
         return watts
 

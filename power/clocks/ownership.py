@@ -18,7 +18,7 @@ from tuner.model.errors import ClockError, ClockPermissionError, TunerError
 from tuner.system.ownership import is_alive, pid_of, this_process
 
 from ..base import SettingState
-from .journal import JournalEntry, JournalPlace, doubt, is_undone, places
+from .journal import JournalEntry, SettingJournal, doubt, is_undone, journals
 
 _LOG = logging.getLogger(__name__)
 HANDOVER_S = 10.0  # a guardian that restores after its owner's death has let go by then
@@ -38,9 +38,9 @@ class HeldError(ClockError):
         who: for people.
     """
 
-    def __init__(self, place: JournalPlace, who: str) -> None:
-        kind = place.kind
-        super().__init__(f"the {kind.name} of {place.gpu} {kind.held} by {who}: wait for it or end it")
+    def __init__(self, journal: SettingJournal, who: str) -> None:
+        kind = journal.kind
+        super().__init__(f"the {kind.name} of {journal.gpu} {kind.held} by {who}: wait for it or end it")
         self.who = who
 
 
@@ -48,16 +48,16 @@ class Ownership:
     """Ownership of one setting of a GPU and its journal.
 
     Args:
-        place: where journal and lock are; the directory is made if missing.
+        journal: of the setting, with its lock; the directory is made if missing.
         undo: undoes what a dead owner left.
         owner: identity of the process that is to be named to others; this one if empty.
         patience_s: how long to wait for the guardian of a dead owner; a living owner is not waited for.
     """
 
     def __init__(
-        self, place: JournalPlace, undo: Undo, *, owner: str = "", patience_s: float = GLANCE_S
+        self, journal: SettingJournal, undo: Undo, *, owner: str = "", patience_s: float = GLANCE_S
     ) -> None:
-        self._place = place
+        self._journal = journal
         self._undo = undo
         self._owner = owner or this_process()
         self._patience_s = patience_s
@@ -76,17 +76,19 @@ class Ownership:
             HeldError: another process owns it.
             ClockError: the directory cannot be written or trusted, or a stale change cannot be undone.
         """
-        self._lock = _taken(self._place, self._patience_s)
+        self._lock = _taken(self._journal, self._patience_s)
         try:
-            left = restored(self._place, self._undo) if settle else None
-            _sign(self._lock, self._owner)
+            notes = restored(self._journal, self._undo) if settle else None
+            # Who is named here holds the lock for long: nobody waits for a living one, or is told of a guest.
+            os.ftruncate(self._lock, 0)
+            os.pwrite(self._lock, self._owner.encode(), 0)
         except OSError as error:
             self.give_up()
-            raise ClockError(f"{self._place.lock} cannot be signed: {error}") from error
+            raise ClockError(f"{self._journal.lock} cannot be signed: {error}") from error
         except BaseException:
             self.give_up()
             raise
-        return left
+        return notes
 
     def announce(self, old: SettingState, new: int) -> None:
         """Put the entry on disk; to be called before each change, with what is there now.
@@ -94,16 +96,15 @@ class Ownership:
         Raises:
             ClockError: it cannot be written, or the setting is not owned.
         """
-        if self._lock is None or not _is(
-            self._place.lock, self._lock
-        ):  # with its file the lock lost its name
-            what = f"the {self._place.kind.name} of {self._place.gpu}"
-            raise ClockError(f"nobody owns {what} any more: {self._place.lock} was removed")
-        self._place.write(self._owner, old, new)
+        # Whoever removed the file made room for another lock of the same name.
+        if self._lock is None or not _is_same_file(self._journal.lock, self._lock):
+            what = f"the {self._journal.kind.name} of {self._journal.gpu}"
+            raise ClockError(f"nobody owns {what} any more: {self._journal.lock} was removed")
+        self._journal.write(self._owner, old, new)
 
     def clear(self) -> None:
         """Remove the entry; to be called when the change is undone."""
-        self._place.clear()
+        self._journal.clear()
 
     def give_up(self) -> None:
         """Let the next owner have the setting."""
@@ -114,8 +115,8 @@ class Ownership:
             os.close(lock)
 
 
-def restored(place: JournalPlace, undo: Undo) -> list[str] | None:
-    """Undo what the entry of a place announces and remove it; to be called by the owner.
+def restored(journal: SettingJournal, undo: Undo) -> list[str] | None:
+    """Undo what the entry of a journal announces and remove it; to be called by the owner.
 
     Returns:
         Why that was in doubt and what was left alone, for people; None where there was nothing to undo.
@@ -123,15 +124,15 @@ def restored(place: JournalPlace, undo: Undo) -> list[str] | None:
     Raises:
         TunerError: the entry is unreadable or could not be undone; it stays.
     """
-    entry = place.read()
+    entry = journal.read()
     if entry is None or is_undone(entry):
-        place.clear()
+        journal.clear()
         return None
     notes = [*filter(None, [doubt(entry)]), *undo(entry)]
-    place.clear()
-    _LOG.info("restored the %s of %s, which a killed process had left set", place.kind.name, place.gpu)
+    journal.clear()
+    _LOG.info("restored the %s of %s, which a killed process had left set", journal.kind.name, journal.gpu)
     for note in notes:
-        _LOG.warning("%s: %s", place.gpu, note)
+        _LOG.warning("%s: %s", journal.gpu, note)
     return notes
 
 
@@ -155,82 +156,84 @@ class RestoreOutcome:
 
 def restore_stale(directory: Path, undo: Undo) -> list[RestoreOutcome]:
     """Restore every setting whose journal entry has no living owner or guardian; goes on past errors."""
-    return [_settled(place, undo) for place in places(directory)]
+    return [_settled(journal, undo) for journal in journals(directory)]
 
 
-def _settled(place: JournalPlace, undo: Undo) -> RestoreOutcome:
+def _settled(journal: SettingJournal, undo: Undo) -> RestoreOutcome:
     try:
-        lock = _taken(place, GLANCE_S)
+        lock = _taken(journal, GLANCE_S)
         try:
-            left = restored(place, undo)
+            notes = restored(journal, undo)
         finally:
             os.close(lock)
     except HeldError as error:
-        return RestoreOutcome(place.control, place.gpu, "owned", (error.who,))
+        return RestoreOutcome(journal.control, journal.gpu, "owned", (error.who,))
     except TunerError as error:
-        _LOG.error("a %s that a killed process left set stays so: %s", place.kind.value, error)
-        return RestoreOutcome(place.control, place.gpu, "failed", (str(error),))
-    if left is None:
-        return RestoreOutcome(place.control, place.gpu, "undone")
-    return RestoreOutcome(place.control, place.gpu, "restored", tuple(left))
+        _LOG.error("a %s that a killed process left set stays so: %s", journal.kind.value, error)
+        return RestoreOutcome(journal.control, journal.gpu, "failed", (str(error),))
+    if notes is None:
+        return RestoreOutcome(journal.control, journal.gpu, "undone")
+    return RestoreOutcome(journal.control, journal.gpu, "restored", tuple(notes))
 
 
-def owner_of(place: JournalPlace) -> str:
+def owner_of(journal: SettingJournal) -> str:
     """Return the owner of a setting, for people; empty if it has none.
 
     Raises:
         ClockError: that cannot be told, and the journal names nobody who lives.
     """
     try:
-        lock = os.open(place.lock, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(journal.lock, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return ""
     except OSError:  # another user's, who is in the journal while a clock is set
-        return _named(place)
+        return _named(journal)
     try:
         return "" if _locked(lock) else _holder(lock)
     finally:
         os.close(lock)
 
 
-def _named(place: JournalPlace) -> str:
+def _named(journal: SettingJournal) -> str:
     """The process that the journal of another user names, if it lives."""
-    entry = place.read()
+    entry = journal.read()
     return f"process {pid_of(entry.owner)}" if entry is not None and is_alive(entry.owner) else ""
 
 
-def _taken(place: JournalPlace, patience_s: float) -> int:
-    """Get the lock of a place; the descriptor is the ownership."""
-    lock = _opened(place)
+def _taken(journal: SettingJournal, patience_s: float) -> int:
+    """Get the lock of a setting; the descriptor is the ownership."""
+    lock = _opened(journal)
     try:
-        _await(place, lock, patience_s)
+        _await(journal, lock, patience_s)
     except BaseException:
         os.close(lock)
         raise
     return lock
 
 
-def _await(place: JournalPlace, lock: int, patience_s: float) -> None:
+def _await(journal: SettingJournal, lock: int, patience_s: float) -> None:
     """Lock the file as soon as nobody else has."""
     deadline = time.monotonic() + patience_s
     while not _locked(lock):
         if is_alive(_signature(lock)) or time.monotonic() > deadline:
-            raise HeldError(place, _holder(lock))
+            raise HeldError(journal, _holder(lock))
         time.sleep(_RETRY_S)
 
 
-def _opened(place: JournalPlace) -> int:
-    """Open the lock of a place, in a directory whose journal this user may act on."""
-    _make(place.directory)
+def _opened(journal: SettingJournal) -> int:
+    """Open the lock of a setting, in a directory whose journal this user may act on."""
+    _make(journal.directory)
     try:
-        return os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(journal.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except PermissionError as error:
-        who = _named(place)
+        who = _named(journal)
         if who:
-            raise HeldError(place, who) from error
-        raise ClockPermissionError(f"{place.lock} is another user's: run as that user or as root") from error
+            raise HeldError(journal, who) from error
+        raise ClockPermissionError(
+            f"{journal.lock} is another user's: run as that user or as root"
+        ) from error
     except OSError as error:
-        raise ClockError(f"{place.lock} cannot be opened: {error}") from error
+        raise ClockError(f"{journal.lock} cannot be opened: {error}") from error
 
 
 def _make(folder: Path) -> None:
@@ -244,7 +247,7 @@ def _make(folder: Path) -> None:
         raise ClockError(f"no clock journal is kept in {folder}, where other users may write")
 
 
-def _is(path: Path, descriptor: int) -> bool:
+def _is_same_file(path: Path, descriptor: int) -> bool:
     """True where a path leads to the file of a descriptor."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
@@ -259,12 +262,6 @@ def _locked(lock: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _sign(lock: int, owner: str) -> None:
-    """Say who will hold the lock for long: nobody else waits for that one, or is told of one who does not."""
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, owner.encode(), 0)
 
 
 def _signature(lock: int) -> str:

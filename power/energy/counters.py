@@ -12,9 +12,7 @@ from .noise import Spread, sample_variances_w2
 from .samples import SampleSeries
 
 _FEW = 4  # of fewer ticks no rhythm is taken
-_JITTER = (
-    0.002  # standard deviation of a tick from its rhythm, of the period; an H200's ticks show half of it
-)
+_JITTER = 0.002  # of the period: standard deviation of a tick from its rhythm; an H200's show half of it
 _PERIODS = 2001  # trial values of the period
 _STEADY = 1e-5  # of a period: no two clocks of two crystals agree better
 _AGREES = 4.0  # standard uncertainties that two recordings' periods may be apart
@@ -34,7 +32,7 @@ class Period:
     sigma_s: float
 
 
-def on_rhythm(trace: SampleSeries, known: Period | None = None) -> tuple[SampleSeries, Period | None]:
+def on_rhythm(trace: SampleSeries, earlier: Period | None = None) -> tuple[SampleSeries, Period | None]:
     """The ticks of a counter at the times of a regular rhythm, if one agrees with all that is known of them.
 
     A tick dated by polling lies anywhere in an interval around its time, sqrt(3) standard uncertainties wide
@@ -47,7 +45,7 @@ def on_rhythm(trace: SampleSeries, known: Period | None = None) -> tuple[SampleS
 
     Args:
         trace: the ticks.
-        known: the period that earlier recordings found.
+        earlier: the period that earlier recordings found.
 
     Returns:
         The trace with the fitted times, and the period this recording found by itself; the same trace, and
@@ -63,7 +61,7 @@ def on_rhythm(trace: SampleSeries, known: Period | None = None) -> tuple[SampleS
     alone = _rhythm(dated, numbers, _JITTER * period_s)
     if alone is None:
         return trace, None
-    first_s, period = _rhythm(dated, numbers, _JITTER * period_s, known) or alone if known else alone
+    first_s, period = _rhythm(dated, numbers, _JITTER * period_s, earlier) or alone if earlier else alone
     jitters_s = np.full(len(dated), _JITTER * period.seconds)
     times_s = first_s + numbers * period.seconds
     ticks = SampleSeries(times_s, dated.values, jitters_s, period.sigma_s / period.seconds)
@@ -71,7 +69,7 @@ def on_rhythm(trace: SampleSeries, known: Period | None = None) -> tuple[SampleS
 
 
 def _rhythm(
-    ticks: SampleSeries, numbers: Array, jitter_s: float, known: Period | None = None
+    ticks: SampleSeries, numbers: Array, jitter_s: float, earlier: Period | None = None
 ) -> tuple[float, Period] | None:
     """Start and period over the polygon; None where it is empty."""
     half_s = ticks.time_sigmas_s * _HALF_WIDTH + _HALF_WIDTH * jitter_s
@@ -79,16 +77,16 @@ def _rhythm(
     reach_s = (half_s[0] + half_s[-1]) / count
     middle_s = ticks.duration_s / count
     periods_s = middle_s + np.linspace(-reach_s, reach_s, _PERIODS)
-    if known is not None:
-        near_s = known.seconds + known.sigma_s * np.linspace(-_AGREES, _AGREES, _PERIODS)
+    if earlier is not None:
+        near_s = earlier.seconds + earlier.sigma_s * np.linspace(-_AGREES, _AGREES, _PERIODS)
         periods_s = near_s[np.abs(near_s - middle_s) <= reach_s]
         if len(periods_s) == 0:
             return None
     starts_s = ticks.times_s - np.outer(periods_s, numbers)  # what t0 each tick's own time asks for
     latest_s, earliest_s = np.min(starts_s + half_s, axis=1), np.max(starts_s - half_s, axis=1)
     room_s = np.maximum(latest_s - earliest_s, 0.0)
-    if known is not None:
-        room_s = room_s * np.exp(-(((periods_s - known.seconds) / known.sigma_s) ** 2) / 2.0)
+    if earlier is not None:
+        room_s = room_s * np.exp(-(((periods_s - earlier.seconds) / earlier.sigma_s) ** 2) / 2.0)
     if not room_s.any():
         return None
     period_s = float(np.average(periods_s, weights=room_s))
@@ -127,7 +125,7 @@ class SensorHistory:
         squares = math.fsum(spread.variance * spread.degrees for spread in usual)
         return Spread(squares / degrees, degrees)
 
-    def tell_noise(self, spread: Spread) -> None:
+    def add_noise(self, spread: Spread) -> None:
         """Add the relative noise of a window."""
         if spread.degrees > 0 and math.isfinite(spread.variance):
             self._noise.append(spread)
@@ -138,14 +136,14 @@ class SensorHistory:
         count = len(self._likelihoods)
         return (np.sum(np.stack(self._likelihoods), axis=0), count) if count else (None, 0)
 
-    def tell_correlation(self, likelihoods: Array) -> None:
+    def add_correlation(self, likelihoods: Array) -> None:
         """Add what a window told of the times; some with an unsteady load must not outvote all others."""
         if np.isfinite(likelihoods).all():
             self._likelihoods.append(
                 likelihoods * min(1.0, _ONE_VOTE / max(float(likelihoods.max()), _ONE_VOTE))
             )
 
-    def tell_ticks(self, first_s: float, last_s: float, sigma_s: float, own: Period) -> None:
+    def add_ticks(self, first_s: float, last_s: float, sigma_s: float, own: Period) -> None:
         """Add the first and last tick of a recording.
 
         Args:
@@ -164,11 +162,11 @@ class SensorHistory:
         self._last_s = last_s
         period = own if self.period is None or between is None else self.period
         self._count += round((last_s - first_s) / period.seconds)
-        found = own
+        counted = own
         if self._count > 0:
             seconds = (last_s - self._anchor_s) / self._count
-            found = Period(seconds, math.sqrt(2.0) * sigma_s / self._count)
-        self.period = min((found, own), key=lambda period: period.sigma_s)
+            counted = Period(seconds, math.sqrt(2.0) * sigma_s / self._count)
+        self.period = min((counted, own), key=lambda period: period.sigma_s)
 
     def _between(self, first_s: float) -> int | None:
         """Ticks since the last recording's last; None where they cannot be counted."""
@@ -181,6 +179,19 @@ class SensorHistory:
         return count
 
 
+_UNKNOWN_AGE = 0.1  # of the period: what ticks of an H200, every 100 ms, count is up to 9 ms older than they
+
+
+def unknown_age_s(info: SensorInfo) -> float:
+    """Return the unknown part of the age of a tick's number, in s; 0 unless the response is assumed."""
+    return _UNKNOWN_AGE * info.period_s if info.response.origin == "assumed" else 0.0
+
+
+def age_variance_s2(info: SensorInfo) -> float:
+    """Variance of the age of a tick's number: by the response, and by what nobody has calibrated."""
+    return info.response.age_sigma_s**2 + unknown_age_s(info) ** 2 / 3.0
+
+
 # --- Energy up to any time from a power reading, whatever power does.
 #
 # The energy up to each sample is a weighted sum of the samples (``response.models``), and so is that up to
@@ -190,9 +201,7 @@ class SensorHistory:
 # uncertainty of a sum is the noise of its samples, what the ways differ by, and the age of the reading.
 
 _TRIPLE = 3
-_NEAR = (
-    3  # gaps between samples that tell the power next to a time: one alone is mostly noise, and overshoots;
-)
+_NEAR = 3  # gaps between samples that tell the power next to a time: one alone is mostly noise, overshoots;
 _NEAR_S = 0.06  # but what is further off than this says nothing
 _SQRT_3 = 3.0**0.5
 

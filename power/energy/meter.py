@@ -27,9 +27,9 @@ from ..base import (
 )
 from ..response.models import energy_j
 from .counters import SensorHistory
+from .mean_power import mean_power
 from .noise import ROUNDING
 from .samples import SampleSeries, screened
-from .windows import mean_power
 
 # --- Joules of a whole recording: while it goes on, in constant memory, or once it has ended.
 
@@ -149,10 +149,10 @@ class SpentTotal:
 
     def spent(self, now_s: float, info: SensorInfo) -> SpentEnergy | None:
         """Joules up to now; None before two samples."""
-        found = self._part.joules(info)
-        if self._last is None or (found is None and self._joules == 0.0):
+        latest = self._part.joules(info)
+        if self._last is None or (latest is None and self._joules == 0.0):
             return None
-        joules, sigma_j = found or (0.0, 0.0)
+        joules, sigma_j = latest or (0.0, 0.0)
         unseen = [*self._pauses, (max(0.0, now_s - self._last.time_s), self._watts)]
         parts = [self._pause(seconds, before_w) for seconds, before_w in unseen]
         unseen_j = math.fsum(part[0] for part in parts)
@@ -290,7 +290,12 @@ class SamplingMeter:
 
 
 class SampledRecording:
-    """Implements ``tuner.power.base.Recording``; made by ``SamplingMeter.recording``."""
+    """Implements ``tuner.power.base.Recording``; made by ``SamplingMeter.recording``.
+
+    Attributes:
+        problem: see ``Recording.problem``.
+        failure: reason that the sensor stopped answering; empty if it did not.
+    """
 
     def __init__(
         self,
@@ -307,19 +312,9 @@ class SampledRecording:
         self._spent = spent
         self._samples: list[Sample] = []
         self._clock_readings: list[tuple[float, ClockReading]] = []
-        self._failure = ""
-        self._problem = ""
+        self.failure = ""
+        self.problem = ""
         self._start_s = self._end_s = now()
-
-    @property
-    def problem(self) -> str:
-        """Reason that the latest ``reading`` was None; empty if it was not."""
-        return self._problem
-
-    @property
-    def failure(self) -> str:
-        """Reason that the sensor stopped answering; empty if it did not."""
-        return self._failure
 
     def begin(self) -> None:
         """Take what the sensor held before.
@@ -337,7 +332,7 @@ class SampledRecording:
         """Poll sensor and clock until told to stop, or until the sensor fails."""
         pause_s = min(self._sampler.info.poll_interval_s, clock_interval_s)
         clock_due_s = self._now()
-        while not self._failure:
+        while not self.failure:
             fresh = self._poll()
             late_s = self._now() - clock_due_s
             # Right after a sample no other is near, so that reading the clock then delays none; a sensor that
@@ -355,43 +350,27 @@ class SampledRecording:
         self._end_s = self._now()
 
     def reading(self, start_s: float, end_s: float, round_s: float = 0.0) -> PowerReading | None:
-        """Mean power between two times; None when the sensor gave too little, see ``problem``.
-
-        Args:
-            start_s: begin of the window.
-            end_s: its end.
-            round_s: period with which the load repeats in it; 0 where that is not known.
-
-        Raises:
-            PowerError: the sensor stopped answering while the recording was made.
-        """
+        """See ``Recording.reading``."""
         info = self._sampler.info
-        if self._failure:
-            raise PowerError(f"{info.name} stopped answering: {self._failure}")
+        if self.failure:
+            raise PowerError(f"{info.name} stopped answering: {self.failure}")
         trace, notes = screened(self._samples, info)
         try:
             mean = mean_power(trace, start_s, end_s, info, self._history, round_s=round_s)
         except PowerError as error:
-            self._problem = "; ".join([str(error), *notes])
+            self.problem = "; ".join([str(error), *notes])
             return None
-        self._problem = ""
-        return PowerReading(
-            watts=mean.watts,
-            uncertainty_w=mean.uncertainty_w,
-            sensor=f"{info.name} ({mean.method})" if mean.method else info.name,
-            scope=info.scope,
-            notes=(*mean.notes, *notes),
-            degrees=mean.degrees,
-        )
+        self.problem = ""
+        return replace(mean, notes=(*mean.notes, *notes))
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:
         """Median clock, all throttle reasons, lowest power limit and mean temperature between two times."""
-        seen = [reading for time_s, reading in self._clock_readings if start_s <= time_s <= end_s]
-        rates = [reading.mhz for reading in seen if reading.mhz is not None]
-        reasons = sorted({reason for reading in seen for reason in reading.throttle_reasons})
-        limits_w = [(one.power_limit_w, one.limit_scope) for one in seen if one.power_limit_w is not None]
+        readings = [reading for time_s, reading in self._clock_readings if start_s <= time_s <= end_s]
+        rates = [reading.mhz for reading in readings if reading.mhz is not None]
+        reasons = sorted({reason for reading in readings for reason in reading.throttle_reasons})
+        limits_w = [(r.power_limit_w, r.limit_scope) for r in readings if r.power_limit_w is not None]
         limit_w, limit_scope = min(limits_w, default=(None, "gpu"))
-        warm = [reading.temperature_c for reading in seen if reading.temperature_c is not None]
+        warm = [reading.temperature_c for reading in readings if reading.temperature_c is not None]
         return ClockReading(
             statistics.median(rates) if rates else None,
             tuple(reasons),
@@ -411,12 +390,12 @@ class SampledRecording:
 
     def _poll(self) -> bool:
         """Add fresh samples; False when there were none."""
-        if self._failure:
+        if self.failure:
             return False
         try:
             fresh = self._sampler.poll()
         except PowerError as error:
-            self._failure = str(error)
+            self.failure = str(error)
             return False
         self._samples += fresh
         if self._spent is not None:
@@ -471,15 +450,15 @@ class SummedMeter:
     def spent(self) -> SpentEnergy | None:
         """The sum of what all have spent since they were opened; None where one does not tell."""
         parts = [meter.spent() for meter in self._meters]
-        known = [part for part in parts if part is not None]
-        if len(known) < len(parts):
+        answered = [part for part in parts if part is not None]
+        if len(answered) < len(parts):
             return None
         return SpentEnergy(
-            joules=math.fsum(part.joules for part in known),
-            sigma_j=math.hypot(*(part.sigma_j for part in known)),
-            unseen_j=math.fsum(part.unseen_j for part in known),
-            unseen_sigma_j=math.hypot(*(part.unseen_sigma_j for part in known)),
-            unseen_s=max(part.unseen_s for part in known),
+            joules=math.fsum(part.joules for part in answered),
+            sigma_j=math.hypot(*(part.sigma_j for part in answered)),
+            unseen_j=math.fsum(part.unseen_j for part in answered),
+            unseen_sigma_j=math.hypot(*(part.unseen_sigma_j for part in answered)),
+            unseen_s=max(part.unseen_s for part in answered),
         )
 
     def close(self) -> None:
@@ -504,28 +483,21 @@ class SummedRecording:
         """The sum of the mean powers between two times; None when one sensor gave too little.
 
         Sensors err independently: variances add, and degrees of freedom are those of Welch and Satterthwaite.
-
-        Args:
-            start_s: begin of the window.
-            end_s: its end.
-            round_s: period with which the load repeats in it; 0 where that is not known.
-
-        Raises:
-            PowerError: a sensor stopped answering while the recording was made.
+        See ``Recording.reading``.
         """
         parts = [recording.reading(start_s, end_s, round_s) for recording in self._recordings]
-        known = tuple(part for part in parts if part is not None)
-        if len(known) < len(parts):
+        answered = tuple(part for part in parts if part is not None)
+        if len(answered) < len(parts):
             return None
-        uncertainty_w, degrees = expanded(contracted(part.uncertainty_w, part.degrees) for part in known)
+        uncertainty_w, degrees = expanded(contracted(part.uncertainty_w, part.degrees) for part in answered)
         return PowerReading(
-            watts=math.fsum(part.watts for part in known),
+            watts=math.fsum(part.watts for part in answered),
             uncertainty_w=uncertainty_w,
-            sensor="+".join(part.sensor for part in known),
-            scope="+".join(part.scope for part in known),
-            notes=tuple(note for part in known for note in part.notes),
+            sensor="+".join(part.sensor for part in answered),
+            scope="+".join(part.scope for part in answered),
+            notes=tuple(note for part in answered for note in part.notes),
             degrees=degrees,
-            parts=known,
+            parts=answered,
         )
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:

@@ -70,11 +70,11 @@ def local_spread(times_s: Array, values: Array, *, least_degree: int = 0) -> Spr
         degree = max(degree, least_degree)
         if rows == 0 or length <= degree + 1:
             continue
-        times, held = times_s[part].reshape(rows, length), values[part].reshape(rows, length)
+        times, levels = times_s[part].reshape(rows, length), values[part].reshape(rows, length)
         centred = times - times.mean(axis=1, keepdims=True)
         scaled = centred / np.abs(centred).max(axis=1, keepdims=True)
         basis, _ = np.linalg.qr(scaled[:, :, None] ** np.arange(degree + 1))
-        rest = held - (basis @ (basis.transpose(0, 2, 1) @ held[:, :, None]))[:, :, 0]
+        rest = levels - (basis @ (basis.transpose(0, 2, 1) @ levels[:, :, None]))[:, :, 0]
         squares += float((rest**2).sum())
         degrees += rows * (length - degree - 1)
     return Spread(squares / degrees, degrees) if degrees else Spread(0.0, 0.0)
@@ -85,7 +85,7 @@ def beating_spread(times_s: Array, values: Array, *, least_degree: int = 0) -> S
 
     A load whose period nearly fits the sensor's shows as a slow beat, which neighbours follow together.
     """
-    found = local_spread(times_s, values, least_degree=least_degree)
+    widest = local_spread(times_s, values, least_degree=least_degree)
     for stride in _STRIDES:
         if len(times_s) < _LEAST_STRIDE * stride:
             break
@@ -96,9 +96,9 @@ def beating_spread(times_s: Array, values: Array, *, least_degree: int = 0) -> S
         degrees = sum(part.degrees for part in parts)
         variance = sum(part.variance * part.degrees for part in parts) / degrees
         wider = Spread(variance, degrees / stride)
-        if wider.exceeds(found):
-            found = wider
-    return found
+        if wider.exceeds(widest):
+            widest = wider
+    return widest
 
 
 def noise_floor(values: Array) -> Spread | None:
@@ -117,17 +117,17 @@ def noise_floor(values: Array) -> Spread | None:
     return Spread(float(np.median(inner)) / float(np.log(2.0)), max(1.0, _HANN * len(inner)))
 
 
-def pooled(own: Spread, known: Spread | None) -> Spread:
+def pooled(own: Spread, earlier: Spread | None) -> Spread:
     """A window's scatter made surer by that of earlier windows; its own alone where they surely differ.
 
     It is larger where the load is unsteady, and smaller where that of the earlier windows was.
     """
-    if known is None or own.exceeds(known) or known.exceeds(own):
+    if earlier is None or own.exceeds(earlier) or earlier.exceeds(own):
         return own
-    degrees = own.degrees + known.degrees
+    degrees = own.degrees + earlier.degrees
     if degrees <= 0:
         return own
-    return Spread((own.variance * own.degrees + known.variance * known.degrees) / degrees, degrees)
+    return Spread((own.variance * own.degrees + earlier.variance * earlier.degrees) / degrees, degrees)
 
 
 def sees_all(info: SensorInfo) -> bool:

@@ -31,10 +31,10 @@ from tuner.model.trial import expanded
 
 from ..base import PowerLevel, ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
 from ..response.models import Array, age_s, corrected, cumulative_energy_j
-from .counters import EnergyCurve, SensorHistory
+from .counters import EnergyCurve, SensorHistory, age_variance_s2, unknown_age_s
+from .mean_power import power_between
 from .samples import SampleSeries, gaps, plausible
 from .streams import power_of_samples
-from .windows import power_between
 
 # --- Steady power around a program: idle power before and after it, and what goes on after it.
 #
@@ -47,13 +47,13 @@ _SURELY = 3.0  # standard uncertainties that make a drift one
 _LEAST_W2 = 1e-12  # no level is known better
 
 
-def joined(one: PowerLevel, other: PowerLevel) -> PowerLevel | None:
+def joined(first: PowerLevel, other: PowerLevel) -> PowerLevel | None:
     """The level that both are, as well as both know it; None where they differ."""
-    if abs(other.watts - one.watts) > _SURELY * math.hypot(one.sigma_w, other.sigma_w):
+    if abs(other.watts - first.watts) > _SURELY * math.hypot(first.sigma_w, other.sigma_w):
         return None
-    variances_w2 = np.maximum((one.sigma_w**2, other.sigma_w**2), _LEAST_W2)
+    variances_w2 = np.maximum((first.sigma_w**2, other.sigma_w**2), _LEAST_W2)
     sigma_w = float(np.sqrt(1.0 / np.sum(1.0 / variances_w2)))
-    return PowerLevel(float(np.average((one.watts, other.watts), weights=1.0 / variances_w2)), sigma_w)
+    return PowerLevel(float(np.average((first.watts, other.watts), weights=1.0 / variances_w2)), sigma_w)
 
 
 def idle_level(series: SampleSeries, info: SensorInfo, line: ProgramTimeline) -> PowerLevel | None:
@@ -85,14 +85,14 @@ def level(series: SampleSeries, info: SensorInfo, start_s: float, end_s: float) 
 
 def between_ticks(ticks: SampleSeries, first: int, last: int, info: SensorInfo) -> PowerLevel:
     """Mean power from one tick to another."""
-    found = power_between(ticks.at([first, last]), info, SensorHistory())
-    return PowerLevel(found.watts, expanded(found.parts)[0])
+    mean = power_between(ticks.at([first, last]), info, SensorHistory())
+    return PowerLevel(mean.watts, expanded(mean.parts)[0])
 
 
 def _settled(series: SampleSeries, info: SensorInfo) -> PowerLevel:
     """Mean of what a sensor shows once it has settled, of at least two samples."""
-    found = power_of_samples(series, replace(info, response=Response()))
-    return PowerLevel(found.watts, expanded(found.parts)[0])
+    mean = power_of_samples(series, replace(info, response=Response()))
+    return PowerLevel(mean.watts, expanded(mean.parts)[0])
 
 
 def _of_ticks(ticks: SampleSeries, start_s: float, end_s: float, info: SensorInfo) -> PowerLevel | None:
@@ -127,7 +127,6 @@ _CONTRADICTION = 3.0  # standard uncertainties between two ways to the same joul
 _TRIPLE = 3
 _GAP_S = 0.25  # a shorter pause is that of a busy host
 _PEAK_LAGS = 2.0  # time constants a peak is averaged over: equation (6) then adds no more than the noise
-_UNKNOWN_AGE = 0.1  # of the period: what ticks of an H200, every 100 ms, count is up to 9 ms older than they
 _LAGS = 3.0  # after a step, until which a mean age does not tell what a lag does
 _SQRT_3 = 3.0**0.5
 _SQRT_12 = 12.0**0.5
@@ -147,11 +146,11 @@ def program_energies(
         readings: each with its samples, uncorrected, oldest first.
         line: when the program ran.
     """
-    shown = next(((info, samples) for info, samples in readings if info.kind != "counter" and samples), None)
-    curve = EnergyCurve(plausible(shown[1], shown[0])[0], shown[0]) if shown is not None else None
+    stream = next(((info, samples) for info, samples in readings if info.kind != "counter" and samples), None)
+    curve = EnergyCurve(plausible(stream[1], stream[0])[0], stream[0]) if stream is not None else None
     return [
         program_energy(
-            samples, info, line, curve if shown is not None and shown[0].scope == info.scope else None
+            samples, info, line, curve if stream is not None and stream[0].scope == info.scope else None
         )
         for info, samples in readings
     ]
@@ -175,12 +174,12 @@ def program_energy(
     if idle is None:
         return None
     if info.kind == "counter":
-        found = counted(series, info, line, idle, curve)
+        total = counted(series, info, line, idle, curve)
     else:
-        found = _integrated(series, info, line, idle, after)
-    if found is None:
+        total = _integrated(series, info, line, idle, after)
+    if total is None:
         return None
-    total_j, variance_j2 = found
+    total_j, variance_j2 = total
     idle_j = idle.watts * line.duration_s
     peak_w, peak_window_s = peak_power(_around(series, info, line), info)
     return ProgramEnergy(
@@ -252,14 +251,14 @@ def _by_tail(
         return None
     if info.response.lasting_s < _REMEMBERS * info.period_s:
         return None
-    seen = series.earlier(info.response.delay_s)
-    first = int(np.searchsorted(seen.times_s, line.started_s, side="right")) - 1
-    last = int(np.searchsorted(seen.times_s, line.ended_s + info.response.lasting_s))
-    if first < 0 or last >= len(seen):
+    dated = series.earlier(info.response.delay_s)
+    first = int(np.searchsorted(dated.times_s, line.started_s, side="right")) - 1
+    last = int(np.searchsorted(dated.times_s, line.ended_s + info.response.lasting_s))
+    if first < 0 or last >= len(dated):
         return None
-    early_s, late_s = line.started_s - seen.times_s[first], seen.times_s[last] - line.ended_s
-    area = EnergyCurve(seen.part(first, last), replace(info, response=Response()))
-    joules, variance_j2 = area.joules(area.inside(seen.times_s[first]), area.inside(seen.times_s[last]))
+    early_s, late_s = line.started_s - dated.times_s[first], dated.times_s[last] - line.ended_s
+    area = EnergyCurve(dated.part(first, last), replace(info, response=Response()))
+    joules, variance_j2 = area.joules(area.inside(dated.times_s[first]), area.inside(dated.times_s[last]))
     both = joined(idle, after)
     if both is not None:
         joules -= both.watts * (early_s + late_s)
@@ -303,8 +302,8 @@ def _notes(series: SampleSeries, info: SensorInfo, line: ProgramTimeline, idle: 
         if np.any(np.diff(series.values) < 0):
             yield "sensor-reset: the counter started anew; its joules are no use"
         return
-    seen = series.earlier(info.response.delay_s)
-    pauses_s = [end - begin for begin, end in gaps(seen, line.started_s, line.ended_s, info, _GAP_S)]
+    dated = series.earlier(info.response.delay_s)
+    pauses_s = [end - begin for begin, end in gaps(dated, line.started_s, line.ended_s, info, _GAP_S)]
     if pauses_s:
         yield f"sensor-gap: no sample for {max(pauses_s):.2g} s"
     if series.times_s[-1] - info.response.delay_s < line.ended_s + info.response.lasting_s:
@@ -324,19 +323,19 @@ def counted(
         curve: of another reading of the same power; None where there is none.
     """
     ticks = series.earlier(info.response.delay_s + info.response.mean_age_s)
-    told_s = line.ended_s + _LAGS * info.response.capacitance_s + _unknown_s(info)
+    told_s = line.ended_s + _LAGS * info.response.capacitance_s + unknown_age_s(info)
     first = int(np.searchsorted(ticks.times_s, line.started_s, side="right")) - 1
     last = min(int(np.searchsorted(ticks.times_s, told_s)), len(ticks) - 1)
     if first < 0 or ticks.times_s[last] < line.ended_s:
         return None
     around = ticks.part(first, last)
     if curve is not None and curve.covers(around.times_s[0], around.times_s[-1]):
-        outside_j, variance_j2 = _shown(around, line, curve)
+        outside_j, variance_j2 = _outside_by_curve(around, line, curve)
         before_w, after_w = (curve.watts(float(time_s)) for time_s in around.times_s[[0, -1]])
     else:
         before = _between(ticks, first - 1, info) or idle
         after = _between(ticks, last, info)
-        outside_j, variance_j2 = _supposed(
+        outside_j, variance_j2 = _outside_by_levels(
             around, line, (idle, before, after, _between(ticks, last + 1, info))
         )
         before_w, after_w = before.watts, (after or idle).watts
@@ -345,12 +344,11 @@ def counted(
     variance_j2 += float(
         (before_w * around.time_sigmas_s[0]) ** 2 + (after_w * around.time_sigmas_s[-1]) ** 2
     )
-    age_s2 = info.response.age_sigma_s**2 + _unknown_s(info) ** 2 / 3.0
-    variance_j2 += age_s2 * (after_w - before_w) ** 2
+    variance_j2 += age_variance_s2(info) * (after_w - before_w) ** 2
     return total_j, variance_j2
 
 
-def _shown(around: SampleSeries, line: ProgramTimeline, curve: EnergyCurve) -> Joules:
+def _outside_by_curve(around: SampleSeries, line: ProgramTimeline, curve: EnergyCurve) -> Joules:
     """Return the part of the ticks' joules outside the program, by the curve, and its variance.
 
     By how much the curve differs from the counter over all of it, it may be wrong there too.
@@ -363,7 +361,7 @@ def _shown(around: SampleSeries, line: ProgramTimeline, curve: EnergyCurve) -> J
     return outside_j, early_variance_j2 + late_variance_j2 + (wrong * outside_j) ** 2
 
 
-def _supposed(
+def _outside_by_levels(
     around: SampleSeries,
     line: ProgramTimeline,
     levels: tuple[PowerLevel, PowerLevel, PowerLevel | None, PowerLevel | None],
@@ -389,8 +387,3 @@ def _between(ticks: SampleSeries, index: int, info: SensorInfo) -> PowerLevel | 
 
 def _joules(ticks: SampleSeries) -> float:
     return float(ticks.values[-1] - ticks.values[0])
-
-
-def _unknown_s(info: SensorInfo) -> float:
-    """Return the unknown part of the age of a tick's number, in s; 0 unless the response is assumed."""
-    return _UNKNOWN_AGE * info.period_s if info.response.origin == "assumed" else 0.0

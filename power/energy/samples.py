@@ -90,10 +90,10 @@ def screened(samples: Sequence[Sample], info: SensorInfo) -> tuple[SampleSeries,
     if info.kind == "counter" and len(series) > 1 and np.ptp(series.values) == 0.0:
         return series.at(slice(0, 0)), (*notes, "sensor-values: the counter stands still")
     if info.kind == "counter" and len(series) > 1:
-        kept = _unbroken(series, info)
-        if len(kept) < len(series):
+        unbroken = _unbroken(series, info)
+        if len(unbroken) < len(series):
             note = "sensor-reset: the counter went back or jumped; only one side of that is used"
-            return kept, (*notes, note)
+            return unbroken, (*notes, note)
     return series, notes
 
 

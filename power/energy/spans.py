@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base import Sample, SensorInfo, Span, SpanEnergy
-from ..response.models import Array
-from .counters import EnergyCurve, EnergyPoint, on_rhythm
+from .counters import EnergyCurve, EnergyPoint, age_variance_s2, on_rhythm
 from .programs import peak_power
 from .samples import SampleSeries, gaps, screened
 
@@ -23,7 +22,6 @@ _PAIR = 2
 _NEAR_S = 3.0  # ticks so near to an end are dated together
 _NOISY = 8  # ticks to each side that tell their noise
 _SIDES = 2  # ticks to each side of an end tell how steady power is there
-_UNKNOWN_AGE = 0.1  # of the period: how old a tick's number may be, where nobody has calibrated it
 _CONTEXT = 20.0  # periods to each side of a span that tell its noise,
 _CONTEXT_WINDOWS = 3.0  # or averaging windows, if they are longer
 _MEDIAN = 0.4549  # of the square of a normal number
@@ -40,7 +38,7 @@ class _PlausibleSamples:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _CountedPoint:
     """Joules up to a time, their variance, and the power there."""
 
     joules: float
@@ -55,19 +53,19 @@ def span_energy(readings: Sequence[tuple[SensorInfo, Sequence[Sample]]], span: S
         readings: of one device: power, a counter or both; each with its samples, uncorrected, oldest first.
         span: the time.
     """
-    shown, counted = _first(readings, span, counter=False), _first(readings, span, counter=True)
-    finest = shown or counted
+    stream, counted = _first(readings, span, counter=False), _first(readings, span, counter=True)
+    finest = stream or counted
     if finest is None:
         return None
-    curve = None if shown is None else EnergyCurve(shown.series, shown.info)
-    found, used = None, [reading for reading in (counted, shown) if reading is not None]
+    curve = None if stream is None else EnergyCurve(stream.series, stream.info)
+    total, used = None, [reading for reading in (counted, stream) if reading is not None]
     if counted is not None:
-        found = CounterCurve(counted.series, counted.info, curve).joules(span)
-    if found is None and shown is not None and curve is not None:
-        found, used = _by_curve(shown, curve, span), [shown]
-    if found is None:
+        total = CounterCurve(counted.series, counted.info, curve).joules(span)
+    if total is None and stream is not None and curve is not None:
+        total, used = _by_curve(stream, curve, span), [stream]
+    if total is None:
         return None
-    joules, variance_j2 = found
+    joules, variance_j2 = total
     if _is_short(span, finest.info):
         variance_j2 += joules**2 / 3.0  # from none to twice as much
     peak_w, peak_window_s = _peak(finest, span)
@@ -124,25 +122,25 @@ def _notes(used: Sequence[_PlausibleSamples], info: SensorInfo, span: Span) -> I
 # --- a reading of power --------------------------------------------------------------------------
 
 
-def _by_curve(shown: _PlausibleSamples, curve: EnergyCurve, span: Span) -> tuple[float, float] | None:
+def _by_curve(stream: _PlausibleSamples, curve: EnergyCurve, span: Span) -> tuple[float, float] | None:
     """Joules and their variance; None where no sample lies near.
 
     Power is that of the nearest sample before the first and after the last one, from none to twice as much.
     """
-    times_s = shown.series.times_s - shown.info.response.delay_s
+    times_s = stream.series.times_s - stream.info.response.delay_s
     start_s, end_s = max(span.start_s, float(times_s[0])), min(span.end_s, float(times_s[-1]))
     if start_s >= end_s:
         return None
-    known = curve.joules(
+    sampled = curve.joules(
         _point(curve, start_s, starts=span.starts and start_s == span.start_s),
         _point(curve, end_s, ends=span.ends and end_s == span.end_s),
     )
     before_j = curve.watts(start_s) * (start_s - span.start_s)
     after_j = curve.watts(end_s) * (span.end_s - end_s)
     unseen_j2 = before_j**2 + after_j**2
-    for begin, end in _pauses(shown, span):
+    for begin, end in _pauses(stream, span):
         unseen_j2 += (curve.watts(begin) * (end - begin)) ** 2
-    return known[0] + before_j + after_j, known[1] + unseen_j2 / 3.0
+    return sampled[0] + before_j + after_j, sampled[1] + unseen_j2 / 3.0
 
 
 def _point(curve: EnergyCurve, time_s: float, *, starts: bool = False, ends: bool = False) -> EnergyPoint:
@@ -151,23 +149,23 @@ def _point(curve: EnergyCurve, time_s: float, *, starts: bool = False, ends: boo
     return curve.at_end(time_s) if ends else curve.inside(time_s)
 
 
-def _pauses(shown: _PlausibleSamples, span: Span) -> list[tuple[float, float]]:
+def _pauses(stream: _PlausibleSamples, span: Span) -> list[tuple[float, float]]:
     """Times in the span without a sample, between two samples."""
-    seen = shown.series.earlier(shown.info.response.delay_s)
-    start_s, end_s = max(span.start_s, float(seen.times_s[0])), min(span.end_s, float(seen.times_s[-1]))
-    return list(gaps(seen, start_s, end_s, shown.info)) if start_s < end_s else []
+    dated = stream.series.earlier(stream.info.response.delay_s)
+    start_s, end_s = max(span.start_s, float(dated.times_s[0])), min(span.end_s, float(dated.times_s[-1]))
+    return list(gaps(dated, start_s, end_s, stream.info)) if start_s < end_s else []
 
 
-def _peak(shown: _PlausibleSamples, span: Span) -> tuple[float | None, float]:
+def _peak(reading: _PlausibleSamples, span: Span) -> tuple[float | None, float]:
     """Highest mean power over a time that the reading resolves, and that time; None of too few samples."""
-    seen_s = shown.series.times_s - shown.info.response.delay_s
+    seen_s = reading.series.times_s - reading.info.response.delay_s
     first = max(0, int(np.searchsorted(seen_s, span.start_s, side="right")) - 1)
     last = min(int(np.searchsorted(seen_s, span.end_s)), len(seen_s) - 1)
     if last <= first:
         return None, 0.0
-    around = shown.series.part(first, last)
-    if shown.info.kind != "counter":
-        return peak_power(around, shown.info)
+    around = reading.series.part(first, last)
+    if reading.info.kind != "counter":
+        return peak_power(around, reading.info)
     steps_s = np.diff(around.times_s)
     watts = np.diff(around.values) / steps_s
     highest = int(np.argmax(watts))
@@ -197,12 +195,11 @@ class CounterCurve:
         end = self._place(span.end_s, ends=span.ends)
         if start is None or end is None:
             return None
-        unknown_s = _UNKNOWN_AGE * self._info.period_s if self._info.response.origin == "assumed" else 0.0
-        age_s2 = self._info.response.age_sigma_s**2 + unknown_s**2 / 3.0
-        variance_j2 = start.variance_j2 + end.variance_j2 + age_s2 * (end.watts - start.watts) ** 2
+        aged_j2 = age_variance_s2(self._info) * (end.watts - start.watts) ** 2
+        variance_j2 = start.variance_j2 + end.variance_j2 + aged_j2
         return end.joules - start.joules, variance_j2 + self._info.resolution**2 / 6.0
 
-    def _place(self, time_s: float, *, starts: bool = False, ends: bool = False) -> _Place | None:
+    def _place(self, time_s: float, *, starts: bool = False, ends: bool = False) -> _CountedPoint | None:
         near = self._ticks.between(time_s - _NEAR_S, time_s + _NEAR_S)
         if len(near) < _PAIR:
             return None
@@ -215,13 +212,13 @@ class CounterCurve:
             ticks, i, self._curve
         )
         if not begin_s <= time_s <= end_s:
-            found = self._beyond(begin_s if time_s < begin_s else end_s, time_s, watts)
+            since_tick = self._beyond(begin_s if time_s < begin_s else end_s, time_s, watts)
             base_j += grown_j if time_s > end_s else 0.0
         elif self._curve is not None and self._curve.covers(begin_s, end_s):
-            found = _shared(self._curve, (begin_s, end_s), grown_j, time_s, starts=starts, ends=ends)
+            since_tick = _shared(self._curve, (begin_s, end_s), grown_j, time_s, starts=starts, ends=ends)
         else:
-            found = _between_ticks(ticks, i, time_s, starts=starts, ends=ends)
-        return _Place(base_j + found[0], found[1] + dated_j2, watts)
+            since_tick = _between_ticks(ticks, i, time_s, starts=starts, ends=ends)
+        return _CountedPoint(base_j + since_tick[0], since_tick[1] + dated_j2, watts)
 
     def _beyond(self, tick_s: float, time_s: float, watts: float) -> tuple[float, float]:
         """Joules from the first or last tick to a time beyond it (negative before it), and their variance."""
@@ -234,12 +231,6 @@ class CounterCurve:
         return sign * joules, joules**2 / 3.0
 
 
-def _powers(ticks: SampleSeries, i: int) -> Array:
-    """Mean powers between the ticks around the ``i``-th, shape (n,), n at least 1."""
-    part = ticks.part(max(0, i - _SIDES), min(len(ticks) - 1, i + 1 + _SIDES))
-    return np.asarray(np.diff(part.values) / np.diff(part.times_s))
-
-
 def _noise_j2(ticks: SampleSeries, i: int, curve: EnergyCurve | None) -> float:
     """Variance of a tick's joules, from the ticks around the ``i``-th.
 
@@ -248,9 +239,10 @@ def _noise_j2(ticks: SampleSeries, i: int, curve: EnergyCurve | None) -> float:
     """
     near = ticks.part(max(0, i - _NOISY), min(len(ticks) - 1, i + 1 + _NOISY))
     apart_j = [
-        float(near.values[k + 1] - near.values[k]) - curve.joules(curve.inside(one), curve.inside(other))[0]
-        for k, (one, other) in enumerate(itertools.pairwise(near.times_s.tolist()))
-        if curve is not None and curve.covers(one, other)
+        float(near.values[k + 1] - near.values[k])
+        - curve.joules(curve.inside(tick_s), curve.inside(next_s))[0]
+        for k, (tick_s, next_s) in enumerate(itertools.pairwise(near.times_s.tolist()))
+        if curve is not None and curve.covers(tick_s, next_s)
     ]
     if apart_j:
         return float(np.median(np.square(apart_j))) / 2.0 / _MEDIAN
@@ -288,7 +280,8 @@ def _between_ticks(
     ticks: SampleSeries, i: int, time_s: float, *, starts: bool, ends: bool
 ) -> tuple[float, float]:
     """The same without a curve, from the power between the ticks around."""
-    powers, middle = _powers(ticks, i), min(i, _SIDES)
+    around = ticks.part(max(0, i - _SIDES), min(len(ticks) - 1, i + 1 + _SIDES))
+    powers, middle = np.diff(around.values) / np.diff(around.times_s), min(i, _SIDES)
     step_s, grown_j = float(ticks.times_s[i + 1] - ticks.times_s[i]), float(np.diff(ticks.values)[i])
     share = (time_s - float(ticks.times_s[i])) / step_s
     even_j = found_j = share * grown_j

@@ -33,7 +33,7 @@ _NORMAL = 1.96  # half of that interval of a normal distribution, in its standar
 _LEAST = 3  # degrees of freedom, of fewer nothing is told
 
 
-def told_of_times(
+def correlation_evidence(
     samples: SampleSeries, weights: Array, response: Response, period_s: float
 ) -> tuple[Array, Array, int] | None:
     """Return log-likelihoods and variances of a window for each of ``TIMES``; None of too few samples.
@@ -52,30 +52,30 @@ def told_of_times(
     degrees = len(samples) - basis.shape[1]
     if degrees < _LEAST:
         return None
-    kept = np.exp(-np.diff(samples.times_s) / period_s / np.maximum(TIMES, 1e-9)[:, None])
-    fresh = np.sqrt(1.0 - kept**2)
+    decay = np.exp(-np.diff(samples.times_s) / period_s / np.maximum(TIMES, 1e-9)[:, None])
+    innovation = np.sqrt(1.0 - decay**2)
     columns = np.column_stack((basis, samples.values))
     white = np.repeat(columns[None], len(TIMES), axis=0)
-    white[:, 1:] = (columns[1:] - kept[:, :, None] * columns[:-1]) / fresh[:, :, None]
+    white[:, 1:] = (columns[1:] - decay[:, :, None] * columns[:-1]) / innovation[:, :, None]
     triangles = np.abs(np.diagonal(np.asarray(np.linalg.qr(white, mode="r")), axis1=1, axis2=2))
     squares = np.maximum(triangles[:, -1] ** 2, np.finfo(np.float64).tiny)
-    likelihoods = -np.log(fresh).sum(axis=1) - np.log(triangles[:, :-1]).sum(axis=1)
+    likelihoods = -np.log(innovation).sum(axis=1) - np.log(triangles[:, :-1]).sum(axis=1)
     likelihoods -= degrees / 2.0 * np.log(squares)
-    return likelihoods - likelihoods[0], squares / degrees * _quadratic(weights, kept), degrees
+    return likelihoods - likelihoods[0], squares / degrees * _quadratic(weights, decay), degrees
 
 
-def correlated(likelihoods: Array, variances: Array, degrees: int, known: Array | None = None) -> Part:
+def correlated(likelihoods: Array, variances: Array, degrees: int, earlier: Array | None = None) -> Part:
     """The part of a sum's variance that noise makes, as wide as its 95 % interval.
 
     Args:
-        likelihoods: of this window, see ``told_of_times``.
+        likelihoods: of this window, see ``correlation_evidence``.
         variances: of the sum for each of ``TIMES``.
         degrees: of freedom of each.
-        known: what earlier windows told of the likelihoods, their sum.
+        earlier: what earlier windows told of the likelihoods, their sum.
     """
     from scipy.special import stdtr  # noqa: PLC0415 - takes 0.2 s, which the first trial need not wait for
 
-    logs = likelihoods + _PRIOR + (0.0 if known is None else known)
+    logs = likelihoods + _PRIOR + (0.0 if earlier is None else earlier)
     shares = np.exp(logs - logs.max())
     shares /= shares.sum()
     sigmas = np.sqrt(variances)
@@ -98,13 +98,13 @@ def _smooth(samples: SampleSeries, response: Response) -> Array:
     return np.column_stack(columns)
 
 
-def _quadratic(weights: Array, kept: Array) -> Array:
+def _quadratic(weights: Array, decay: Array) -> Array:
     """The sum w'Rw for each correlation time, by the recursion that exponentials allow."""
-    sums = np.empty((len(weights), len(kept)))  # of all weights so far, by their correlation with the last
+    sums = np.empty((len(weights), len(decay)))  # of all weights so far, by their correlation with the last
     sums[0] = weights[0]
-    for place, share in enumerate(np.ascontiguousarray(kept.T), 1):
-        np.multiply(share, sums[place - 1], out=sums[place])
-        sums[place] += weights[place]
+    for row, share in enumerate(np.ascontiguousarray(decay.T), 1):
+        np.multiply(share, sums[row - 1], out=sums[row])
+        sums[row] += weights[row]
     total = weights @ (2.0 * sums - weights[:, None])
     return np.asarray(np.maximum(total, 0.0))
 
@@ -142,8 +142,8 @@ def in_step(inside: SampleSeries, weights: Array, watts: float, round_s: float, 
         return Part(0.0)
     numbers = np.arange(1, _HARMONICS + 1)
     numbers = numbers[numbers / round_s >= 0.5 / info.period_s]  # slower ones are seen
-    left = np.abs(np.exp(2j * np.pi * np.outer(numbers, inside.times_s) / round_s) @ weights)
-    amplitudes = 2.0 / np.pi / numbers * passed(info.response, numbers / round_s) * left
+    remaining = np.abs(np.exp(2j * np.pi * np.outer(numbers, inside.times_s) / round_s) @ weights)
+    amplitudes = 2.0 / np.pi / numbers * passed(info.response, numbers / round_s) * remaining
     return Part(_SWING * watts**2 * float(amplitudes @ amplitudes) / 2.0)
 
 
@@ -183,9 +183,9 @@ def jumps(inside: SampleSeries, noise: Spread, info: SensorInfo) -> Part:
     step_s = inside.duration_s / (len(inside) - 1)
     ratio = info.response.capacitance_s / step_s
     share = 1.0 / 12.0 + ratio**2 - ratio / 2.0 / float(np.tanh(0.5 / ratio))
-    kept = float(np.exp(-1.0 / ratio))
-    changes = np.diff((inside.values[1:] - kept * inside.values[:-1]) / (1.0 - kept))
-    noisy = noise.variance * (1.0 + (1.0 + kept) ** 2 + kept**2) / (1.0 - kept) ** 2
+    decay = float(np.exp(-1.0 / ratio))
+    changes = np.diff((inside.values[1:] - decay * inside.values[:-1]) / (1.0 - decay))
+    noisy = noise.variance * (1.0 + (1.0 + decay) ** 2 + decay**2) / (1.0 - decay) ** 2
     squares = _SPLIT * max(0.0, float(changes @ changes) - len(changes) * noisy)
     return Part(max(0.0, share) * squares * (step_s / inside.duration_s) ** 2)
 
@@ -197,11 +197,11 @@ def beats(inside: SampleSeries, own: Spread) -> Part:
         return Part(0.0)
     rest = detrended(inside.times_s, inside.values)
     means = np.array([piece.mean() for piece in np.array_split(rest, count)])
-    found = Spread(float(means @ means) / (count - 2), count - 2)
+    scatter = Spread(float(means @ means) / (count - 2), count - 2)
     explained = Spread(own.variance * count / len(inside), own.degrees)
-    if not found.exceeds(explained):
+    if not scatter.exceeds(explained):
         return Part(0.0)
-    return Part((found.variance - explained.variance) / count, found.degrees)
+    return Part((scatter.variance - explained.variance) / count, scatter.degrees)
 
 
 def beats_through(inside: SampleSeries, own: Spread, watts: float, info: SensorInfo) -> Part:
@@ -214,9 +214,9 @@ def beats_through(inside: SampleSeries, own: Spread, watts: float, info: SensorI
     response = info.response
     if response.kind != "lag" or response.capacitance_s >= _SMOOTH * info.period_s:
         return Part(0.0)
-    found = beats(inside, own)
-    if found.variance == 0:
-        return found
+    beat = beats(inside, own)
+    if beat.variance == 0:
+        return beat
     rest = detrended(inside.times_s, inside.values)
     changes = np.diff(rest)
     fastest = (2.0 * np.pi * _PIECES / len(rest)) ** 2 / 2.0  # mean square change of what the pieces can show
@@ -224,7 +224,7 @@ def beats_through(inside: SampleSeries, own: Spread, watts: float, info: SensorI
     shown_w = float(np.ptp(corrected(inside.times_s, inside.values, response)))
     swing_w, harmonic, reach = (2.0 * watts, 1.0, 1.0) if slow else (min(2.0 * watts, shown_w), 3.0, 2.0)
     most_w = 2.0 * swing_w / np.pi / harmonic * float(passed(response, np.array(reach / info.period_s)))
-    return Part(min(found.variance, most_w**2 / 2.0 / _PIECES), found.degrees)
+    return Part(min(beat.variance, most_w**2 / 2.0 / _PIECES), beat.degrees)
 
 
 def detrended(times_s: Array, values: Array) -> Array:
@@ -342,15 +342,15 @@ def _noise(
     white = Part(noise.variance * float(weights @ weights), noise.degrees)
     if history is None:
         return white
-    told = told_of_times(inside, weights, info.response, info.period_s)
-    if told is None:
+    evidence = correlation_evidence(inside, weights, info.response, info.period_s)
+    if evidence is None:
         return white
-    likelihoods, variances, degrees = told
-    known, windows = history.correlation
-    history.tell_correlation(likelihoods)
+    likelihoods, variances, degrees = evidence
+    earlier, windows = history.correlation
+    history.add_correlation(likelihoods)
     if (windows + 1) * (degrees - _UNTOLD) < _LEAST_CORRELATED:
         return white
-    other = correlated(likelihoods, variances, degrees, known)
+    other = correlated(likelihoods, variances, degrees, earlier)
     return max(white, other, key=lambda part: expanded([part])[0])
 
 
@@ -376,7 +376,7 @@ def _scatter(
         return own, []
     relative = Spread(own.variance / watts**2, own.degrees)
     surer = pooled(relative, history.noise)
-    history.tell_noise(relative)
+    history.add_noise(relative)
     return Spread(surer.variance * watts**2, surer.degrees), [beats_through(inside, own, watts, info)]
 
 
@@ -458,14 +458,14 @@ def _uneven(inside: SampleSeries, noise: Spread, window_s: float, *, surely: boo
         return Part(0.0)
     if surely:
         differences -= differences.mean()  # a drift
-    found = Spread(float(np.mean(differences**2)), max(1.0, inside.duration_s / window_s))
+    scatter = Spread(float(np.mean(differences**2)), max(1.0, inside.duration_s / window_s))
     explained = Spread(2.0 * noise.variance, noise.degrees)
-    if found.variance <= explained.variance or (surely and not found.exceeds(explained)):
+    if scatter.variance <= explained.variance or (surely and not scatter.exceeds(explained)):
         return Part(0.0)
     apart_s = inside.duration_s
     longer_s, shorter_s = max(apart_s, window_s), min(apart_s, window_s)
     shape = (longer_s - shorter_s / 3.0) / longer_s**2 - 1.0 / (apart_s + window_s)
-    return Part((found.variance - explained.variance) * window_s * max(0.0, shape), found.degrees)
+    return Part((scatter.variance - explained.variance) * window_s * max(0.0, shape), scatter.degrees)
 
 
 def _inverted(series: SampleSeries, start_s: float, end_s: float, info: SensorInfo) -> PowerEstimate | None:

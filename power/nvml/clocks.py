@@ -9,7 +9,7 @@ from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedErr
 
 from ..base import POWER_LIMIT, ClockReading, SettingState, kind_of
 from ..clocks.actuator import Ruling, no_ruling
-from .health import temperature_c, told
+from .health import optional, temperature_c
 from .library import MILLI, NvmlGpu, translated
 
 # --- What setting something through NVML takes: the capability, and errors that say who may.
@@ -79,12 +79,8 @@ REASONS: tuple[tuple[int, str], ...] = (
 )
 
 
-class NvmlActuator:
-    """Implements ``ClockActuator`` over NVML.
-
-    From Volta on the clock is locked. NVML tells no lock that was there before, so what is restored is "not
-    locked", and then the administrator's baseline where there is one. On older boards application clocks
-    are set; those can be read, and what was there is restored.
+class _NvmlSetting:
+    """A GPU with one setting that is changed through NVML; the part that all such actuators share.
 
     Args:
         gpu: UUID (as CUDA names it) or NVML's index.
@@ -95,19 +91,9 @@ class NvmlActuator:
         ClockError: no driver or no such GPU.
     """
 
-    control = CONTROL
-
-    def __init__(
-        self,
-        gpu: str | int,
-        *,
-        library: str | None = None,
-        rules: Ruling = no_ruling,
-    ) -> None:
+    def __init__(self, gpu: str | int, *, library: str | None = None, rules: Ruling = no_ruling) -> None:
         self._gpu = NvmlGpu.open(gpu, library, error=ClockError)
         self._rules = rules
-        self._locks = not 0 < self._gpu.architecture() < _VOLTA
-        self._clocks: tuple[int, ...] | None = None
 
     @property
     def gpu(self) -> str:
@@ -118,6 +104,26 @@ class NvmlActuator:
     def name(self) -> str:
         """Product name of the GPU."""
         return self._gpu.name
+
+    def close(self) -> None:
+        """Release NVML."""
+        self._gpu.close()
+
+
+class NvmlActuator(_NvmlSetting):
+    """Implements ``ClockActuator`` over NVML; opened as ``_NvmlSetting``.
+
+    From Volta on the clock is locked. NVML tells no lock that was there before, so what is restored is "not
+    locked", and then the administrator's baseline where there is one. On older boards application clocks
+    are set; those can be read, and what was there is restored.
+    """
+
+    control = CONTROL
+
+    def __init__(self, gpu: str | int, *, library: str | None = None, rules: Ruling = no_ruling) -> None:
+        super().__init__(gpu, library=library, rules=rules)
+        self._locks = not 0 < self._gpu.architecture() < _VOLTA
+        self._clocks: tuple[int, ...] | None = None
 
     def permitted(self) -> bool:
         """See ``Actuator.permitted``: CAP_SYS_ADMIN, or application clocks that anybody may set."""
@@ -152,7 +158,7 @@ class NvmlActuator:
             lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),  # its name before driver 535
         )
         reasons = tuple(name for bit, name in REASONS if (bits or 0) & bit)
-        milliwatts = told(self._gpu, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        milliwatts = optional(self._gpu, lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         limit_w = milliwatts * MILLI if milliwatts else None
         celsius = temperature_c(self._gpu)
         return ClockReading(None if mhz is None else float(mhz), reasons, limit_w, temperature_c=celsius)
@@ -197,10 +203,6 @@ class NvmlActuator:
             return
         with setting(self._gpu, f"the application clocks of {self.gpu} could not be reset", CONTROL):
             self._gpu.nvml.nvmlDeviceResetApplicationsClocks(self._gpu.handle)
-
-    def close(self) -> None:
-        """Release NVML."""
-        self._gpu.close()
 
     def _unlock(self, baseline_mhz: tuple[int, int] | None) -> None:
         nvml, handle = self._gpu.nvml, self._gpu.handle
@@ -274,37 +276,15 @@ _ROUNDED = 0.01  # of a limit: drivers may round what is set by as much
 _PER_W = 1000
 
 
-class NvmlPowerLimitActuator:
+class NvmlPowerLimitActuator(_NvmlSetting):
     """Implements ``Actuator`` over NVML's power management limit; its values are whole watts.
 
     What is restored is the limit that was there. One that is no longer the one that was set was changed by
     somebody else, and is left.
-
-    Args:
-        gpu: UUID (as CUDA names it) or NVML's index.
-        library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
-        rules: what the administrator rules for a UUID.
-
-    Raises:
-        ClockError: no driver or no such GPU.
     """
 
     control = POWER_LIMIT
-
-    def __init__(self, gpu: str | int, *, library: str | None = None, rules: Ruling = no_ruling) -> None:
-        self._gpu = NvmlGpu.open(gpu, library, error=ClockError)
-        self._rules = rules
-        self._found_mw: int | None = None  # before this actuator set one
-
-    @property
-    def gpu(self) -> str:
-        """UUID of the GPU."""
-        return self._gpu.uuid
-
-    @property
-    def name(self) -> str:
-        """Product name of the GPU."""
-        return self._gpu.name
+    _original_mw: int | None = None  # the limit before this actuator set one
 
     def permitted(self) -> bool:
         """See ``Actuator.permitted``: CAP_SYS_ADMIN."""
@@ -314,7 +294,7 @@ class NvmlPowerLimitActuator:
         """See ``Actuator.listed``: the driver's range, but none above the default or the limit as found."""
         nvml = self._gpu.nvml
         try:
-            return self._range(self._present_mw() if self._found_mw is None else self._found_mw)
+            return self._range(self._present_mw() if self._original_mw is None else self._original_mw)
         except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
             return ()
         except nvml.NVMLError as error:
@@ -345,14 +325,15 @@ class NvmlPowerLimitActuator:
     def before(self) -> SettingState:
         """See ``Actuator.before``: the limit in milliwatts."""
         with translated(ClockError, f"the power limit of {self.gpu} cannot be read"):
-            self._found_mw = self._present_mw()
-        return {"limit_mw": self._found_mw}
+            self._original_mw = self._present_mw()
+        return {"limit_mw": self._original_mw}
 
     def set(self, value: int) -> None:
         """See ``Actuator.set``; what it may be is looked at once more, as others may have changed it."""
         with translated(ClockRefusedError, f"the power limits of {self.gpu} cannot be listed"):
             present_mw = self._present_mw()
-            allowed = self._range(min(present_mw, present_mw if self._found_mw is None else self._found_mw))
+            original_mw = present_mw if self._original_mw is None else self._original_mw
+            allowed = self._range(min(present_mw, original_mw))
         if value not in allowed:
             raise ClockRefusedError(
                 f"the power limit of {self.name} is {present_mw * MILLI:g} W: it is not set to {value} W"
@@ -360,10 +341,10 @@ class NvmlPowerLimitActuator:
         what = f"the power limit of {self.name} cannot be set to {value} W"
         with setting(self._gpu, what, self.control):
             self._gpu.nvml.nvmlDeviceSetPowerManagementLimit(self._gpu.handle, value * _PER_W)
-        shown_w = self.read_w()
-        if not is_rounded(shown_w, value):
+        made_w = self.read_w()
+        if not is_rounded(made_w, value):
             self._apply(present_mw)  # ``restore`` would take it for another's
-            raise ClockError(f"{what}: the driver made it {shown_w:g} W")
+            raise ClockError(f"{what}: the driver made it {made_w:g} W")
 
     def restore(self, old: SettingState, new: int) -> list[str]:
         """See ``Actuator.restore``."""
@@ -388,14 +369,10 @@ class NvmlPowerLimitActuator:
         """See ``Actuator.reset``: the driver's default."""
         self._apply(round(self.default_w() * _PER_W))
 
-    def close(self) -> None:
-        """Release NVML."""
-        self._gpu.close()
-
-    def _range(self, found_mw: int) -> tuple[int, ...]:
+    def _range(self, original_mw: int) -> tuple[int, ...]:
         """Whole watts that may be set where a limit was found, highest first."""
         least_mw, most_mw = self._gpu.nvml.nvmlDeviceGetPowerManagementLimitConstraints(self._gpu.handle)
-        highest_mw = min(most_mw, self._default_mw(), found_mw)
+        highest_mw = min(most_mw, self._default_mw(), original_mw)
         return tuple(range(math.floor(highest_mw / _PER_W), math.ceil(least_mw / _PER_W) - 1, -1))
 
     def _present_mw(self) -> int:
@@ -408,15 +385,17 @@ class NvmlPowerLimitActuator:
         """Give the GPU a limit that it had before, and see that it has it."""
         with setting(self._gpu, f"the power limit of {self.gpu} could not be restored", self.control):
             self._gpu.nvml.nvmlDeviceSetPowerManagementLimit(self._gpu.handle, milliwatts)
-        shown_w, wanted_w = self.read_w(), milliwatts * MILLI
-        if not _same(shown_w, wanted_w):
-            raise ClockError(f"the power limit of {self.gpu} is {shown_w:g} W, and not {wanted_w:g} W again")
+        present_w, target_w = self.read_w(), milliwatts * MILLI
+        if not _same(present_w, target_w):
+            raise ClockError(
+                f"the power limit of {self.gpu} is {present_w:g} W, and not {target_w:g} W again"
+            )
 
 
-def is_rounded(shown_w: float, watts: int) -> bool:
+def is_rounded(present_w: float, watts: int) -> bool:
     """True for a limit that a driver may have made of one that was set."""
-    return abs(shown_w - watts) <= max(_SAME_W, _ROUNDED * watts)
+    return abs(present_w - watts) <= max(_SAME_W, _ROUNDED * watts)
 
 
-def _same(one_w: float, other_w: float) -> bool:
-    return abs(one_w - other_w) <= _SAME_W
+def _same(limit_w: float, other_w: float) -> bool:
+    return abs(limit_w - other_w) <= _SAME_W

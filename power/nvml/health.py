@@ -62,19 +62,19 @@ def health(gpu: str | int, library: str | None = None) -> GpuHealth:
     """
     with closing(NvmlGpu.open(gpu, library, error=SensorUnavailableError)) as opened:
         nvml, handle = opened.nvml, opened.handle
-        cuda = told(opened, nvml.nvmlSystemGetCudaDriverVersion)
-        capability = told(opened, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
-        mig = told(opened, lambda: nvml.nvmlDeviceGetMigMode(handle))
-        mode = told(opened, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle))
-        processes = told(opened, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        cuda = optional(opened, nvml.nvmlSystemGetCudaDriverVersion)
+        capability = optional(opened, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
+        mig = optional(opened, lambda: nvml.nvmlDeviceGetMigMode(handle))
+        mode = optional(opened, lambda: nvml.nvmlDeviceGetVirtualizationMode(handle))
+        processes = optional(opened, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
         return GpuHealth(
-            index=told(opened, lambda: int(nvml.nvmlDeviceGetIndex(handle))) or 0,
+            index=optional(opened, lambda: int(nvml.nvmlDeviceGetIndex(handle))) or 0,
             uuid=opened.uuid,
             name=opened.name,
-            driver=told(opened, nvml.nvmlSystemGetDriverVersion),
+            driver=optional(opened, nvml.nvmlSystemGetDriverVersion),
             cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
             capability=None if capability is None else (int(capability[0]), int(capability[1])),
-            persistence=told(opened, lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle))),
+            persistence=optional(opened, lambda: bool(nvml.nvmlDeviceGetPersistenceMode(handle))),
             mig=None if mig is None else any(mig),
             virtual=None if mode is None else mode == nvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU,
             processes=None if processes is None else tuple(int(process.pid) for process in processes),
@@ -82,7 +82,7 @@ def health(gpu: str | int, library: str | None = None) -> GpuHealth:
         )
 
 
-def told(gpu: NvmlGpu, read: Callable[[], T]) -> T | None:
+def optional(gpu: NvmlGpu, read: Callable[[], T]) -> T | None:
     """Return the result of a read; None if the board, the driver or the permissions withhold it."""
     try:
         return read()
@@ -93,7 +93,7 @@ def told(gpu: NvmlGpu, read: Callable[[], T]) -> T | None:
 def temperature_c(gpu: NvmlGpu) -> float | None:
     """Degrees Celsius of a GPU's chip; None where it does not tell."""
     nvml = gpu.nvml
-    value = told(gpu, lambda: nvml.nvmlDeviceGetTemperature(gpu.handle, nvml.NVML_TEMPERATURE_GPU))
+    value = optional(gpu, lambda: nvml.nvmlDeviceGetTemperature(gpu.handle, nvml.NVML_TEMPERATURE_GPU))
     return None if value is None else float(value)
 
 
@@ -114,14 +114,14 @@ class GpuUsers:
     def processes(self) -> int | None:
         """Return the number of processes that compute on it; None if that is withheld."""
         nvml, handle = self._gpu.nvml, self._gpu.handle
-        found = told(self._gpu, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
-        return None if found is None else len(found)
+        running = optional(self._gpu, lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+        return None if running is None else len(running)
 
     def load_percent(self) -> float | None:
         """Share of the last second or less in which something ran on it; None where that is withheld."""
         nvml, handle = self._gpu.nvml, self._gpu.handle
-        found = told(self._gpu, lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        return None if found is None else float(found.gpu)
+        rates = optional(self._gpu, lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
+        return None if rates is None else float(rates.gpu)
 
     def close(self) -> None:
         """Release NVML; again is harmless."""

@@ -241,9 +241,9 @@ class RingSource:
         self._origin_s: float | None = None
         self._by_wall = False
         self._newest_s = float("-inf")
-        self._told: list[float] = []  # the stamp of the last sample that was reported
-        self._held: list[tuple[float, float]] = []
-        self._heard_s = now()
+        self._reported_s: list[float] = []  # the stamp of the last sample that was reported
+        self._pending: list[tuple[float, float]] = []
+        self._grown_s = now()
         self.due_s = 0.0
         self.gaps = SampleGaps()
 
@@ -258,30 +258,30 @@ class RingSource:
         return fresh
 
     def _fresh(self) -> list[Sample]:
-        found = self._since(self._stamp)
-        if not found and self._now() > self._heard_s + _SILENT_S:
-            found = self._since(0)
-        if not found:
+        stamped = self._since(self._stamp)
+        if not stamped and self._now() > self._grown_s + _SILENT_S:
+            stamped = self._since(0)
+        if not stamped:
             return []
-        self._stamp = found[-1][0]
+        self._stamp = stamped[-1][0]
         origin_s = self._map(self._stamp * _MICRO)
         latest_s = self._now() + _SLACK_S
-        mapped = [(stamp * _MICRO + origin_s, watts) for stamp, watts in found]
+        mapped = [(stamp * _MICRO + origin_s, watts) for stamp, watts in stamped]
         rows = [(time_s, watts) for time_s, watts in mapped if self._newest_s < time_s <= latest_s]
         if not rows:
             return []
-        self._heard_s, self._newest_s = self._now(), rows[-1][0]
-        return self._in_rhythm([*self._held, *rows])
+        self._grown_s, self._newest_s = self._now(), rows[-1][0]
+        return self._in_rhythm([*self._pending, *rows])
 
     def _in_rhythm(self, rows: Sequence[tuple[float, float]]) -> list[Sample]:
         """Samples of rows of (time, watts), and for the next call a last one that may be late."""
-        stamps_s = [*self._told, *(time_s for time_s, _ in rows)]
+        stamps_s = [*self._reported_s, *(time_s for time_s, _ in rows)]
         gaps_s = [b - a for a, b in itertools.pairwise(stamps_s)]
         period_s = self.gaps.median_s or statistics.median(gaps_s or [0.0])
-        held = bool(gaps_s) and _LATE[0] * period_s < gaps_s[-1] < _LATE[1] * period_s
-        count = len(rows) - held
-        times_s = in_rhythm(stamps_s, period_s)[len(self._told) :]
-        self._told, self._held = [stamps_s[len(stamps_s) - 1 - held]], list(rows[count:])
+        may_be_late = bool(gaps_s) and _LATE[0] * period_s < gaps_s[-1] < _LATE[1] * period_s
+        count = len(rows) - may_be_late
+        times_s = in_rhythm(stamps_s, period_s)[len(self._reported_s) :]
+        self._reported_s, self._pending = [stamps_s[len(stamps_s) - 1 - may_be_late]], list(rows[count:])
         samples = [Sample(time_s, watts) for time_s, (_, watts) in zip(times_s, rows[:count], strict=False)]
         for sample in samples:
             self.gaps.add(sample.time_s)
@@ -291,11 +291,11 @@ class RingSource:
         """(stamp, watts) of the samples after a stamp, oldest first."""
         nvml = self._gpu.nvml
         try:
-            kind, found = nvml.nvmlDeviceGetSamples(self._gpu.handle, nvml.NVML_TOTAL_POWER_SAMPLES, stamp)
+            kind, samples = nvml.nvmlDeviceGetSamples(self._gpu.handle, nvml.NVML_TOTAL_POWER_SAMPLES, stamp)
         except nvml.NVMLError_NotFound:  # nothing newer
             return []
         latest = (self._wall() + _SLACK_S) / _MICRO if self._by_wall else float("inf")
-        rows = {s.timeStamp: getattr(s.sampleValue, UNION[kind]) * MILLI for s in found}
+        rows = {s.timeStamp: getattr(s.sampleValue, UNION[kind]) * MILLI for s in samples}
         return sorted((int(at), watts) for at, watts in rows.items() if stamp < at <= latest)
 
     def _map(self, newest_s: float) -> float:

@@ -51,10 +51,10 @@ def _of_lag(evidence: Evidence, fitted: ModelFit) -> tuple[float, float]:
         return float(projected.squares(shape))
 
     size = float(np.log(fitted.size_s))
-    found = nearest_minimum(
+    minimum = nearest_minimum(
         squares, np.array([fitted.response.delay_s / evidence.period_s, size, size]), _SPREAD
     )
-    return within(found[1]), within(found[2])
+    return within(minimum[1]), within(minimum[2])
 
 
 def _of_part(evidence: Evidence, fitted: ModelFit, part: npt.NDArray[np.bool_]) -> float:
@@ -88,21 +88,21 @@ def second_lag(evidence: Evidence, fitted: ModelFit, effective: float) -> tuple[
     size_s = fitted.size_s
     first = np.array([fitted.response.delay_s / evidence.period_s, np.log(size_s), np.log(_SECOND * size_s)])
     first[0] -= _SECOND * size_s / evidence.period_s
-    found = nearest_minimum(lambda point: float(projected.squares(shape(point))), first, _SECOND_SPREAD)
+    minimum = nearest_minimum(lambda point: float(projected.squares(shape(point))), first, _SECOND_SPREAD)
     steps = np.diag([_STEP, _STEP, _STEP])
-    slopes = [(shape(found + step) - shape(found - step)) / (2.0 * _STEP) for step in steps]
-    shown = projected.without(shape(found))
-    step_w = float(shown @ projected.target / (shown @ shown)) if shown.any() else 0.0
-    residuals_w = projected.target - step_w * shown
+    slopes = [(shape(minimum + step) - shape(minimum - step)) / (2.0 * _STEP) for step in steps]
+    along = projected.without(shape(minimum))
+    step_w = float(along @ projected.target / (along @ along)) if along.any() else 0.0
+    residuals_w = projected.target - step_w * along
     better = replace(fitted, residuals_w=residuals_w, parameters=fitted.parameters + 1)
     if better.bic(effective) > fitted.bic(effective) - _STRONG:
         return None
     delay_sigma, size_sigma, *_ = sigmas(
-        projected, [step_w * slope for slope in slopes] + [shown], residuals_w
+        projected, [step_w * slope for slope in slopes] + [along], residuals_w
     )
-    longer_s, shorter_s = within(found[1]), min(float(np.exp(found[2])), _APART * within(found[1]))
+    longer_s, shorter_s = within(minimum[1]), min(float(np.exp(minimum[2])), _APART * within(minimum[1]))
     response = replace(
-        model("lag", longer_s, float(found[0]) * evidence.period_s),
+        model("lag", longer_s, float(minimum[0]) * evidence.period_s),
         capacitance_sigma_s=float(np.hypot(size_sigma * longer_s, shorter_s / _SQRT_3)),
         delay_sigma_s=float(np.hypot(delay_sigma * evidence.period_s, shorter_s / _SQRT_3)),
     )
@@ -212,7 +212,7 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
     """
     trace, notes = screened(samples, info)
     evidence = Evidence.of(trace, counter=info.kind == "counter", busy=busy)
-    found = Identification(
+    result = Identification(
         info.name,
         info.kind,
         info.scope,
@@ -223,20 +223,20 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
     )
     if len(evidence) < _FEWEST:
         reason = f"only {len(trace)} fresh samples came; {_FEWEST} are needed"
-        return replace(found, reason=_joined(found.reason, reason))
+        return _noted(result, reason)
     fits, effective = _fits(evidence)
     best = fits[0]
-    found = replace(
-        found,
+    result = replace(
+        result,
         idle_w=best.idle_w,
         step_w=best.step_w,
         explained=_explained(evidence, best),
         candidates=tuple(_candidate(fitted, evidence.period_s, effective) for fitted in fits),
     )
-    if found.explained < _FOLLOWS:
-        reason = f"does not follow the load, which explains only {found.explained:.0%} of what it shows"
-        return replace(found, reason=_joined(found.reason, reason))
-    response, found = _checked(evidence, fits, found, effective)
+    if result.explained < _FOLLOWS:
+        reason = f"does not follow the load, which explains only {result.explained:.0%} of what it shows"
+        return _noted(result, reason)
+    response, result = _checked(evidence, fits, result, effective)
     if evidence.since_s is not None:  # ticks dated by their rhythm are all off by the same
         date_sigma_s = float(np.median(trace.time_sigmas_s))
         response = replace(response, delay_sigma_s=math.hypot(response.delay_sigma_s, date_sigma_s))
@@ -244,10 +244,8 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
     averages = (worst or 0.0) <= ALIASING and blindness(best.response, evidence) <= ALIASING
     response = replace(response, origin="calibrated", averages=averages)
     if not averages:
-        found = replace(
-            found, reason=_joined(found.reason, "its mean under a periodic load is not the mean power")
-        )
-    return replace(found, response=response, aliasing=worst, usable=averages)
+        result = _noted(result, "its mean under a periodic load is not the mean power")
+    return replace(result, response=response, aliasing=worst, usable=averages)
 
 
 def _fits(evidence: Evidence) -> tuple[list[ModelFit], float]:
@@ -285,7 +283,7 @@ def _effective(residuals: Array) -> float:
 
 
 def _checked(
-    evidence: Evidence, fits: list[ModelFit], found: Identification, effective: float
+    evidence: Evidence, fits: list[ModelFit], result: Identification, effective: float
 ) -> tuple[Response, Identification]:
     """The best fit's response if rise and fall agree on its size, else the identity's.
 
@@ -295,22 +293,22 @@ def _checked(
     best = fits[0]
     response = named(best.response, evidence.period_s)
     if best.kind == "identity":
-        return response, found
+        return response, result
     rise_s, fall_s = rise_and_fall_s(evidence, best)
-    found = replace(found, rise_s=rise_s, fall_s=fall_s)
+    result = replace(result, rise_s=rise_s, fall_s=fall_s)
     # each of the two has half of the samples: their difference is twice as uncertain as their mean
     sigma_s = 2.0 * (best.response.capacitance_sigma_s + best.response.window_sigma_s)
     if abs(rise_s - fall_s) <= max(AGREEMENT * (rise_s + fall_s) / 2.0, _SIGMAS * sigma_s):
         second = second_lag(evidence, best, effective) if best.kind == "lag" else None
         if second is None:
-            return response, found
+            return response, result
         response, shorter_s = second
         reason = f"power shows through a second lag of {shorter_s * 1e3:.3g} ms, its own or the sensor's"
-        return response, replace(found, reason=_joined(found.reason, reason))
+        return response, _noted(result, reason)
     plain = next(fitted for fitted in fits if fitted.kind == "identity").response
     plain = replace(plain, delay_sigma_s=best.size_s)  # power of that long ago may still be in it
     reason = f"uncorrected: rising power shows {rise_s * 1e3:.3g} ms and falling power {fall_s * 1e3:.3g} ms"
-    return plain, replace(found, reason=_joined(found.reason, reason))
+    return plain, _noted(result, reason)
 
 
 def named(response: Response, period_s: float) -> Response:
@@ -377,8 +375,9 @@ def _resolution(values: Array) -> float:
     return math.gcd(*(value - min(thousandths) for value in thousandths)) / _PER_UNIT if thousandths else 0.0
 
 
-def _joined(*reasons: str) -> str:
-    return "; ".join(reason for reason in reasons if reason)
+def _noted(result: Identification, reason: str) -> Identification:
+    """Add a reason, if there is one."""
+    return replace(result, reason="; ".join(filter(None, (result.reason, reason))))
 
 
 # --- The load that is played, and the calibration of all readings beside it.
@@ -446,15 +445,18 @@ def calibrate(
     rng = np.random.default_rng(seed)
     player = _Player(load, seconds, progress)
     first = rhythm(seconds, rng)
-    heard = _recorded(load, samplers, None, lambda: player.play(first))
-    periods_s = [_period_s(sampler, one.samples()) for sampler, one in zip(samplers, heard, strict=True)]
+    recordings = _recorded(load, samplers, None, lambda: player.play(first))
+    periods_s = [
+        _period_s(sampler, recording.samples())
+        for sampler, recording in zip(samplers, recordings, strict=True)
+    ]
     rest = schedule(periods_s, seconds, rng)
-    shown = _recorded(load, samplers, clocks, lambda: player.play(rest))
-    for reason in shown[0].clock(-math.inf, math.inf).throttle_reasons if shown else ():
+    recordings = _recorded(load, samplers, clocks, lambda: player.play(rest))
+    for reason in recordings[0].clock(-math.inf, math.inf).throttle_reasons if recordings else ():
         _LOG.warning("the GPU was held back under the load (%s), so that its power was not steady", reason)
     return [
-        _told(identify(one.samples(), sampler.info, player.busy, player.squares), one.failure)
-        for sampler, one in zip(samplers, shown, strict=True)
+        _noted(identify(recording.samples(), sampler.info, player.busy, player.squares), recording.failure)
+        for sampler, recording in zip(samplers, recordings, strict=True)
     ]
 
 
@@ -501,11 +503,6 @@ def _period_s(sampler: PowerSampler, samples: Sequence[Sample]) -> float:
     """Median time between samples; of a reading too slow for the rhythm what it says itself."""
     times_s = SampleSeries.of(samples).times_s
     return float(np.median(np.diff(times_s))) if len(times_s) >= _FEW else sampler.info.period_s
-
-
-def _told(found: Identification, failure: str) -> Identification:
-    """The same, with why the reading stopped answering."""
-    return replace(found, reason="; ".join(filter(None, (found.reason, failure))))
 
 
 def rhythm(seconds: float, rng: np.random.Generator) -> list[PulseTrain]:

@@ -18,7 +18,7 @@ import logging
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
@@ -73,7 +73,11 @@ def load(path: Path, gpu: str, driver: str) -> dict[str, Response]:
     Raises:
         StoreError: the file cannot be read, or is not what this program wrote; it is named.
     """
-    return {found.reading: found.response for found in entries(path) if found.key[:2] == (gpu, driver)}
+    return {
+        calibration.reading: calibration.response
+        for calibration in entries(path)
+        if calibration.key[:2] == (gpu, driver)
+    }
 
 
 def entries(path: Path) -> list[Calibration]:
@@ -116,30 +120,29 @@ def prepare(path: Path) -> None:
         raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
 
 
-def store(path: Path, gpu: str, driver: str, found: Mapping[str, tuple[Response, float]]) -> None:
+def store(path: Path, gpu: str, driver: str, responses: Mapping[str, tuple[Response, float]]) -> None:
     """Add calibrations to a file, replacing those of the same GPU, driver and reading; all or nothing.
 
     Args:
         path: of the file; it and its directory are made where missing.
         gpu: UUID of the GPU.
         driver: version of its driver.
-        found: response and period in seconds, by name of the reading.
+        responses: response and period in seconds, by name of the reading.
 
     Raises:
         StoreError: the file cannot be written.
     """
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    fresh = [
+    new = [
         Calibration(gpu, driver, reading, response, period_s, now, VERSION)
-        for reading, (response, period_s) in found.items()
+        for reading, (response, period_s) in responses.items()
     ]
-    replaced = {calibration.key for calibration in fresh}
+    replaced = {calibration.key for calibration in new}
     prepare(path)
     try:
         with _locked(path):
-            kept = [calibration for calibration in _usable(path) if calibration.key not in replaced]
-            items = [asdict(item) for item in (*kept, *fresh)]
-            _replace(path, {"version": FORMAT_VERSION, "calibrations": items})
+            others = [calibration for calibration in _usable(path) if calibration.key not in replaced]
+            _write(path, [*others, *new])
     except OSError as error:
         raise StoreError(f"calibrations cannot be stored in {path}: {error}") from error
 
@@ -157,10 +160,10 @@ def _usable(path: Path) -> list[Calibration]:
 
 def _entries(document: Any) -> list[Calibration]:  # noqa: ANN401 - whatever JSON holds
     """The calibrations of a document; errors are those of ``_entry``."""
-    known = unsealed(document, ("version", "calibrations"), earlier=True)
-    if known["version"] != FORMAT_VERSION:
+    content = unsealed(document, ("version", "calibrations"), earlier=True)
+    if content["version"] != FORMAT_VERSION:
         raise ValueError(f"it is no file of version {FORMAT_VERSION}")
-    return [_entry(item) for item in known["calibrations"]]
+    return [_entry(item) for item in content["calibrations"]]
 
 
 def _entry(item: Any) -> Calibration:  # noqa: ANN401 - whatever JSON holds
@@ -210,8 +213,9 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _replace(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a file so that a reader, or a crash, sees the old one or the new one."""
+def _write(path: Path, calibrations: Sequence[Calibration]) -> None:
+    """Replace a file so that a reader, or a crash, sees the old one or the new one."""
+    document = {"version": FORMAT_VERSION, "calibrations": [asdict(item) for item in calibrations]}
     with tempfile.NamedTemporaryFile(
         "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
     ) as stream:

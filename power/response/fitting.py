@@ -236,19 +236,18 @@ def _refined(projected: Projection, kind: Kind, size_s: float, delay_s: float) -
     )
 
 
-def _described(projected: Projection, kind: Kind, found: Response) -> ModelFit:
+def _described(projected: Projection, kind: Kind, response: Response) -> ModelFit:
     """The fit at its minimum: linear terms, residuals and uncertainties."""
     evidence = projected.evidence
-    shape = projected.without(evidence.shape(found))
+    shape = projected.without(evidence.shape(response))
     step_w = float(shape @ projected.target / (shape @ shape)) if shape.any() else 0.0
     residuals = projected.target - step_w * shape
-    columns = np.column_stack((np.ones(len(evidence)), evidence.shape(found)))
+    columns = np.column_stack((np.ones(len(evidence)), evidence.shape(response)))
     idle_w = float(np.linalg.lstsq(columns, evidence.watts - residuals, rcond=None)[0][0])
-    response = found
     if kind != "identity":
-        size_sigma, delay_sigma = _sigmas(projected, kind, found, step_w, residuals)
+        size_sigma, delay_sigma = _sigmas(projected, kind, response, step_w, residuals)
         response = replace(
-            found,
+            response,
             capacitance_sigma_s=size_sigma if kind == "lag" else 0.0,
             window_sigma_s=size_sigma if kind == "mean" else 0.0,
             delay_sigma_s=delay_sigma,
@@ -258,20 +257,20 @@ def _described(projected: Projection, kind: Kind, found: Response) -> ModelFit:
 
 
 def _sigmas(
-    projected: Projection, kind: Kind, found: Response, step_w: float, residuals: Array
+    projected: Projection, kind: Kind, response: Response, step_w: float, residuals: Array
 ) -> tuple[float, float]:
     """Standard uncertainties of size and delay in seconds."""
     evidence = projected.evidence
-    size_s = found.capacitance_s + found.window_s
+    size_s = response.capacitance_s + response.window_s
     size_step_s, delay_step_s = _SIZE_STEP * size_s, _DELAY_STEP * evidence.period_s
 
     def slope(size_by_s: float, delay_by_s: float) -> Array:
-        ahead = evidence.shape(model(kind, size_s + size_by_s, found.delay_s + delay_by_s))
-        behind = evidence.shape(model(kind, size_s - size_by_s, found.delay_s - delay_by_s))
+        ahead = evidence.shape(model(kind, size_s + size_by_s, response.delay_s + delay_by_s))
+        behind = evidence.shape(model(kind, size_s - size_by_s, response.delay_s - delay_by_s))
         return step_w * (ahead - behind) / (2.0 * (size_by_s + delay_by_s))
 
     size_sigma_s, delay_sigma_s, _ = sigmas(
-        projected, [slope(size_step_s, 0.0), slope(0.0, delay_step_s), evidence.shape(found)], residuals
+        projected, [slope(size_step_s, 0.0), slope(0.0, delay_step_s), evidence.shape(response)], residuals
     )
     return size_sigma_s, delay_sigma_s
 

@@ -118,12 +118,12 @@ def _energy_of_means(times_s: Array, watts: Array, window_s: float) -> Array:
     for i in range(1, len(times_s)):
         j = int(reaches[i])
         if j < 0:
-            known = watts[0] * (times_s[i] - window_s - times_s[0])
+            before = watts[0] * (times_s[i] - window_s - times_s[0])
         elif j == i - 1:
-            known = joules[j] + watts[i] * rests[i]
+            before = joules[j] + watts[i] * rests[i]
         else:
-            known = joules[j] + (joules[j + 1] - joules[j]) * rests[i] / (times_s[j + 1] - times_s[j])
-        joules[i] = known + watts[i] * window_s
+            before = joules[j] + (joules[j + 1] - joules[j]) * rests[i] / (times_s[j + 1] - times_s[j])
+        joules[i] = before + watts[i] * window_s
     return joules
 
 
@@ -198,14 +198,14 @@ class PowerCurve:
         """
         constants = np.where(self.watts > 0, rising_s or capacitance_s, capacitance_s)
         forgotten = np.exp(np.diff(self.changes_s) / -constants[1:-1]).tolist()
-        shown = [float(self.watts[0])]
-        for watts, kept in zip(self.watts[1:-1].tolist(), forgotten, strict=True):
-            shown.append(watts + (shown[-1] - watts) * kept)
+        levels = [float(self.watts[0])]
+        for watts, decay in zip(self.watts[1:-1].tolist(), forgotten, strict=True):
+            levels.append(watts + (levels[-1] - watts) * decay)
         piece = np.searchsorted(self.changes_s, times_s, side="right")
         since = np.maximum(piece - 1, 0)
         away_s = np.maximum(times_s - self.changes_s[since], 0.0)
         kept_share = np.exp(away_s / -constants[piece])
-        return self.watts[piece] + (np.array(shown)[since] - self.watts[piece]) * kept_share
+        return self.watts[piece] + (np.array(levels)[since] - self.watts[piece]) * kept_share
 
 
 def shown_watts(curve: PowerCurve, times_s: Array, response: Response) -> Array:

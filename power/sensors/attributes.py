@@ -30,7 +30,7 @@ class SysfsAttribute:
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise PowerError(_told(path, error)) from error
+            raise PowerError(_described(path, error)) from error
 
     def read(self) -> int | None:
         """The number now; None where the driver says that the chip is busy.
@@ -44,13 +44,13 @@ class SysfsAttribute:
             self._busy += 1
             if error.errno == errno.EAGAIN and self._busy < _BUSY:
                 return None
-            raise PowerError(_told(self._path, error)) from error
+            raise PowerError(_described(self._path, error)) from error
         self._busy = 0
         try:
             return int(text)
         except ValueError:
-            shown = text.decode(errors="replace").strip()
-            raise PowerError(f"{self._path}: holds {shown!r} instead of a number") from None
+            content = text.decode(errors="replace").strip()
+            raise PowerError(f"{self._path}: holds {content!r} instead of a number") from None
 
     def close(self) -> None:
         """Close the file; twice is fine."""
@@ -68,7 +68,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(errors="replace").strip()
     except OSError as error:
-        raise PowerError(_told(path, error)) from error
+        raise PowerError(_described(path, error)) from error
 
 
 def read_number(path: Path) -> int | None:
@@ -79,7 +79,7 @@ def read_number(path: Path) -> int | None:
         return None
 
 
-def _told(path: Path, error: OSError) -> str:
+def _described(path: Path, error: OSError) -> str:
     advice = (
         ": let this user read it (chmod a+r), or run as root" if isinstance(error, PermissionError) else ""
     )
@@ -113,13 +113,13 @@ class PowercapZone:
 
 def zones(sysfs: Path) -> list[PowercapZone]:
     """The zones of packages, DRAM and platform, each once; those of one name are numbered, and counted."""
-    found: dict[str, PowercapZone] = {}
+    by_name: dict[str, PowercapZone] = {}
     for control in _CONTROLS:
         folders = sorted((sysfs / "class/powercap").glob(f"{control}:*"))
-        known = [zone for zone in map(_zone, folders) if zone is not None]
-        for name, zone in zip(distinct([zone.name for zone in known]), known, strict=True):
-            found.setdefault(name, replace(zone, name=name))
-    return [found[name] for name in sorted(found)]
+        readable = [zone for zone in map(_zone, folders) if zone is not None]
+        for name, zone in zip(distinct([zone.name for zone in readable]), readable, strict=True):
+            by_name.setdefault(name, replace(zone, name=name))
+    return [by_name[name] for name in sorted(by_name)]
 
 
 def _zone(folder: Path) -> PowercapZone | None:

@@ -38,9 +38,9 @@ def check_answers(info: SensorInfo, values: Iterable[float]) -> None:
     Raises:
         SensorUnavailableError: none of the values is a reading.
     """
-    shown = list(values)
-    if not any(info.is_reading(value) and (value or info.kind != "counter") for value in shown):
-        raise SensorUnavailableError(f"{info.name}: reads {shown[0]:g}")
+    readings = list(values)
+    if not any(info.is_reading(value) and (value or info.kind != "counter") for value in readings):
+        raise SensorUnavailableError(f"{info.name}: reads {readings[0]:g}")
 
 
 def sound(info: SensorInfo, samples: Iterable[Sample]) -> list[Sample]:

@@ -67,11 +67,11 @@ def readings(
         sysfs: where the kernel's ``/sys`` is; None for ``ROOT``.
     """
     root = Path(sysfs or ROOT)
-    found = sorted(meters(root), key=lambda meter: (meter.scope, meter.name))
-    if not found:
+    ordered = sorted(meters(root), key=lambda meter: (meter.scope, meter.name))
+    if not ordered:
         return [unavailable(NAME, f"no AMD GPU and no Grace in {root / 'class/hwmon'}")]
     groups: dict[str, list[PowerMeterFile]] = {}
-    for meter in found:
+    for meter in ordered:
         groups.setdefault(meter.scope if meter.scope != "amdgpu" else meter.name, []).append(meter)
     single = {meter.name: [meter] for group in groups.values() if len(group) > 1 for meter in group}
     return [
@@ -131,10 +131,11 @@ class HwmonSampler:
         now: Callable[[], float],
     ) -> None:
         self._now = now
+        self.due_s = 0.0  # nobody tells when the next update comes
         self._files: list[SysfsAttribute] = []
         period_s = max(meter.period_s for meter in chosen)
         self._fresh = Freshness(period_s, learn=any(meter.learn for meter in chosen))
-        known = responses(f"{NAME}:{name}")
+        calibrated = responses(f"{NAME}:{name}")
         self.info = SensorInfo(
             name=f"{NAME}:{name}",
             kind="stream",
@@ -142,7 +143,7 @@ class HwmonSampler:
             period_s=period_s,
             poll_interval_s=period_s / _LOOKS,
             resolution=_MICRO,
-            response=known or Response("boxcar", window_s=period_s),
+            response=calibrated or Response("boxcar", window_s=period_s),
         )
         try:
             for meter in chosen:
@@ -154,11 +155,6 @@ class HwmonSampler:
             self.close()
             why = str(error).removeprefix(f"{NAME}:{name}: ")
             raise SensorUnavailableError(f"{NAME}:{name}: {why}") from error
-
-    @property
-    def due_s(self) -> float:
-        """Nobody tells when the next update comes."""
-        return 0.0
 
     def poll(self) -> list[Sample]:
         """The latest update, if there was one since the last call.

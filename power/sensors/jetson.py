@@ -34,9 +34,8 @@ _MILLI = 1e-3
 _THOUSAND = 1000  # milliwatts in a watt, and millivolts or milliamperes
 _MICRO = 1e-6
 _LOOKS = 4.0  # per period: an update is dated to an eighth of it, and each look is work for a small CPU
-_SHORTEST_LOOK_S = (
-    0.005  # 200 looks a second are a few percent of a small core; more would be seen in the power
-)
+# 200 looks a second are a few percent of a small core; more would be seen in the power.
+_SHORTEST_LOOK_S = 0.005
 _UNKNOWN_LOOK_S = 0.02  # where the period is to be learnt
 _LEAST_PERIOD_S = 0.001  # update_interval is whole milliseconds, and 0 for what is shorter than half of one
 _MEANS = 4  # samples that make a mean of what a chip shows; of fewer most of the time is not seen
@@ -309,12 +308,10 @@ def _hwmon(chip: str, folder: Path, number: str, rail: str) -> MonitorChannel:
 
 BINARY = "tegrastats"
 FALLBACK = "/usr/bin/tegrastats"  # where JetPack puts it, for a service with a short PATH
-INTERVAL_S = (
-    0.1  # ten lines a second cost a few percent of a small core, and more would be repeats on old boards
-)
-_PATIENCE_S = (
-    3.0  # to the first line; it comes after one interval and what a busy board needs to start a process
-)
+# Ten lines a second cost a few percent of a small core, and more would be repeats on old boards.
+INTERVAL_S = 0.1
+# To the first line; it comes after one interval and what a busy board needs to start a process.
+_PATIENCE_S = 3.0
 
 _MILLIWATTS = 1000.0  # in a watt; dividing leaves the decimals as they were printed
 _INVALID_C = -256.0  # of a sensor in a part that is switched off
@@ -373,8 +370,8 @@ def parse_line(text: str) -> TegrastatsLine:
 
 def _singles(text: str) -> list[re.Match[str]]:
     """Rails with one number; none where the only one ends the line, which may have been cut there."""
-    found = list(_SINGLE.finditer(text))
-    return found if any(match.end() < len(text) for match in found) else []
+    matches = list(_SINGLE.finditer(text))
+    return matches if any(match.end() < len(text) for match in matches) else []
 
 
 def tegrastats_readings(
@@ -396,11 +393,11 @@ def tegrastats_readings(
         binary: path of the binary; None for the one on PATH, or in /usr/bin.
         interval_s: time between lines, in seconds.
     """
-    found = shutil.which(binary or BINARY) or (shutil.which(FALLBACK) if binary is None else None)
-    if found is None:
+    program = shutil.which(binary or BINARY) or (shutil.which(FALLBACK) if binary is None else None)
+    if program is None:
         reason = f"{binary or BINARY} is not here or cannot be run; it comes with JetPack, on Jetson boards"
         return [unavailable(BINARY, reason)]
-    command = [str(Path(found).absolute()), "--interval", str(max(round(interval_s * 1000.0), 1))]
+    command = [str(Path(program).absolute()), "--interval", str(max(round(interval_s * 1000.0), 1))]
     tool = LineTool(
         BINARY,
         SharedLines(partial(ChildLines, command, now)),

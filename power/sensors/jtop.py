@@ -76,14 +76,14 @@ def parse_line(text: str) -> Mapping[str, float]:
     """The watts of each rail of a line of the child; nothing out of any other text."""
     try:
         message = json.loads(text)
-        found = {str(name): _watts(value) for name, value in message["rails"].items()}
+        listed = {str(name): _watts(value) for name, value in message["rails"].items()}
         total_w, name = _watts(message["total"]), message["total_name"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
     # Left out are channels without a rail, and supplies: an AGX Orin's USB-C ports are listed as rails.
     rails = {
         name: watts
-        for name, watts in found.items()
+        for name, watts in listed.items()
         if watts is not None and is_connected(name) and not _SUPPLY.search(name)
     }
     if total_w is not None and _is_rail(total_w, name, rails):

@@ -19,7 +19,7 @@ def main(interval_s: float) -> int:
 
         with jtop(interval=interval_s) as board:
             while board.ok():
-                print(json.dumps(_milliwatts(board.power)), flush=True)  # noqa: T201 - the pipe to the parent
+                print(_line(board.power), flush=True)  # noqa: T201 - the pipe to the parent
     except BrokenPipeError:
         return 0
     except Exception as error:  # noqa: BLE001 - whatever it is, its words are what the parent can show
@@ -29,8 +29,10 @@ def main(interval_s: float) -> int:
     return 1
 
 
-def _milliwatts(power: Any) -> dict[str, Any]:  # noqa: ANN401 - plain values of a package without types
-    """Present power of each rail and what jtop calls the total; its averages are over no stated time.
+def _line(power: Any) -> str:  # noqa: ANN401 - plain values of a package without types
+    """JSON of the present power of each rail and of what jtop calls the total, in milliwatts.
+
+    The averages beside it are over no stated time.
 
     Raises:
         TypeError: the package is older than 4.2, in which power became a table.
@@ -41,8 +43,5 @@ def _milliwatts(power: Any) -> dict[str, Any]:  # noqa: ANN401 - plain values of
             " sudo systemctl restart jtop"
         )
     total = power.get("tot", {})
-    return {
-        "rails": {name: rail.get("power") for name, rail in power.get("rail", {}).items()},
-        "total": total.get("power"),
-        "total_name": total.get("name"),
-    }
+    rails = {name: rail.get("power") for name, rail in power.get("rail", {}).items()}
+    return json.dumps({"rails": rails, "total": total.get("power"), "total_name": total.get("name")})

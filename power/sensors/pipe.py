@@ -73,10 +73,11 @@ class PipeSampler:
     def __init__(self, name: str, file: str, response: Response | None, now: Callable[[], float]) -> None:
         self._name = name
         self._now = now
+        self.due_s = 0.0  # nobody tells when the next line comes
         self._rest = b""
         self._ahead_s = math.inf  # this clock's lead over that of the lines
         self._begun = self._ended = False  # a pipe whose writer is not there yet looks as one that has ended
-        self._polled_s = self._heard_s = now()
+        self._polled_s = self._latest_line_s = now()
         self._full = 0  # looks in a row that found too much
         self._last_s = -math.inf
         self._step_w = math.inf  # the finest that a line has told watts to
@@ -106,11 +107,6 @@ class PipeSampler:
             self.close()
             raise
 
-    @property
-    def due_s(self) -> float:
-        """Nobody tells when the next line comes."""
-        return 0.0
-
     def poll(self) -> list[Sample]:
         """The lines that came since the last call.
 
@@ -119,11 +115,11 @@ class PipeSampler:
         """
         samples = self._read()
         if samples:
-            self._heard_s = self._now()
+            self._latest_line_s = self._now()
             return sound(self.info, samples)
         if self._ended:
             raise PowerError(f"{self._name}: whoever wrote it has ended")
-        if self._now() - self._heard_s > self._silent_s:
+        if self._now() - self._latest_line_s > self._silent_s:
             raise PowerError(f"{self._name}: no line for {self._silent_s:.3g} s")
         return []
 
@@ -176,7 +172,7 @@ class PipeSampler:
                 f"{self._name}: more is written than can be read ({_FULL} bytes and more, {_OFTEN} times in a"
                 " row); write a line every millisecond at most"
             )
-        self._heard_s = self._polled_s
+        self._latest_line_s = self._polled_s
         self._begun = True
         if stat.S_ISREG(os.fstat(self._file).st_mode):
             os.lseek(self._file, 0, os.SEEK_END)

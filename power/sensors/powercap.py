@@ -51,12 +51,12 @@ def readings(
         sysfs: where the kernel's ``/sys`` is; None for ``ROOT``.
     """
     root = Path(sysfs or ROOT)
-    found = zones(root)
-    if not found:
+    listed = zones(root)
+    if not listed:
         where = root / "class/powercap"
         return [unavailable(NAME, f"no RAPL zone in {where}: the processor, or a virtual machine, has none")]
     groups = {
-        domain: [zone for zone in found if zone.domain == domain] for domain in ("package", "dram", "psys")
+        domain: [zone for zone in listed if zone.domain == domain] for domain in ("package", "dram", "psys")
     }
     several = {zone.name: [zone] for zones_ in groups.values() if len(zones_) > 1 for zone in zones_}
     named = {**{domain: group for domain, group in groups.items() if group}, **several}

@@ -92,7 +92,7 @@ def total_of(names: Sequence[str]) -> tuple[str, ...]:
     Args:
         names: of the rails that there are, in any case.
     """
-    found = {name.upper(): name for name in names}
-    known = next((board.total for board in BOARDS if set(board.total) <= set(found)), ())
-    fed = {rail for board in BOARDS if board.feeder in found for rail in board.inside}
-    return tuple(found[rail] for rail in known or found if rail not in fed)
+    by_name = {name.upper(): name for name in names}
+    board_total = next((board.total for board in BOARDS if set(board.total) <= set(by_name)), ())
+    fed = {rail for board in BOARDS if board.feeder in by_name for rail in board.inside}
+    return tuple(by_name[rail] for rail in board_total or by_name if rail not in fed)

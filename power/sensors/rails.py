@@ -32,7 +32,7 @@ from .rail_boards import total_of
 # The kernel is told to end the child when that thread ends, which it does with this process too, even when
 # that is killed: nothing keeps printing into a pipe that nobody reads.
 
-_KEPT = 8192  # lines; more than one recording spans at ten a second
+_MOST_LINES = 8192  # lines; more than one recording spans at ten a second
 _LONGEST = 65_536  # characters of a line; what never ends one must not eat the memory
 _GRACE_S = 1.0  # between asking the child to end and killing it
 
@@ -49,14 +49,6 @@ if os.getppid() == int(sys.argv[1]):
 """
 
 
-@dataclass(frozen=True)
-class TimedLine:
-    """One line without its end, and when it came."""
-
-    time_s: float
-    text: str
-
-
 class ChildLines:
     """The lines of one child process; of a long time without asking, the last 8192.
 
@@ -64,27 +56,25 @@ class ChildLines:
         command: an absolute path and its arguments. What it prints on standard error counts as lines too, so
             that its complaints can be shown.
         now: clock of the stamps, in seconds.
+
+    Attributes:
+        end: exit message of the child, with its last line; None while it runs.
     """
 
     def __init__(self, command: Sequence[str], now: Callable[[], float]) -> None:
         self._command = list(command)
         self._now = now
         self._changed = threading.Condition()
-        self._lines: deque[TimedLine] = deque(maxlen=_KEPT)
+        self._lines: deque[tuple[float, str]] = deque(maxlen=_MOST_LINES)
         self._count = 0
-        self._end: str | None = None
+        self.end: str | None = None
         self._process: subprocess.Popen[str] | None = None
         self._stop = False
         self._thread = threading.Thread(target=self._run, name="tuner-lines", daemon=True)
         self._thread.start()
 
-    @property
-    def end(self) -> str | None:
-        """Exit message of the child, with its last line; None while it runs."""
-        return self._end
-
-    def since(self, count: int) -> tuple[int, list[TimedLine]]:
-        """The lines after the first ``count``, and how many there are now in all."""
+    def since(self, count: int) -> tuple[int, list[tuple[float, str]]]:
+        """The number of lines so far, and those after the first ``count``, each with the time it came."""
         with self._changed:
             fresh = min(self._count - count, len(self._lines))
             return self._count, list(islice(self._lines, len(self._lines) - fresh, None))
@@ -99,7 +89,7 @@ class ChildLines:
         with self._changed:
             left_s = until_s - time.monotonic()
             return self._changed.wait_for(
-                lambda: self._count > count or self._end is not None, max(left_s, 0.0)
+                lambda: self._count > count or self.end is not None, max(left_s, 0.0)
             )
 
     def close(self) -> None:
@@ -132,20 +122,17 @@ class ChildLines:
             return
         with self._process as process:
             for text in _bounded(process.stdout):
-                self._add(text)
+                time_s = self._now()
+                with self._changed:
+                    self._lines.append((time_s, text))
+                    self._count += 1
+                    self._changed.notify_all()
         self._finish(_how(process.returncode))
-
-    def _add(self, text: str) -> None:
-        line = TimedLine(self._now(), text)
-        with self._changed:
-            self._lines.append(line)
-            self._count += 1
-            self._changed.notify_all()
 
     def _finish(self, how: str) -> None:
         with self._changed:
-            said = next((line.text.strip() for line in reversed(self._lines) if line.text.strip()), "")
-            self._end = f"{how}, saying: {said}" if said else how
+            last = next((text.strip() for _, text in reversed(self._lines) if text.strip()), "")
+            self.end = f"{how}, saying: {last}" if last else how
             self._changed.notify_all()
 
 
@@ -230,7 +217,7 @@ Parse = Callable[[str], Mapping[str, float]]
 """The watts of each connected rail of one line; empty for a line that names none. Never raises."""
 
 _STEP_W = 0.04  # 40 uV, the least an INA3221 tells apart, on a shunt of 5 mOhm at 5 V: what modules have
-_SHOWN = 120  # characters of a line that are shown to people
+_QUOTED = 120  # characters of a line that a message quotes
 
 
 @dataclass(frozen=True)
@@ -266,13 +253,13 @@ def parts(name: str) -> tuple[str, ...]:
     """
     upper = name.upper().partition(_NUMBER)[0]
     words = [word for word in re.split(r"[^A-Z0-9]+", upper) if word]
-    found = {part for text, part in _PARTS if text in upper}
-    found |= {_WORDS[word] for word in words if word in _WORDS}
-    if not found and words and words[-1] in _INPUTS and all(map(_OF_INPUTS.fullmatch, words[:-1])):
+    fed = {part for text, part in _PARTS if text in upper}
+    fed |= {_WORDS[word] for word in words if word in _WORDS}
+    if not fed and words and words[-1] in _INPUTS and all(map(_OF_INPUTS.fullmatch, words[:-1])):
         return ("input",)
-    if not found and any(word.startswith("SYS") for word in words):
+    if not fed and any(word.startswith("SYS") for word in words):
         return ("system",)
-    return tuple(part for part in ("gpu", "cpu", "soc", "cv", "memory") if part in found)
+    return tuple(part for part in ("gpu", "cpu", "soc", "cv", "memory") if part in fed)
 
 
 def choices(names: Sequence[str]) -> list[RailChoice]:
@@ -287,37 +274,37 @@ def choices(names: Sequence[str]) -> list[RailChoice]:
     """
     inputs = [name for name in names if parts(name) == ("input",)]
     gpus = tuple(name for name in names if "gpu" in parts(name))
-    found = [RailChoice((name,), _scope(name), is_total=True) for name in inputs]
+    listed = [RailChoice((name,), _scope(name), is_total=True) for name in inputs]
     total = () if inputs else total_of(names)
     if len(total) > 1:
         of = "of all rails" if len(total) == len(names) else "that counts no rail twice"
-        found.append(RailChoice(total, f"{' + '.join(total)} (sum {of})", is_total=True))
+        listed.append(RailChoice(total, f"{' + '.join(total)} (sum {of})", is_total=True))
     if gpus:
-        found.append(RailChoice(gpus, " + ".join(map(_scope, gpus))))
-    found += [RailChoice((name,), _scope(name)) for name in names]
+        listed.append(RailChoice(gpus, " + ".join(map(_scope, gpus))))
+    listed += [RailChoice((name,), _scope(name)) for name in names]
     first: dict[tuple[str, ...], RailChoice] = {}
-    for choice in found:
+    for choice in listed:
         first.setdefault(choice.rails, choice)
     return list(first.values())
 
 
 def distinct(names: Sequence[str]) -> list[str]:
     """The same names; one that was there before is numbered, as in ``VDD_IN#2``."""
-    taken: set[str] = set()
+    numbers: set[str] = set()
     result = []
     for name in names:
         numbered = (f"{name}{_NUMBER}{number}" if number > 1 else name for number in itertools.count(1))
-        result.append(next(candidate for candidate in numbered if candidate not in taken))
-        taken.add(result[-1])
+        result.append(next(candidate for candidate in numbered if candidate not in numbers))
+        numbers.add(result[-1])
     return result
 
 
 def _scope(name: str) -> str:
     """A rail with what is known to hang on it."""
-    known = parts(name)
-    if known == ("input",):
+    fed = parts(name)
+    if fed == ("input",):
         return f"{name} (total input)"
-    return f"{name} ({', '.join(known)})" if known else name
+    return f"{name} ({', '.join(fed)})" if fed else name
 
 
 @dataclass(frozen=True)
@@ -343,10 +330,13 @@ class LineTool:
 
 def rail_readings(tool: LineTool, responses: Callable[[str], Response | None]) -> list[Reading]:
     """The readings of a tool, best first; one that only says why where it prints no rails."""
+    lines = tool.lines.acquire()
     try:
-        names = _rails(tool)
+        names = list(_first(tool, lines, bool))
     except SensorUnavailableError as error:
         return [unavailable(tool.name, str(error))]
+    finally:
+        tool.lines.release()
     return [
         Reading(f"{tool.name}:{choice.name}", partial(RailSampler, tool, choice, responses))
         for choice in choices(names)
@@ -395,11 +385,12 @@ class RailSampler:
             response=responses(name) or assumed,
             may_be_zero=not choice.is_total,
         )
+        self.due_s = 0.0  # unknown: the tool prints when it likes
         self._count = 0
         self._lines = tool.lines.acquire()
         try:
-            shown = _first(tool, self._lines, lambda rails: set(self._rails) <= set(rails))
-            check_answers(self._info, [sum(shown[rail] for rail in self._rails)])
+            watts = _first(tool, self._lines, lambda rails: set(self._rails) <= set(rails))
+            check_answers(self._info, [sum(watts[rail] for rail in self._rails)])
         except BaseException:
             tool.lines.release()
             raise
@@ -408,11 +399,6 @@ class RailSampler:
     def info(self) -> SensorInfo:
         """Properties of this reading; the period is learned from the samples."""
         return replace(self._info, period_s=self._fresh.period_s)
-
-    @property
-    def due_s(self) -> float:
-        """Unknown: the tool prints when it likes."""
-        return 0.0
 
     def poll(self) -> list[Sample]:
         """Samples of the lines since the last call; lines that do not name the rails are passed over.
@@ -423,10 +409,10 @@ class RailSampler:
         end = self._lines.end  # before the lines are taken, so that none comes between
         self._count, lines = self._lines.since(self._count)
         samples = []
-        for line in lines:
-            rails = self._tool.parse(line.text)
+        for time_s, text in lines:
+            rails = self._tool.parse(text)
             if all(rail in rails for rail in self._rails):
-                samples.append(self._fresh.look(line.time_s, sum(rails[rail] for rail in self._rails)))
+                samples.append(self._fresh.look(time_s, sum(rails[rail] for rail in self._rails)))
         if not lines and end is not None:
             raise PowerError(f"{self._info.name}: {self._tool.name} {end}")
         return sound(self._info, [sample for sample in samples if sample is not None])
@@ -438,36 +424,26 @@ class RailSampler:
             self._tool.lines.release()
 
 
-def _rails(tool: LineTool) -> list[str]:
-    """The rails a tool prints."""
-    lines = tool.lines.acquire()
-    try:
-        return list(_first(tool, lines, bool))
-    finally:
-        tool.lines.release()
-
-
 def _first(
-    tool: LineTool, lines: ChildLines, wanted: Callable[[Mapping[str, float]], bool]
+    tool: LineTool, lines: ChildLines, fits: Callable[[Mapping[str, float]], bool]
 ) -> Mapping[str, float]:
-    """The rails of the first line that has what is wanted."""
+    """The rails of the first line that fits."""
     until_s = time.monotonic() + tool.patience_s
     count, last = 0, ""
     while True:
         end = lines.end
         count, fresh = lines.since(count)
-        for line in fresh:
-            rails = tool.parse(line.text)
-            if wanted(rails):
+        for _, text in fresh:
+            rails = tool.parse(text)
+            if fits(rails):
                 return rails
-            last = line.text
+            last = text
         if end is not None:
             raise SensorUnavailableError(f"{tool.name} {end}")
         if not lines.wait(count, until_s):
-            raise SensorUnavailableError(_silent(tool, last))
-
-
-def _silent(tool: LineTool, last: str) -> str:
+            break
     if not last:
-        return f"{tool.name} prints nothing within {tool.patience_s:g} s"
-    return f"{tool.name} names no power rails ({tool.advice}); it prints: {last[:_SHOWN]}"
+        raise SensorUnavailableError(f"{tool.name} prints nothing within {tool.patience_s:g} s")
+    raise SensorUnavailableError(
+        f"{tool.name} names no power rails ({tool.advice}); it prints: {last[:_QUOTED]}"
+    )

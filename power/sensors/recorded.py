@@ -124,8 +124,8 @@ class TraceFile:
 
     def to_json(self) -> str:
         """The trace as JSON, one sample per line."""
-        head = {"format": FORMAT, "version": VERSION, **self._head()}
-        parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+        head = {"format": json.dumps(FORMAT), "version": json.dumps(VERSION), **self._head()}
+        parts = [f"{json.dumps(key)}: {value}" for key, value in head.items()]
         rows = ",\n".join(json.dumps([s.time_s, s.value, s.time_sigma_s]) for s in self.samples)
         return "{\n" + ",\n".join(parts) + ',\n"samples": [\n' + rows + "\n]\n}\n"
 
@@ -134,7 +134,7 @@ class TraceFile:
         text = io.StringIO()
         text.write(f"# {FORMAT} {VERSION}\n")
         for key, value in self._head().items():
-            text.write(f"# {key} {json.dumps(value)}\n")
+            text.write(f"# {key} {value}\n")
         text.write(f"# samples {len(self.samples)}\n")
         column = "joules" if self.info.kind == "counter" else "watts"
         writer = csv.writer(text, lineterminator="\n")
@@ -142,13 +142,14 @@ class TraceFile:
         writer.writerows((s.time_s, s.value, s.time_sigma_s) for s in self.samples)
         return text.getvalue()
 
-    def _head(self) -> dict[str, Any]:
-        """Everything but the samples, as JSON values."""
+    def _head(self) -> dict[str, str]:
+        """Everything but the samples, each in JSON."""
+        clocks = [[time_s, dataclasses.asdict(reading)] for time_s, reading in self.clocks]
         return {
-            "info": dataclasses.asdict(self.info),
-            "provenance": dict(self.provenance),
-            "marks": [list(mark) for mark in self.marks],
-            "clocks": [[time_s, dataclasses.asdict(reading)] for time_s, reading in self.clocks],
+            "info": json.dumps(dataclasses.asdict(self.info)),
+            "provenance": json.dumps(dict(self.provenance)),
+            "marks": json.dumps(self.marks),
+            "clocks": json.dumps(clocks),
         }
 
 
@@ -301,17 +302,12 @@ class ReplaySampler:
         self._next = 0
         period_s = trace.info.period_s
         self._end_s = max(sample.time_s for sample in trace.samples) + self._shift_s + _LATE * period_s
-        self._info = replace(
+        self.info = replace(  # a name that marks it as recorded
             trace.info,
             name=f"{NAME}:{trace.info.name}",
             poll_interval_s=period_s / _LOOKS,
             response=response or trace.info.response,
         )
-
-    @property
-    def info(self) -> SensorInfo:
-        """Properties of the recorded reading, under a name that marks it as recorded."""
-        return self._info
 
     @property
     def due_s(self) -> float:
@@ -331,7 +327,7 @@ class ReplaySampler:
         while self._next < len(self._samples) and self.due_s <= now_s:
             self._next += 1
         if first == len(self._samples) and now_s > self._end_s:
-            raise PowerError(f"{self._info.name}: the trace has ended")
+            raise PowerError(f"{self.info.name}: the trace has ended")
         return [replace(s, time_s=s.time_s + self._shift_s) for s in self._samples[first : self._next]]
 
     def close(self) -> None:

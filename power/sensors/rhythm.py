@@ -116,6 +116,9 @@ class RhythmSource:
         scale: of the number to joules.
         now: clock of the samples, in seconds.
         interval_s: time between wanted samples; 0 for every tick.
+
+    Attributes:
+        rhythm: the rhythm found; None while there is none.
     """
 
     def __init__(
@@ -126,17 +129,12 @@ class RhythmSource:
         self._now = now
         self._interval_s = interval_s
         self._ticks: deque[tuple[float, float]] = deque(maxlen=_TICKS)
-        self._rhythm: Rhythm | None = None
+        self.rhythm: Rhythm | None = None
         self._dating = False
         self._reported: tuple[float, float] | None = None
         self._last, self._seen_s, _ = self._reads.look()
         self.due_s = self._seen_s
         self.gaps = SampleGaps()
-
-    @property
-    def rhythm(self) -> Rhythm | None:
-        """The rhythm found; None while there is none."""
-        return self._rhythm
 
     def poll(self) -> list[Sample]:
         """The latest tick, if there was a wanted one since the last call and its time is known."""
@@ -145,22 +143,22 @@ class RhythmSource:
         value, earliest_s, latest_s = self._reads.look()
         since_s, self._seen_s = self._seen_s, earliest_s
         changed, self._last = value != self._last, value
-        rhythm = self._rhythm
+        rhythm = self.rhythm
         if rhythm is not None and rhythm.uncertainty_s(latest_s) > _LOST * rhythm.period_s:
             self._forget()
             rhythm = None
         usable = rhythm is not None and rhythm.uncertainty_s(latest_s) <= _USABLE * rhythm.period_s
         if rhythm is not None and usable and not self._dating:
-            found = self._placed(rhythm, value, earliest_s, latest_s)
+            tick = self._placed(rhythm, value, earliest_s, latest_s)
         else:
-            found = self._dated(since_s, latest_s, changed=changed)
-        if found is None or (self._reported is not None and found[0] <= self._reported[0]):
+            tick = self._dated(since_s, latest_s, changed=changed)
+        if tick is None or (self._reported is not None and tick[0] <= self._reported[0]):
             return []
-        self._reported = found[0], value
-        return [Sample(found[0], value * self._scale, found[1])]
+        self._reported = tick[0], value
+        return [Sample(tick[0], value * self._scale, tick[1])]
 
     def _forget(self) -> None:
-        self._rhythm = None
+        self.rhythm = None
         self._ticks.clear()
 
     def _placed(
@@ -183,29 +181,29 @@ class RhythmSource:
     def _dated(self, since_s: float, latest_s: float, *, changed: bool) -> tuple[float, float] | None:
         """Time and uncertainty of a change seen between two reads; None where there was none."""
         width_s = latest_s - since_s
-        found = (since_s + width_s / 2.0, width_s / _SQRT_12)
+        tick = (since_s + width_s / 2.0, width_s / _SQRT_12)
         if not changed or width_s > _UNDATED_S:
             self._await(latest_s)
             return None
-        period_s = self._rhythm.period_s if self._rhythm else self.gaps.median_s
-        if self._rhythm is None and self._ticks and found[0] - self._ticks[-1][0] > _PAUSE_S:
+        period_s = self.rhythm.period_s if self.rhythm else self.gaps.median_s
+        if self.rhythm is None and self._ticks and tick[0] - self._ticks[-1][0] > _PAUSE_S:
             self._ticks.clear()
-        if period_s is None or found[1] < _USEFUL * period_s:
-            if self._rhythm is None:  # with one, ticks are dated now and then, and their gaps say nothing
-                self.gaps.add(found[0])
-            self._ticks.append(found)
+        if period_s is None or tick[1] < _USEFUL * period_s:
+            if self.rhythm is None:  # with one, ticks are dated now and then, and their gaps say nothing
+                self.gaps.add(tick[0])
+            self._ticks.append(tick)
             period_s = period_s or self.gaps.median_s
-            self._rhythm = fitted(tuple(self._ticks), period_s) if period_s else None
-        elif self._rhythm is not None:
+            self.rhythm = fitted(tuple(self._ticks), period_s) if period_s else None
+        elif self.rhythm is not None:
             self._await(latest_s)
             return None
-        if self._rhythm is None:
+        if self.rhythm is None:
             gap_s = self.gaps.shortest_s
             wait_s = max(gap_s, self._interval_s if len(self._ticks) >= _TICKS else 0.0)
             self.due_s = since_s + wait_s - max(_AWAKE * gap_s, _AWAKE_READS * self._reads.usual_s)
         else:
-            self._plan(self._rhythm, found[0])
-        return found
+            self._plan(self.rhythm, tick[0])
+        return tick
 
     def _plan(self, rhythm: Rhythm, tick_s: float) -> None:
         """Look again at the next wanted tick after one."""
@@ -218,7 +216,7 @@ class RhythmSource:
 
     def _await(self, time_s: float) -> None:
         """Start to date a rhythm anew: schedule reads from before the first tick after a time."""
-        rhythm = self._rhythm
+        rhythm = self.rhythm
         if rhythm is None:
             return
         self._dating = True

@@ -77,25 +77,20 @@ class SimulatedSampler:
         self._lag_s, self._window_s = capacitance_s, window_s
         self._noise, self._seed, self._correlation, self._jitter_s = noise, seed, correlation, jitter_s
         watts = kind != "counter"
-        known = capacitance_s if known_capacitance_s is None else known_capacitance_s
-        self._info = SensorInfo(
+        correction_s = capacitance_s if known_capacitance_s is None else known_capacitance_s
+        self.info = SensorInfo(
             name=f"simulated-{name or kind}",
             kind=kind,
             scope=scope,
             period_s=period_s,
             resolution=0.0 if watts else _COUNTER_STEP_J,
             response=response
-            or replace(_response(known, window_s, period_s) if watts else Response(), delay_s=delay_s),
+            or replace(_response(correction_s, window_s, period_s) if watts else Response(), delay_s=delay_s),
         )
         self._time_s = source.now_s()
         self._next = int(np.floor(self._time_s / period_s)) + 1
         self._joules = 0.0
         self._lagged_w = self._settle()
-
-    @property
-    def info(self) -> SensorInfo:
-        """Properties of this reading."""
-        return self._info
 
     @property
     def due_s(self) -> float:
@@ -107,10 +102,10 @@ class SimulatedSampler:
         now_s = self._source.now_s()
         pieces = np.array(self._source.power_segments(self._time_s - self._window_s), dtype=np.float64)
         pieces = pieces.reshape(-1, 3)
-        last = int(np.floor(now_s / self._info.period_s))
+        last = int(np.floor(now_s / self.info.period_s))
         first = max(self._next, last - _HISTORY + 1)
         numbers = np.arange(first, last + 1)
-        times = np.asarray(numbers * self._info.period_s, dtype=np.float64)
+        times = np.asarray(numbers * self.info.period_s, dtype=np.float64)
         numbers, times = numbers[times <= now_s], times[times <= now_s]
         values = self._values(pieces, self._taken_s(numbers, times, now_s), now_s)
         values += self._deviation(numbers, values)
@@ -162,8 +157,8 @@ class SimulatedSampler:
             return standard_normals(self._seed, first, count)
         reach = math.ceil(math.log(_FORGOTTEN) / math.log(self._correlation))
         fresh = standard_normals(self._seed, first, count + reach)
-        kept = self._correlation ** np.arange(reach + 1.0)
-        return np.asarray(np.convolve(fresh, kept, "valid") / math.sqrt(float(kept @ kept)))
+        weights = self._correlation ** np.arange(reach + 1.0)
+        return np.asarray(np.convolve(fresh, weights, "valid") / math.sqrt(float(weights @ weights)))
 
     def _settle(self) -> float:
         """Return the present output of a lagging sensor, from the power before now."""
@@ -234,10 +229,9 @@ def _lagged(pieces: Array, times: Array, lag_s: float, shown_w: float) -> tuple[
     """Readings of a first-order lag at ``times`` and at the end; exact for power constant in pieces."""
     starts, ends, watts = pieces.T
     before_w = [shown_w]  # each piece, and after the last one
-    for to_w, kept in zip(watts.tolist(), np.exp((starts - ends) / lag_s).tolist(), strict=True):
-        before_w.append(to_w + (before_w[-1] - to_w) * kept)
-    at = np.minimum(
-        np.searchsorted(ends, times), len(pieces) - 1
-    )  # a sample on an edge shows what was up to it
+    for to_w, decay in zip(watts.tolist(), np.exp((starts - ends) / lag_s).tolist(), strict=True):
+        before_w.append(to_w + (before_w[-1] - to_w) * decay)
+    # A sample on an edge shows what was up to it.
+    at = np.minimum(np.searchsorted(ends, times), len(pieces) - 1)
     above_w = np.array(before_w)[at] - watts[at]
     return watts[at] + above_w * np.exp((starts[at] - times) / lag_s), before_w[-1]

@@ -23,7 +23,7 @@ from pairwise import pairwise
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Plan, TunableValue, Workload
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 CATALOGUE = Path(__file__).parents[2] / "kernels"
 HAND_WRITTEN = Path(__file__).parent / "hand_written"

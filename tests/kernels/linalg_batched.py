@@ -19,7 +19,7 @@ from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.problems.base import Deviation
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -20,7 +20,7 @@ from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Plan, Source, Stage, TunableValue
 from tuner.problems.base import Deviation
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 Preferred = Literal["main", "side"]
 

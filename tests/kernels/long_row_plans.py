@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Plan, TunableValue
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 Array = npt.NDArray[Any]
 LARGE_BATCH = 2**22  # numbers, from which the files state wide tiles

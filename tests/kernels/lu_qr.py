@@ -19,7 +19,7 @@ from thread_orders import in_turns
 
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Plan, Source, TunableValue
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 DTYPES = ("float32", "float64")
 SMALL = tuple(range(1, 41))

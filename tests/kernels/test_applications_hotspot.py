@@ -22,7 +22,7 @@ from tuner.cli.main import main
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import InputError
 from tuner.model.plan import Plan, StructValue, TunableValue
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 KERNEL = load_kernel_file(CATALOGUE / "hotspot" / "kernel.toml")
 ODD = {"ROWS": 37, "COLUMNS": 53, "STEPS": 7}

@@ -12,7 +12,7 @@ from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import InputError
 from tuner.model.plan import Plan
 from tuner.model.trial import Status
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 LUD = load_kernel_file(CATALOGUE / "lud" / "kernel.toml")
 SIZES = (1, 17, 70, 96)  # within a block, beyond one, beyond the widest with and without a rest

@@ -15,7 +15,7 @@ from tuner.cli.main import main
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import InputError
 from tuner.model.plan import Plan
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 KERNEL = load_kernel_file(CATALOGUE / "particle-filter" / "kernel.toml")
 SMALL = (  # blocks, the frame and the block that scans sums not filled, and filled more than once

@@ -14,7 +14,7 @@ from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import UnknownNameError
 from tuner.model.plan import Plan
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 Array = npt.NDArray[Any]
 KERNELS = Path(__file__).parents[2] / "kernels"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.problems.base import poison
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 KERNEL = load_kernel_file(Path(__file__).parents[2] / "kernels" / "fft" / "kernel.toml")
 SIZES = [int(N) for N in KERNEL.sizes["N"]]

@@ -13,7 +13,7 @@ from tuner.application.keys import ArrayForm, workload_for
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Plan
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 Array = npt.NDArray[Any]
 Sizes = dict[str, int | str]

@@ -12,7 +12,7 @@ from long_row_plans import LARGE_BATCH, given, plan_at, transformed
 
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.model.plan import Plan, TunableValue
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 Array = npt.NDArray[Any]
 KERNEL = load_kernel_file(Path(__file__).parents[2] / "kernels" / "fft-real-long" / "kernel.toml")

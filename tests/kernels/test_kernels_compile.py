@@ -26,7 +26,7 @@ from kernel_samples import (
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.contract import misfit
 from tuner.kernel_files.formulas import derived_for
-from tuner.kernel_files.recipe import StageRecipe
+from tuner.kernel_files.stage_recipe import StageRecipe
 from tuner.model.plan import Source, Stage, TunableValue
 
 ARCHITECTURES = (53, 72, 87, 90)  # Jetson TX1, Xavier, Orin, Hopper

@@ -10,7 +10,7 @@ import tuner
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.plan import Plan
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 pytestmark = pytest.mark.gpu
 

@@ -11,7 +11,7 @@ from tridiagonal_systems import FOLDER, Array, System, built, dominant, error, s
 
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Plan, ProblemSpec, Stage
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 from tuner.problems.tridiagonal import solve_periodic
 
 KERNEL = load_kernel_file(FOLDER / "tridiag-periodic" / "kernel.toml")

@@ -10,7 +10,7 @@ from tridiagonal_systems import FOLDER, built, error, one_by_one, several, solve
 
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Plan, ProblemSpec, Stage
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 
 KERNEL = load_kernel_file(FOLDER / "tridiag-several" / "kernel.toml")
 ROUNDING = {"float32": 2**-24, "float64": 2**-53, "complex64": 2**-24}

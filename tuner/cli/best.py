@@ -27,10 +27,10 @@ from tuner.model.units import moment
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tuner.client.values import Best
-    from tuner.database.best_known import BestKnown, DatabaseSource
+    from tuner.database.best_known import DatabaseSource
     from tuner.database.ranking import AnswerQuery, ServedAnswer
     from tuner.database.runs import Store
+    from tuner.model.run_document import Best
 
 
 @click.command(short_help="Print the best answer for workloads that run together.")
@@ -59,7 +59,7 @@ def best(
     database: Path | None,
     socket: str | None,
     json_path: str | None,
-    **question: Any,  # noqa: ANN401 - the options that say what is asked for
+    **question: Any,  # noqa: ANN401 - the options that make the question
 ) -> None:
     """Print the best configurations for workloads that run together.
 
@@ -74,10 +74,10 @@ def best(
     workloads, kernel_files = with_files(workloads, kernel_files)
     counted_apart = question["scope"] != SearchOptions.scope  # a daemon answers for the GPU alone
     if not (no_daemon or kernel_files or database or counted_apart):
-        asked = {name: value for name, value in question.items() if name != "scope"}
-        found = _of_daemon(workloads, socket, **asked)
-        if found is not None:
-            _show_served(found, json_path, "of the daemon (--no-daemon reads the database)")
+        options = {name: value for name, value in question.items() if name != "scope"}
+        served = _of_daemon(workloads, socket, **options)
+        if served is not None:
+            _show_served(served, json_path, "of the daemon (--no-daemon reads the database)")
             return
     _show_stored(_Question(workloads, kernel_files, database, **question), json_path)
 
@@ -96,6 +96,10 @@ def _of_daemon(
     Raises:
         TunerError: the daemon that was named does not answer.
     """
+    from tuner.kernel_files.catalog import Catalog
+    from tuner.model.objective import Objective
+    from tuner.search.request import answer_query
+
     client = client_of(socket)
     try:
         return client.best(
@@ -108,26 +112,13 @@ def _of_daemon(
     except (DaemonError, InputError) as error:
         if socket is not None:
             raise
-        if isinstance(error, InputError):
-            _check(workloads, objective, device)  # what is wrong here too is said once
+        if isinstance(error, InputError):  # what is wrong here too is said once
+            Objective(objective)
+            answer_query(Catalog.load(()), workloads, device)
         path = client.address.path
         if path is not None and path.exists():
             echo(f"the database is read, as the daemon gave no answer: {error}", err=True)
         return None
-
-
-def _check(workloads: tuple[str, ...], objective: str, device: str | None) -> None:
-    """Refuse queries that no database can answer.
-
-    Raises:
-        InputError: the message says what would be right.
-    """
-    from tuner.kernel_files.catalog import Catalog
-    from tuner.model.objective import Objective
-    from tuner.search.request import answer_query
-
-    Objective(objective)
-    answer_query(Catalog.load(()), workloads, device)
 
 
 def _show_served(best: "Best", json_path: str | None, whose: str) -> None:
@@ -136,7 +127,7 @@ def _show_served(best: "Best", json_path: str | None, whose: str) -> None:
     out = console(json_path)
     if json_path is not None:
         write_json(json_path, asdict(best))
-    out.print(whose, markup=False, highlight=False)
+    out.print(whose)
     show_best(best, out)
 
 
@@ -184,56 +175,60 @@ class _Question:
         return shlex.join([*self.workloads, "--objective", objective, *limit, *counted, *where])
 
 
-def _show_stored(asked: _Question, json_path: str | None) -> None:
+def _show_stored(question: _Question, json_path: str | None) -> None:
     from tuner.database.best_known import DatabaseSource, best_known
+    from tuner.database.ranking import rank_stored
     from tuner.model.objective import Objective
 
-    within = asked.max_slowdown if Objective(asked.objective).is_front else None  # a point of it is chosen
-    query = asked.query()
-    with reading(asked.database) as store:
+    within = question.max_slowdown if Objective(question.objective).is_front else None  # a point is chosen
+    query = question.query()
+    hint = f"run `tuner run {question.words(question.objective)}`"
+    with reading(question.database) as store:
         if store is None:
-            echo(f"nothing is stored: run `tuner run {asked.words(asked.objective)}`", err=True)
+            echo(f"nothing is stored: {hint}", err=True)
             sys.exit(1)
         source = DatabaseSource(store)
-        found = best_known(query, source)
-        if found.stored is not None:
-            _tell(found.passed_over)
-            _show_run(store, found.stored, query, json_path, within)
+        known = best_known(query, source)
+        if known.stored is not None:
+            _warn(known.passed_over)
+            _show_run(store, known.stored, query, json_path, within)
             return
-        _point_to_front(asked, query, source)
-        if any(part and part.origin != "default" for part in found.parts.values()):
-            _show_served(_best(query, found), json_path, "of the database")
+        _point_to_front(question, query, source)
+        if any(part and part.origin != "default" for part in known.parts.values()):
+            _show_served(known.answer(query), json_path, "of the database")
             return
-        _tell(found.passed_over)
-        far = _far(query, source)
-        here = far or f" for {query.device.spec}"
-        echo(f"nothing is stored{here}: run `tuner run {asked.words(asked.objective)}`", err=True)
-        _tell(_of_other_devices(query, source))
-        _tell(_models_left_out(query, source))
+        _warn(known.passed_over)
+        which = f" for {query.device.spec}"
+        if ranked := rank_stored(query, source.of_set(tuple(query.batches))):
+            nearest = ranked[0]
+            which = f" that is near enough (run {nearest.answer.run}: {'; '.join(nearest.stale)})"
+        echo(f"nothing is stored{which}: {hint}", err=True)
+        _warn(_of_other_devices(query, source))
+        _warn(_models_left_out(query, source))
         sys.exit(1)
 
 
-def _tell(lines: "Iterable[str]") -> None:
+def _warn(lines: "Iterable[str]") -> None:
     for line in lines:
         echo(line, err=True)
 
 
-def _point_to_front(asked: _Question, query: "AnswerQuery", source: "DatabaseSource") -> None:
-    """Say so where a front has the point that is asked for."""
+def _point_to_front(question: _Question, query: "AnswerQuery", source: "DatabaseSource") -> None:
+    """Print the command that reads the point from a front, where a front has it."""
     from tuner.database.ranking import served_answer
 
-    if asked.objective != "energy" or asked.max_slowdown is None:
+    if question.objective != "energy" or question.max_slowdown is None:
         return
-    of_fronts = replace(query, objective=asked.stored_under("pareto", None))
+    of_fronts = replace(query, objective=question.stored_under("pareto", None))
     front = served_answer(of_fronts, source.of_set(tuple(query.batches)))
     if front is not None:
-        words = asked.words("pareto")
+        words = question.words("pareto")
         echo(f"run {front.answer.run} has a front with such a point: `tuner best {words}`", err=True)
 
 
 def _show_run(
     store: "Store",
-    found: "ServedAnswer",
+    served: "ServedAnswer",
     query: "AnswerQuery",
     json_path: str | None,
     max_slowdown: float | None,
@@ -247,7 +242,7 @@ def _show_run(
     from tuner.report.run_report import show_run, within_slowdown
     from tuner.search.stored import stored_document
 
-    stored = found.answer
+    stored = served.answer
     run = next(run for run in store.answered(stored.names, stored.objective) if run.id == stored.run)
     out = console(json_path)
     answer = None if run.answer is None else within_slowdown(run.answer, max_slowdown)
@@ -257,58 +252,25 @@ def _show_run(
     if why:
         raise InputError(why)
     if json_path is not None:
-        write_json(json_path, {**answer, "stale": list(found.stale), "run": run.id})
-    out.print(f"run {run.id} of {moment(run.started_at)}", markup=False, highlight=False)
-    for reason in found.stale:
-        out.print(f"stale: {reason}", markup=False, highlight=False)
+        write_json(json_path, {**answer, "stale": list(served.stale), "run": run.id})
+    out.print(f"run {run.id} of {moment(run.started_at)}")
+    for reason in served.stale:
+        out.print(f"stale: {reason}")
     document = within_slowdown(stored_document(store, run), max_slowdown)
     show_run(document, out, database=named_database())
-
-
-def _best(query: "AnswerQuery", found: "BestKnown") -> "Best":
-    """The best known configuration of each workload, in the form of the daemon's answers."""
-    from tuner.client.values import Best, WorkloadAnswer
-    from tuner.model.run_document import device_document
-
-    parts = {name: part for name, part in found.parts.items() if part is not None}
-    return Best(
-        origin=found.origin,
-        device=device_document(query.device),
-        objective=query.objective,
-        workloads={
-            name: WorkloadAnswer(dict(part.configuration), part.origin, part.details)
-            for name, part in parts.items()
-        },
-        clock_mhz=None,
-        stale=tuple(reason for part in parts.values() for reason in part.stale),
-        answer=None,
-        run=None,
-        refinement=None,
-        notices=found.notices(query),
-    )
-
-
-def _far(query: "AnswerQuery", source: "DatabaseSource") -> str:
-    """Return the run of the best stored answer and the reasons that it is stale; empty without an answer."""
-    from tuner.database.ranking import rank_stored
-
-    ranked = rank_stored(query, source.of_set(tuple(query.batches)))
-    return (
-        f" that is near enough (run {ranked[0].answer.run}: {'; '.join(ranked[0].stale)})" if ranked else ""
-    )
 
 
 def _of_other_devices(query: "AnswerQuery", source: "DatabaseSource") -> list[str]:
     """Other devices that have answers of the same workloads."""
     answers = source.of_set(tuple(query.batches))
-    found = {str(answer.conditions["device"]["spec"]): answer.run for answer in answers}
-    found.pop(query.device.spec, None)
-    return [f"run {run} has an answer for them: --device {spec}" for spec, run in sorted(found.items())]
+    runs = {str(answer.conditions["device"]["spec"]): answer.run for answer in answers}
+    runs.pop(query.device.spec, None)
+    return [f"run {run} has an answer for them: --device {spec}" for spec, run in sorted(runs.items())]
 
 
 def _models_left_out(query: "AnswerQuery", source: "DatabaseSource") -> list[str]:
     """Trained models of the kernels that do not serve, each with the first reason."""
-    found = []
+    lines: dict[str, None] = {}
     for name, kernel in query.kernels.items():
         for model in source.models(kernel):
             if model.source != query.sources.get(name):
@@ -319,5 +281,5 @@ def _models_left_out(query: "AnswerQuery", source: "DatabaseSource") -> list[str
                 why = f"ask with --objective {model.objective}"
             else:
                 continue
-            found.append(f"{name} has a model for {model.objective}, which does not serve: {why}")
-    return list(dict.fromkeys(found))
+            lines[f"{name} has a model for {model.objective}, which does not serve: {why}"] = None
+    return list(lines)

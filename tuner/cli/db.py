@@ -1,13 +1,11 @@
 """``tuner db``: the database of results, merged, pulled and copied."""
 
 import contextlib
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
-from zipfile import is_zipfile
 
 import click
 
@@ -51,10 +49,10 @@ def merge(*, file: Path, limited: bool, database: Path | None, json_path: str | 
     if not file.exists():  # before a database is made
         raise InputError(f"{file}: there is no such file; name what `tuner run` or `tuner db copy` wrote")
     own = database or default_path()
-    with Database(database) as there:
+    with Database(database) as target:
         if own.samefile(file):
             raise InputError(f"{file}: this is the database itself; name the file of another one")
-        report = merge_file(there, file, limited=limited)
+        report = merge_file(target, file, limited=limited)
     _print_merge(report, str(file), json_path)
 
 
@@ -100,9 +98,9 @@ def pull(
     with (
         orderly_stop("interrupted; runs that were merged stay, and the same command adds the rest"),
         pulled(address, timeout_s=timeout_s, command=remote_command) as (file, source),
-        Database(database) as there,
+        Database(database) as target,
     ):
-        report = merge_file(there, file, source=source, limited=limited)
+        report = merge_file(target, file, source=source, limited=limited)
     _print_merge(report, source, json_path)
 
 
@@ -113,7 +111,7 @@ def _print_merge(report: "MergeReport", source: str, json_path: str | None) -> N
         write_json(json_path, {"source": source, **asdict(report)})
     out = console(json_path)
     for line in merge_lines(report, source):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
     if report.runs_refused:
         sys.exit(1)
 
@@ -132,6 +130,8 @@ def copy(*, output: str, database: Path | None) -> None:
 
     It is of one moment, whoever writes meanwhile. Jobs, users and uses stay behind.
     """
+    import shutil
+
     from tuner.database.connection import default_path
     from tuner.database.copying import check_target, copied
 
@@ -180,10 +180,10 @@ def is_stored(database: Path | None) -> bool:
     """
     from tuner.database.connection import holds_something
 
-    found = holds_something(database)
-    if not found and database is not None:
+    stored = holds_something(database)
+    if not stored and database is not None:
         raise InputError(f"--database {database}: no results are there; name the file that `tuner run` wrote")
-    return found
+    return stored
 
 
 @click.group(
@@ -223,18 +223,18 @@ def check(*, database: Path | None, json_path: str | None) -> None:
         echo("nothing is stored, and nothing to check")
         return
     path = database or default_path()
-    found = check_copies(path)
+    examination = check_copies(path)
     if json_path is not None:
-        write_json(json_path, {"path": str(path), **examination_document(found)})
-    _conclude(path, found, json_path, "`tuner db repair` puts this right")
+        write_json(json_path, {"path": str(path), **examination_document(examination)})
+    _conclude(path, examination, json_path, "`tuner db repair` puts this right")
 
 
-def _conclude(path: Path, found: "Examination", json_path: str | None, advice: str) -> None:
-    """Say what a check has found; the exit status is 1, after the advice, where something is wrong."""
+def _conclude(path: Path, examination: "Examination", json_path: str | None, advice: str) -> None:
+    """Print the result of a check; exit with 1, after the advice, where something is wrong."""
     from tuner.report.lists import sentences
 
-    _print([*sentences(found), f"{found.rows:,} rows were verified"], json_path)
-    if not found.whole:
+    _print([*sentences(examination), f"{examination.rows:,} rows were verified"], json_path)
+    if not examination.whole:
         echo(advice, err=True)
         sys.exit(1)
     _print([f"{path} and its mirror are whole"], json_path)
@@ -263,14 +263,14 @@ def repair(*, database: Path | None, json_path: str | None) -> None:
         echo("nothing is stored, and nothing to repair")
         return
     parts: list[Examination] = []
-    with Database(database, parts.append) as there:
-        last = there.examine()
-    found, left = joined(parts, last.rows), check_copies(there.path)
+    with Database(database, parts.append) as opened:
+        last = opened.examine()
+    repaired, left = joined(parts, last.rows), check_copies(opened.path)
     if json_path is not None:
-        document = {**examination_document(found), "left": examination_document(left)}
-        write_json(json_path, {"path": str(there.path), **document})
-    _print(sentences(found), json_path)
-    _conclude(there.path, left, json_path, "this is left; repair again when its cause is gone")
+        document = {**examination_document(repaired), "left": examination_document(left)}
+        write_json(json_path, {"path": str(opened.path), **document})
+    _print(sentences(repaired), json_path)
+    _conclude(opened.path, left, json_path, "this is left; repair again when its cause is gone")
 
 
 @db.command()
@@ -283,20 +283,22 @@ def repair(*, database: Path | None, json_path: str | None) -> None:
 @database_option
 def isolated(*, output: str | None, database: Path | None) -> None:
     """List rows that neither the database nor its mirror had soundly. They are kept aside and not served."""
-    from tuner.report.lists import isolated_document, isolated_line
+    from tuner.database.integrity.checksums import named
+    from tuner.model.units import moment
+    from tuner.report.lists import isolated_document
 
     with reading(database) as store:
         rows = [] if store is None else store.database.isolated()
     if output is not None:
         write_json(output, {"isolated": [isolated_document(row) for row in rows]})
-    lines = [isolated_line(row) for row in rows]
+    lines = [f"{row.table} {named(row.key)}: {row.why} (found at {moment(row.found_at)})" for row in rows]
     _print(lines or ["no row is kept aside"], output)
 
 
 def _print(lines: Iterable[str], json_path: str | None) -> None:
     out = console(json_path)
     for line in lines:
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 @db.command()
@@ -329,6 +331,8 @@ def export(
     Trials of all runs that measured the same workloads on the same GPU in the same way go with it. Replay it
     with `tuner run --device replay:FILE`.
     """
+    from zipfile import is_zipfile
+
     from tuner.kernel_files.catalog import Catalog
     from tuner.recordings.files import write
     from tuner.search.replaying import covered, stored_space

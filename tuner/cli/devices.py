@@ -3,7 +3,7 @@
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,11 +12,13 @@ from tuner.cli.output import console, echo, json_option, write_json
 from tuner.model.errors import ClockError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from tuner.cli.doctor import Finding
+    from rich.console import Console
+
     from tuner.devices.choice import DeviceReport
-    from tuner.power.clocks.control import ClockState, PowerLimitState
+    from tuner.model.jobs import DeviceLimits
+    from tuner.power.clocks.control import GpuSettingState
     from tuner.power.clocks.ownership import RestoreOutcome
 
 
@@ -40,14 +42,42 @@ def show(*, spec: str | None, json_path: str | None) -> None:
     """List the GPUs of this machine with clock, lock, power limit and owners; nothing is set."""
     from tuner.power.clocks import control
 
-    limits = {state.gpu: _limit_row(state) for state in control.survey_power_limits()}
-    rows = [{**_clock_row(state), "power_limit": limits.get(state.gpu)} for state in control.survey()]
+    limits = {limit.gpu: limit for limit in control.survey_power_limits()}
+    states = control.survey()
     if spec is not None:
-        gpu = _named(spec)
-        rows = [row for row in rows if row["gpu"] == gpu] or _unknown(spec, rows)
+        states = _chosen(states, spec)
     if json_path is not None:
-        write_json(json_path, {"gpus": rows})
-    _print_rows(rows, json_path)
+        limit_rows = {
+            gpu: {
+                "limit_w": limit.reading.power_limit_w,
+                "default_w": limit.default_w,
+                "supported_w": list(limit.supported),
+                "owner": limit.owner or None,
+                "announced_w": limit.announced,
+                "stale": limit.stale,
+                "trouble": list(limit.trouble),
+            }
+            for gpu, limit in limits.items()
+        }
+        gpus = [
+            {
+                "gpu": state.gpu,
+                "name": state.name or None,
+                "control": state.control,
+                "clock_mhz": state.reading.mhz,
+                "throttle_reasons": list(state.reading.throttle_reasons),
+                "supported_mhz": list(state.supported),
+                "setting": dict(state.before),
+                "owner": state.owner or None,
+                "announced_mhz": state.announced,
+                "stale": state.stale,
+                "trouble": list(state.trouble),
+                "power_limit": limit_rows.get(state.gpu),
+            }
+            for state in states
+        ]
+        write_json(json_path, {"gpus": gpus})
+    _print_clocks(states, limits, console(json_path))
 
 
 @clocks.command()
@@ -76,7 +106,15 @@ def restore(*, gpus: tuple[str, ...], limited: tuple[str, ...]) -> None:
 
     done = [_reset(gpu, control.reset, "reset") for gpu in gpus]
     done += [_reset(gpu, control.reset_power_limit, "power limit reset") for gpu in limited]
-    if not all(done if gpus or limited else _restore()):
+    if not gpus and not limited:
+        outcomes = control.restore_all()
+        for outcome in outcomes:
+            what = "power limit " if outcome.control == _POWER_LIMIT else ""
+            echo(f"{outcome.gpu}: {what}{_outcome_words(outcome)}", err=outcome.state == "failed")
+        if not outcomes:
+            echo("nothing to restore")
+        done = [outcome.state != "failed" for outcome in outcomes]
+    if not all(done):
         sys.exit(1)
 
 
@@ -91,20 +129,7 @@ def _reset(gpu: str, reset: "Callable[[str | int], None]", done: str) -> bool:
     return True
 
 
-def _restore() -> list[bool]:
-    """Restore what the journal announces; True for each GPU that needs nothing more."""
-    from tuner.power.clocks import control
-
-    outcomes = control.restore_all()
-    for outcome in outcomes:
-        what = "power limit " if outcome.control == _POWER_LIMIT else ""
-        echo(f"{outcome.gpu}: {what}{_told(outcome)}", err=outcome.state == "failed")
-    if not outcomes:
-        echo("nothing to restore")
-    return [outcome.state != "failed" for outcome in outcomes]
-
-
-def _told(outcome: "RestoreOutcome") -> str:
+def _outcome_words(outcome: "RestoreOutcome") -> str:
     details = "; ".join(outcome.details)
     if outcome.state == "owned":
         return f"held by {details}: left alone"
@@ -115,118 +140,83 @@ def _told(outcome: "RestoreOutcome") -> str:
     return f"restored; {details}" if details else "restored"
 
 
-def _named(spec: str) -> str:
-    """Return the name of a device for the clock controls: a UUID in place of CUDA's number."""
+def _chosen(states: "list[GpuSettingState]", spec: str) -> "list[GpuSettingState]":
+    """The GPU that ``--device`` names: as the clock controls know it, or by CUDA's number."""
     if spec.startswith("sim:"):
         raise InputError(
             f"--device {spec}: a simulated GPU has no clock on this machine; see `tuner devices`"
         )
+    gpu = spec
     if spec.startswith("cuda"):
         from tuner.devices.choice import identify
 
-        return identify(spec).uuid
-    return spec
+        gpu = identify(spec).uuid
+    matching = [state for state in states if state.gpu == gpu]
+    # devfreq knows a Jetson's one GPU by another name than CUDA
+    if not matching and spec.startswith("cuda") and len(states) == 1 and states[0].control == "devfreq":
+        return states
+    if not matching:
+        choices = ", ".join(state.gpu for state in states)
+        raise InputError(f"--device {spec}: no such GPU; choose from {choices}")
+    return matching
 
 
-def _unknown(spec: str, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if spec.startswith("cuda") and len(rows) == 1 and rows[0]["control"] == "devfreq":
-        return rows  # a Jetson's one GPU, which devfreq knows by another name than CUDA
-    choices = ", ".join(row["gpu"] for row in rows)
-    raise InputError(f"--device {spec}: no such GPU; choose from {choices}")
+def _print_clocks(
+    states: "Sequence[GpuSettingState]", limits: "Mapping[str, GpuSettingState]", out: "Console"
+) -> None:
+    for state in states:
+        clock = "cannot be read" if state.reading.mhz is None else f"{state.reading.mhz:.0f} MHz"
+        choice, holder = state.supported, state.owner or "nobody"
+        if state.stale:
+            holder = f"nobody; left at {state.announced} MHz: run `tuner clocks restore`"
+        lines = [
+            ("control", state.control),
+            ("clock", f"{clock}, held back by {', '.join(state.reading.throttle_reasons) or 'nothing'}"),
+            ("set to", _setting_words(state)),
+            ("can be set", f"{choice[-1]} to {choice[0]} MHz ({len(choice)})" if choice else "none"),
+            ("held by", holder),
+            *_limit_lines(limits.get(state.gpu)),
+            *(("trouble", what) for what in state.trouble),
+        ]
+        heading = state.name if state.gpu in state.name else f"{state.gpu} {state.name}".strip()
+        out.print(heading, style="bold")
+        for title, text in lines:
+            out.print(f"  {title:<11} {text}", soft_wrap=True)
 
 
-def _clock_row(state: "ClockState") -> dict[str, Any]:
-    return {
-        "gpu": state.gpu,
-        "name": state.name or None,
-        "control": state.control,
-        "clock_mhz": state.reading.mhz,
-        "throttle_reasons": list(state.reading.throttle_reasons),
-        "supported_mhz": list(state.supported_mhz),
-        "setting": dict(state.setting),
-        "owner": state.owner or None,
-        "announced_mhz": state.announced_mhz,
-        "stale": state.stale,
-        "trouble": list(state.trouble),
-    }
-
-
-def _limit_row(state: "PowerLimitState") -> dict[str, Any]:
-    return {
-        "limit_w": state.limit_w,
-        "default_w": state.default_w,
-        "supported_w": list(state.supported_w),
-        "owner": state.owner or None,
-        "announced_w": state.announced_w,
-        "stale": state.stale,
-        "trouble": list(state.trouble),
-    }
-
-
-def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
-    out = console(json_path)
-    for row in rows:
-        clock = "cannot be read" if row["clock_mhz"] is None else f"{row['clock_mhz']:.0f} MHz"
-        lines = {
-            "control": row["control"],
-            "clock": f"{clock}, held back by {', '.join(row['throttle_reasons']) or 'nothing'}",
-            "set to": _setting(row["setting"], row["announced_mhz"]),
-            "can be set": _range(row["supported_mhz"]),
-            "held by": _holder(row),
-            **_limit_lines(row["power_limit"]),
-        }
-        name = row["name"] or ""
-        heading = name if row["gpu"] in name else f"{row['gpu']} {name}".strip()
-        out.print(heading, style="bold", markup=False)
-        for title, text in [*lines.items(), *(("trouble", what) for what in row["trouble"])]:
-            out.print(f"  {title:<11} {text}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _limit_lines(limit: dict[str, Any] | None) -> dict[str, str]:
+def _limit_lines(limit: "GpuSettingState | None") -> "Iterator[tuple[str, str]]":
     """The power limit in words, where there is one that can be set."""
     if limit is None:
-        return {}
-    now = "cannot be read" if limit["limit_w"] is None else f"{limit['limit_w']:g} W"
-    usual = "" if limit["default_w"] is None else f", default {limit['default_w']:g} W"
-    choice = limit["supported_w"]
-    lines = {
-        "power limit": f"{now}{usual}, may be set to {choice[-1]} to {choice[0]} W" if choice else now + usual
-    }
-    if limit["stale"]:
-        lines["limit held"] = f"by nobody; left at {limit['announced_w']} W: run `tuner clocks restore`"
-    elif limit["owner"]:
-        lines["limit held"] = f"by {limit['owner']}"
-    if limit["trouble"]:
-        lines["limit"] = "; ".join(limit["trouble"])
-    return lines
+        return
+    now = "cannot be read" if limit.reading.power_limit_w is None else f"{limit.reading.power_limit_w:g} W"
+    usual = "" if limit.default_w is None else f", default {limit.default_w:g} W"
+    choice = limit.supported
+    may = f", may be set to {choice[-1]} to {choice[0]} W" if choice else ""
+    yield "power limit", f"{now}{usual}{may}"
+    if limit.stale:
+        yield "limit held", f"by nobody; left at {limit.announced} W: run `tuner clocks restore`"
+    elif limit.owner:
+        yield "limit held", f"by {limit.owner}"
+    if limit.trouble:
+        yield "limit", "; ".join(limit.trouble)
 
 
-def _setting(setting: "Mapping[str, Any]", announced_mhz: int | None) -> str:
-    if "min_hz" in setting:
-        low, high = setting["min_hz"] / _MEGA, setting["max_hz"] / _MEGA
+def _setting_words(state: "GpuSettingState") -> str:
+    setting = state.before
+    low_hz, high_hz = setting.get("min_hz"), setting.get("max_hz")
+    if isinstance(low_hz, int) and isinstance(high_hz, int):
         rest = [f"{key} {setting[key]}" for key in ("governor", "railgate") if key in setting]
-        return ", ".join([f"{low:g} to {high:g} MHz", *rest])
+        return ", ".join([f"{low_hz / _MEGA:g} to {high_hz / _MEGA:g} MHz", *rest])
     if setting.get("setting") == "application":
         return f"application clocks {setting['graphics_mhz']} MHz, memory {setting['memory_mhz']} MHz"
-    if announced_mhz is not None:
-        return f"{announced_mhz} MHz (journal)"
+    if state.announced is not None:
+        return f"{state.announced} MHz (journal)"
     return "NVML does not tell" if setting else "cannot be read"
-
-
-def _range(clocks_mhz: list[int]) -> str:
-    return f"{clocks_mhz[-1]} to {clocks_mhz[0]} MHz ({len(clocks_mhz)})" if clocks_mhz else "none"
-
-
-def _holder(row: dict[str, Any]) -> str:
-    if row["stale"]:
-        return f"nobody; left at {row['announced_mhz']} MHz: run `tuner clocks restore`"
-    return row["owner"] or "nobody"
 
 
 # --- ``tuner doctor``, ``occupancy`` and ``devices``.
 
 _STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
-_MUST_BE_MENDED = 1
 
 
 @click.command(short_help="Examine the machine for problems that affect measurements.")
@@ -238,30 +228,24 @@ def doctor(*, database: Path | None, json_path: str | None) -> None:
     Each finding is ok, a note, a warning (measurements are possible, and less trustworthy) or an error.
     The exit code is 1 when there is an error, else 0.
     """
-    from tuner.cli.doctor import Surroundings, examine, worst
-
-    around = Surroundings() if database is None else Surroundings(database=database)
-    found = list(examine(around))
-    if json_path is not None:
-        write_json(json_path, {"worst": worst(found), "findings": [asdict(finding) for finding in found]})
-    _show(found, json_path)
-    if worst(found) == "error":
-        sys.exit(_MUST_BE_MENDED)
-
-
-def _show(found: "list[Finding]", json_path: str | None) -> None:
     from rich.text import Text
 
-    from tuner.cli.doctor import counts
+    from tuner.cli.doctor import Surroundings, counts, examine, worst
 
+    around = Surroundings() if database is None else Surroundings(database=database)
+    findings = list(examine(around))
+    if json_path is not None:
+        write_json(json_path, {"worst": worst(findings), "findings": list(map(asdict, findings))})
     out = console(json_path)
-    for finding in found:
+    for finding in findings:
         line = Text(f"{finding.severity:<8}", style=_STYLES[finding.severity])
         line.append(f"{finding.check}: {finding.text}", style="default")
-        out.print(line, soft_wrap=True, highlight=False)
+        out.print(line, soft_wrap=True)
         if finding.remedy:
-            out.print(f"{'':8}-> {finding.remedy}", markup=False, highlight=False, soft_wrap=True)
-    out.print(counts(found), markup=False, highlight=False)
+            out.print(f"{'':8}-> {finding.remedy}", soft_wrap=True)
+    out.print(counts(findings))
+    if worst(findings) == "error":
+        sys.exit(1)
 
 
 @click.command(short_help="Print the occupancy of a kernel, and its limit.")
@@ -327,66 +311,66 @@ def occupancy(
         f"occupancy      {100 * filled.occupancy:.4g} %",
         f"limited by     {filled.limited_by}{also}{most}",
     )
-    console(json_path).print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
+    console(json_path).print("\n".join(lines), soft_wrap=True)
 
 
 @click.command(short_help="List GPUs, simulated devices and recordings.")
 @json_option
 def devices(*, json_path: str | None) -> None:
     """List GPUs, simulated devices and recordings with limits, clocks, power sensor, and what is missing."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from tuner.devices.choice import describe_devices
+    from tuner.report.layout import ruled
+    from tuner.report.rows import Column, Table
 
-    rows = [_device_row(report) for report in describe_devices()]
+    reports = describe_devices()
     if json_path is not None:
+        rows = [
+            {
+                "device": report.spec,
+                "name": report.identity and report.identity.name,
+                "uuid": report.identity and report.identity.uuid,
+                "driver": report.identity and report.identity.driver,
+                "modelled": report.identity is not None and report.identity.modelled,
+                "recorded": report.identity and (report.identity.recorded or None),
+                "limits": report.limits and vars(report.limits),
+                "clocks_mhz": list(report.clocks_mhz),
+                "sensor": report.sensor,
+                "missing": list(report.missing),
+            }
+            for report in reports
+        ]
         write_json(json_path, {"devices": rows})
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("device", "name", "cc", "SMs", "memory", "clocks", "power sensor"):
-        table.add_column(title, no_wrap=title == "device")
-    for row in rows:
-        limits = row["limits"] or {}
-        table.add_row(
-            row["device"],
-            _name(row),
-            ".".join(map(str, limits.get("compute_capability", ()))) or "–",
-            str(limits.get("multiprocessors", "–")),
-            f"{limits['memory_bytes'] / 2**30:.0f} GiB" if limits else "–",
-            _clocks(row["clocks_mhz"]),
-            row["sensor"] or "–",
-        )
+
+    def limits_of(report: "DeviceReport") -> "DeviceLimits | None":
+        return report.limits
+
+    limits: list[Column[DeviceLimits]] = [
+        Column("cc", lambda one: ".".join(map(str, one.compute_capability))),
+        Column("SMs", lambda one: str(one.multiprocessors)),
+        Column("memory", lambda one: f"{one.memory_bytes / 2**30:.0f} GiB"),
+    ]
+    columns: list[Column[DeviceReport]] = [
+        Column("device", lambda report: report.spec, whole=True),
+        Column("name", _device_name),
+        *(column.of(limits_of) for column in limits),
+        Column("clocks", lambda report: _clocks(report.clocks_mhz)),
+        Column("power sensor", lambda report: report.sensor or None),
+    ]
     out = console(json_path)
-    out.print(table)
-    for row in rows:
-        for what in row["missing"]:
-            out.print(f"{row['device']}: {what}", markup=False, highlight=False)
+    out.print(ruled(Table(columns, reports)))
+    for report in reports:
+        for what in report.missing:
+            out.print(f"{report.spec}: {what}")
 
 
-def _device_row(report: "DeviceReport") -> dict[str, Any]:
-    identity, limits = report.identity, report.limits
-    return {
-        "device": report.spec,
-        "name": None if identity is None else identity.name,
-        "uuid": None if identity is None else identity.uuid,
-        "driver": None if identity is None else identity.driver,
-        "modelled": identity is not None and identity.modelled,
-        "recorded": identity.recorded or None if identity is not None else None,
-        "limits": None if limits is None else vars(limits),
-        "clocks_mhz": list(report.clocks_mhz),
-        "sensor": report.sensor,
-        "missing": list(report.missing),
-    }
-
-
-def _name(row: dict[str, Any]) -> str:
+def _device_name(report: "DeviceReport") -> str | None:
     """The name, marked where it is recorded; a simulated GPU's says itself that it is modelled."""
-    return f"{row['name']}{' (recorded)' if row['recorded'] else ''}" if row["name"] else "–"
+    if report.identity is None:
+        return None
+    return f"{report.identity.name}{' (recorded)' if report.identity.recorded else ''}"
 
 
-def _clocks(clocks_mhz: list[int]) -> str:
-    if not clocks_mhz:
-        return "–"
+def _clocks(clocks_mhz: "Sequence[int]") -> str | None:
     if len(clocks_mhz) <= 5:  # noqa: PLR2004 - as many as fit the column
-        return " ".join(map(str, clocks_mhz)) + " MHz"
+        return " ".join(map(str, clocks_mhz)) + " MHz" if clocks_mhz else None
     return f"{clocks_mhz[-1]} … {clocks_mhz[0]} MHz ({len(clocks_mhz)})"

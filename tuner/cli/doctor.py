@@ -42,7 +42,7 @@ from tuner.report.layout import response_words
 Severity = Literal["ok", "note", "warning", "error"]
 
 SEVERITIES: tuple[Severity, ...] = ("ok", "note", "warning", "error")
-"""From harmless to what must be mended."""
+"""From harmless to what must be repaired."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,12 @@ def clocks(where: ClockPaths, *, expected: bool) -> Iterator[Finding]:
     yield from _permissions(where)
 
 
-def _state(state: control.ClockState) -> Iterator[Finding]:
+def _state(state: control.GpuSettingState) -> Iterator[Finding]:
     check = f"clock of {state.name or state.gpu}"
     for trouble in state.trouble:
         yield Finding(check, "warning", trouble, "see `tuner clocks show`")
     if state.stale:
-        left = f"left at {state.announced_mhz} MHz by a dead process"
+        left = f"left at {state.announced} MHz by a dead process"
         yield Finding(check, "error", left, _MEND)
     elif state.owner:
         yield Finding(check, "warning", f"held by {state.owner}", "wait for it, or end it")
@@ -133,20 +133,15 @@ def _state(state: control.ClockState) -> Iterator[Finding]:
 
 def _permissions(where: ClockPaths) -> Iterator[Finding]:
     helper: bool | None = None
-    for actuator in control.actuators(where):
-        if isinstance(actuator, ClockError):
-            continue  # told by the survey
-        with closing(actuator):
-            permitted = actuator.permitted()
-            if helper is None and not permitted:
-                helper = helper_answers(where.socket)
-            yield _permission(actuator, "clocks", permitted=permitted, helper=bool(helper))
-    for limit in control.limit_actuators(where):
-        with closing(limit):
-            permitted = limit.permitted()
-            if helper is None and not permitted:
-                helper = helper_answers(where.socket)
-            yield _permission(limit, "power-limits", permitted=permitted, helper=bool(helper))
+    for option, survey_of in (("clocks", control.actuators), ("power-limits", control.limit_actuators)):
+        for actuator in survey_of(where):
+            if isinstance(actuator, ClockError):
+                continue  # told by the survey
+            with closing(actuator):
+                permitted = actuator.permitted()
+                if helper is None and not permitted:
+                    helper = helper_answers(where.socket)
+                yield _permission(actuator, option, permitted=permitted, helper=bool(helper))
 
 
 def _permission(actuator: Actuator, option: str, *, permitted: bool, helper: bool) -> Finding:
@@ -178,13 +173,13 @@ def sensors(gpu: str | None, seconds: float) -> Iterator[Finding]:
         gpu: UUID; None for what CUDA calls ``cuda:0``, as a Jetson's one GPU.
         seconds: how long each is looked at.
     """
-    found = find_gpu(gpu, "tuner doctor")
+    named = find_gpu(gpu, "tuner doctor")
     try:
-        calibrated(DeviceIdentity("", found.name, found.uuid, found.driver, "", modelled=False))
+        calibrated(DeviceIdentity("", named.name, named.uuid, named.driver, "", modelled=False))
     except StoreError as error:
         yield Finding("calibrations", "error", str(error), "move it aside, and calibrate again")
-    reports = survey(readings(found), seconds=seconds)
-    check = f"power of {found.name}"
+    reports = survey(readings(named), seconds=seconds)
+    check = f"power of {named.name}"
     chosen = next((report for report in reports if report.chosen), None)
     if chosen is None or chosen.info is None:
         reasons = "; ".join(f"{report.name}: {report.why}" for report in reports)
@@ -243,7 +238,9 @@ def gpu(uuid: str, proc: Path) -> Iterator[Finding]:
     check = f"{facts.name} (NVML {facts.index})"
     yield Finding(check, "ok", f"{facts.uuid}, driver {facts.driver}, CUDA {facts.cuda or 'unknown'}")
     yield from _mode(check, facts)
-    yield from _heat(check, facts)
+    if facts.temperature_c is not None and facts.temperature_c >= _HOT_C:
+        hot = f"{facts.temperature_c:.0f} °C: it may throttle for heat soon"
+        yield Finding(check, "warning", hot, "see to cooling")
     yield from _others(check, facts, proc)
     if facts.capability is not None:
         yield from _compiler(check, facts.capability)
@@ -266,13 +263,6 @@ def _mode(check: str, facts: GpuHealth) -> Iterator[Finding]:
         )
     if facts.virtual:
         yield Finding(check, "warning", "a virtual GPU: only the host reads its power and sets its clocks")
-
-
-def _heat(check: str, facts: GpuHealth) -> Iterator[Finding]:
-    if facts.temperature_c is not None and facts.temperature_c >= _HOT_C:
-        yield Finding(
-            check, "warning", f"{facts.temperature_c:.0f} °C: it may throttle for heat soon", "see to cooling"
-        )
 
 
 def _others(check: str, facts: GpuHealth, proc: Path) -> Iterator[Finding]:
@@ -365,7 +355,7 @@ def power_mode(root: Path) -> str | None:
     except OSError:
         models = []
     number = int(status[1])
-    return next((name for found, name in models if int(found) == number), f"mode {number}")
+    return next((name for model, name in models if int(model) == number), f"mode {number}")
 
 
 def monitors(proc: Path) -> Iterator[Finding]:
@@ -374,20 +364,20 @@ def monitors(proc: Path) -> Iterator[Finding]:
     Args:
         proc: the ``/proc`` to look through.
     """
-    found: dict[str, list[int]] = {}
+    polling: dict[str, list[int]] = {}
     for pid, names in processes(proc):
         for monitor in MONITORS:
             if monitor in names or (monitor[:_NAME_BYTES] in names and len(monitor) > _NAME_BYTES):
-                found.setdefault(monitor, []).append(pid)
+                polling.setdefault(monitor, []).append(pid)
                 break
-    for monitor, pids in sorted(found.items()):
+    for monitor, pids in sorted(polling.items()):
         yield Finding(
             "monitors",
             "warning",
             f"{monitor} (process {', '.join(map(str, sorted(pids)))}) polls the GPU, which costs it power",
             f"stop {monitor} while measuring",
         )
-    if not found:
+    if not polling:
         yield Finding("monitors", "ok", "no other program that is known to poll GPUs")
 
 
@@ -482,19 +472,18 @@ def driver(root: Path, libcuda: str) -> Iterator[Finding]:
 def expects_gpu(root: Path) -> bool:
     """True on a machine that has an NVIDIA GPU, whether or not a driver serves it."""
     version = kernel_module_version(root / "proc/driver/nvidia/version")
-    return bool(_pci_gpus(root)) or is_jetson(root) or version is not None
+    return _has_pci_gpu(root) or is_jetson(root) or version is not None
 
 
-def _pci_gpus(root: Path) -> list[Path]:
-    found = []
+def _has_pci_gpu(root: Path) -> bool:
     for device in (root / "sys/bus/pci/devices").glob("*"):
         try:
             vendor, kind = ((device / name).read_text().strip() for name in ("vendor", "class"))
         except OSError:
             continue
         if vendor == _NVIDIA and kind.startswith(_DISPLAY):
-            found.append(device)
-    return found
+            return True
+    return False
 
 
 def cupy(installed: dict[str, str] | None = None, libcuda: str = "libcuda.so.1") -> Iterator[Finding]:
@@ -504,9 +493,11 @@ def cupy(installed: dict[str, str] | None = None, libcuda: str = "libcuda.so.1")
         installed: name and version of the packages; those of this environment if None.
         libcuda: name or path of the driver's library.
     """
-    packages = _installed() if installed is None else installed
-    found = {name: version for name, version in packages.items() if _CUPY.fullmatch(name)}
-    if not found:
+    if installed is None:
+        named = ((entry.metadata["Name"], entry.version) for entry in importlib.metadata.distributions())
+        installed = {name.lower(): version for name, version in named if name}
+    packages = {name: version for name, version in installed.items() if _CUPY.fullmatch(name)}
+    if not packages:
         yield Finding(
             "CuPy",
             "note",
@@ -514,29 +505,24 @@ def cupy(installed: dict[str, str] | None = None, libcuda: str = "libcuda.so.1")
             "in tuner's checkout: pip install '.[cuda12]' or '.[cuda13]'",
         )
         return
-    named = ", ".join(f"{name} {version}" for name, version in sorted(found.items()))
-    if len(found) > 1:
+    words = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
+    if len(packages) > 1:
         yield Finding(
-            "CuPy", "error", f"several are installed and share their files: {named}", "keep one of them"
+            "CuPy", "error", f"several are installed and share their files: {words}", "keep one of them"
         )
         return
-    (name,) = found
-    wanted = _CUPY.fullmatch(name)
+    (name,) = packages
+    needed = _CUPY.fullmatch(name)
     served = _cuda_of_driver(libcuda)
-    if wanted and wanted[1] and served and int(wanted[1]) > served:
+    if needed and needed[1] and served and int(needed[1]) > served:
         yield Finding(
             "CuPy",
             "error",
-            f"{named} needs CUDA {wanted[1]}, and the driver serves CUDA {served}",
+            f"{words} needs CUDA {needed[1]}, and the driver serves CUDA {served}",
             f"in tuner's checkout: pip install '.[cuda{served}]', or a newer driver",
         )
         return
-    yield Finding("CuPy", "ok", named)
-
-
-def _installed() -> dict[str, str]:
-    found = ((entry.metadata["Name"], entry.version) for entry in importlib.metadata.distributions())
-    return {name.lower(): version for name, version in found if name}
+    yield Finding("CuPy", "ok", words)
 
 
 def _cuda_of_driver(libcuda: str) -> int | None:
@@ -575,7 +561,6 @@ def nvrtc() -> Iterator[Finding]:
 
 # --- All checks in order, each of which may fail without the others.
 
-Check = tuple[str, Callable[[], Iterable[Finding]]]
 _SOCKET = "run/tuner/clockd.sock"
 
 
@@ -613,19 +598,24 @@ def _guarded(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Find
         yield Finding(name, "error", f"this check failed: {error}")
 
 
-def _checks(around: Surroundings) -> Iterator[Check]:
+def _checks(around: Surroundings) -> Iterator[tuple[str, Callable[[], Iterable[Finding]]]]:
     root = around.root
-    where = _where(around)
+    where = ClockPaths(
+        devfreq=root / "sys/class/devfreq",
+        config=root / "etc/tuner/clockd.toml",
+        directory=around.journals,
+        socket=root / _SOCKET,
+    )
     yield "driver", partial(driver, root, around.libcuda)
     yield "CuPy", partial(cupy, libcuda=around.libcuda)
     yield "NVML binding", nvml_binding
     yield "compiler", nvrtc
     names = _gpus(where)
     for name in names:
-        known = name.startswith("GPU-")  # to NVML; a Jetson's GPU goes by its devfreq node
-        if known:
+        of_nvml = name.startswith("GPU-")  # a Jetson's GPU goes by its devfreq node
+        if of_nvml:
             yield name, partial(gpu, name, root / "proc")
-        yield f"power of {name}", partial(sensors, name if known else None, around.look_s)
+        yield f"power of {name}", partial(sensors, name if of_nvml else None, around.look_s)
     expected = expects_gpu(root)
     if not names:
         yield "power", partial(sensors, None, around.look_s) if expected else no_sensors
@@ -639,24 +629,15 @@ def _checks(around: Surroundings) -> Iterator[Check]:
     yield "database", partial(database, around.database)
 
 
-def _where(around: Surroundings) -> ClockPaths:
-    return ClockPaths(
-        devfreq=around.root / "sys/class/devfreq",
-        config=around.root / "etc/tuner/clockd.toml",
-        directory=around.journals,
-        socket=around.root / _SOCKET,
-    )
-
-
 def _gpus(where: ClockPaths) -> list[str]:
     """Return the clock controls' identifiers of this machine's GPUs: NVML's UUID, or a devfreq node."""
-    found: list[str] = []
     try:
         actuators = control.actuators(where)
     except TunerError:  # told by the check of the clocks
-        return found
+        return []
+    names = []
     for actuator in actuators:
         if not isinstance(actuator, ClockError):
             with closing(actuator):
-                found.append(actuator.gpu)
-    return found
+                names.append(actuator.gpu)
+    return names

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuner.cli.history import document_of, newest_answered
 from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, search_option, with_files
 from tuner.cli.output import echo, writable, write_whole
-from tuner.cli.stored import document_of, newest_answered
 from tuner.model.errors import InputError
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
@@ -44,31 +44,33 @@ def import_(*, file: Path, output: Path | None, force: bool) -> None:
     """
     from tuner.recordings.exchange.t4 import read_foreign
 
-    found = read_foreign(file)
+    foreign = read_foreign(file)
     stem = file.name.removesuffix(".gz").removesuffix(".json") or file.name
-    target = output or (file.with_name(f"{stem}.toml") if found.space is None else Path(f"{stem}.zip"))
+    target = output or (file.with_name(f"{stem}.toml") if foreign.space is None else Path(f"{stem}.zip"))
     if target.exists() and not force:
         raise InputError(f"{target}: is there already; --force replaces it, --output names another file")
-    if found.space is not None and target.exists() and not target.is_file():
+    if foreign.space is not None and target.exists() and not target.is_file():
         raise InputError(f"{target}: is not a file; --output names another")
     try:
-        lines = _import_kernel(found, file, target) if found.space is None else _import_space(found, target)
+        lines = (
+            _import_kernel(foreign, file, target) if foreign.space is None else _import_space(foreign, target)
+        )
     except OSError as error:
         raise InputError(f"{target}: cannot be written: {error.strerror}") from error
     for line in lines:
         echo(line)
 
 
-def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
-    from tuner.kernel_files.document import document_of_text
+def _import_kernel(foreign: "ForeignFile", file: Path, target: Path) -> list[str]:
+    from tuner.kernel_files.kernel_document import document_of_text
     from tuner.kernel_files.source_folder import read_text
     from tuner.recordings.exchange.t1 import kernel_of_t1, source_of_t1
 
     try:
-        source = file.parent / source_of_t1(found.document)
+        source = file.parent / source_of_t1(foreign.document)
         text = read_text(source, f"{file}: KernelSpecification.KernelFile")
         named = os.path.relpath(source.absolute(), target.absolute().parent)
-        kernel = kernel_of_t1(found.document, text, named)
+        kernel = kernel_of_t1(foreign.document, text, named)
         document_of_text(file, kernel.toml)
     except ValueError as error:
         raise InputError(f"{file}: {error}") from error
@@ -80,22 +82,22 @@ def _import_kernel(found: "ForeignFile", file: Path, target: Path) -> list[str]:
     ]
 
 
-def _import_space(found: "ForeignFile", target: Path) -> list[str]:
+def _import_space(foreign: "ForeignFile", target: Path) -> list[str]:
     from tuner.recordings.files import write
     from tuner.recordings.other_tuners import LEFT_OUT
 
-    space = found.space
+    space = foreign.space
     if space is None:
         raise TypeError("not a recording")
     write(target, [space])
     failed = sum(not measurement.ok for measurement in space.trials.values())
     counted = f"{len(space.trials):,} trials, {failed:,} of them failed"
-    lines = [f"{target}: {' + '.join(space.names)} on {space.identity.name}, from {found.kind}: {counted}"]
+    lines = [f"{target}: {' + '.join(space.names)} on {space.identity.name}, from {foreign.kind}: {counted}"]
     left_out = space.provenance.get(LEFT_OUT, ())
     lines += [f"  left out: {sentence}" for sentence in left_out[:_NAMED]]
     if len(left_out) > _NAMED:
         lines.append(f"  left out: {len(left_out) - _NAMED:,} more")
-    if found.cut_off:
+    if foreign.cut_off:
         lines.append("  its end was missing, as of a tuning that was stopped; what is there was read")
     lines.append(f"next: tuner run --device replay:{target}")
     return lines
@@ -158,12 +160,12 @@ def export(
     elif objective or cubins or arch:
         raise InputError("--objective, --cubins and --arch are for --format c-selector")
     else:
-        found = _runs(runs, kind, kernel_files, database, max_slowdown)
+        exported = _runs(runs, kind, kernel_files, database, max_slowdown)
         if workload is not None:
-            found = [run.of_workload(workload) for run in found]
+            exported = [run.of_workload(workload) for run in exported]
         if kind == "flags" and output is None:
-            _refuse_several(found)
-        text = _written(found, kind)
+            _refuse_several(exported)
+        text = _written(exported, kind)
     if output is None or output == "-":
         if sys.stdout is None:  # closed by who called
             raise InputError("there is no standard output; --output names a file")
@@ -245,11 +247,11 @@ def _selector(
         compiled = write_cubins(model, kernels[name], cubins, arch)
         for path in dict.fromkeys(one.path for one in compiled):
             echo(f"{path}: written", err=True)
-    known = kernels.get(name)
-    if known is None or known.fingerprint != model.source:
-        why = "name its file with --kernel" if known is None else "its source has changed since the training"
+    kernel = kernels.get(name)
+    if kernel is None or kernel.fingerprint != model.source:
+        why = "name its file with --kernel" if kernel is None else "its source has changed since the training"
         echo(f"{name}: the header has no options of the compiler: {why}", err=True)
-    return selector_header(model, known, compiled)
+    return selector_header(model, kernel, compiled)
 
 
 def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:
@@ -258,16 +260,16 @@ def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:
     from tuner.recordings.files import SHIPPED
     from tuner.studies.learning import trained_model, training_runs
 
-    found: list[str] = []
+    runs: list[str] = []
     for name in names:
         if name.isdecimal() or name in SHIPPED or Path(name).is_file():
-            found.append(name)
+            runs.append(name)
             continue
         with reading(database) as store:
             if store is None:
                 raise InputError(f"{name} has no trained model here; `tuner train {name}` makes one")
-            found += map(str, training_runs(store, trained_model(store, name, None)))
-    return found
+            runs += map(str, training_runs(store, trained_model(store, name, None)))
+    return runs
 
 
 def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
@@ -307,17 +309,17 @@ def _run(
         return run_of_space(recording.space(matching(recording, ())))
     document = within_slowdown(document_of(name, database), max_slowdown)
     run = run_of_document(document, name if path.is_file() else f"run {name}")
-    held, unknown = held_against_kernels(run, document, kernels)
+    checked, unknown = held_against_kernels(run, document, kernels)
     if unknown and document.get("merged_from"):
-        told = f"{', '.join(unknown)}: was merged, and its kernel is not here as it was tuned"
-        echo(f"{told}: nobody has looked at its values; --kernel names the kernel file", err=True)
-    return held
+        merged = f"{', '.join(unknown)}: was merged, and its kernel is not here as it was tuned"
+        echo(f"{merged}: nobody has looked at its values; --kernel names the kernel file", err=True)
+    return checked
 
 
 def _is_document(path: Path) -> bool:
     """Return True if a file is a document of a run rather than a recording."""
     try:
-        found = load_json(read_bytes(path, JSON_BYTES))
+        content = load_json(read_bytes(path, JSON_BYTES))
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and "cache" not in found
+    return isinstance(content, dict) and "cache" not in content

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,8 @@ from tuner.model.errors import DaemonError, InputError, RunInterrupted
 
 if TYPE_CHECKING:
     from tuner.client.client import Client
-    from tuner.client.values import Best
     from tuner.model.jobs import Event, Job
+    from tuner.model.run_document import Best
     from tuner.report.progress import RunProgress
 
 
@@ -59,10 +60,10 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
     try:
         label = MODELLED if _is_modelled(client, job) else ""
         # an objective of a newer daemon is shown without its unit rather than not at all
-        known = job.objective if job.objective in UNITS else "time"
-        with RunProgress(known, label, tells_trials=True) as progress:
+        objective = job.objective if job.objective in UNITS else "time"
+        with RunProgress(objective, label, tells_trials=True) as progress:
             for event in client.follow(job.id):
-                _tell(event, progress)
+                _show_event(event, progress)
     except KeyboardInterrupt:
         echo(
             f"stopped following; job {job.id} goes on (`tuner follow {job.id}` shows it again,"
@@ -79,7 +80,7 @@ def follow_to_the_end(client: "Client", job: "Job", json_path: str | None) -> in
         from tuner.report.lists import show_best
 
         show_best(answer, out)
-    out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
+    out.print(one_line(job), soft_wrap=True)
     return 0 if job.state == _FINISHED else 1
 
 
@@ -93,7 +94,7 @@ def _is_modelled(client: "Client", job: "Job") -> bool:
     return bool(devices) and all(device.get("modelled") for device in devices)
 
 
-def _tell(event: "Event", progress: "RunProgress") -> None:
+def _show_event(event: "Event", progress: "RunProgress") -> None:
     data = event.data
     if event.kind == "state":
         why = f": {data['reason']}" if data.get("reason") else ""
@@ -183,7 +184,9 @@ def submit(
     The daemon tunes them when the GPU is free, and continues after a restart. WORKLOADs and options are those
     of `tuner run`, with defaults from daemon.toml. Jobs set no power limits.
     """
-    names = workloads or _default_workloads()
+    from tuner.kernel_files.catalog import DEFAULT_WORKLOADS
+
+    names = workloads or DEFAULT_WORKLOADS
     client, job = when_started(
         socket, lambda daemon: daemon.submit(*names, device=device, priority=priority, **options)
     )
@@ -193,9 +196,9 @@ def submit(
     if json_path is not None:
         write_json(json_path, asdict(job))
     out = console(json_path)
-    out.print(one_line(job), markup=False, highlight=False, soft_wrap=True)
+    out.print(one_line(job), soft_wrap=True)
     for line in (f"`tuner follow {job.id}` shows how it goes", _where_its_answer_is(job)):
-        out.print(line, markup=False, highlight=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
 
 
 def _where_its_answer_is(job: "Job") -> str:
@@ -209,12 +212,6 @@ def _where_its_answer_is(job: "Job") -> str:
     words += [] if slower is None else ["--max-slowdown", f"{100 * slower:g}%"]
     command = shlex.join(["tuner", "best", *words, "--device", job.device])
     return f"`{command}` shows its answer"
-
-
-def _default_workloads() -> tuple[str, ...]:
-    from tuner.kernel_files.catalog import DEFAULT_WORKLOADS
-
-    return DEFAULT_WORKLOADS
 
 
 @click.command(short_help="Show the state of the daemon.")
@@ -275,21 +272,14 @@ def jobs(
             write_json(json_path, asdict(job))
         show_job(job, console(json_path))
         return
-    found = client.jobs(states, limit, before)
+    listed = client.jobs(states, limit, before)
     if json_path is not None:
-        write_json(json_path, {"jobs": [asdict(job) for job in found]})
+        write_json(json_path, {"jobs": list(map(asdict, listed))})
     out = console(json_path)
-    show_jobs(found, out)
-    for sentence in _not_understood(client):
-        out.print(sentence, markup=False, highlight=False, soft_wrap=True)
-
-
-def _not_understood(client: "Client") -> list[str]:
-    """Return the daemon's messages about jobs that it does not understand; empty from an older daemon."""
-    try:
-        return client.status().get("not_understood", [])
-    except DaemonError:
-        return []
+    show_jobs(listed, out)
+    with suppress(DaemonError):
+        for sentence in client.status().get("not_understood", ()):  # an older daemon has none
+            out.print(sentence, soft_wrap=True)
 
 
 @click.command(short_help="End a job; its measurements stay.")
@@ -327,4 +317,4 @@ def _show(job: "Job", json_path: str | None, *, already: bool = False) -> None:
     if json_path is not None:
         write_json(json_path, asdict(job))
     words = f"nothing to do: {one_line(job)}" if already else one_line(job)
-    console(json_path).print(words, markup=False, highlight=False, soft_wrap=True)
+    console(json_path).print(words, soft_wrap=True)

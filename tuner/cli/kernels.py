@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 import click
 
@@ -15,13 +15,14 @@ from tuner.cli.output import console, echo, json_option, write_json, write_whole
 from tuner.model.errors import CompileError, InputError, KernelFileError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from tuner.compiler.compiler import CompiledStage
-    from tuner.kernel_files.catalog import Catalog
     from tuner.kernel_files.kernel_file import KernelFile
-    from tuner.kernel_files.sizes import SizeValues
     from tuner.kernel_files.source_checks import Remark
-    from tuner.model.plan import Buffer, Plan, Progress, Stage, Workload
+    from tuner.model.plan import Buffer, Plan, Progress, Stage, TunableValue, Workload
     from tuner.space.space import Space
+    from tuner.system.untrusted.reading import TomlValue
 
 
 # --- The compiled part of ``tuner kernels check``: defaults, alternatives, and what does not compile.
@@ -39,80 +40,40 @@ MAX_NAMED = 4
 """Architectures that are listed even where they are all."""
 
 
-def default_plan(kernel: "KernelFile", workload: "Workload") -> "Plan":
-    """The plan of the default configuration of a workload."""
-    return kernel.plan(workload, kernel.default(workload))
-
-
 def checked_plans(kernel: "KernelFile") -> "Iterator[Plan]":
     """The plans of the default configurations, and of the naive kernels that say what is right."""
     for workload in kernel.workloads():
-        plan = default_plan(kernel, workload)
+        plan = kernel.plan(workload, kernel.default(workload))
         yield plan
         if plan.reference is not None:
             yield plan.reference
 
 
-def compiled(kernel: "KernelFile", asked: tuple[str, ...]) -> Results:
+def compiled(kernel: "KernelFile", requested: tuple[str, ...]) -> Results:
     """The launches of the plans that are checked, each function of a source once, for each architecture."""
     from tuner.compiler.compiler import compiled_for, served_architectures
 
     stages: dict[tuple[str, str], Stage] = {}
     for plan in checked_plans(kernel):
         for stage in plan.stages:
-            if not is_library(stage):
+            if stage.library is None:  # whose source is not here
                 stages.setdefault((stage.source.path, stage.entry.partition("<")[0]), stage)
+    for architecture in requested:
+        if re.fullmatch(r"sm_\d+[af]?", architecture) is None:
+            raise InputError(f"--arch {architecture}: no architecture; write it as in sm_90")
     served = served_architectures()
-    named = [one for one in asked if _known_architecture(one)]
-    unserved = [one for one in named if one.rstrip("af") not in served]
+    unserved = [architecture for architecture in requested if architecture.rstrip("af") not in served]
     if served and unserved:
         raise InputError(f"--arch {unserved[0]}: NVRTC serves {' '.join(served)} here")
-    wanted = {
+    to_compile = {
         architecture: [
             stage for stage in stages.values() if stage.min_architecture <= int(architecture[3:].rstrip("af"))
         ]
-        for architecture in (asked or served)
-        if _known_architecture(architecture)
+        for architecture in (requested or served)
     }
-    with _progress(len(wanted)) as progress:
-        compiled = compiled_for(wanted, progress)
-    return {one: list(zip(wanted[one], compiled[one], strict=True)) for one in wanted}
-
-
-def _alternatives(kernel: "KernelFile") -> "list[Stage]":
-    """The launches with each value of each text tunable, all others as by default where that is allowed.
-
-    Of permutations, which are many, the first few.
-    """
-    workload = kernel.workloads()[0]
-    default = kernel.default(workload)
-    found: list[Stage] = []
-    for name, values in kernel.tunables.items():
-        for value in values[:MOST_ALTERNATIVES]:
-            if isinstance(value, str) and default.get(name) != value:
-                one = kernel.allowed(workload, {**default, name: value}) or next(
-                    (other for other in kernel.space(workload) if other.get(name) == value), None
-                )
-                found += [] if one is None else kernel.launches(workload, one)
-    return [stage for stage in dict.fromkeys(found) if not is_library(stage)]
-
-
-def is_library(stage: "Stage") -> bool:
-    """Return True if a stage calls code of a library, whose source is not here."""
-    return getattr(stage, "library", None) is not None
-
-
-def _known_architecture(architecture: str) -> bool:
-    """True.
-
-    Raises:
-        InputError: it is not written as an architecture is.
-    """
-    import re
-
-    if re.fullmatch(r"sm_\d+[af]?", architecture) is None:
-        raise InputError(f"--arch {architecture}: no architecture; write it as in sm_90")
-    return True
+    with _progress(len(to_compile)) as progress:
+        code = compiled_for(to_compile, progress)
+    return {name: list(zip(to_compile[name], code[name], strict=True)) for name in to_compile}
 
 
 @contextmanager
@@ -123,37 +84,56 @@ def _progress(total: int) -> Iterator["Progress"]:
     from tuner.report.layout import PlainConsole
 
     err = PlainConsole(stderr=True)
-    with Display(console=err, transient=True, disable=not err.is_terminal) as one:
-        task = one.add_task("compiling for architectures", total=total)
-        yield lambda done, _: one.update(task, completed=done)
+    with Display(console=err, transient=True, disable=not err.is_terminal) as display:
+        task = display.add_task("compiling for architectures", total=total)
+        yield lambda done, _: display.update(task, completed=done)
 
 
 def alternative_findings(kernel: "KernelFile", results: Results) -> "list[Remark]":
-    """Errors of the compiler in the other values of tunables that are texts, for the newest architecture."""
+    """Errors of the compiler in the other values of tunables that are texts, for the newest architecture.
+
+    All other tunables are as by default where that is allowed. Of permutations, which are many, the first few
+    are compiled.
+    """
     from tuner.compiler.compiler import compiled_for
     from tuner.kernel_files.source_checks import Remark
 
     if not results:
         return []
-    newest, least = _newest(results)
-    known = {stage for stage, _ in results[newest]}
-    stages = [one for one in _alternatives(kernel) if one not in known and one.min_architecture <= least]
-    found = compiled_for({newest: stages})[newest] if stages else []
+    newest, number = _newest(results)
+    workload = kernel.workloads()[0]
+    default = kernel.default(workload)
+    stages: dict[Stage, None] = {}
+    for name, values in kernel.tunables.items():
+        for value in values[:MOST_ALTERNATIVES]:
+            if not isinstance(value, str) or default.get(name) == value:
+                continue
+            configuration = kernel.allowed(workload, {**default, name: value}) or next(
+                (other for other in kernel.space(workload) if other.get(name) == value), None
+            )
+            if configuration is not None:
+                stages |= dict.fromkeys(kernel.launches(workload, configuration))
+    checked = {stage for stage, _ in results[newest]}
+    others = [
+        stage
+        for stage in stages
+        if stage.library is None and stage not in checked and stage.min_architecture <= number
+    ]
+    code = compiled_for({newest: others})[newest] if others else []
     return [
-        Remark("error", f"{kernel.path}: does not compile for {newest}: {one}")
-        for one in found
-        if isinstance(one, CompileError)
+        Remark("error", f"{kernel.path}: does not compile for {newest}: {error}")
+        for error in code
+        if isinstance(error, CompileError)
     ]
 
 
 def add_ends(ends: Ends, plan: "Plan", stages: "Iterable[Stage]") -> None:
     """Remember the launches with the largest blocks, the least shared memory and the widest clusters."""
     for stage in stages:
-        least_shared = -stage.shared_bytes
-        sizes = {"threads": stage.threads_per_block, "shared": least_shared, "cluster": stage.cluster}
+        sizes = {"threads": stage.threads_per_block, "shared": -stage.shared_bytes, "cluster": stage.cluster}
         for name, size in sizes.items():
-            known = ends.get((stage.name, name))
-            if known is None or size > known[0]:
+            largest = ends.get((stage.name, name))
+            if largest is None or size > largest[0]:
                 ends[stage.name, name] = size, plan, stage
 
 
@@ -168,18 +148,18 @@ def end_findings(kernel: "KernelFile", results: Results, ends: Ends) -> "list[Re
 
     if not results:
         return []
-    newest, least = _newest(results)
-    launches = [(plan, stage) for _, plan, stage in ends.values() if stage.min_architecture <= least]
+    newest, number = _newest(results)
+    launches = [(plan, stage) for _, plan, stage in ends.values() if stage.min_architecture <= number]
     stages = list(dict.fromkeys(stage for _, stage in launches))
     code = dict(zip(stages, compiled_for({newest: stages})[newest], strict=True)) if stages else {}
-    found: dict[str, Plan] = {}
+    misfits: dict[str, Plan] = {}
     for plan, stage in launches:
         compiled = code[stage]
         if not isinstance(compiled, CompileError):
-            found.setdefault(misfit(plan, stage, compiled), plan)
+            misfits.setdefault(misfit(plan, stage, compiled), plan)
     return [
         Remark("warning", f"{kernel.path}: {text}; searches leave such out, as {plan.label()}")
-        for text, plan in found.items()
+        for text, plan in misfits.items()
         if text
     ]
 
@@ -190,17 +170,17 @@ def _newest(results: Results) -> tuple[str, int]:
     return max(numbers.items(), key=lambda item: item[1])
 
 
-def compile_findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[Remark]":
-    """Errors of the compiler; only warnings where it compiles for others, and none was asked for."""
+def compile_findings(kernel: "KernelFile", results: Results, *, requested: bool) -> "list[Remark]":
+    """Errors of the compiler; only warnings where it compiles for others, and none was requested."""
     from tuner.kernel_files.source_checks import Remark
 
     failed: dict[str, list[str]] = {}
     for architecture, rows in results.items():
-        error = next((one for _, one in rows if isinstance(one, CompileError)), None)
+        error = next((code for _, code in rows if isinstance(code, CompileError)), None)
         if error is not None:
             failed.setdefault(str(error), []).append(architecture)
     some = sum(map(len, failed.values())) < sum(bool(rows) for rows in results.values())
-    level = "warning" if some and not asked else "error"
+    level = "warning" if some and not requested else "error"
     hint = "; min_architecture of [launch] leaves devices out" if level == "warning" else ""
     return [
         Remark(level, f"{kernel.path}: does not compile for {named(architectures, results)}: {error}{hint}")
@@ -219,18 +199,18 @@ def named(architectures: "Sequence[str]", results: Results) -> str:
 # --- Values and configurations as the tables of ``tuner kernels`` show them.
 
 
-def extremes(values: Iterable[Any]) -> str:
+def extremes(values: Iterable[object]) -> str:
     """First and last of a list, as ``64..4096``; of none ``-``."""
     shown = [str(value) for value in values] or ["-"]
     return shown[0] if len(set(shown)) == 1 else f"{shown[0]}..{shown[-1]}"
 
 
-def listed(values: Iterable[Any]) -> str:
+def listed(values: Iterable[object]) -> str:
     """Values beside each other, booleans as TOML writes them."""
     return " ".join(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
 
 
-def configuration_text(values: dict[str, Any]) -> str:
+def configuration_text(values: "Mapping[str, TunableValue]") -> str:
     """A configuration, as ``P=2 L=64``."""
     return " ".join(f"{name}={listed([value])}" for name, value in values.items())
 
@@ -261,44 +241,58 @@ def check(
     Arguments are compared with the signature of the kernel. Nothing is run.
     """
     from tuner.kernel_files.catalog import load_kernel_file
+    from tuner.report.layout import ruled
+    from tuner.report.rows import Column, Table
 
     kernel = load_kernel_file(file)
     spaces = {workload: kernel.space(workload) for workload in kernel.workloads()}
     results = {} if no_compile else compiled(kernel, architectures)
-    found = _findings(kernel, results, asked=bool(architectures))
+    remarks = _remarks(kernel, results, requested=bool(architectures))
     notes = _notes(kernel, results, no_compile=no_compile)
-    notes += [one.text for one in found if one.level == "note"]
-    errors = _of_level(found, "error", strict=strict)
+    notes += [remark.text for remark in remarks if remark.level == "note"]
+    errors = _of_level(remarks, "error", strict=strict)
     valued: set[str] = set()
     ends: Ends = {}
     checked = {} if errors else spaces
     rows = [_checked(kernel, workload, space, valued, ends) for workload, space in checked.items()]
-    found += end_findings(kernel, results, ends)
-    errors = _of_level(found, "error", strict=strict)
-    warnings = [] if strict else _of_level(found, "warning", strict=False)
+    remarks += end_findings(kernel, results, ends)
+    errors = _of_level(remarks, "error", strict=strict)
+    warnings = [] if strict else _of_level(remarks, "warning", strict=False)
     for line in warnings:
         echo(f"Warning: {line}", err=True)
+    partly = _partly_checked(spaces.values())
+    notes += partly
     if not errors:
         _check_measured(kernel)
-    notes += _partly_checked(spaces.values())
-    if not errors and not _partly_checked(spaces.values()):
-        check_conditions(kernel, valued)
-    document = {"name": kernel.name, "path": str(kernel.path), "workloads": rows}
-    document |= {"errors": errors, "warnings": warnings, "notes": notes, "compiled": _outcomes(results)}
+        if not partly:
+            check_conditions(kernel, valued)
     if json_path is not None:
-        write_json(json_path, document)
+        document = {"name": kernel.name, "path": str(kernel.path), "workloads": rows}
+        document |= {"errors": errors, "warnings": warnings, "notes": notes}
+        write_json(json_path, document | {"compiled": list(_outcomes(results))})
     if errors:
         raise KernelFileError("\n".join(errors))
-    _print_rows(rows, json_path)
+    columns: list[Column[_CheckedWorkload]] = [
+        Column("workload", lambda row: row["workload"]),
+        Column("batch", lambda row: str(row["batch"])),
+        Column(
+            "configurations", lambda row: f"{'about ' if row['estimated'] else ''}{row['configurations']}"
+        ),
+        Column("of", lambda row: str(row["product"])),
+        Column("default", lambda row: configuration_text(row["default"])),
+        Column("threads", lambda row: extremes(row["threads_per_block"])),
+        Column("launches", lambda row: extremes(row["launches"])),
+    ]
     out = console(json_path)
+    out.print(ruled(Table(columns, rows)))
     for line in [f"{file}: kernel {kernel.name} is well formed", *(f"{file}: {note}" for note in notes)]:
-        out.print(line, highlight=False, soft_wrap=True, markup=False)
-    out.print(f"next: {_next(kernel, file)}", highlight=False, soft_wrap=True, markup=False)
+        out.print(line, soft_wrap=True)
+    out.print(f"next: {_next(kernel, file)}", soft_wrap=True)
 
 
-def _of_level(found: "list[Remark]", level: str, *, strict: bool) -> list[str]:
+def _of_level(remarks: "list[Remark]", level: str, *, strict: bool) -> list[str]:
     """Texts of the remarks of a level; warnings are errors where they are to be taken so."""
-    return [one.text for one in found if one.level == level or (strict and one.level == "warning")]
+    return [one.text for one in remarks if one.level == level or (strict and one.level == "warning")]
 
 
 def _check_measured(kernel: "KernelFile") -> None:
@@ -355,30 +349,10 @@ def _next(kernel: "KernelFile", file: Path) -> str:
     return f"tuner run {file}:{picked}"
 
 
-def _print_rows(rows: list[dict[str, Any]], json_path: str | None) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("workload", "batch", "configurations", "of", "default", "threads", "launches"):
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(
-            row["workload"],
-            str(row["batch"]),
-            f"{'about ' if row['estimated'] else ''}{row['configurations']}",
-            str(row["product"]),
-            configuration_text(row["default"]),
-            extremes(row["threads_per_block"]),
-            extremes(row["launches"]),
-        )
-    console(json_path).print(table)
-
-
 # --- signatures, names, compiling ------------------------------------------------------------------
 
 
-def _findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[Remark]":
+def _remarks(kernel: "KernelFile", results: Results, *, requested: bool) -> "list[Remark]":
     """Return remarks on code that does not compile, does not fit the signature, or is not used.
 
     What holds for several instantiations of a template is told of the first.
@@ -388,32 +362,29 @@ def _findings(kernel: "KernelFile", results: Results, *, asked: bool) -> "list[R
     from tuner.kernel_files.source_checks import Remark, overridden_macros, unused_macros, unused_names
 
     code = {stage: one for rows in results.values() for stage, one in rows if isinstance(one, CompiledStage)}
-    found = compile_findings(kernel, results, asked=asked)
+    found = compile_findings(kernel, results, requested=requested)
     found += alternative_findings(kernel, results)
     for plan in checked_plans(kernel):
         for stage in {stage.entry: stage for stage in plan.stages}.values():  # steps differ in numbers only
-            if not is_library(stage):
-                found += _of_file(kernel, remarks(plan, stage, code.get(stage)))
+            for level, text in remarks(plan, stage, code.get(stage)) if stage.library is None else ():
+                # notes are printed below the name of the file anyway
+                found.append(Remark(level, text if level == "note" else f"{kernel.path}: {text}"))
     for workload in kernel.workloads():
-        macros = unused_macros(default_plan(kernel, workload))
+        macros = unused_macros(kernel.plan(workload, kernel.default(workload)))
         found += [Remark("warning", f"{kernel.path}: {text}") for text in macros]
     found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_names(kernel.recipe)]
     found += [Remark("error", f"{kernel.path}: {text}") for text in overridden_macros(kernel.recipe)]
     once: dict[str, Remark] = {}
-    for one in found:
-        once.setdefault(re.sub(r"<[^()]*>", "<>", one.text), one)
+    for remark in found:
+        once.setdefault(re.sub(r"<[^()]*>", "<>", remark.text), remark)
     return list(once.values())
 
 
-def _of_file(kernel: "KernelFile", found: "list[Remark]") -> "list[Remark]":
-    """Remarks with the name of the file; notes are told below it anyway."""
-    return [one if one.level == "note" else one._replace(text=f"{kernel.path}: {one.text}") for one in found]
-
-
 def _notes(kernel: "KernelFile", results: Results, *, no_compile: bool) -> list[str]:
-
     good = [
-        a for a, rows in results.items() if rows and not any(isinstance(o, CompileError) for _, o in rows)
+        architecture
+        for architecture, rows in results.items()
+        if rows and not any(isinstance(code, CompileError) for _, code in rows)
     ]
     notes = [f"the default compiles for {named(good, results)}"] if good else []
     if not results and not no_compile:
@@ -432,19 +403,18 @@ def _notes(kernel: "KernelFile", results: Results, *, no_compile: bool) -> list[
     return notes
 
 
-def _outcomes(results: Results) -> list[dict[str, Any]]:
-    from tuner.compiler.compiler import CompiledStage
-
-    return [
-        {"architecture": architecture, "stage": stage.name}
-        | (
-            {"registers": one.resources.registers_per_thread, "error": None}
-            if isinstance(one, CompiledStage)
-            else {"registers": None, "error": str(one)}
-        )
-        for architecture, rows in results.items()
-        for stage, one in rows
-    ]
+def _outcomes(results: Results) -> Iterator[object]:
+    """Each compiled launch as JSON has it."""
+    for architecture, rows in results.items():
+        for stage, code in rows:
+            error = str(code) if isinstance(code, CompileError) else None
+            registers = None if isinstance(code, CompileError) else code.resources.registers_per_thread
+            yield {
+                "architecture": architecture,
+                "stage": stage.name,
+                "registers": registers,
+                "error": error,
+            }
 
 
 # --- plans -----------------------------------------------------------------------------------------
@@ -454,39 +424,50 @@ def check_conditions(kernel: "KernelFile", valued: set[str]) -> None:
     """Raises for a tunable that has no value in any configuration of any size."""
     for name, condition in kernel.recipe.conditions.items():
         if name not in valued:
-            raise condition.when.place.error(
+            raise condition.when.location.error(
                 f"{name} has no value in any configuration of any size: {condition.when} is never true"
                 " where the rules hold"
             )
 
 
+class _CheckedWorkload(TypedDict):
+    workload: str
+    batch: int
+    configurations: int
+    estimated: bool
+    product: int
+    default: "dict[str, TunableValue]"
+    analytical: "list[dict[str, TunableValue]]"
+    threads_per_block: list[int]
+    launches: list[int]
+
+
 def _checked(
     kernel: "KernelFile", workload: "Workload", space: "Space", valued: set[str], ends: Ends
-) -> dict[str, Any]:
+) -> _CheckedWorkload:
     """Facts of one workload over all its configurations; raises for the first that is wrong.
 
     ``valued`` gets the tunables that have a value in any of them, ``ends`` the launches at the ends.
     """
-    from tuner.problems.choice import validate_plan
+    from tuner.problems.lookup import validate_plan
 
     threads: set[int] = set()
     launches: set[int] = set()
-    known: set[tuple[Buffer, ...]] = set()
+    validated: set[tuple[Buffer, ...]] = set()
     count = min(len(space), MAX_PLANS)
     for configuration in (space[i * len(space) // count] for i in range(count)):
         plan = kernel.plan(workload, configuration)
         valued.update(configuration)
-        stages = plan.stages
-        if plan.buffers not in known:
-            known.add(plan.buffers)
+        if plan.buffers not in validated:
+            validated.add(plan.buffers)
             try:
                 validate_plan(plan)
             except InputError as error:
                 raise KernelFileError(f"{kernel.path}: {error} (at {plan.label()})") from error
-        own = [stage for stage in stages if stage.library is None]
+        own = [stage for stage in plan.stages if stage.library is None]
         threads |= {stage.threads_per_block for stage in own}
         add_ends(ends, plan, {stage.name: stage for stage in own}.values())
-        launches.add(len(stages))
+        launches.add(len(plan.stages))
     return {
         "workload": str(workload),
         "batch": workload.batch,
@@ -516,18 +497,21 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
     a folder, the two are the same kernel without pragmas; headers and data files are not copied. SOURCE may
     be the name of a kernel of the catalogue, too.
     """
-    from tuner.kernel_files.formulas import Place
+    from tuner.kernel_files.catalog import Catalog
+    from tuner.kernel_files.formulas import Location
     from tuner.kernel_files.pragmas.expansion import toml_text
     from tuner.kernel_files.short_files import default_name, read_pragma_file
 
-    source = _file_of(source)
-    found, _ = read_pragma_file(source)
+    if not source.suffix and not source.exists() and len(source.parts) == 1:
+        source = Catalog.load().kernel(str(source)).path
+    expanded, _ = read_pragma_file(source)
     if output is None:
-        echo(f"# kernel.toml\n{toml_text(found.document)}\n// {source.name}\n{found.text.rstrip()}")
+        echo(f"# kernel.toml\n{toml_text(expanded.document)}\n// {source.name}\n{expanded.text.rstrip()}")
     else:
-        name = {"name": default_name(source, Place(str(source), "[kernel] name"))}  # not that of the folder
-        text = toml_text({**found.document, "kernel": name | found.document["kernel"]})
-        targets = {output / "kernel.toml": text, output / source.name: found.text}
+        name = default_name(source, Location(str(source), "[kernel] name"))  # not that of the folder
+        kernel = cast("dict[str, TomlValue]", expanded.document["kernel"])
+        text = toml_text({**expanded.document, "kernel": {"name": name, **kernel}})
+        targets = {output / "kernel.toml": text, output / source.name: expanded.text}
         for target in targets:
             if target.exists() and target.samefile(source):
                 raise InputError(f"{target}: is the source itself; --output names another folder")
@@ -540,21 +524,8 @@ def expand(*, source: Path, output: Path | None, force: bool) -> None:
         for target, content in targets.items():
             write_whole(target, content, f"{target}: cannot be written")
             echo(f"{target}: written")
-    for note in found.notes:
+    for note in expanded.notes:
         echo(f"assumed: {note}", err=True)
-
-
-def _file_of(source: Path) -> Path:
-    """The file itself, or that of a kernel with this name.
-
-    Raises:
-        UnknownNameError: there is neither.
-    """
-    from tuner.kernel_files.catalog import Catalog
-
-    if source.suffix or source.exists() or len(source.parts) > 1:
-        return source
-    return Catalog.load().kernel(str(source)).path
 
 
 @click.command(short_help="Write a kernel file for a CUDA C++ file.")
@@ -615,30 +586,28 @@ kernels.add_command(new)
 @json_option
 def list_(*, kernel_files: tuple[Path, ...], json_path: str | None) -> None:
     """List the kernels of the catalogue."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
     from tuner.kernel_files.catalog import Catalog
+    from tuner.report.layout import ruled
+    from tuner.report.rows import Column, Table
 
     catalog = Catalog.load(kernel_files)
     rows = [_summary(catalog.kernel(name)) for name in catalog.names]
     if json_path is not None:
         write_json(json_path, {"kernels": rows, "broken": [str(error) for error in catalog.broken]})
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("name", "family", "sizes", "tunables", "configurations", "from"):
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(
-            row["name"],
-            row["family"],
-            Text(_sizes(row["sizes"], row["optional"])),
-            " ".join(row["tunables"]),
-            extremes(sorted(size["configurations"] for size in row["workloads"])),
-            row["origin"],
-        )
-    console(json_path).print(table)
-    _warn(catalog)
+    columns: list[Column[_Summary]] = [
+        Column("name", lambda row: row["name"]),
+        Column("family", lambda row: row["family"]),
+        Column("sizes", _sizes),
+        Column("tunables", lambda row: " ".join(row["tunables"])),
+        Column(
+            "configurations",
+            lambda row: extremes(sorted(size["configurations"] for size in row["workloads"])),
+        ),
+        Column("from", lambda row: row["origin"]),
+    ]
+    console(json_path).print(ruled(Table(columns, rows)))
+    for error in catalog.broken:
+        echo(f"Warning: {error}", err=True)
 
 
 @kernels.command()
@@ -653,10 +622,22 @@ def show(*, name: str, kernel_files: tuple[Path, ...], json_path: str | None) ->
     if sizes:
         raise InputError(f"{name}: a kernel is shown with all its sizes; write {alone}")
     kernel = Catalog.load(kernel_files).kernel(name)
-    document = _details(kernel)
+    summary = _summary(kernel)
+    for row, workload in zip(summary["workloads"], kernel.workloads(), strict=True):
+        row["default"] = dict(kernel.default(workload)) if row["configurations"] else None
     if json_path is not None:
-        write_json(json_path, document)
-    _print_details(document, json_path)
+        details = {
+            "roles": dict(kernel.roles),
+            "conditions": dict(kernel.conditions),
+            "rules": list(kernel.rules),
+            "spills": kernel.spills,
+            "min_occupancy": kernel.min_occupancy,
+            "problem": kernel.problem.name,
+            "tolerance": kernel.problem.tolerance,
+            "stages": list(kernel.stages),
+        }
+        write_json(json_path, {**summary, **details})
+    _print_details(kernel, summary, console(json_path))
 
 
 @kernels.command(short_help="Write the JSON Schema of kernel files, for editors.")
@@ -669,24 +650,30 @@ def schema(*, file: str, json_path: str | None) -> None:
     write_json(json_path or file, json_schema())
 
 
-def _summary(kernel: "KernelFile") -> dict[str, Any]:
+class _WorkloadRow(TypedDict, total=False):
+    """A workload of a kernel; ``default`` is shown with one kernel only."""
+
+    workload: str
+    batch: int
+    configurations: int
+    note: str
+    default: "dict[str, TunableValue] | None"
+
+
+class _Summary(TypedDict):
+    name: str
+    description: str
+    family: str
+    sizes: dict[str, list[int | str] | dict[str, int]]
+    optional: list[str]
+    tunables: "dict[str, list[TunableValue]]"
+    workloads: list[_WorkloadRow]
+    origin: str
+    path: str
+
+
+def _summary(kernel: "KernelFile") -> _Summary:
     from tuner.kernel_files.catalog import origin
-
-    return {
-        "name": kernel.name,
-        "description": kernel.description,
-        "family": kernel.family,
-        "sizes": {name: _values(values) for name, values in kernel.sizes.items()},
-        "optional": list(kernel.optional),
-        "tunables": {name: list(values) for name, values in kernel.tunables.items()},
-        "workloads": _workloads(kernel),
-        "origin": origin(kernel.path),
-        "path": str(kernel.path),
-    }
-
-
-def _workloads(kernel: "KernelFile") -> list[dict[str, Any]]:
-    """The workloads of a kernel, each with its number of configurations."""
     from tuner.kernel_files.reader import configuration_counts
 
     workloads = kernel.workloads()
@@ -694,10 +681,25 @@ def _workloads(kernel: "KernelFile") -> list[dict[str, Any]]:
         counts = configuration_counts(kernel, workloads)
     except InputError:  # of one of them: each says so itself
         counts = [0] * len(workloads)
-    return [_size(kernel, workload, count) for workload, count in zip(workloads, counts, strict=True)]
+    return {
+        "name": kernel.name,
+        "description": kernel.description,
+        "family": kernel.family,
+        "sizes": {
+            name: {"from": values[0], "to": values[-1]} if isinstance(values, range) else list(values)
+            for name, values in kernel.sizes.items()
+        },
+        "optional": list(kernel.optional),
+        "tunables": {name: list(values) for name, values in kernel.tunables.items()},
+        "workloads": [
+            _workload_row(kernel, workload, count) for workload, count in zip(workloads, counts, strict=True)
+        ],
+        "origin": origin(kernel.path),
+        "path": str(kernel.path),
+    }
 
 
-def _size(kernel: "KernelFile", workload: "Workload", count: int) -> dict[str, Any]:
+def _workload_row(kernel: "KernelFile", workload: "Workload", count: int) -> _WorkloadRow:
     """A workload and its number of configurations; a kernel whose rules fail does not end the list.
 
     Args:
@@ -713,79 +715,56 @@ def _size(kernel: "KernelFile", workload: "Workload", count: int) -> dict[str, A
     return {"workload": str(workload), "batch": workload.batch, "configurations": count, "note": note}
 
 
-def _details(kernel: "KernelFile") -> dict[str, Any]:
-    summary = _summary(kernel)
-    for row, workload in zip(summary["workloads"], kernel.workloads(), strict=True):
-        row["default"] = dict(kernel.default(workload)) if row["configurations"] else None
-    return summary | {
-        "roles": dict(kernel.roles),
-        "conditions": dict(kernel.conditions),
-        "rules": list(kernel.rules),
-        "spills": kernel.spills,
-        "min_occupancy": kernel.min_occupancy,
-        "problem": kernel.problem.name,
-        "tolerance": kernel.problem.tolerance,
-        "stages": list(kernel.stages),
-    }
+def _print_details(kernel: "KernelFile", summary: _Summary, out: "Console") -> None:
+    from rich.table import Table as Grid
 
+    from tuner.report.layout import ruled
+    from tuner.report.rows import Column, Table
 
-def _print_details(document: dict[str, Any], json_path: str | None) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    facts = Table.grid(padding=(0, 2))
-    played = {tunable: role for role, tunable in document["roles"].items()}
-    occupancy = document["min_occupancy"]
+    roles = {tunable: role for role, tunable in kernel.roles.items()}
+    occupancy = kernel.min_occupancy
     lines = [
-        ("kernel", document["name"]),
-        ("description", document["description"]),
-        ("family", document["family"]),
-        ("problem", document["problem"]),
-        ("file", f"{document['path']} ({document['origin']})"),
-        ("launches", ", ".join(document["stages"])),
-        ("sizes", _sizes(document["sizes"], document["optional"])),
+        ("kernel", kernel.name),
+        ("description", kernel.description),
+        ("family", kernel.family),
+        ("problem", kernel.problem.name),
+        ("file", f"{kernel.path} ({summary['origin']})"),
+        ("launches", ", ".join(kernel.stages)),
+        ("sizes", _sizes(summary)),
         ("occupancy", "" if occupancy is None else f"at least {occupancy:.0%}"),
-        ("spills", "allowed" if document["spills"] else ""),
+        ("spills", "allowed" if kernel.spills else ""),
     ]
-    for name, values in document["tunables"].items():
-        role = f"   ({played[name]})" if name in played else ""
-        condition = document["conditions"].get(name)
-        where = "" if condition is None else f"   (where {condition})"
+    for name, values in kernel.tunables.items():
+        role = f"   ({roles[name]})" if name in roles else ""
+        where = f"   (where {kernel.conditions[name]})" if name in kernel.conditions else ""
         lines.append((f"tunable {name}", f"{listed(values)}{role}{where}"))
-    lines += [("rule", rule) for rule in document["rules"]]
-    for key, value in lines:
-        if value:
-            facts.add_row(Text(key), Text(value))
-    sizes = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("workload", "batch", "configurations", "default"):
-        sizes.add_column(title, overflow="fold")
-    for row in document["workloads"]:
-        default = row["note"] if row["default"] is None else configuration_text(row["default"])
-        sizes.add_row(row["workload"], str(row["batch"]), str(row["configurations"]), Text(default))
-    out = console(json_path)
+    lines += [("rule", rule) for rule in kernel.rules]
+    facts = Grid.grid(padding=(0, 2))
+    for line in lines:
+        if line[1]:
+            facts.add_row(*line)
+    columns: list[Column[_WorkloadRow]] = [
+        Column("workload", lambda row: row["workload"]),
+        Column("batch", lambda row: str(row["batch"])),
+        Column("configurations", lambda row: str(row["configurations"])),
+        Column(
+            "default",
+            lambda row: row["note"] if row["default"] is None else configuration_text(row["default"]),
+        ),
+    ]
     out.print(facts)
     out.print()
-    out.print(sizes)
+    out.print(ruled(Table(columns, summary["workloads"])))
 
 
-def _warn(catalog: "Catalog") -> None:
-    for error in catalog.broken:
-        echo(f"Warning: {error}", err=True)
-
-
-def _values(values: "SizeValues") -> list[int | str] | dict[str, int]:
-    """The values of a size as the kernel file writes them."""
-    return {"from": values[0], "to": values[-1]} if isinstance(values, range) else list(values)
-
-
-def _sizes(sizes: dict[str, Any], optional: list[str]) -> str:
+def _sizes(kernel: _Summary) -> str:
     """All sizes in a line, as ``N=2…8192 [dtype=float32|float64]``; those in brackets may be left out."""
     shown = []
-    for name, values in sizes.items():
+    for name, values in kernel["sizes"].items():
         if isinstance(values, dict):
             choice = f"{values['from']}…{values['to']}"
         else:
-            choice = "|".join(values) if all(isinstance(value, str) for value in values) else extremes(values)
-        shown.append(f"[{name}={choice}]" if name in optional else f"{name}={choice}")
+            texts = [value for value in values if isinstance(value, str)]
+            choice = "|".join(texts) if len(texts) == len(values) else extremes(values)
+        shown.append(f"[{name}={choice}]" if name in kernel["optional"] else f"{name}={choice}")
     return " ".join(shown)

@@ -1,7 +1,6 @@
 """The command line. Commands are imported when they are named, so that ``tuner --help`` is instant."""
 
 import contextlib
-import difflib
 import errno
 import importlib
 import os
@@ -63,10 +62,14 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command of the arguments; an unknown name is told with the nearest one."""
-        meant = _ELSEWHERE.get(args[0]) if args else None
-        near = [meant] if meant else difflib.get_close_matches(args[0], self._table, n=1) if args else []
-        if near and args[0] not in self._table:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        if args and args[0] not in self._table:
+            import difflib
+
+            near = _ELSEWHERE.get(args[0]) or next(
+                iter(difflib.get_close_matches(args[0], self._table, n=1)), None
+            )
+            if near is not None:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {near!r}?")
         return super().resolve_command(ctx, args)
 
 
@@ -126,10 +129,10 @@ COMMANDS = {
     "explain": "tuner.cli.run:explain",
     "compare": "tuner.cli.studies:compare",
     "best": "tuner.cli.best:best",
-    "daemon": "tuner.cli.service:daemon",
-    "install-service": "tuner.cli.service:install_service",
-    "start": "tuner.cli.service:start",
-    "stop": "tuner.cli.service:stop",
+    "daemon": "tuner.cli.daemon:daemon",
+    "install-service": "tuner.cli.daemon:install_service",
+    "start": "tuner.cli.daemon:start",
+    "stop": "tuner.cli.daemon:stop",
     "submit": "tuner.cli.jobs:submit",
     "jobs": "tuner.cli.jobs:jobs",
     "follow": "tuner.cli.jobs:follow",
@@ -139,11 +142,11 @@ COMMANDS = {
     "pause": "tuner.cli.jobs:pause",
     "resume": "tuner.cli.jobs:resume",
     "status": "tuner.cli.jobs:status",
-    "history": "tuner.cli.stored:history",
-    "fleet": "tuner.cli.stored:fleet",
-    "show": "tuner.cli.stored:show",
-    "diff": "tuner.cli.stored:diff",
-    "report": "tuner.cli.stored:report",
+    "history": "tuner.cli.history:history",
+    "fleet": "tuner.cli.history:fleet",
+    "show": "tuner.cli.history:show",
+    "diff": "tuner.cli.history:diff",
+    "report": "tuner.cli.history:report",
     "export": "tuner.cli.exchange:export",
     "import": "tuner.cli.exchange:import_",
     "db": "tuner.cli.db:db",

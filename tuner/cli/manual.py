@@ -66,7 +66,9 @@ def page(ctx: click.Context) -> str:
     lines += _table("COMMANDS", [(n, c.get_short_help_str(limit=200)) for n, c in _commands(ctx)])
     lines += _table("ENVIRONMENT", environment)
     lines += _table("EXIT STATUS", list(_EXIT_STATUS))
-    lines += _see_also(ctx)
+    near = [] if ctx.parent is None else [_title(ctx.parent)]
+    near += [f"{title}-{name}" for name, _ in _commands(ctx)]
+    lines += [".SH SEE ALSO", ", ".join(f"\\fB{escaped(name)}\\fR({_SECTION})" for name in near)]
     return "\n".join(lines) + "\n"
 
 
@@ -77,24 +79,14 @@ def _table(title: str, rows: list[tuple[str, str]]) -> list[str]:
     return [f".SH {title}", *entries]
 
 
-def _see_also(ctx: click.Context) -> list[str]:
-    near = [f"{_title(ctx)}-{name}" for name, _ in _commands(ctx)]
-    if ctx.parent is not None:
-        near.insert(0, _title(ctx.parent))
-    return [".SH SEE ALSO", ", ".join(f"\\fB{escaped(name)}\\fR({_SECTION})" for name in near)]
-
-
 def _description(text: str) -> Iterator[str]:
-    for paragraph in _PARAGRAPH.split(_unindented(text)):
+    unindented = "\n".join(line.strip() for line in text.strip().splitlines())
+    for paragraph in _PARAGRAPH.split(unindented):
         yield ".PP"
         if paragraph.startswith(_AS_IT_STANDS):
             yield from (".nf", *_text(paragraph.removeprefix(_AS_IT_STANDS).strip("\n")), ".fi")
         else:
             yield from _text(" ".join(paragraph.split()))
-
-
-def _unindented(text: str) -> str:
-    return "\n".join(line.strip() for line in text.strip().splitlines())
 
 
 def _text(text: str) -> list[str]:

@@ -4,10 +4,8 @@ import io
 import json
 import os
 import sys
-import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -45,6 +43,8 @@ def _try_to_write(folder: Path, option: str) -> None:
     Raises:
         InputError: the folder takes none.
     """
+    import tempfile
+
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"\n")
@@ -52,24 +52,19 @@ def _try_to_write(folder: Path, option: str) -> None:
         raise InputError(f"{option}: no file can be written to {folder}: {error.strerror}") from error
 
 
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--json FILE`` to a command; the parameter is called ``json_path``."""
-    return click.option(
-        "--json",
-        "json_path",
-        metavar="FILE",
-        callback=writable,
-        help="Write the result as JSON to FILE; - is standard output (and then nothing else goes there).",
-    )(command)
+json_option = click.option(
+    "--json",
+    "json_path",
+    metavar="FILE",
+    callback=writable,
+    help="Write the result as JSON to FILE; - is standard output (and then nothing else goes there).",
+)
 
-
-def series_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--with-series`` to a command that has ``--json``."""
-    return click.option(
-        "--with-series",
-        is_flag=True,
-        help="With --json: also what the search saw of each trial, when it ended, joules spent and power.",
-    )(command)
+series_option = click.option(
+    "--with-series",
+    is_flag=True,
+    help="With --json: also what the search saw of each trial, when it ended, joules spent and power.",
+)
 
 
 def write_json(path: str, document: object) -> None:
@@ -113,6 +108,8 @@ def write_whole(target: Path, text: str, subject: str) -> None:
 
 
 def _replace(target: Path, text: str, subject: str) -> None:
+    import tempfile
+
     temporary: str | None = None
     try:
         with tempfile.NamedTemporaryFile(

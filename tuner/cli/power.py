@@ -4,12 +4,11 @@ import contextlib
 import json
 import math
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from tuner.devices.sensors import SensorReport
     from tuner.joules.trace_result import ProgramTrace
     from tuner.joules.watching import Gpu, PowerSnapshot
-    from tuner.model.jobs import DeviceIdentity
-    from tuner.power.base import LoadSource, PowerSampler, SensorInfo
+    from tuner.power.base import LoadSource, PowerSampler, Response, SensorInfo
     from tuner.power.response.calibrate import Identification
 
 
@@ -105,31 +103,53 @@ def calibrate(*, device: str | None, names: tuple[str, ...], seconds: float, jso
         identity = opened.identity
         samplers, unavailable = _opened(stack, opened, names)
         try:
-            with _progress(seconds) as told:
-                found = response.calibrate(
+            with _progress(seconds) as progress:
+                identified = response.calibrate(
                     cast("LoadSource", opened),  # cuda: and sim: devices are
                     list(samplers.values()),
                     clocks=clocks,
                     seconds=seconds,
-                    progress=told,
+                    progress=progress,
                 )
         except KeyboardInterrupt as order:
             raise RunInterrupted("interrupted; no calibration was stored") from order
         if not identity.modelled:
             celsius.append(require_exclusive_gpu(identity.uuid, ours=1))
-    by_name = dict(zip(samplers, found, strict=True))
-    document = {
-        "device": asdict(identity),
-        "temperatures_c": celsius,
-        "seconds": seconds,
-        "readings": [asdict(identified) | {"name": name} for name, identified in by_name.items()],
-        "unavailable": unavailable,
-        "stored": str(path) if _store(path, identity, by_name) else None,
-        "best": next((name for name, identified in by_name.items() if identified.usable), None),
-    }
+    readings = [replace(one, name=name) for name, one in zip(samplers, identified, strict=True)]
+    good = {one.name: (one.stored, one.period_s) for one in readings if one.stored is not None}
+    if good:  # for later runs
+        calibrations.store(path, identity.uuid, identity.driver, good)
+    best = next((one.name for one in readings if one.usable), None)
     if json_path is not None:
+        document = {
+            "device": asdict(identity),
+            "temperatures_c": celsius,
+            "seconds": seconds,
+            "readings": list(map(asdict, readings)),
+            "unavailable": unavailable,
+            "stored": str(path) if good else None,
+            "best": best,
+        }
         write_json(json_path, document)
-    _show_calibration(console(json_path), document, notice)
+    out = console(json_path)
+    if notice:
+        out.print(notice)
+    out.print(f"{identity.name}, driver {identity.driver}")
+    _print_calibration(readings, out)
+    if len(warm := [one for one in celsius if one is not None]) > 1:
+        out.print(f"{warm[0]:.0f} °C before the load, {warm[-1]:.0f} °C after it")
+    modelled = " (modelled, and kept apart from real ones)" if identity.modelled else ""
+    lines = [
+        *(line for reading in readings for line in _remarks(reading)),
+        *(f"{name}: not calibrated: {reason}" for name, reason in unavailable.items()),
+        "Intervals are 95 %; C is that of equation (6).",
+        "No reading may be used for energy." if best is None else f"The best reading for energy is {best}.",
+        f"Stored for {identity.uuid} under driver {identity.driver}{modelled} in {path}."
+        if good
+        else "Nothing was stored.",
+    ]
+    for line in lines:
+        out.print(line)
 
 
 def _gpu(spec: str | None) -> "Gpu":
@@ -154,7 +174,7 @@ def _gpu(spec: str | None) -> "Gpu":
 def _opened(
     stack: contextlib.ExitStack, device: "Device", names: tuple[str, ...]
 ) -> tuple[dict[str, "PowerSampler"], dict[str, str]]:
-    """Samplers of the readings asked for, or of all, best first, and why some of all are not there.
+    """Samplers of the readings requested, or of all, best first, and why some of all are not there.
 
     Raises:
         InputError: the device has no reading of that name, or it does not answer.
@@ -180,20 +200,6 @@ def _opened(
     return samplers, unavailable
 
 
-def _store(path: "Path", identity: "DeviceIdentity", found: "Mapping[str, Identification]") -> bool:
-    """Store the responses of the readings for later runs; False if none was identified."""
-    from tuner.power.response import calibrations
-
-    good = {
-        name: (identified.stored, identified.period_s)
-        for name, identified in found.items()
-        if identified.stored is not None
-    }
-    if good:
-        calibrations.store(path, identity.uuid, identity.driver, good)
-    return bool(good)
-
-
 @contextlib.contextmanager
 def _progress(seconds: float) -> Iterator[Callable[[float, float], None]]:
     """A bar on standard error; nothing where that is no terminal."""
@@ -216,46 +222,42 @@ def _progress(seconds: float) -> Iterator[Callable[[float, float], None]]:
         yield lambda done_s, total_s: bar.update(task, completed=done_s, total=total_s)
 
 
-def _show_calibration(out: "Console", document: dict[str, Any], notice: str) -> None:
-    """The table, remarks on each reading, and the place where the result is stored."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+def _print_calibration(readings: "Sequence[Identification]", out: "Console") -> None:
+    from tuner.report.layout import ruled
+    from tuner.report.rows import Column, Table
 
-    identity = document["device"]
-    if notice:
-        out.print(notice, markup=False, highlight=False)
-    out.print(f"{identity['name']}, driver {identity['driver']}", markup=False, highlight=False)
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("reading", "every", "model", "C or window", "delay", "aliasing", "for energy"):
-        table.add_column(title, no_wrap=True, justify="left" if title in ("reading", "model") else "right")
-    for row in document["readings"]:
-        table.add_row(*_calibration_cells(row))
-    out.print(table)
-    if len(warm := [celsius for celsius in document["temperatures_c"] if celsius is not None]) > 1:
-        out.print(f"{warm[0]:.0f} °C before the load, {warm[-1]:.0f} °C after it", highlight=False)
-    for row in document["readings"]:
-        for line in _remarks(row):
-            out.print(line, markup=False, highlight=False)
-    for name, reason in document["unavailable"].items():
-        out.print(f"{name}: not calibrated: {reason}", markup=False, highlight=False)
-    _conclude(out, document)
+    def size(response: "Response") -> str | None:
+        size_s = response.capacitance_s + response.window_s
+        return _ms(size_s, response.capacitance_sigma_s + response.window_sigma_s) if size_s else None
 
+    def response_of(reading: "Identification") -> "Response | None":
+        return reading.response
 
-def _calibration_cells(row: dict[str, Any]) -> tuple[str, ...]:
-    response = row["response"]
-    if response is None:
-        return (row["name"], _ms(row["period_s"]), *4 * ("–",), "no")
-    size = response["capacitance_s"] + response["window_s"]
-    sigma = response["capacitance_sigma_s"] + response["window_sigma_s"]
-    return (
-        row["name"],
-        _ms(row["period_s"]),
-        response["kind"],
-        _ms(size, sigma) if size else "–",
-        _ms(response["delay_s"], response["delay_sigma_s"]),
-        "–" if row["aliasing"] is None else f"{row['aliasing']:.0%} of load",
-        "yes" if row["usable"] else "no",
-    )
+    responses: list[Column[Response]] = [
+        Column("model", lambda response: response.kind, whole=True),
+        Column("C or window", size, number=True, whole=True),
+        Column("delay", lambda one: _ms(one.delay_s, one.delay_sigma_s), number=True, whole=True),
+    ]
+    columns: list[Column[Identification]] = [
+        Column("reading", lambda one: one.name, whole=True),
+        Column("every", lambda one: _ms(one.period_s), number=True, whole=True),
+        *(column.of(response_of) for column in responses),
+        Column(
+            "aliasing",
+            lambda one: (
+                None if one.response is None or one.aliasing is None else f"{one.aliasing:.0%} of load"
+            ),
+            number=True,
+            whole=True,
+        ),
+        Column(
+            "for energy",
+            lambda one: "yes" if one.response is not None and one.usable else "no",
+            number=True,
+            whole=True,
+        ),
+    ]
+    out.print(ruled(Table(columns, readings)))
 
 
 def _ms(value_s: float, sigma_s: float | None = None) -> str:
@@ -267,39 +269,24 @@ def _ms(value_s: float, sigma_s: float | None = None) -> str:
     return f"{1e3 * value_s:.{decimals}f} ± {half:.{decimals}f} ms"
 
 
-def _remarks(row: dict[str, Any]) -> Iterator[str]:
+def _remarks(reading: "Identification") -> Iterator[str]:
     """Reasons why a reading is not used or not corrected, and the evidence for its model."""
-    name = row["name"]
-    if row["reason"]:
-        yield f"{name}: {row['reason']}"
-    if not row["candidates"]:
+    name = reading.name
+    if reading.reason:
+        yield f"{name}: {reading.reason}"
+    if not reading.candidates:
         return
-    best, *others = row["candidates"]
-    behind = ", ".join(f"{other['kind']} {other['bic'] - best['bic']:+.0f}" for other in others)
-    yield f"{name}: {best['kind']} by BIC ({behind}), from {row['samples']} samples"
+    best, *others = reading.candidates
+    behind = ", ".join(f"{other.kind} {other.bic - best.bic:+.0f}" for other in others)
+    yield f"{name}: {best.kind} by BIC ({behind}), from {reading.samples} samples"
     sides = ""
-    if row["rise_s"] is not None:
-        sides = f"; {_ms(row['rise_s'])} as it rises, {_ms(row['fall_s'])} as it falls"
-    yield f"{name}: {row['idle_w']:.4g} W idle, {row['idle_w'] + row['step_w']:.4g} W under load{sides}"
-    if row["kind"] == "counter" and (response := row["response"]) is not None:
-        age_s = response["capacitance_s"] + response["delay_s"]
+    if reading.rise_s is not None and reading.fall_s is not None:
+        sides = f"; {_ms(reading.rise_s)} as it rises, {_ms(reading.fall_s)} as it falls"
+    loaded_w = reading.idle_w + reading.step_w
+    yield f"{name}: {reading.idle_w:.4g} W idle, {loaded_w:.4g} W under load{sides}"
+    if reading.kind == "counter" and reading.response is not None:
+        age_s = reading.response.capacitance_s + reading.response.delay_s
         yield f"{name}: a tick has counted what was drawn up to {1e3 * age_s:.1f} ms before it"
-
-
-def _conclude(out: "Console", document: dict[str, Any]) -> None:
-    modelled = " (modelled, and kept apart from real ones)" if document["device"]["modelled"] else ""
-    lines = ["Intervals are 95 %; C is that of equation (6)."]
-    if document["best"] is None:
-        lines.append("No reading may be used for energy.")
-    else:
-        lines.append(f"The best reading for energy is {document['best']}.")
-    if document["stored"] is None:
-        lines.append("Nothing was stored.")
-    else:
-        gpu, driver = document["device"]["uuid"], document["device"]["driver"]
-        lines.append(f"Stored for {gpu} under driver {driver}{modelled} in {document['stored']}.")
-    for line in lines:
-        out.print(line, markup=False, highlight=False)
 
 
 _LOOK_S = 1.0  # ten updates of the slowest reading of a GPU
@@ -318,89 +305,70 @@ def sensors(*, device: str | None, json_path: str | None) -> None:
     A reading is there if it answers a read. Each is looked at for a second, with nothing set and nothing run.
     `tuner power calibrate` replaces what is published or assumed of a reading by what this very GPU shows.
     """
-    found, reports = _found(device)
-    document = {"device": found, "readings": [_row(report) for report in reports]}
-    if json_path is not None:
-        write_json(json_path, document)
-    _show_sensors(console(json_path), found, reports)
-
-
-def _found(spec: str | None) -> tuple[dict[str, Any], "list[SensorReport]"]:
-    """The device, and the reports of its readings; a GPU is looked at without being opened for computing."""
-    import time
-
     from tuner.devices.sensors import device_readings, host_readings, survey
     from tuner.devices.simulated.device import SimulatedDevice
     from tuner.joules.watching import find_gpu, readings
 
-    if spec is not None and spec.startswith("sim:"):
-        with contextlib.closing(SimulatedDevice(spec)) as device:
-            reports = survey(device_readings(device), seconds=_LOOK_S, now=device.now_s, pause=device.sleep)
-            return asdict(device.identity), reports
-    gpu = find_gpu(spec, "tuner power sensors", also="sim:NAME (see `tuner devices`)")
-    reports = survey(readings(gpu), seconds=_LOOK_S, now=time.monotonic)
-    reports += survey(host_readings(), seconds=_LOOK_S, now=time.monotonic, choose=False)
-    identity = {"spec": spec or "", "name": gpu.name, "uuid": gpu.uuid, "driver": gpu.driver}
-    return {**identity, "modelled": False}, reports
-
-
-def _row(report: "SensorReport") -> dict[str, Any]:
-    info = report.info
-    told = {} if info is None else {name: value for name, value in asdict(info).items() if name != "name"}
-    return {
-        "reading": report.name,
-        "available": info is not None,
-        "chosen": report.chosen,
-        "why": report.why,
-        "period_measured": report.measured,
-        "watts": report.watts,
-        **told,
-    }
-
-
-def _show_sensors(out: "Console", device: dict[str, Any], reports: "list[SensorReport]") -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    name = f"{device['name']}, driver {device['driver']}" if device["driver"] else device["name"]
-    out.print(name, markup=False, highlight=False)
-    if any(report.info for report in reports):
-        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for title in ("reading", "sees", "kind", "every", "follows power as", "shows", "taken"):
-            table.add_column(title, no_wrap=title == "reading")
+    if device is not None and device.startswith("sim:"):
+        with contextlib.closing(SimulatedDevice(device)) as opened:
+            reports = survey(device_readings(opened), seconds=_LOOK_S, now=opened.now_s, pause=opened.sleep)
+            identity = asdict(opened.identity)
+    else:  # a GPU is looked at without being opened for computing
+        gpu = find_gpu(device, "tuner power sensors", also="sim:NAME (see `tuner devices`)")
+        reports = survey(readings(gpu), seconds=_LOOK_S)
+        reports += survey(host_readings(), seconds=_LOOK_S, choose=False)
+        identity = {"spec": device or "", "name": gpu.name, "uuid": gpu.uuid, "driver": gpu.driver}
+        identity["modelled"] = False
+    if json_path is not None:
+        rows = []
         for report in reports:
-            if report.info is not None:
-                table.add_row(*_sensor_cells(report, report.info))
-        out.print(table)
+            info = {} if report.info is None else asdict(report.info)
+            info.pop("name", None)
+            row = {"reading": report.name, "available": report.info is not None, "chosen": report.chosen}
+            row |= {"why": report.why, "period_measured": report.measured, "watts": report.watts}
+            rows.append(row | info)
+        write_json(json_path, {"device": identity, "readings": rows})
+    out = console(json_path)
+    driver = f", driver {identity['driver']}" if identity["driver"] else ""
+    out.print(f"{identity['name']}{driver}")
+    if any(report.info for report in reports):
+        _print_readings(reports, out)
     for report in reports:
         if report.why:
-            out.print(f"{report.name}: {report.why}", markup=False, highlight=False)
-    out.print(_conclusion(reports), markup=False, highlight=False)
-
-
-def _sensor_cells(report: "SensorReport", info: "SensorInfo") -> tuple[str, ...]:
-    from tuner.model.units import si
-    from tuner.report.layout import response_words
-
-    every = si(info.period_s, "s", 3)
-    return (
-        report.name,
-        info.scope,
-        info.kind,
-        every if report.measured else f"{every}, expected",
-        "energy since a start" if info.kind == "counter" else response_words(info.response),
-        si(report.watts, "W"),
-        "yes" if report.chosen else "no",
-    )
-
-
-def _conclusion(reports: "list[SensorReport]") -> str:
+            out.print(f"{report.name}: {report.why}")
     chosen = next((report.name for report in reports if report.chosen), None)
+    conclusion = "No power reading answers here: no energy can be measured."
     if chosen is not None:
-        return f"{chosen} is taken; `--sensor NAME` of run, watch and trace takes another."
-    if any(report.info for report in reports):
-        return "No reading is taken by itself; `--sensor NAME` of run, watch and trace takes one."
-    return "No power reading answers here: no energy can be measured."
+        conclusion = f"{chosen} is taken; `--sensor NAME` of run, watch and trace takes another."
+    elif any(report.info for report in reports):
+        conclusion = "No reading is taken by itself; `--sensor NAME` of run, watch and trace takes one."
+    out.print(conclusion)
+
+
+def _print_readings(reports: "Sequence[SensorReport]", out: "Console") -> None:
+    from tuner.model.units import si
+    from tuner.report.layout import response_words, ruled
+    from tuner.report.rows import Column, Table
+
+    columns: list[Column[tuple[SensorReport, SensorInfo]]] = [
+        Column("reading", lambda row: row[0].name, whole=True),
+        Column("sees", lambda row: row[1].scope),
+        Column("kind", lambda row: row[1].kind),
+        Column(
+            "every",
+            lambda row: f"{si(row[1].period_s, 's', 3)}{'' if row[0].measured else ', expected'}",
+        ),
+        Column(
+            "follows power as",
+            lambda row: (
+                "energy since a start" if row[1].kind == "counter" else response_words(row[1].response)
+            ),
+        ),
+        Column("shows", lambda row: si(row[0].watts, "W")),
+        Column("taken", lambda row: "yes" if row[0].chosen else "no"),
+    ]
+    answering = [(report, report.info) for report in reports if report.info is not None]
+    out.print(ruled(Table(columns, answering)))
 
 
 _FAILED = 1  # where the command ended well and the files could not be written
@@ -486,11 +454,11 @@ def trace(
             raise InputError(f"--plot {plot_path}: a counter shows no power over time; name another --sensor")
         recorder = Recorder(samplers, clocks)
         outcome = run_traced(command, recorder, IdleTimes(idle_s, idle_after_s))
-        found = result(command, gpu, recorder, outcome, against)
-    from tuner.report.power import trace_lines
+        program = result(command, gpu, recorder, outcome, against)
+    from tuner.report.power_tables import trace_lines
 
-    _say(trace_lines(found))
-    problems = [*_write(found, csv_path, json_path), *_draw(found, plot_path)]
+    _say(trace_lines(program))
+    problems = [*_write(program, csv_path, json_path), *_draw(program, plot_path)]
     _say(f"Error: {problem}" for problem in problems)
     sys.exit(outcome.exit_code or (_FAILED if problems else 0))
 
@@ -499,23 +467,23 @@ def _check(
     command: tuple[str, ...], csv_path: str | None, json_path: str | None, plot_path: str | None
 ) -> None:
     """Refuse impossible options before anything is run."""
+    import shutil
+
     if shutil.which(command[0]) is None:
         raise InputError(f"{command[0]}: no such program, or it may not be run")
-    for option, path, suffixes in (("--csv", csv_path, (".csv",)), ("--json", json_path, (".json",))):
-        if path is not None and Path(path).suffix not in suffixes:
-            raise InputError(
-                f"{option} {path}: the name must end in {suffixes[0]}, by which it is read again"
-            )
+    for option, path, suffix in (("--csv", csv_path, ".csv"), ("--json", json_path, ".json")):
+        if path is not None and Path(path).suffix != suffix:
+            raise InputError(f"{option} {path}: the name must end in {suffix}, by which it is read again")
     if plot_path is not None:
-        from tuner.report.power import check_picture
+        from tuner.report.power_tables import check_picture
 
         check_picture(Path(plot_path))
 
 
-def _write(found: "ProgramTrace", *paths: str | None) -> list[str]:
+def _write(program: "ProgramTrace", *paths: str | None) -> list[str]:
     """Write the trace files, and return messages about failures."""
     problems = []
-    recorded = found.recorded()
+    recorded = program.recorded()
     for path in paths:
         if path is None:
             continue
@@ -529,13 +497,13 @@ def _write(found: "ProgramTrace", *paths: str | None) -> list[str]:
     return problems
 
 
-def _draw(found: "ProgramTrace", path: str | None) -> list[str]:
+def _draw(program: "ProgramTrace", path: str | None) -> list[str]:
     """Draw the plot, and return messages about failures."""
     if path is None:
         return []
-    from tuner.report.power import draw, trace_picture
+    from tuner.report.power_tables import draw, trace_picture
 
-    picture = trace_picture(found)
+    picture = trace_picture(program)
     if picture is None:
         return [f"--plot {path}: the sensor gave no samples"]
     try:
@@ -556,7 +524,7 @@ def _say(lines: Iterable[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stderr__.fileno() if sys.__stderr__ else 2)
 
 
-Shown = Callable[["PowerSnapshot"], None]
+SnapshotWriter = Callable[["PowerSnapshot"], None]
 
 
 @click.command(short_help="Show power and joules now, until Ctrl-C.")
@@ -612,7 +580,7 @@ def watch(
     with a summary, also at Ctrl-C and when no reading is left. The exit code is 1 if the readings failed.
     """
     from tuner.joules.watching import gpu_for
-    from tuner.report.power import summary_lines
+    from tuner.report.power_tables import summary_lines
 
     gpu = gpu_for(device, sensors, "tuner power watch", scope)
     limits = [count or math.inf, math.inf if seconds is None else max(1, math.ceil(seconds / interval_s))]
@@ -624,7 +592,7 @@ def watch(
             show(last)
     if last is not None:
         for line in summary_lines(last):
-            out.print(line, markup=False, highlight=False, soft_wrap=True)
+            out.print(line, soft_wrap=True)
     if last is not None and all(row.failure for row in last.rows):
         if not all(row.ended for row in last.rows):
             raise PowerError("no reading is left: the lines above say why")
@@ -657,7 +625,7 @@ def _snapshots(
 
 
 @contextlib.contextmanager
-def _json_lines(path: str | None, gpu: "Gpu") -> Iterator[Shown]:
+def _json_lines(path: str | None, gpu: "Gpu") -> Iterator[SnapshotWriter]:
     """A function that writes a snapshot as a line of JSON and flushes it."""
     if path is None:
         yield lambda _: None
@@ -668,8 +636,30 @@ def _json_lines(path: str | None, gpu: "Gpu") -> Iterator[Shown]:
         raise InputError(f"--json {path}: {error.strerror}") from error
 
     def write(snapshot: "PowerSnapshot") -> None:
+        document = {
+            "time_s": snapshot.time_s,
+            "gpu": gpu.uuid or gpu.name,
+            "clock_mhz": snapshot.clock.mhz,
+            "throttle_reasons": list(snapshot.clock.throttle_reasons),
+            "temperature_c": snapshot.temperature_c,
+            "readings": [
+                {
+                    "reading": row.info.name,
+                    "scope": row.info.scope,
+                    "response": row.info.response.kind,
+                    "watts": row.watts,
+                    "shown_w": row.shown_w,
+                    "mean_w": row.mean_w,
+                    "joules": row.joules,
+                    "joules_uncertainty": row.joules_sigma,  # a standard one
+                    "seconds": row.seconds,
+                    "failure": row.failure or None,
+                }
+                for row in snapshot.rows
+            ],
+        }
         try:
-            stream.write(escaped(json.dumps(_record(snapshot, gpu), allow_nan=False)) + "\n")
+            stream.write(escaped(json.dumps(document, allow_nan=False)) + "\n")
             stream.flush()
         except BrokenPipeError:  # who followed has seen enough
             raise
@@ -683,43 +673,17 @@ def _json_lines(path: str | None, gpu: "Gpu") -> Iterator[Shown]:
             stream.close()
 
 
-def _record(snapshot: "PowerSnapshot", gpu: "Gpu") -> dict[str, Any]:
-    """A snapshot as JSON; uncertainties are standard ones."""
-    return {
-        "time_s": snapshot.time_s,
-        "gpu": gpu.uuid or gpu.name,
-        "clock_mhz": snapshot.clock.mhz,
-        "throttle_reasons": list(snapshot.clock.throttle_reasons),
-        "temperature_c": snapshot.temperature_c,
-        "readings": [
-            {
-                "reading": row.info.name,
-                "scope": row.info.scope,
-                "response": row.info.response.kind,
-                "watts": row.watts,
-                "shown_w": row.shown_w,
-                "mean_w": row.mean_w,
-                "joules": row.joules,
-                "joules_uncertainty": row.joules_sigma,
-                "seconds": row.seconds,
-                "failure": row.failure or None,
-            }
-            for row in snapshot.rows
-        ],
-    }
-
-
 @contextlib.contextmanager
-def _display(out: "Console", gpu: "Gpu") -> Iterator[Shown]:
+def _display(out: "Console", gpu: "Gpu") -> Iterator[SnapshotWriter]:
     """A function that shows a snapshot: a live table on a terminal, lines elsewhere."""
-    from tuner.report.power import lines, table
+    from tuner.report.power_tables import lines, table
 
     if not out.is_terminal:
 
         def show_lines(snapshot: "PowerSnapshot") -> None:
             try:
                 for line in lines(snapshot):
-                    out.print(line, markup=False, highlight=False, soft_wrap=True)
+                    out.print(line, soft_wrap=True)
             except OSError as error:
                 raise InputError(f"standard output: {error.strerror}") from error
 

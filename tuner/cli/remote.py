@@ -1,12 +1,11 @@
 """``tuner top`` and ``open``, and functions of the commands that use the daemon."""
 
-import asyncio
 import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -17,7 +16,6 @@ from tuner.model.units import MOMENT_WIDTH, moment
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tuner.cli.top.view import TerminalView
     from tuner.client.client import Client
     from tuner.model.jobs import Job
 
@@ -34,15 +32,13 @@ _KNOCK_S = 0.1
 _ROOM_FOR_ALL = 110  # characters
 
 
-def socket_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--socket``; the parameter is called ``socket``."""
-    return click.option(
-        "--socket",
-        metavar="PATH",
-        envvar=SOCKET_VARIABLE,
-        help="The daemon's socket, or http://127.0.0.1:PORT with the token's file in"
-        f" ${TOKEN_VARIABLE}. Default: the user's own daemon, else the system's.",
-    )(command)
+socket_option = click.option(
+    "--socket",
+    metavar="PATH",
+    envvar=SOCKET_VARIABLE,
+    help="The daemon's socket, or http://127.0.0.1:PORT with the token's file in"
+    f" ${TOKEN_VARIABLE}. Default: the user's own daemon, else the system's.",
+)
 
 
 def client_of(socket: str | None) -> "Client":
@@ -61,7 +57,7 @@ def when_started(socket: str | None, request: Callable[["Client"], _T]) -> tuple
     Raises:
         DaemonUnavailableError: none listens by then, or not to this user.
     """
-    until_s, told = time.monotonic() + STARTING_S, False
+    until_s, notified = time.monotonic() + STARTING_S, False
     while True:
         client = client_of(socket)  # anew: the socket that appears may be another than the one looked for
         try:
@@ -69,9 +65,9 @@ def when_started(socket: str | None, request: Callable[["Client"], _T]) -> tuple
         except DaemonAbsentError:
             if time.monotonic() >= until_s:
                 raise
-        if not told:
+        if not notified:
             echo(f"no daemon listens at {client.address} yet: waiting up to {STARTING_S:g} s", err=True)
-            told = True
+            notified = True
         time.sleep(_KNOCK_S)
 
 
@@ -84,50 +80,42 @@ def one_line(job: "Job") -> str:
 
 def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:
     """A table of jobs."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
+    from tuner.report.layout import ruled
     from tuner.report.progress import asked_for, priority_of, search_of
+    from tuner.report.rows import Column, Table
 
-    roomy = out.width >= _ROOM_FOR_ALL
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in ("job", "submitted", "state", "workloads", *(("device", "search") if roomy else ())):
-        narrow = title in ("workloads", "state", "search")  # which fold before a time is broken
-        whole = MOMENT_WIDTH if title == "submitted" else None
-        table.add_column(title, no_wrap=not narrow, overflow="fold", min_width=whole)
-    for title in ("priority", "trials", "run"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for job in jobs:
-        where = (job.device or "any", f"{search_of(job)}; {asked_for(job)}")
-        table.add_row(
-            str(job.id),
-            moment(job.created_at),
-            f"{job.state}\n({job.reason})" if job.reason else job.state,
-            "\n".join(job.workloads),
-            *(where if roomy else ()),
-            priority_of(job),
-            str(job.trials),
-            "–" if job.run is None else str(job.run),
-        )
-    out.print(table)
-
-
-def _device(job: "Job") -> str:
-    """Return the device of a job, and the requested device if that is another."""
-    wanted = job.wanted_device or "any"
-    return job.device if job.device == job.wanted_device else f"{job.device or '–'} (asked for: {wanted})"
+    columns: list[Column[Job]] = [
+        Column("job", lambda job: str(job.id), whole=True),
+        Column("submitted", lambda job: moment(job.created_at), whole=True, width=MOMENT_WIDTH),
+        Column("state", lambda job: f"{job.state}\n({job.reason})" if job.reason else str(job.state)),
+        Column("workloads", lambda job: "\n".join(job.workloads)),
+    ]
+    if out.width >= _ROOM_FOR_ALL:
+        columns += [
+            Column("device", lambda job: job.device or "any", whole=True),
+            Column("search", lambda job: f"{search_of(job)}; {asked_for(job)}"),
+        ]
+    columns += [
+        Column("priority", priority_of, number=True, whole=True),
+        Column("trials", lambda job: str(job.trials), number=True, whole=True),
+        Column("run", lambda job: None if job.run is None else str(job.run), number=True, whole=True),
+    ]
+    out.print(ruled(Table(columns, jobs)))
 
 
 def show_job(job: "Job", out: "Console") -> None:
     """All details of a job, one per line."""
     from tuner.report.progress import asked_for, priority_of, search_of
 
+    device = job.device
+    if job.device != job.wanted_device:
+        device = f"{job.device or '–'} (asked for: {job.wanted_device or 'any'})"
     lines = {
         "state": f"{job.state} ({job.reason})" if job.reason else job.state,
         "workloads": " ".join(job.workloads),
         "search": search_of(job),
         "options": ", ".join(f"{name} {value}" for name, value in job.options.items()) or "–",
-        "device": _device(job),
+        "device": device,
         "asked by": asked_for(job),
         "priority": priority_of(job),
         "submitted": moment(job.created_at),
@@ -135,9 +123,9 @@ def show_job(job: "Job", out: "Console") -> None:
         "ended": moment(job.ended_at),
         "run": "–" if job.run is None else f"{job.run}, {job.trials} trials",
     }
-    out.print(f"job {job.id}, {job.kind}", style="bold", highlight=False)
+    out.print(f"job {job.id}, {job.kind}", style="bold")
     for name, value in lines.items():
-        out.print(f"  {name + ':':<11} {value}", markup=False, highlight=False)
+        out.print(f"  {name + ':':<11} {value}")
 
 
 @click.command("open", short_help="Show the daemon's live page in a browser.")
@@ -187,17 +175,18 @@ def top(*, socket: str | None) -> None:
         raise InputError("tuner top needs a terminal; `tuner status` and `tuner jobs` print")
     client, _ = when_started(socket, lambda daemon: daemon.status())
 
-    from tuner.cli.top.state import EventReader
+    import asyncio  # as many modules as all others that `tuner --help` needs
+
+    from tuner.cli.top.live_state import EventReader
     from tuner.cli.top.view import TerminalView
 
-    asyncio.run(_show(TerminalView(client, EventReader(client))))
+    async def show() -> None:
+        view = TerminalView(client, EventReader(client))
+        for number in (signal.SIGINT, signal.SIGTERM):  # they leave the terminal as q does
+            asyncio.get_running_loop().add_signal_handler(number, view.exit)
+        await view.run_async()
 
-
-async def _show(view: "TerminalView") -> None:
-    """Show it until it is left; a signal that ends it leaves the terminal as q does."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, view.exit)
-    await view.run_async()
+    asyncio.run(show())
 
 
 def is_terminal() -> bool:

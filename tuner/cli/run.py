@@ -3,7 +3,7 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -27,9 +27,7 @@ from tuner.cli.output import console, echo, json_option, series_option, write_js
 from tuner.model.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tuner.search.answer import Outcome
+    from tuner.report.rows import Table
     from tuner.search.request import SearchRequest
 
 
@@ -82,10 +80,10 @@ def show_balance(
         reading(database) if stored else nullcontext() as store,
         open_setup(device_spec, timed, allow_simulated=allow_simulated) as setup,
     ):
-        found = balance(setup, request, catalog, store, lambda text: echo(text, err=True))
-        document = balance_document(setup, found)
-    command = shlex.join(["tuner", "run", *found.specs, *_options(request.kernel_files)])
-    for notice in found.notices:
+        balanced = balance(setup, request, catalog, store, lambda text: echo(text, err=True))
+        document = balance_document(setup, balanced)
+    command = shlex.join(["tuner", "run", *balanced.specs, *_options(request.kernel_files)])
+    for notice in balanced.notices:
         echo(f"notice: {notice}", err=True)
     if json_path is not None:
         write_json(json_path, document | {"command": command})
@@ -145,6 +143,10 @@ def explain(
     A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024. Its candidates that may be the best are
     compiled (once; the code is kept) and listed in the order of the rule, best first.
     """
+    from rich.text import Text
+
+    from tuner.model.units import si
+    from tuner.report.layout import ruled
     from tuner.report.progress import RunProgress
     from tuner.search.explaining import SHOWN
     from tuner.search.explaining import explain as explained
@@ -163,97 +165,75 @@ def explain(
         echo(f"notice: {notice}", err=True)
     if json_path is not None:
         write_json(json_path, document)
-    _print(document, json_path)
-
-
-def _print(document: dict[str, Any], json_path: str | None) -> None:
-    from rich.text import Text
-
     out = console(json_path)
-    device = document["device"]
-    limits = (
-        "limits not known"
-        if device["compute_capability"] is None
-        else f"compute capability {'.'.join(map(str, device['compute_capability']))}, "
-        f"{device['multiprocessors']} multiprocessors of {device['max_warps_per_sm']} warps and"
-        f" {device['max_blocks_per_sm']} blocks"
-    )
-    out.print(Text(f"{device['name']} ({device['spec']}): {limits}"), soft_wrap=True)
+    identity = document["device"]
+    limits = "limits not known"
+    if identity["compute_capability"] is not None:
+        limits = (
+            f"compute capability {'.'.join(map(str, identity['compute_capability']))},"
+            f" {identity['multiprocessors']} multiprocessors of {identity['max_warps_per_sm']} warps and"
+            f" {identity['max_blocks_per_sm']} blocks"
+        )
+    out.print(Text(f"{identity['name']} ({identity['spec']}): {limits}"), soft_wrap=True)
     for workload in document["workloads"]:
         out.print()
         out.print(Text(workload["workload"], style="bold"))
         if workload["candidates"]:
-            out.print(_table(workload["candidates"]))
+            out.print(ruled(_candidates(workload["candidates"])))
             out.print(Text(_LEGEND, style="dim"))
-        for line in (*workload["reasons"], *_cost(workload)):
+        pruned = "".join(f", {count} dropped: {reason}" for reason, count in workload["pruned"].items())
+        count = workload["considered"] - workload["uncompiled"]
+        number = f"{count:,} of {workload['considered']:,}" if workload["uncompiled"] else f"{count:,}"
+        prepare, choose = (si(workload[key], "s") for key in ("prepare_s", "choose_s"))
+        for line in (
+            *workload["reasons"],
+            f"{number} candidates, {workload['resources']}{pruned}",
+            f"{prepare} for the space, {choose} to compile and choose; nothing was run",
+        ):
             out.print(Text(line))
 
 
-def _table(rows: list[dict[str, Any]]) -> "Table":
+def _candidates(rows: "Sequence[Mapping[str, Any]]") -> "Table[Mapping[str, Any]]":
     """A row per candidate; tunables without a role stand where they differ, launches side by side."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     from tuner.model.plan import shown_values
+    from tuner.report.rows import Column, Table
+    from tuner.report.trials_table import shown_value
 
-    letters = [letter for letter in _LETTERS if rows[0][letter] is not None]
-    others = _others(rows)
-    in_flight = any(row["bytes_in_flight"] for row in rows)
-    titles = [*letters, "registers", "shared\n(B)", "B_a", "W_SM", "occu-\npancy", "bound by"]
-    titles += ["in flight\n(KiB)"] if in_flight else []
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for title in titles:
-        table.add_column(title, no_wrap=True)
-    if others:
-        table.add_column("others")
-    for row in rows:
-        cells = [*(_value(row[letter]) for letter in letters), *_numbers(row)]
-        if in_flight:
-            cells.append(f"{row['bytes_in_flight'] / _KIB:.0f}")
-        if others:
-            cells.append(shown_values({name: row["configuration"][name] for name in others}))
-        table.add_row(*cells)
-    return table
+    def launches(name: str, key: str) -> Column[Mapping[str, Any]]:
+        return Column(name, lambda row: " + ".join(str(one[key]) for one in row["launches"]), whole=True)
 
+    def binding(row: Mapping[str, Any]) -> str:
+        names = list(dict.fromkeys(name for launch in row["launches"] for name in launch["binding"]))
+        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
-def _others(rows: list[dict[str, Any]]) -> list[str]:
-    """Tunables that no letter shows and that differ among the rows."""
-    shown = [row["configuration"] for row in rows]
-    lettered = {
+    def tunable(letter: str) -> Column[Mapping[str, Any]]:
+        return Column(letter, lambda row: shown_value(row[letter]), whole=True)
+
+    columns: list[Column[Mapping[str, Any]]] = [
+        *(tunable(letter) for letter in _LETTERS if rows[0][letter] is not None),
+        launches("registers", "registers_per_thread"),
+        launches("shared\n(B)", "shared_bytes"),
+        launches("B_a", "B_a"),
+        launches("W_SM", "W_SM"),
+        Column("occu-\npancy", lambda row: f"{100 * row['occupancy']:.3g} %", whole=True),
+        Column("bound by", binding, whole=True),
+    ]
+    if any(row["bytes_in_flight"] for row in rows):
+        columns.append(
+            Column("in flight\n(KiB)", lambda row: f"{row['bytes_in_flight'] / _KIB:.0f}", whole=True)
+        )
+    configurations = [row["configuration"] for row in rows]
+    others = [
         name
-        for name in shown[0]
-        if any(all(row[letter] == row["configuration"][name] for row in rows) for letter in _LETTERS)
-    }
-    return [name for name in shown[0] if name not in lettered and len({c[name] for c in shown}) > 1]
-
-
-def _numbers(row: dict[str, Any]) -> list[str]:
-    launches = row["launches"]
-    joined = [
-        " + ".join(str(launch[key]) for launch in launches)
-        for key in ("registers_per_thread", "shared_bytes", "B_a", "W_SM")
+        for name in configurations[0]
+        if not any(all(row[letter] == row["configuration"][name] for row in rows) for letter in _LETTERS)
+        and len({configuration[name] for configuration in configurations}) > 1
     ]
-    names = list(dict.fromkeys(name for launch in launches for name in launch["binding"]))
-    binding = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-    return [*joined, f"{100 * row['occupancy']:.3g} %", binding]
-
-
-def _value(value: Any) -> str:  # noqa: ANN401 - any value of a tunable
-    return str(int(value)) if isinstance(value, bool) else str(value)
-
-
-def _cost(workload: dict[str, Any]) -> list[str]:
-    """The time of the model, and the number of candidates."""
-    from tuner.model.units import si
-
-    pruned = "".join(f", {count} dropped: {reason}" for reason, count in workload["pruned"].items())
-    count = workload["considered"] - workload["uncompiled"]
-    number = f"{count:,} of {workload['considered']:,}" if workload["uncompiled"] else f"{count:,}"
-    prepare, choose = (si(workload[key], "s") for key in ("prepare_s", "choose_s"))
-    return [
-        f"{number} candidates, {workload['resources']}{pruned}",
-        f"{prepare} for the space, {choose} to compile and choose; nothing was run",
-    ]
+    if others:
+        columns.append(
+            Column("others", lambda row: shown_values({name: row["configuration"][name] for name in others}))
+        )
+    return Table(columns, rows)
 
 
 @click.command()
@@ -309,10 +289,14 @@ def run(
     at their first size; without these, a scan, tridiagonal systems and an FFT of the catalogue run together.
     `tuner kernels list` shows what there is.
     """
+    from tuner.kernel_files.catalog import Catalog
     from tuner.model.records import RunStatus
+    from tuner.pool.opening import opener_on
+    from tuner.report.progress import RunProgress
     from tuner.report.run_report import show_run
     from tuner.search.document import with_series as documented_series
     from tuner.search.request import SearchRequest
+    from tuner.search.tuning import run_request
 
     if with_series and json_path is None:
         raise InputError("--with-series: adds to what --json writes; name a file after --json")
@@ -326,15 +310,21 @@ def run(
             )
         show_balance(request, device, database, json_path=json_path, allow_simulated=allow_simulated)
         return
-    outcome = _tune(
-        request,
-        device,
-        database,
-        resume=resume,
-        allow_simulated=allow_simulated,
-        exclusive_board=exclusive_board,
-        on=on,
-    )
+    with orderly_stop():
+        request.check()
+        catalog = Catalog.load(request.kernel_files)
+        with RunProgress(request.objective) as progress:
+            outcome = run_request(
+                request,
+                catalog,
+                progress,
+                device=device,
+                database=database,
+                resume=resume,
+                allow_simulated=allow_simulated,
+                exclusive_board=exclusive_board,
+                opener=opener_on(on, progress.told, database, resume=resume),
+            )
     try:
         if json_path is not None:
             write_json(json_path, documented_series(outcome) if with_series else outcome.document)
@@ -347,38 +337,6 @@ def run(
     if outcome.no_answer:
         echo(f"Error: {outcome.no_answer}", err=True)
         sys.exit(1)
-
-
-def _tune(
-    request: "SearchRequest",
-    device_spec: str | None,
-    database: Path | None,
-    *,
-    resume: bool,
-    allow_simulated: bool,
-    exclusive_board: bool,
-    on: str | None,
-) -> "Outcome":
-    from tuner.kernel_files.catalog import Catalog
-    from tuner.pool.opening import opener_on
-    from tuner.report.progress import RunProgress
-    from tuner.search.tuning import run_request
-
-    with orderly_stop():
-        request.check()
-        catalog = Catalog.load(request.kernel_files)
-        with RunProgress(request.objective) as progress:
-            return run_request(
-                request,
-                catalog,
-                progress,
-                device=device_spec,
-                database=database,
-                resume=resume,
-                allow_simulated=allow_simulated,
-                exclusive_board=exclusive_board,
-                opener=opener_on(on, progress.told, database, resume=resume),
-            )
 
 
 def _both_go_to_the_same_place(json_path: str | None) -> bool:
@@ -405,7 +363,7 @@ def worker(scheduler: str, *, device: str | None) -> None:
     """
     from tuner.pool.places import check_scheduler_address
     from tuner.pool.worker import serve
-    from tuner.pool.workers import require_dask
+    from tuner.pool.worker_calls import require_dask
 
     require_dask("tuner worker")
     check_scheduler_address(scheduler)

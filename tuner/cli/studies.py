@@ -3,10 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from tuner.prediction.training_set import Sizes
     from tuner.report.progress import CompareProgress
     from tuner.search.request import SearchRequest
-    from tuner.studies.comparison import Group, Play, Rules
+    from tuner.studies.comparison import Play, Rules
     from tuner.studies.measured_spaces import Truth
     from tuner.studies.sweep import Backend
     from tuner.studies.sweep_file import SweepFile
-    from tuner.studies.training import Training
 
 
 _REPLAY = "replay:"
@@ -46,7 +45,7 @@ _BUDGET = 200  # evaluations: a policy that has not ended by then was not worth 
 
 
 @dataclass
-class _ComparisonSetup:
+class _Comparison:
     """Progress of a comparison, also when the user stops it."""
 
     objective: "Objective"
@@ -127,118 +126,104 @@ def compare(
     or a simulated one every trial is measured first, once: the run is kept in the database.
     """
     from tuner.model.objective import of_one_cost
-    from tuner.studies.comparison import Rules, policies
+    from tuner.recordings.files import open_recording
+    from tuner.report.progress import CompareProgress
+    from tuner.search.request import SearchRequest
+    from tuner.studies.compare_report import plan
+    from tuner.studies.comparison import Rules, policies, recorded_groups
+    from tuner.studies.measured_spaces import Truth
 
     rules = Rules(policies(policy_words), seeds, objective, budget)
     if plot_path is not None:
-        from tuner.report.power import check_picture
+        from tuner.report.power_tables import check_picture
 
         check_picture(Path(plot_path))
-    found = _ComparisonSetup(of_one_cost(objective, "tuner compare"))
+    comparison = _Comparison(of_one_cost(objective, "tuner compare"))
     if seeds < _SEEDS:
-        found.notices.append(
+        comparison.notices.append(
             f"--seeds {seeds}: fewer than {_SEEDS} say little of policies that draw at random"
         )
     try:
-        with orderly_stop(), _progress(objective) as progress:
+        with orderly_stop(), CompareProgress(objective) as progress:
             if device.startswith(_REPLAY):
-                _recorded(found, workloads, device)
-                _announce([truth.group for truth in found.truths], rules, progress)
+                recording = open_recording(device.removeprefix(_REPLAY))
+                for group in recorded_groups(workloads, recording.names, device):
+                    comparison.take(Truth(group, recording.space(group), "recorded"))
+                if comparison.truths:
+                    progress.told(plan([truth.group for truth in comparison.truths], rules))
             else:
-                asked = _request(objective, sensor, kernel_files)
-                _measured(found, workloads, asked, progress, rules=rules, device=device, database=database)
-            _play(found, rules, jobs or os.cpu_count() or 1, progress)
-        found.status = "finished"
+                request = SearchRequest(objective=objective, sensor=sensor, kernel_files=kernel_files)
+                _measure(
+                    comparison, workloads, request, progress, rules=rules, device=device, database=database
+                )
+            _play(comparison, rules, jobs or os.cpu_count() or 1, progress)
+        comparison.status = "finished"
     except RunInterrupted:
-        found.notices.append(
+        comparison.notices.append(
             "interrupted: this is what was known; the figures of an operation are of those sizes on which all"
             " searches of every policy shown had ended"
         )
-    _tell(found, rules, json_path, plot_path)
+    _show(comparison, rules, json_path, plot_path)
 
 
-def _progress(objective: str) -> "CompareProgress":
-    from tuner.report.progress import CompareProgress
-
-    return CompareProgress(objective)
-
-
-def _request(objective: str, sensor: str | None, kernel_files: Sequence[Path]) -> "SearchRequest":
-    from tuner.search.request import SearchRequest
-
-    return SearchRequest(objective=objective, sensor=sensor, kernel_files=kernel_files)
-
-
-def _announce(
-    groups: Sequence["Group"], rules: "Rules", progress: "CompareProgress", before: str = ""
-) -> None:
-    """Say how much is going to be done."""
-    from tuner.studies.compare_report import plan
-
-    if groups:
-        progress.told(plan(groups, rules) + before)
-
-
-def _recorded(found: _ComparisonSetup, words: Sequence[str], device: str) -> None:
-    """Take the ground truths of a recording."""
-    from tuner.recordings.files import open_recording
-    from tuner.studies.comparison import recorded_groups
-    from tuner.studies.measured_spaces import Truth
-
-    recording = open_recording(device.removeprefix(_REPLAY))
-    for group in recorded_groups(words, recording.names, device):
-        found.take(Truth(group, recording.space(group), "recorded"))
-
-
-def _measured(
-    found: _ComparisonSetup,
+def _measure(
+    comparison: _Comparison,
     words: Sequence[str],
     request: "SearchRequest",
     progress: "CompareProgress",
-    *,
     rules: "Rules",
+    *,
     device: str,
     database: Path | None,
 ) -> None:
     """Take the ground truths of exhaustive runs, and make those that the database lacks."""
     from tuner.database.runs import Store
     from tuner.kernel_files.catalog import Catalog
+    from tuner.studies.compare_report import plan
     from tuner.studies.comparison import TOGETHER, catalog_groups
     from tuner.studies.ground_truth import measured
 
     catalog = Catalog.load(request.kernel_files)
     with Store(database) as store:
         groups = catalog_groups(words, catalog)
-        _announce(groups, rules, progress, "; before, every trial is measured that no stored run has")
+        if groups:
+            before = "; before, every trial is measured that no stored run has"
+            progress.told(plan(groups, rules) + before)
         for number, group in enumerate(groups, start=1):
             progress.space(TOGETHER.join(group), number, len(groups))
-            found.take(measured(group, request, device, catalog=catalog, store=store, listener=progress))
+            truth = measured(group, request, device, catalog=catalog, store=store, listener=progress)
+            comparison.take(truth)
 
 
-def _play(found: _ComparisonSetup, rules: "Rules", jobs: int, progress: "CompareProgress") -> None:
+def _play(comparison: _Comparison, rules: "Rules", jobs: int, progress: "CompareProgress") -> None:
     """Evaluate all policies on all spaces."""
     from tuner.studies.comparison import play_all
 
-    if not found.truths:
-        raise InputError("\n".join(found.left_out))
-    progress.searches([len(truth.trials) for truth in found.truths], len(rules.policies) * rules.seeds)
-    playing = play_all([truth.space for truth in found.truths], rules, jobs)
+    if not comparison.truths:
+        raise InputError("\n".join(comparison.left_out))
+    progress.searches([len(truth.trials) for truth in comparison.truths], len(rules.policies) * rules.seeds)
+    playing = play_all([truth.space for truth in comparison.truths], rules, jobs)
     with closing(playing):
         for play in playing:
-            found.plays.append(play)
-            where, who = found.truths[play.job.space].name, rules.policies[play.job.policy].label
+            comparison.plays.append(play)
+            where, who = comparison.truths[play.job.space].name, rules.policies[play.job.policy].label
             progress.searched(play.job.space, f"{who} on {where}")
 
 
-def _tell(found: _ComparisonSetup, rules: "Rules", json_path: str | None, plot_path: str | None) -> None:
+def _show(comparison: _Comparison, rules: "Rules", json_path: str | None, plot_path: str | None) -> None:
     """Write, draw and print the results so far, and end with the right exit code."""
     from tuner.studies.compare_report import show_comparison
     from tuner.studies.ground_truth import provenance
     from tuner.studies.scores import document
 
-    notices = [*found.notices, *(f"left out: {reason}" for reason in found.left_out)]
+    notices = [*comparison.notices, *(f"left out: {reason}" for reason in comparison.left_out)]
     record = document(
-        found.truths, found.plays, rules, status=found.status, provenance=provenance(), notices=notices
+        comparison.truths,
+        comparison.plays,
+        rules,
+        status=comparison.status,
+        provenance=provenance(),
+        notices=notices,
     )
     try:
         if json_path is not None:
@@ -249,9 +234,9 @@ def _tell(found: _ComparisonSetup, rules: "Rules", json_path: str | None, plot_p
             draw_comparison(record, Path(plot_path))
     finally:  # a full disk costs no tables
         show_comparison(record, console(json_path))
-    if found.status == "interrupted":
+    if comparison.status == "interrupted":
         sys.exit(RunInterrupted.exit_code)
-    if any(play.error for play in found.plays):
+    if any(play.error for play in comparison.plays):
         echo("Error: a policy raised; the lines above say which, on what and why", err=True)
         sys.exit(1)
 
@@ -292,13 +277,7 @@ def sweep(
         _list_jobs(read, json_path)
         return
     with orderly_stop(), ExitStack() as stack:
-        backend: Backend
-        if place is None:
-            backend = _on_daemon(read, socket)
-        elif place.kind == "local":
-            backend = _on_lanes(read, place.workers, database)
-        else:
-            backend = stack.enter_context(_on_pool(read, where, database))
+        backend = _backend(read, where, place, stack, database=database, socket=socket)
         code = _run(read, backend, json_path)
     sys.exit(code)
 
@@ -318,38 +297,43 @@ def _place(where: str) -> "PoolPlace | None":
         ) from error
 
 
-def _on_daemon(read: "SweepFile", socket: str | None) -> "Backend":
-    from tuner.studies.sweep_daemon import DaemonQueues
+def _backend(
+    read: "SweepFile",
+    where: str,
+    place: "PoolPlace | None",
+    stack: ExitStack,
+    *,
+    database: Path | None,
+    socket: str | None,
+) -> "Backend":
+    """Queues of the daemon, lanes of this machine, or workers of a pool, which the stack closes."""
+    if place is None:
+        from tuner.studies.sweep_daemon import DaemonQueues
 
-    if named_database() is not None:
-        raise InputError("--database: the daemon has its own; leave the option out, or use --on local")
-    if read.kernel_files:
-        keys = "the daemon reads kernels from its own directories; leave them out, or use --on local"
-        raise read.refused([("[sweep] kernel_files", keys)])
-    try:
-        return DaemonQueues(client_of(socket))
-    except DaemonAbsentError as error:
-        raise DaemonAbsentError(f"{error}\n--on local runs a sweep without a daemon") from error
+        if named_database() is not None:
+            raise InputError("--database: the daemon has its own; leave the option out, or use --on local")
+        if read.kernel_files:
+            keys = "the daemon reads kernels from its own directories; leave them out, or use --on local"
+            raise read.refused([("[sweep] kernel_files", keys)])
+        try:
+            return DaemonQueues(client_of(socket))
+        except DaemonAbsentError as error:
+            raise DaemonAbsentError(f"{error}\n--on local runs a sweep without a daemon") from error
+    if place.kind == "local":
+        from tuner.studies.sweep_local import LocalLanes, lanes_for
 
-
-def _on_lanes(read: "SweepFile", lanes: int | None, database: Path | None) -> "Backend":
-    from tuner.studies.sweep_local import LocalLanes, lanes_for
-
-    if lanes is None:
-        return lanes_for(read.jobs, database, read.kernel_files)
-    return LocalLanes(lanes, database, read.kernel_files)
-
-
-def _on_pool(read: "SweepFile", where: str, database: Path | None) -> AbstractContextManager["Backend"]:
+        if place.workers is None:
+            return lanes_for(read.jobs, database, read.kernel_files)
+        return LocalLanes(place.workers, database, read.kernel_files)
     from tuner.studies.sweep_pool import open_pool_lanes
 
-    return open_pool_lanes(where, database, read.kernel_files)
+    return stack.enter_context(open_pool_lanes(where, database, read.kernel_files))
 
 
 def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
     """Run the sweep and show it; returns the exit code."""
-    from tuner.studies.progress import SweepProgress, show_sweep
     from tuner.studies.sweep import RefusedJobsError, run_sweep
+    from tuner.studies.sweep_progress import SweepProgress, show_sweep
 
     try:
         with SweepProgress() as progress:
@@ -414,11 +398,11 @@ def _list_jobs(read: "SweepFile", json_path: str | None) -> None:
         write_json(json_path, document)
     out = console(json_path)
     for job in read.jobs:
-        out.print(f"{job.group}: {job.title}", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"{job.group}: {job.title}", soft_wrap=True)
     beside = [f"{read.excluded} excluded"] if read.excluded else []
     beside += [f"{read.repeated} named twice"] if read.repeated else []
     count = f"{len(read.jobs)} job{'s' if len(read.jobs) > 1 else ''}"
-    out.print(", ".join([count, *beside]), markup=False, highlight=False)
+    out.print(", ".join([count, *beside]))
 
 
 # --- ``tuner train``: measure a kernel at many inputs, and learn which configuration fits which.
@@ -494,9 +478,11 @@ def train(
     from tuner.database.runs import Store
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.objective import of_one_cost
+    from tuner.prediction.accuracy import Accuracy
+    from tuner.prediction.model import rounded
     from tuner.search.request import SearchRequest
     from tuner.search.setup import open_setup
-    from tuner.studies.progress import TrainingProgress, show_training
+    from tuner.studies.sweep_progress import TrainingProgress, show_training
     from tuner.studies.training import Trainer, TrainingRequest
 
     (spec,), files = with_files((kernel,), kernel_files)
@@ -516,11 +502,37 @@ def train(
     ):
         chosen = _inputs(found, setup.device, inputs, listed, limit, count=count, seed=seed)
         request = TrainingRequest(found.name, chosen, objective, policy, evaluations, method, seed)
-        trained = Trainer(request, setup, catalog, store, progress).train()
-    document = training_document(trained)
+        training = Trainer(request, setup, catalog, store, progress).train()
     if json_path is not None:
+        model = training.model
+        left_out = {
+            name: [
+                {**one.sizes, "slowdown": one.slowdown, "best_of_first": one.best_of_first}
+                for one in predictions
+            ]
+            for name, predictions in training.left_out.items()
+        }
+        document = {
+            "kernel": model.kernel,
+            "device": asdict(model.device),
+            "objective": model.objective,
+            "method": model.method,
+            "inputs": len(training.data.inputs),
+            "trials": training.data.trials,
+            "looked_at": training.looked_at,
+            "known": training.known,
+            "evaluations": training.evaluations,
+            "seconds": training.seconds,
+            "accuracy": {
+                name: rounded(asdict(Accuracy.of(predictions)))
+                for name, predictions in training.left_out.items()
+            },
+            "left_out": left_out,
+            "versions": [dict(version) for version in model.portfolio.versions],
+            "claim": model.claim,
+        }
         write_json(json_path, document)
-    show_training(document, console(json_path))
+    show_training(training, console(json_path))
 
 
 def _inputs(
@@ -567,33 +579,3 @@ def _inputs(
             f"--inputs: {len(found)} different inputs of {kernel.name} fit and are allowed; two are needed"
         )
     return found
-
-
-def training_document(training: "Training") -> dict[str, Any]:
-    """Return the results of a training as a JSON document."""
-    from tuner.prediction.accuracy import Accuracy
-    from tuner.prediction.model import rounded
-
-    model = training.model
-    return {
-        "kernel": model.kernel,
-        "device": asdict(model.device),
-        "objective": model.objective,
-        "method": model.method,
-        "inputs": len(training.data.inputs),
-        "trials": training.data.trials,
-        "looked_at": training.looked_at,
-        "known": training.known,
-        "evaluations": training.evaluations,
-        "seconds": training.seconds,
-        "accuracy": {name: rounded(asdict(Accuracy.of(one))) for name, one in training.left_out.items()},
-        "left_out": {
-            name: [
-                {**one.sizes, "slowdown": one.slowdown, "best_of_first": one.best_of_first}
-                for one in left_out
-            ]
-            for name, left_out in training.left_out.items()
-        },
-        "versions": [dict(version) for version in model.portfolio.versions],
-        "claim": model.claim,
-    }

@@ -7,31 +7,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar, cast
 
-from tuner.client.transport import Address, Message, Transport, address, messages, target
-from tuner.client.values import (
-    Best,
+from tuner.client.answer_values import (
+    HistoryRow,
+    PowerDocument,
     ServedAnswer,
     Status,
+    TrialPage,
     Use,
     read,
     read_event,
     read_job,
 )
+from tuner.client.transport import Address, Message, Transport, address, messages, target
 from tuner.model.errors import DaemonError, DaemonUnavailableError, InputError
 from tuner.model.jobs import ENDED, Event, Job
-from tuner.model.run_document import RunDocument, TrialDocument, run_document
+from tuner.model.run_document import Best, RunDocument, RunRow, SampleDocument, TrialDocument, run_document
 from tuner.model.typed import UnfitError
 
 _PAGE = 500  # trials in one answer of the daemon
-
-Document = dict[str, Any]
-
-
-class _TrialPage(TypedDict):
-    trials: list[TrialDocument]
-    next: int | None
 
 
 class _Answers(TypedDict):
@@ -48,7 +43,7 @@ class Archive:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def runs(self, *workloads: str, limit: int = 100, before: int | None = None) -> list[Document]:
+    def runs(self, *workloads: str, limit: int = 100, before: int | None = None) -> list[RunRow]:
         """Runs, newest first.
 
         Args:
@@ -56,7 +51,8 @@ class Archive:
             limit: so many at most.
             before: only runs of a lower number.
         """
-        return self._listed("runs", {"workload": workloads, "limit": limit, "before": before})
+        query = {"workload": workloads, "limit": limit, "before": before}
+        return self._rows(target("/v1/runs", query), "runs")
 
     def run(self, number: int) -> RunDocument:
         """The document of a run, without its trials."""
@@ -70,27 +66,26 @@ class Archive:
         after: int | None = 0
         while after is not None:
             query = {"after": after, "limit": _PAGE}
-            page = self._transport.asked(_TrialPage, target(f"/v1/runs/{number:d}/trials", query))
+            page = self._transport.get(TrialPage, target(f"/v1/runs/{number:d}/trials", query))
             yield from page["trials"]
             after = page["next"]
 
-    def samples(self, number: int) -> list[Document]:
+    def samples(self, number: int) -> list[SampleDocument]:
         """Return the results of measuring the answer of a run again, oldest first."""
         return self._rows(f"/v1/runs/{number:d}/samples", "samples")
 
     def answers(self, *, stale: bool | None = None) -> list[ServedAnswer]:
         """Answers that are served; with ``stale``, only those that are, or are not."""
         query = {"stale": None if stale is None else str(stale).lower()}
-        return self._transport.asked(_Answers, target("/v1/answers", query))["answers"]
+        return self._transport.get(_Answers, target("/v1/answers", query))["answers"]
 
-    def history(self, *workloads: str, limit: int = 100, before: int | None = None) -> list[Document]:
+    def history(self, *workloads: str, limit: int = 100, before: int | None = None) -> list[HistoryRow]:
         """Answers over time, newest first; arguments as of ``runs``."""
-        return self._listed("history", {"workload": workloads, "limit": limit, "before": before})
+        query = {"workload": workloads, "limit": limit, "before": before}
+        return self._rows(target("/v1/history", query), "history")
 
-    def _listed(self, name: str, query: Document) -> list[Document]:
-        return self._rows(target(f"/v1/{name}", query), name)
-
-    def _rows(self, path: str, name: str) -> list[Document]:
+    def _rows(self, path: str, name: str) -> list[Any]:
+        """Objects of a list; their keys are for whoever reads them."""
         answer = self._transport.ask("GET", path) or {}
         rows = answer.get(name)
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -201,11 +196,11 @@ class Client:
 
     def status(self) -> Status:
         """State of the daemon: devices, queue, budgets and windows."""
-        return self._transport.asked(Status, "/v1/status")
+        return self._transport.get(Status, "/v1/status")
 
-    def power(self) -> dict[str, Any]:
+    def power(self) -> PowerDocument:
         """The newest samples of power, clock and users of each device; see docs/daemon-api.md."""
-        return self._transport.ask("GET", "/v1/power") or {}
+        return cast("PowerDocument", self._transport.ask("GET", "/v1/power") or {})
 
     def watch(
         self, *, power: bool = False, away: Callable[[DaemonUnavailableError], None] | None = None
@@ -224,14 +219,14 @@ class Client:
             DaemonUnavailableError: the daemon stays away.
         """
         path = f"/v1/events{'?power=true' if power else ''}"
-        pauses, place = Pauses(self._patience_s if away is None else math.inf), ""
+        pauses, position = Pauses(self._patience_s if away is None else math.inf), ""
         while True:
-            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": place} if place else {})}
+            headers = {"Accept": "text/event-stream", **({"Last-Event-ID": position} if position else {})}
             try:
                 for message in messages(self._transport.stream(path, headers, SILENCE_S)):
                     pauses.heard()
                     if message is not None:
-                        place = message.id or place
+                        position = message.id or position
                         yield _event(message, self._transport)
                         pauses.heard()  # a caller may have taken its time
                 trouble = DaemonUnavailableError(f"the daemon at {self.address} ended its stream")
@@ -331,7 +326,7 @@ class Client:
             before: only jobs of a lower number.
         """
         query = {"state": states, "limit": limit, "before": before}
-        listed = self._transport.asked(_Jobs, target("/v1/jobs", query))
+        listed = self._transport.get(_Jobs, target("/v1/jobs", query))
         return [self._read(read_job, job) for job in listed["jobs"]]
 
     def job(self, number: int) -> Job:
@@ -365,18 +360,18 @@ class Client:
         """
         path, pauses, ended = f"/v1/jobs/{number:d}/events", Pauses(self._patience_s), False
         while True:
-            told, headers = False, {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
+            heard, headers = False, {"Accept": "text/event-stream", "Last-Event-ID": str(after)}
             try:
                 for message in messages(self._transport.stream(path, headers, SILENCE_S)):
                     pauses.heard()
                     if message is not None:
                         event = _event(message, self._transport)
-                        after, told = event.id or after, True
+                        after, heard = event.id or after, True
                         yield event
                         ended = event.kind == "state" and event.data.get("state") in ENDED
                     pauses.heard()  # a caller may have taken its time
                 # cut off by a restart, the stream may lack the last events of a job that has ended since
-                if ended or (not told and self.job(number).ended):
+                if ended or (not heard and self.job(number).ended):
                     return
                 trouble: DaemonError = self._transport.misunderstood("a stream of events ends before its job")
             except DaemonUnavailableError as error:
@@ -410,8 +405,8 @@ def _named(workloads: Sequence[object]) -> list[str]:
 def _metric(name: str, lines: Sequence[str]) -> Iterator[tuple[str, float]]:
     """GPU and value of each line of a metric in Prometheus' format."""
     form = re.compile(rf'{name}\{{gpu="([^"]*)"\}} ([0-9.eE+-]+)')
-    for found in filter(None, map(form.fullmatch, lines)):
-        yield found[1], float(found[2])
+    for match in filter(None, map(form.fullmatch, lines)):
+        yield match[1], float(match[2])
 
 
 # --- All answers that a daemon has: those of its jobs, each asked for once.
@@ -447,13 +442,13 @@ def known_answers(client: Client) -> list[KnownAnswer]:
     Raises:
         DaemonUnavailableError, DaemonError: see ``Client``.
     """
-    found: dict[tuple[object, ...], KnownAnswer] = {}
+    answers: dict[tuple[object, ...], KnownAnswer] = {}
     for job in _tuned(client):
         limit = job.options.get("max_slowdown")
         key = (tuple(sorted(job.workloads)), job.objective, job.device, limit)
-        if key not in found and len(found) < MOST_ANSWERS:
-            found[key] = _answer(client, job, limit if isinstance(limit, int | float) else None)
-    return list(found.values())
+        if key not in answers and len(answers) < MOST_ANSWERS:
+            answers[key] = _answer(client, job, limit if isinstance(limit, int | float) else None)
+    return list(answers.values())
 
 
 def _tuned(client: Client) -> Iterator[Job]:

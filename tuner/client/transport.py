@@ -132,9 +132,9 @@ def target(path: str, query: Mapping[str, object]) -> str:
     Raises:
         InputError: a value holds bytes that are no text.
     """
-    given = {name: value for name, value in query.items() if value is not None}
+    present = {name: value for name, value in query.items() if value is not None}
     try:
-        return f"{path}?{urlencode(given, doseq=True)}"
+        return f"{path}?{urlencode(present, doseq=True)}"
     except UnicodeEncodeError as error:
         raise InputError(f"{error.object!r:.120} holds bytes that are no text") from error
 
@@ -190,19 +190,16 @@ class _Connection(http.client.HTTPConnection):
             family = socket.AF_INET6 if ":" in self._address.host else socket.AF_INET
             self.timed = _TimedSocket(family, socket.SOCK_STREAM)
         self.timed.limit(self._timeout_s)
+        target = (self._address.host, self._address.port) if path is None else str(path)
         try:
-            self._reach(self.timed, path)
+            while not _entered(self.timed, target):
+                if time.monotonic() + _QUEUE_PAUSE_S > self.timed.deadline_s:
+                    raise TimeoutError("timed out")  # noqa: TRY301 - as the socket does
+                time.sleep(_QUEUE_PAUSE_S)
         except BaseException:
             self.timed.close()
             raise
         self.sock = self.timed
-
-    def _reach(self, timed: _TimedSocket, path: Path | None) -> None:
-        target = (self._address.host, self._address.port) if path is None else str(path)
-        while not _entered(timed, target):
-            if time.monotonic() + _QUEUE_PAUSE_S > timed.deadline_s:
-                raise TimeoutError("timed out")
-            time.sleep(_QUEUE_PAUSE_S)
 
 
 def _entered(timed: _TimedSocket, target: str | tuple[str, int]) -> bool:
@@ -228,7 +225,7 @@ class Transport:
         self._token_file = token_file
         self._timeout_s = timeout_s
 
-    def asked(self, kind: type[_Document], target: str) -> _Document:
+    def get(self, kind: type[_Document], target: str) -> _Document:
         """The answer to a question, as it is; it is what a TypedDict says.
 
         Raises:
@@ -250,7 +247,10 @@ class Transport:
             DaemonUnavailableError: no daemon answers, or not to this user.
             DaemonError: the daemon failed, or its answer cannot be understood.
         """
-        with self._translated(self._timeout_s), closing(self._connection()) as connection:
+        with (
+            self._translated(self._timeout_s),
+            closing(self._connection()) as connection,
+        ):
             response = self._sent(connection, method, target, body, {})
             if response.status == http.client.NO_CONTENT:
                 return None
@@ -262,7 +262,10 @@ class Transport:
         Raises:
             TunerError: as ``ask``.
         """
-        with self._translated(self._timeout_s), closing(self._connection()) as connection:
+        with (
+            self._translated(self._timeout_s),
+            closing(self._connection()) as connection,
+        ):
             return self._sent(connection, "GET", target, None, {}).read(MOST_BYTES).decode(errors="replace")
 
     def stream(self, target: str, headers: Mapping[str, str], silence_s: float) -> Iterator[bytes]:
@@ -346,8 +349,8 @@ class Transport:
     def _refuse(self, status: int, content: bytes, wait: str) -> NoReturn:
         """Raise what the daemon's error means here; ``wait`` is its Retry-After, empty for none."""
         try:
-            told = document(content.decode())["error"]
-            kind, message = (str(told[key]) for key in _MESSAGE_KEYS)
+            detail = document(content.decode())["error"]
+            kind, message = (str(detail[key]) for key in _MESSAGE_KEYS)
         except (ValueError, LookupError, TypeError) as error:
             raise self.misunderstood(f"status {status}, {_shown(content)}") from error
         if kind == "not-ready":

@@ -44,9 +44,6 @@ class CompileChildren:
     it for ``idle_s``: each holds about 30 MB of its own (Linux, NVRTC 12.9).
 
     Args:
-        server: ``module:callable`` that makes of a library what compiles.
-        library: path, or a name the dynamic loader knows.
-        jobs: children at a time.
         idle_s: seconds without work after which a child ends.
     """
 
@@ -106,8 +103,8 @@ class CompileChildren:
 
     def _give_back(self, child: Child) -> None:
         with self._changed:
-            kept = child.alive and child in self._children
-            if kept:
+            reused = child.alive and child in self._children
+            if reused:
                 self._idle.append((time.monotonic(), child))
                 if not self._reaping:
                     self._reaping = True
@@ -115,7 +112,7 @@ class CompileChildren:
             else:
                 self._children.discard(child)
             self._changed.notify_all()  # the reaper waits here, too
-        if not kept:
+        if not reused:
             child.close(grace_s=0.0)
 
     def _reap(self) -> None:
@@ -154,7 +151,6 @@ class Library:
         path: file, or name the dynamic loader knows.
         size: bytes of the file, which tell builds of one version apart; 0 for a name.
         version: e.g. ``12.9``.
-        architectures: what it compiles for, e.g. ``(50, 52, ...)``.
     """
 
     path: str
@@ -171,32 +167,26 @@ class Library:
 def choose(
     architecture: str, libraries: Sequence[str | Path] | None, cache: CubinCache, server: str = SERVER
 ) -> Library:
-    """The newest library that serves an architecture.
-
-    Args:
-        architecture: e.g. ``sm_90``.
-        libraries: paths or loader names to choose from; those found on this machine if None.
-        cache: remembers what each library serves, so that none is loaded to find out again.
-        server: what loads a library in a child.
+    """The newest library that serves an architecture; the cache spares loading each to find out.
 
     Raises:
         CompilerUnavailableError: none serves it; the message says what each serves.
     """
-    number = re.fullmatch(r"sm_(\d+)[af]?", architecture)
-    if number is None:
+    match = re.fullmatch(r"sm_(\d+)[af]?", architecture)
+    if match is None:
         raise CompilerUnavailableError(f"{architecture!r} is not a real architecture such as sm_90")
-    wanted = int(number[1])
-    known = described(nvrtc.library_files() if libraries is None else libraries, cache, server)
-    if libraries is None and not any(wanted in library.architectures for library in known):
-        known += described(nvrtc.LOADER_NAMES, cache, server)
-    serving = [library for library in known if wanted in library.architectures]
+    number = int(match[1])
+    candidates = described(nvrtc.library_files() if libraries is None else libraries, cache, server)
+    if libraries is None and not any(number in library.architectures for library in candidates):
+        candidates += described(nvrtc.LOADER_NAMES, cache, server)
+    serving = [library for library in candidates if number in library.architectures]
     if not serving:
-        found = "; ".join(
+        listed = "; ".join(
             f"{library.path} ({library.version}) serves " + " ".join(f"sm_{a}" for a in library.architectures)
-            for library in known
+            for library in candidates
         )
         raise CompilerUnavailableError(
-            f"no NVRTC compiles for {architecture}: {found or 'none is installed'}; "
+            f"no NVRTC compiles for {architecture}: {listed or 'none is installed'}; "
             "the package nvidia-cuda-nvrtc-cu12 serves sm_50 and up"
         )
     return max(serving, key=lambda library: library.order)
@@ -204,9 +194,9 @@ def choose(
 
 def described(libraries: Iterable[str | Path], cache: CubinCache, server: str) -> list[Library]:
     """The libraries that load, each file once; from memory where the file has not changed."""
-    known = cache.load_libraries()
-    learnt = dict(known)
-    found = {}
+    remembered = cache.load_libraries()
+    learnt = dict(remembered)
+    loaded = {}
     for library in map(str, libraries):
         is_file = os.sep in library
         path = os.path.realpath(library) if is_file else library
@@ -219,10 +209,10 @@ def described(libraries: Iterable[str | Path], cache: CubinCache, server: str) -
             continue
         if status:  # what a name stands for may change unseen
             learnt[stamp] = version, architectures
-        found[path] = Library(path, status.st_size if status else 0, version, architectures)
-    if learnt != known:
+        loaded[path] = Library(path, status.st_size if status else 0, version, architectures)
+    if learnt != remembered:
         cache.store_libraries(learnt)
-    return list(found.values())
+    return list(loaded.values())
 
 
 def _ask(path: str, server: str) -> tuple[str, tuple[int, ...]]:
@@ -304,9 +294,7 @@ class Compiler:
     Args:
         architecture: real architecture, e.g. ``sm_90``.
         cache_dir: where cubins are kept; ``cubins`` in the user's cache directory if not given.
-        jobs: compilations at a time; the CPUs this process may use, up to `MOST_JOBS`, if not given.
         timeout_s: longest wait for one compilation.
-        libraries: NVRTC libraries to choose from; those found on this machine if not given.
         server: ``module:callable`` that makes of a library what compiles in the children.
         idle_s: time without work after which a child ends.
 
@@ -357,20 +345,20 @@ class Compiler:
             CompilerUnavailableError: NVRTC itself fails, or this compiler is closed.
         """
         keys = self._keys(stages)
-        wanted = dict(zip(keys, stages, strict=True))
-        stored = {key: self._refused(stage) or self._cache.load(key) for key, stage in wanted.items()}
+        by_key = dict(zip(keys, stages, strict=True))
+        stored = {key: self._refused(stage) or self._cache.load(key) for key, stage in by_key.items()}
         outputs: dict[str, Output | CompileError] = {k: v for k, v in stored.items() if v is not None}
 
         def report() -> None:
             if progress is not None:
-                progress(len(outputs), len(wanted))
+                progress(len(outputs), len(by_key))
 
         def finish(key: str, output: Output | CompileError) -> None:
             outputs[key] = output
             report()
 
         report()
-        self._compile_missing({k: stage for k, stage in wanted.items() if k not in outputs}, finish)
+        self._compile_missing({k: stage for k, stage in by_key.items() if k not in outputs}, finish)
         return [self._result(stage, outputs[key]) for key, stage in zip(keys, stages, strict=True)]
 
     def compile_one(self, stage: Stage) -> CompiledStage:
@@ -539,17 +527,15 @@ def served_architectures() -> tuple[str, ...]:
     """The architectures that an NVRTC of this machine compiles for, as ``sm_90``; none without NVRTC."""
     cache = CubinCache(default_directory())
     libraries = described(library_files(), cache, SERVER) or described(LOADER_NAMES, cache, SERVER)
-    return tuple(f"sm_{one}" for one in sorted({one for each in libraries for one in each.architectures}))
+    return tuple(
+        f"sm_{number}" for number in sorted({number for each in libraries for number in each.architectures})
+    )
 
 
 def compiled_for(
     stages: Mapping[str, Sequence[Stage]], progress: Progress | None = None
 ) -> dict[str, list[CompiledStage | CompileError]]:
     """Compile stages for architectures, several at a time.
-
-    Args:
-        stages: architecture -> what to compile for it.
-        progress: called in this thread with (done, total) architectures.
 
     Returns:
         For each architecture and stage the code or the error.
@@ -562,14 +548,14 @@ def compiled_for(
         with Compiler(architecture, jobs=1) as compiler:
             return compiler.compile(stages[architecture])
 
-    found: dict[str, list[CompiledStage | CompileError]] = {}
+    results: dict[str, list[CompiledStage | CompileError]] = {}
     with ThreadPoolExecutor(min(usual_jobs(), max(1, len(stages)))) as pool:
-        futures = {pool.submit(compiled, one): one for one in stages}
+        futures = {pool.submit(compiled, architecture): architecture for architecture in stages}
         for future in as_completed(futures):
-            found[futures[future]] = future.result()
+            results[futures[future]] = future.result()
             if progress is not None:
-                progress(len(found), len(stages))
-    return {one: found[one] for one in stages}
+                progress(len(results), len(stages))
+    return {architecture: results[architecture] for architecture in stages}
 
 
 def demangled(name: str) -> str | None:

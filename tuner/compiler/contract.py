@@ -19,64 +19,58 @@ _MOST_THREADS = re.compile(r"--maxntid[= ](\d+)")  # an option of ptxas, which P
 
 
 def remarks(plan: Plan, stage: Stage, compiled: CompiledStage | None) -> list[Remark]:
-    """Return mismatches between a stage and the function it launches: first arguments, then the launch.
-
-    Args:
-        plan: of the stage.
-        stage: a launch of it.
-        compiled: its code; None where there is none, so that the source alone tells.
-    """
+    """Return mismatches between a stage and the function it launches: first arguments, then the launch."""
     facts = None if compiled is None else facts_in(compiled.ptx, compiled.symbols)
     name = None if compiled is None else demangled(compiled.lowered_name)
-    found = findings(plan, stage, signature_of(stage, name), None if facts is None else facts.parameters)
+    listed = findings(plan, stage, signature_of(stage, name), None if facts is None else facts.parameters)
     if facts is not None:
         where = f"{stage.entry} ({PurePath(stage.source.path).name})"
-        found += [Remark("error", f"{where}: {text}") for text in _misfits(plan, stage, facts)]
-    return found
+        listed += [Remark("error", f"{where}: {text}") for text in _misfits(plan, stage, facts)]
+    return listed
 
 
 def misfit(plan: Plan, stage: Stage, compiled: CompiledStage) -> str:
     """Return the reason why a compiled stage cannot be launched as planned; empty if none is detected."""
     if not compiled.ptx:
         return ""
-    return next((one.text for one in remarks(plan, stage, compiled) if one.level == "error"), "")
+    return next((remark.text for remark in remarks(plan, stage, compiled) if remark.level == "error"), "")
 
 
 def _misfits(plan: Plan, stage: Stage, facts: LaunchFacts) -> list[str]:
     options = _MOST_THREADS.search(" ".join(stage.options))
     most = facts.most_threads or (int(options[1]) if options else None)
-    found = []
+    texts = []
     if facts.block is not None and stage.block != facts.block:
-        found.append(
+        texts.append(
             f"block {_axes(stage.block)}, and __block_size__ of the source says {_axes(facts.block)}"
         )
     elif most is not None and stage.threads_per_block > most:
-        found.append(
+        texts.append(
             f"{stage.threads_per_block} threads per block, and __launch_bounds__ of the source allows {most}"
         )
     if facts.counts_clusters:
-        found.append(
+        texts.append(
             "__block_size__ of the source has a cluster, so that its grid would count clusters;"
             " __cluster_dims__ states one"
         )
     if facts.dynamic_shared and stage.shared_bytes == 0:
-        found.append("the code uses extern __shared__ memory, and shared_bytes is 0")
+        texts.append("the code uses extern __shared__ memory, and shared_bytes is 0")
     if facts.waits_for_grid and not stage.cooperative:
-        found.append(
+        texts.append(
             "the code waits for the whole grid, and the launch is not cooperative:"
             " cooperative = true would be right"
         )
-    found += _clusters(stage, facts.cluster)
+    texts += _clusters(stage, facts.cluster)
     buffers = {buffer.name: buffer for buffer in plan.buffers}
     for (symbol, name), size in zip(stage.symbols, facts.symbol_bytes, strict=False):
         array = buffers[name]
-        wanted = array.elements * element_dtype(array.dtype).itemsize
-        if 0 < size < wanted:
-            found.append(
-                f"the variable {symbol} has {size} bytes, and the argument {name} that fills it has {wanted}"
+        needed = array.elements * element_dtype(array.dtype).itemsize
+        if 0 < size < needed:
+            texts.append(
+                f"the variable {symbol} has {size} bytes, and the argument {name} that fills it has {needed}"
                 f" ({array.dtype} of shape {array.shape})"
             )
-    return found
+    return texts
 
 
 def _clusters(stage: Stage, declared: tuple[int, ...] | None) -> list[str]:
@@ -108,27 +102,22 @@ def plan_resources(
     Raises:
         CompilerUnavailableError: NVRTC itself fails.
     """
-    wanted: dict[tuple[object, ...], Stage] = {}  # the steps of a chain launch the same code again and again
+    by_code: dict[tuple[object, ...], Stage] = {}  # the steps of a chain launch the same code again and again
     for stage in (stage for plan in plans for stage in plan.stages if stage.library is None):
-        wanted.setdefault(code_of(stage), stage)
-    compiled = dict(zip(wanted, compiler.compile(list(wanted.values()), progress), strict=True))
+        by_code.setdefault(code_of(stage), stage)
+    compiled = dict(zip(by_code, compiler.compile(list(by_code.values()), progress), strict=True))
     return [resources_of(plan, compiled) for plan in plans]
 
 
 def resources_of(
     plan: Plan, compiled: Mapping[tuple[object, ...], CompiledStage | CompileError]
 ) -> tuple[Resources, ...] | CompileError:
-    """The resources of a plan's stages, or why it does not compile or is not launched as its code asks.
-
-    Args:
-        plan: the plan.
-        compiled: the code of each of its stages, by ``code_of``.
-    """
-    found = []
+    """The resources of a plan's stages, or why it does not compile or is not launched as its code asks."""
+    resources = []
     checked = set()
     for stage in plan.stages:
         if stage.library is not None:
-            found.append(LIBRARY_RESOURCES)
+            resources.append(LIBRARY_RESOURCES)
             continue
         item = compiled[code_of(stage)]
         if isinstance(item, CompileError):
@@ -141,8 +130,8 @@ def resources_of(
             text = misfit(plan, stage, item)
             if text:
                 return LaunchMisfitError(f"{plan.label()} {LaunchMisfitError.reason}: {text}")
-        found.append(item.resources)
-    return tuple(found)
+        resources.append(item.resources)
+    return tuple(resources)
 
 
 def code_of(stage: Stage) -> tuple[object, ...]:

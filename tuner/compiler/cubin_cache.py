@@ -47,7 +47,7 @@ class CubinCache:
         self._lock = threading.Lock()
         self._memory: dict[str, Output] = {}
         self._writable = True
-        self._told = False
+        self._warned = False
 
     def load(self, key: str) -> Output | None:
         """The answer for a key; None where there is none, or its file is damaged or of somebody else."""
@@ -76,16 +76,16 @@ class CubinCache:
         """
         with contextlib.suppress(ValueError, TypeError, LookupError, AttributeError, RecursionError):
             stored = json.loads(self._read(_LIBRARIES, _LIBRARIES_BYTES) or b"{}")
-            known = unsealed(stored, ("libraries",))["libraries"]
+            libraries = unsealed(stored, ("libraries",))["libraries"]
             return {
                 stamp: (str(version), tuple(map(int, architectures)))
-                for stamp, (version, architectures) in known.items()
+                for stamp, (version, architectures) in libraries.items()
             }
         return {}
 
-    def store_libraries(self, known: dict[str, tuple[str, tuple[int, ...]]]) -> None:
+    def store_libraries(self, libraries: dict[str, tuple[str, tuple[int, ...]]]) -> None:
         """Remember what ``load_libraries`` returns."""
-        self._write(_LIBRARIES, json.dumps(sealed({"libraries": known})).encode())
+        self._write(_LIBRARIES, json.dumps(sealed({"libraries": libraries})).encode())
 
     def _read(self, name: str, most_bytes: int) -> bytes | None:
         """A file that only this user and root can have written; None where there is none."""
@@ -122,7 +122,7 @@ class CubinCache:
         if status.st_uid in (0, os.geteuid()) and not status.st_mode & _OF_OTHERS:
             return True
         with self._lock:
-            first, self._told = not self._told, True
+            first, self._warned = not self._warned, True
         if first:
             _log.warning(
                 "cubin cache: %s can be written by others, so what it holds is not used: chmod go-w it, and"
@@ -178,6 +178,6 @@ def _answer(key: str, data: bytes) -> Output | None:
     except (ValueError, TypeError, RecursionError):
         return None
     texts = (lowered_name, log, ptx, *symbols)
-    if type(compiled) is not bool or not all(isinstance(one, str) for one in texts):
+    if type(compiled) is not bool or not all(isinstance(text, str) for text in texts):
         return None
     return Output(body[size:] if compiled else None, lowered_name, log, tuple(symbols), ptx)

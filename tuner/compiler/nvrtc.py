@@ -62,10 +62,6 @@ def supported() -> bool:
 def confined(work: Callable[[], _Result], readable: Iterable[str]) -> _Result:
     """Call a function in a thread that can read some folders and write nowhere; freely without Landlock.
 
-    Args:
-        work: what to call.
-        readable: folders and files, beside the libraries of the system; those that are missing are left out.
-
     Returns:
         What the function returns; what it raises is raised.
     """
@@ -127,16 +123,16 @@ def _restrict(version: int, readable: Iterable[str]) -> None:
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
     try:
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:  # not on this machine
         return
     try:
-        rights = _READ if Path(f"/proc/self/fd/{place}").is_dir() else _READ_FILE | _EXECUTE
-        rule = _RULE.pack(rights, place)
+        rights = _READ if Path(f"/proc/self/fd/{descriptor}").is_dir() else _READ_FILE | _EXECUTE
+        rule = _RULE.pack(rights, descriptor)
         if libc.syscall(_ADD_RULE, ruleset, ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint(0)):
             raise OSError(ctypes.get_errno(), f"{path}: no Landlock rule can be made")
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 # --- NVRTC itself: where it is, and one compilation.
@@ -217,13 +213,8 @@ class Nvrtc:
     ) -> Output:
         """Compile one entry of a translation unit to a cubin.
 
-        Args:
-            name: what messages call the translation unit.
-            text: CUDA C++.
-            headers: (include name, text).
-            entry: name expression of the ``__global__`` function.
-            options: with a real architecture, e.g. ``--gpu-architecture=sm_90``.
-            symbols: ``__constant__`` and ``__device__`` variables that are kept, and whose names are told.
+        The options name a real architecture. ``symbols`` are variables that are kept, and whose mangled names
+        are returned.
 
         Raises:
             CompilerUnavailableError: NVRTC itself fails.
@@ -246,8 +237,8 @@ class Nvrtc:
             ptx = ""
             with contextlib.suppress(CompilerUnavailableError):  # none is made, as of code for linking
                 ptx = self._data(program, "PTX").decode(errors="replace")
-            kept = excerpt(ptx, lowered_name, tuple(names))
-            return Output(self._data(program, "CUBIN"), lowered_name, log, tuple(names), kept)
+            own_ptx = excerpt(ptx, lowered_name, tuple(names))
+            return Output(self._data(program, "CUBIN"), lowered_name, log, tuple(names), own_ptx)
 
     def _lowered(self, program: ctypes.c_void_p, expression: bytes) -> str:
         lowered = ctypes.c_char_p()
@@ -343,7 +334,9 @@ class CompileServer(Nvrtc):
             RefusedOptionError: an option, or the entry, is not as a kernel may have it.
             CompilerUnavailableError: NVRTC itself fails.
         """
-        folders = [one.removeprefix(_INCLUDE_PATH) for one in options if one.startswith(_INCLUDE_PATH)]
+        folders = [
+            option.removeprefix(_INCLUDE_PATH) for option in options if option.startswith(_INCLUDE_PATH)
+        ]
         check_options(options, folders, own=True)
         for expression in (entry, *symbols):
             check_name_expression(expression)

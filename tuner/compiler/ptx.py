@@ -52,42 +52,35 @@ class LaunchFacts(NamedTuple):
 
 
 def excerpt(ptx: str, entry: str, symbols: tuple[str, ...] = ()) -> str:
-    """An entry with the functions it calls, its dynamic shared memory and some variables; empty if absent.
-
-    Args:
-        ptx: of a translation unit.
-        entry: mangled name.
-        symbols: mangled names of variables.
-    """
+    """An entry with the functions it calls, its dynamic shared memory and some variables; empty if absent."""
     bodies = functions(ptx)
     if entry not in bodies:
         return ""
-    kept = [entry]
-    for name in kept:  # grows
+    names = [entry]
+    for name in names:  # grows
         words = set(_WORD.findall(bodies[name]))
-        kept += [other for other in bodies if other in words and other not in kept]
-    body = "\n".join(bodies[name] for name in kept)
+        names += [other for other in bodies if other in words and other not in names]
+    body = "\n".join(bodies[name] for name in names)
     words = set(_WORD.findall(body))
-    declared = [one[0] for one in _VARIABLE.finditer(ptx) if one[1] in symbols]
-    declared += [one[0] for one in _DYNAMIC.finditer(ptx) if one[1] in words]
+    declared = [match[0] for match in _VARIABLE.finditer(ptx) if match[1] in symbols]
+    declared += [match[0] for match in _DYNAMIC.finditer(ptx) if match[1] in words]
     return "\n".join([*declared, body, ""])
 
 
 def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
-    """Return the launch requirements in an ``excerpt``; None if it is empty.
-
-    Args:
-        text: the entry first among its functions.
-        symbols: mangled names of the variables whose sizes are wanted.
-    """
+    """Return the launch requirements in an ``excerpt``; None if it is empty."""
     entry = next(iter(functions(text).values()), "")
     head, _, _ = entry.partition("{")
     parameters, _, directives = head.partition(")")
-    sizes = {name: _bytes(declared, count) for declared, name, count in _sizes(text)} if symbols else {}
+    sizes = {
+        variable[1]: _bytes(kind[2], variable[2])
+        for variable in (_VARIABLE.finditer(text) if symbols else ())
+        if (kind := _TYPE.search(variable[0])) is not None
+    }
     most = _directive("maxntid", directives)
     return (
         LaunchFacts(
-            tuple(_parameter(one) for one in parameters.split(".param")[1:]),
+            tuple(_parameter(declaration) for declaration in parameters.split(".param")[1:]),
             None if most is None else math.prod(most),
             _directive("reqntid", directives),
             _directive("reqnctapercluster", directives),
@@ -103,7 +96,7 @@ def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
 
 def functions(ptx: str) -> dict[str, str]:
     """Name and text of the functions that have a body."""
-    found: dict[str, str] = {}
+    bodies: dict[str, str] = {}
     for match in _FUNCTION.finditer(ptx):
         beginning = _BEGINNING.search(ptx, match.end())
         if beginning is None or beginning[0] == ";":  # declared only
@@ -112,9 +105,9 @@ def functions(ptx: str) -> dict[str, str]:
         for brace in _BRACE.finditer(ptx, beginning.start()):
             depth += 1 if brace[0] == "{" else -1
             if depth == 0:
-                found[match[1]] = ptx[match.start() : brace.end()]
+                bodies[match[1]] = ptx[match.start() : brace.end()]
                 break
-    return found
+    return bodies
 
 
 def _parameter(declaration: str) -> tuple[str, int]:
@@ -123,23 +116,14 @@ def _parameter(declaration: str) -> tuple[str, int]:
     return ("b", 0) if kind is None else (kind[1].replace("s", "u"), _bytes(kind[2], count and count[1]))
 
 
-def _sizes(text: str) -> list[tuple[str, str, str]]:
-    """Bits of the type, name and count of each variable."""
-    return [
-        (kind[2], one[1], one[2])
-        for one in _VARIABLE.finditer(text)
-        if (kind := _TYPE.search(one[0])) is not None
-    ]
-
-
 def _bytes(bits: str, count: str | None) -> int:
     return int(bits) // 8 * int(count or 1)
 
 
 def _directive(name: str, directives: str) -> tuple[int, ...] | None:
     """The numbers of a directive for x, y and z, those that it leaves out as 1."""
-    found = re.search(rf"\.{name}\s+([\d\s,]+)", directives)
-    if found is None:
+    match = re.search(rf"\.{name}\s+([\d\s,]+)", directives)
+    if match is None:
         return None
-    numbers = [int(one) for one in re.findall(r"\d+", found[1])]
+    numbers = [int(number) for number in re.findall(r"\d+", match[1])]
     return (*numbers, 1, 1)[:3]

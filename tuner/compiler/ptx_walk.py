@@ -129,11 +129,11 @@ class Place(NamedTuple):
 
 def counted(ptx: str) -> Counter[str]:
     """Operations by unit of all instructions of an excerpt, each once."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for body in functions(ptx).values():
         for opcode, times in Counter(_OPCODE.findall(body.partition("{")[2])).items():
-            found.update({name: times * count for name, count in _counts(_parts(opcode))})
-    return found
+            counts.update({name: times * count for name, count in _counts(_parts(opcode))})
+    return counts
 
 
 def executed(
@@ -151,9 +151,11 @@ def executed(
     if not bodies:
         return Counter()
     entry = next(iter(bodies))
-    taken = {name: _PARAMETER.findall(_list_of_parameters(body)) for name, body in bodies.items()}
-    walk = _Walk({name: _decoded(body) for name, body in bodies.items()}, taken, place, most_steps)
-    walk.function(entry, dict(zip(taken[entry], arguments, strict=False)))
+    heads = {name: body.partition("{")[0] for name, body in bodies.items()}
+    # without what it returns, which stands in brackets before
+    parameters = {name: _PARAMETER.findall(head[head.rfind("(") :]) for name, head in heads.items()}
+    walk = _Walk({name: _decoded(body) for name, body in bodies.items()}, parameters, place, most_steps)
+    walk.function(entry, dict(zip(parameters[entry], arguments, strict=False)))
     return walk.counts
 
 
@@ -196,66 +198,66 @@ class _Walk:
         at = 0
         while at < len(program) and self.steps > 0:
             self.steps -= 1
-            one = program[at]
+            instruction = program[at]
             at += 1
-            held = self._held(one, registers)
-            if one.name == "bra":
-                taken = held if held is not None else at in met
+            condition = self._held(instruction, registers)
+            if instruction.name == "bra":
+                jumps = condition if condition is not None else at in met
                 met.add(at)
-                if not taken:
+                if not jumps:
                     laps.pop(at, None)
-                elif isinstance(one.target, int):
-                    if one.target < at:
-                        self._skip(at, one, registers, comparisons, laps)
-                    at = one.target
+                elif isinstance(instruction.target, int):
+                    if instruction.target < at:
+                        self._skip(at, instruction, registers, comparisons, laps)
+                    at = instruction.target
                 continue
-            if held is False:
+            if condition is False:
                 continue
-            if one.name in ("ret", "exit"):
+            if instruction.name in ("ret", "exit"):
                 return
-            for unit, amount in one.counts:
+            for unit, amount in instruction.counts:
                 self.counts[unit] += amount
-            if one.name == "call":
-                self._call(one, registers)
+            if instruction.name == "call":
+                self._call(instruction, registers)
             else:
-                _compute(one, registers, comparisons, parameters)
+                _compute(instruction, registers, comparisons, parameters)
 
-    def _call(self, one: _Instruction, registers: Mapping[str, int | None]) -> None:
+    def _call(self, instruction: _Instruction, registers: Mapping[str, int | None]) -> None:
         """Go through the function that is called, if it is there, with what was stored for it."""
-        name = str(one.target)
+        name = str(instruction.target)
         if name in self.programs:
-            given = _split(str(one.operands[-1]).strip("()"))
-            values = [registers.get(f"[{word}]") for word in given]
+            words = _split(str(instruction.operands[-1]).strip("()"))
+            values = [registers.get(f"[{word}]") for word in words]
             self.function(name, dict(zip(self.parameters[name], values, strict=False)))
 
     def _places(self) -> dict[str, int | None]:
-        found: dict[str, int | None] = {}
+        registers: dict[str, int | None] = {}
         for name, values in zip(("tid", "ctaid", "ntid", "nctaid"), self.place, strict=True):
-            found |= {f"%{name}.{axis}": value for axis, value in zip("xyz", values, strict=True)}
+            registers |= {f"%{name}.{axis}": value for axis, value in zip("xyz", values, strict=True)}
         x, y, z = self.place.thread
         width, height, _ = self.place.threads
-        return found | {"%laneid": (x + width * (y + height * z)) % _WARP, "WARP_SZ": _WARP}
+        return registers | {"%laneid": (x + width * (y + height * z)) % _WARP, "WARP_SZ": _WARP}
 
     @staticmethod
-    def _held(one: _Instruction, registers: Mapping[str, int | None]) -> bool | None:
+    def _held(instruction: _Instruction, registers: Mapping[str, int | None]) -> bool | None:
         """Return True if an instruction is executed; None if that is undetermined."""
-        if not one.guard:
+        if not instruction.guard:
             return True
-        value = registers.get(one.guard)
-        return None if value is None else bool(value) != one.negated
+        value = registers.get(instruction.guard)
+        return None if value is None else bool(value) != instruction.negated
 
     def _skip(
         self,
         at: int,
-        one: _Instruction,
+        instruction: _Instruction,
         registers: dict[str, int | None],
         comparisons: Mapping[str, tuple[str, int, int]],
         laps: dict[int, _Lap],
     ) -> None:
         """Go to the last but one lap of a loop whose counter moves evenly, as the cost of its laps does."""
-        if one.guard not in comparisons or registers.get(one.guard) is None:
+        if instruction.guard not in comparisons or registers.get(instruction.guard) is None:
             return
-        name, a, b = comparisons[one.guard]
+        name, a, b = comparisons[instruction.guard]
         lap = laps.get(at)
         laps[at] = now = _Lap((a, b), dict(registers), Counter(self.counts))
         if lap is None:
@@ -269,7 +271,9 @@ class _Walk:
         grows = any(now.growth.values())
         if grows and now.growth != lap.growth:
             return
-        laps_left = _laps_left(_NEVER[name] if one.negated else name, a - b, now.steps[0] - now.steps[1])
+        laps_left = _laps_left(
+            _NEVER[name] if instruction.negated else name, a - b, now.steps[0] - now.steps[1]
+        )
         if laps_left < 1:
             return
         if grows:  # it may end to do so, as in bands of matrices
@@ -284,15 +288,9 @@ class _Walk:
         laps[at] = _Lap(compared, dict(registers), Counter(self.counts), now.number + laps_left)
 
 
-def _less(one: Counter[str], other: Counter[str]) -> Counter[str]:
+def _less(counts: Counter[str], other: Counter[str]) -> Counter[str]:
     """The difference of two counts, which may be negative."""
-    return Counter({unit: one[unit] - other[unit] for unit in one | other})
-
-
-def _list_of_parameters(body: str) -> str:
-    """The parameters of a function, without what it returns."""
-    head = body.partition("{")[0]
-    return head[head.rfind("(") :]
+    return Counter({unit: counts[unit] - other[unit] for unit in counts | other})
 
 
 def _laps_left(name: str, apart: int, step: int) -> int:
@@ -307,56 +305,59 @@ def _laps_left(name: str, apart: int, step: int) -> int:
 
 
 def _compute(
-    one: _Instruction,
+    instruction: _Instruction,
     registers: dict[str, int | None],
     comparisons: dict[str, tuple[str, int, int]],
     parameters: Mapping[str, int | None],
 ) -> None:
     """Write the result of an instruction; of what is not known, that it is not."""
-    if not one.operands or one.name in ("red", "bar", "barrier"):
+    if not instruction.operands or instruction.name in ("red", "bar", "barrier"):
         return
-    target, *sources = one.operands
+    target, *sources = instruction.operands
     values = [item if isinstance(item, int) else registers.get(item) for item in sources]
-    if one.name == "st":
-        if "param" in one.parts:
+    if instruction.name == "st":
+        if "param" in instruction.parts:
             registers[str(target).replace("+0]", "]")] = values[0]
         return
-    known = [value for value in values if value is not None]
+    known_values = [value for value in values if value is not None]
     result: int | None = None
-    kind = one.parts[-1]
-    if one.name == "ld" and "param" in one.parts:
+    kind = instruction.parts[-1]
+    if instruction.name == "ld" and "param" in instruction.parts:
         result = parameters.get(str(sources[0]).strip("[]").removesuffix("+0"))
-    elif one.name == "selp" and len(values) == 3 and values[2] is not None:  # noqa: PLR2004 - a, b, predicate
+    elif instruction.name == "selp" and len(values) == 3 and values[2] is not None:  # noqa: PLR2004 - a, b, predicate
         result = values[0] if values[2] else values[1]
-    elif not _INTEGER.match(kind) or len(known) < len(values):
+    elif not _INTEGER.match(kind) or len(known_values) < len(values):
         pass
-    elif one.name == "setp":
-        result = _compare(one, target, [_read(value, kind) for value in known], comparisons)
-    elif one.name in _COMPUTED and "hi" not in one.parts:
+    elif instruction.name == "setp":
+        result = _compare(instruction, target, [_read(value, kind) for value in known_values], comparisons)
+    elif instruction.name in _COMPUTED and "hi" not in instruction.parts:
         try:
-            result = int(_COMPUTED[one.name](*(_read(value, kind) for value in known)))
+            result = int(_COMPUTED[instruction.name](*(_read(value, kind) for value in known_values)))
         except (TypeError, ValueError, OverflowError):  # other operands than the table has
             result = None
-        result = None if result is None else _stored(one, result)
+        result = None if result is None else _stored(instruction, result)
     for name in str(target).strip("{}").split(","):
         registers[name.strip()] = result
 
 
-def _stored(one: _Instruction, value: int) -> int | None:
+def _stored(instruction: _Instruction, value: int) -> int | None:
     """A result as a register holds it: signed, of the width of the instruction."""
-    kind = one.parts[-2] if one.name == "cvt" else one.parts[-1]
+    kind = instruction.parts[-2] if instruction.name == "cvt" else instruction.parts[-1]
     if kind == "pred":
         return value & 1
     if not _INTEGER.match(kind):  # a floating-point number
         return None
-    half = 1 << (_width(kind) * (2 if "wide" in one.parts else 1) - 1)
+    half = 1 << (_width(kind) * (2 if "wide" in instruction.parts else 1) - 1)
     return (value + half) % (2 * half) - half
 
 
 def _compare(
-    one: _Instruction, target: Operand, values: list[int], comparisons: dict[str, tuple[str, int, int]]
+    instruction: _Instruction,
+    target: Operand,
+    values: list[int],
+    comparisons: dict[str, tuple[str, int, int]],
 ) -> int | None:
-    name = one.parts[1]
+    name = instruction.parts[1]
     if len(values) != 2 or name not in _COMPARED:  # noqa: PLR2004 - joined with a predicate
         comparisons.pop(str(target), None)
         return None
@@ -378,16 +379,21 @@ def _decoded(body: str) -> list[_Instruction]:
     """The statements of a function, with labels resolved."""
     text = re.sub(r"//[^\n]*", "", body.partition("{")[2])
     labels: dict[str, int] = {}
-    found: list[_Instruction] = []
+    instructions: list[_Instruction] = []
     for piece in text.split(";"):
         statement = piece.lstrip(_BRACES)
         while (label := _LABEL.match(statement)) is not None:
-            labels[label[1]] = len(found)
+            labels[label[1]] = len(instructions)
             statement = statement[label.end() :].lstrip(_BRACES)
         match = _STATEMENT.match(statement)
         if match is not None:
-            found.append(_instruction(*match.groups(default="")))
-    return [one._replace(target=labels.get(str(one.target))) if one.name == "bra" else one for one in found]
+            instructions.append(_instruction(*match.groups(default="")))
+    return [
+        instruction._replace(target=labels.get(str(instruction.target)))
+        if instruction.name == "bra"
+        else instruction
+        for instruction in instructions
+    ]
 
 
 def _instruction(negated: str, guard: str, opcode: str, rest: str) -> _Instruction:
@@ -395,8 +401,8 @@ def _instruction(negated: str, guard: str, opcode: str, rest: str) -> _Instructi
     words = _split(rest)
     target = None
     if parts[0] in ("bra", "call"):
-        target = next((one for one in words if not one.startswith(("(", "%"))), None)
-    operands = tuple(_operand(one) for one in words)
+        target = next((word for word in words if not word.startswith(("(", "%"))), None)
+    operands = tuple(_operand(word) for word in words)
     return _Instruction(parts[0], parts, guard, bool(negated), operands, tuple(_counts(parts)), target)
 
 
@@ -413,14 +419,14 @@ def _operand(text: str) -> Operand:
 
 def _split(text: str) -> list[str]:
     """Operands at commas outside of braces, brackets and parentheses."""
-    found, depth = [""], 0
+    parts, depth = [""], 0
     for sign in text:
         depth += {"{": 1, "[": 1, "(": 1, "}": -1, "]": -1, ")": -1}.get(sign, 0)
         if sign == "," and depth == 0:
-            found.append("")
+            parts.append("")
         else:
-            found[-1] += sign
-    return [one.strip() for one in found if one.strip()]
+            parts[-1] += sign
+    return [part.strip() for part in parts if part.strip()]
 
 
 def _counts(parts: tuple[str, ...]) -> list[tuple[str, int]]:

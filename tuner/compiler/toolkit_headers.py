@@ -57,7 +57,7 @@ class ToolkitHeaders:
 
     def __init__(self, nvrtc_version: str) -> None:
         self._major = int(nvrtc_version.split(".", maxsplit=1)[0])
-        self._wanted: dict[str, bool] = {}
+        self._needs: dict[str, bool] = {}
 
     @cached_property
     def folders(self) -> tuple[Path, ...]:
@@ -81,23 +81,19 @@ class ToolkitHeaders:
         """The headers handed over as text: those beside a source, and the parts of cub for kernels."""
         if not self._serves(source) or _ALL_OF_CUB not in _included(source):
             return source.headers
-        parts = next((found for found in map(_parts_of_cub, self.folders) if found), "")
+        parts = next((text for text in map(_parts_of_cub, self.folders) if text), "")
         return (*source.headers, (_ALL_OF_CUB, parts)) if parts else source.headers
 
     def _serves(self, source: Source) -> bool:
         """Return True if a source has include paths, or includes files that are not beside it."""
-        if source.sha256 not in self._wanted:
+        if source.sha256 not in self._needs:
             beside = {name for name, _ in source.headers}
-            self._wanted[source.sha256] = bool(source.include_paths) or not _included(source) <= beside
-        return self._wanted[source.sha256]
+            self._needs[source.sha256] = bool(source.include_paths) or not _included(source) <= beside
+        return self._needs[source.sha256]
 
 
 def found_folders(major: int) -> Iterator[Path]:
-    """Folders of headers on this machine: of wheels, then of toolkits; those of another major version last.
-
-    Args:
-        major: version of CUDA that is wanted.
-    """
+    """Folders of headers on this machine: of wheels, then of toolkits; another major version last."""
     roots = dict.fromkeys(path.resolve() for path in _candidates() if (path / "cuda_runtime_api.h").is_file())
     versions = {root: _major_version(root) for root in roots}
     chosen = [root for root in roots if versions[root] == major] or list(roots)[:1]
@@ -189,12 +185,12 @@ def _stamp(folder: Path) -> str:
 
 def _files_in(folder: str) -> Iterator[tuple[str, int, int]]:
     """(path, bytes, time of the last change in ns) of each file below a folder."""
-    left = [folder]
-    while left:
-        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
+    pending = [folder]
+    while pending:
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    left.append(entry.path)
+                    pending.append(entry.path)
                 elif entry.is_file():
                     status = entry.stat()
                     yield entry.path, status.st_size, status.st_mtime_ns

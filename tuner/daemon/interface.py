@@ -1,7 +1,7 @@
 """Requests of clients to the daemon: the one interface between its API and its parts."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from tuner.model.errors import TunerError
 from tuner.model.objective import COVERAGE
-from tuner.model.run_document import AnswerDocument, RunDocument
+from tuner.model.run_document import AnswerDocument, Best, RunDocument
 
 MOST_WORKLOADS = 16
 """The most that run together in a question or a job: more than a GPU has room for."""
@@ -80,38 +80,20 @@ class Question:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
-    """The best configurations known now.
-
-    Attributes:
-        origin: ``stored``, ``predicted``, ``analytical``, ``nearest`` or ``default``, the least of those of
-            the workloads.
-        workloads: name -> configuration, and where it comes from (``origin``, ``details``).
-        clock_mhz: GPU clock of a stored answer; None for as found.
-        power_limit_w: power limit of a stored answer; None for as found.
-        stale: why a stored answer need not be true any more; empty when it is fresh.
-        answer: time, joules and intervals of a stored answer as the run's document has them; None of others.
-        run: number of the run that a stored answer is of.
-        refinement: number of the job that refines the answer; None where there is none.
-        notices: what the client should know.
-    """
-
-    origin: str
-    device: Mapping[str, Any]
-    objective: str
-    workloads: Mapping[str, Mapping[str, Any]]
-    clock_mhz: int | None
-    power_limit_w: int | None = None
-    stale: Sequence[str]
-    answer: AnswerDocument | None
-    run: int | None
-    refinement: int | None
-    notices: Sequence[str] = ()
+class Reply(Best):
+    """The answer to a question, encoded once however many ask it."""
 
     @cached_property
     def json(self) -> bytes:
-        """The body of the response, encoded once."""
-        return encode(vars(self))  # the fields: what is cached here is not among them yet
+        """The body of the response; only workloads of a stored answer have ``fresh`` and ``source``."""
+        workloads = {
+            name: vars(part)
+            if part.source
+            else {"configuration": part.configuration, "origin": part.origin, "details": part.details}
+            for name, part in self.workloads.items()
+        }
+        # the fields: what is cached here is not among them yet
+        return encode({**vars(self), "workloads": workloads})
 
 
 class Saving(NamedTuple):
@@ -133,7 +115,7 @@ def measured_saving(answer: RunDocument | AnswerDocument | None) -> Saving | Non
     best_j, default_j = best.get("energy_j"), default.get("energy_j")
     if best_j is None or default_j is None:
         return None
-    uncertainties_j = [one.get("energy_j_uncertainty") or 0.0 for one in (best, default)]
+    uncertainties_j = [trial.get("energy_j_uncertainty") or 0.0 for trial in (best, default)]
     return Saving(default_j - best_j, COVERAGE * math.hypot(*uncertainties_j))
 
 
@@ -145,10 +127,10 @@ def encode(document: object) -> bytes:
         return to_json(_clean(document), inf_nan_mode="null", fallback=_plain)
 
 
-def stream_text(kind: str, document: Mapping[str, Any], place: object = "") -> bytes:
+def stream_text(kind: str, document: object, position: object = "") -> bytes:
     """An event as a stream sends it; one without a place to go on from has no id."""
     # JSON escapes line ends, so that data is one line.
-    number = f"id: {place}\n" if place else ""
+    number = f"id: {position}\n" if position else ""
     return b"%sevent: %s\ndata: %s\n\n" % (number.encode(), kind.encode(), encode(document))
 
 

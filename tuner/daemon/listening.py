@@ -10,7 +10,6 @@ import grp
 import logging
 import os
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,16 +43,16 @@ class ListeningSocket:
         InputError: it cannot be made, or another daemon answers there.
     """
 
-    def __init__(self, given: socket.socket | None, path: Path | None = None, group: str = "") -> None:
+    def __init__(self, passed: socket.socket | None, path: Path | None = None, group: str = "") -> None:
         self._path = path
         self._group = group
         self._made: os.stat_result | None = None
         if path is not None:
-            given = _listen(path, group)
+            passed = _listen(path, group)
             self._made = path.lstat()
-        if given is None:
+        if passed is None:
             raise InputError("no socket to listen on; name one with --socket")
-        self.socket = given
+        self.socket = passed
 
     @property
     def name(self) -> str:
@@ -79,9 +78,9 @@ class ListeningSocket:
             InputError: it cannot be made.
         """
         if self._path is not None:
-            made = _listen(self._path, self._group)
+            renewed = _listen(self._path, self._group)
             self.socket.close()
-            self.socket, self._made = made, self._path.lstat()
+            self.socket, self._made = renewed, self._path.lstat()
 
     def close(self) -> None:
         """Close the socket, and remove its file if it is ours."""
@@ -97,16 +96,12 @@ def listener(named: Path | None, group: str) -> ListeningSocket:
     Raises:
         InputError: none can be made; the message says why of each.
     """
-    given = passed_socket()
-    if given is not None:
-        given.setblocking(False)
-        return ListeningSocket(given)
-    return _first((named,) if named is not None else default_sockets(os.environ), group)
-
-
-def _first(paths: Sequence[Path], group: str) -> ListeningSocket:
+    passed = passed_socket()
+    if passed is not None:
+        passed.setblocking(False)
+        return ListeningSocket(passed)
     reasons = []
-    for path in paths:
+    for path in (named,) if named is not None else default_sockets(os.environ):
         try:
             return ListeningSocket(None, path, group)
         except InputError as error:  # noqa: PERF203 - of two
@@ -115,7 +110,7 @@ def _first(paths: Sequence[Path], group: str) -> ListeningSocket:
 
 
 def _listen(path: Path, group: str) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         try:
             path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
@@ -124,20 +119,20 @@ def _listen(path: Path, group: str) -> socket.socket:
         _unlink_dead(path)
         mask = os.umask(0o777 & ~_FOR_OWNER)  # nobody else connects before the group is known
         try:
-            made.bind(str(path))
+            listening.bind(str(path))
         finally:
             os.umask(mask)
         _open_to(group, path)
-        made.listen(_BACKLOG)
-        made.setblocking(False)
+        listening.listen(_BACKLOG)
+        listening.setblocking(False)
     except OSError as error:
-        made.close()
+        listening.close()
         reason = error.strerror or str(error)
         raise InputError(f"cannot listen on {path}: {reason}; name a socket with --socket") from error
     except BaseException:
-        made.close()
+        listening.close()
         raise
-    return made
+    return listening
 
 
 def _open_to(group: str, path: Path) -> None:
@@ -223,8 +218,9 @@ class FrontEnd:
         self.port = None if tcp is None else tcp.port
         self._server = Server(self._service, settings.limits, settings.tuning, self._observe)
         # a copy: the server closes what it is given, and the next one needs it again
-        sockets = [_copy(self._listener.socket)]
-        self._serving = asyncio.create_task(self._server.serve(sockets, tcp), name="server")
+        copy = self._listener.socket.dup()
+        copy.setblocking(False)
+        self._serving = asyncio.create_task(self._server.serve([copy], tcp), name="server")
         listening = asyncio.create_task(self._server.listening.wait())
         either: set[asyncio.Task[object]] = {self._serving, listening}
         await asyncio.wait(either, timeout=_START_S, return_when=asyncio.FIRST_COMPLETED)
@@ -252,12 +248,6 @@ class FrontEnd:
             self._listener.renew()
         await self.stop()
         await self.start(settings)
-
-
-def _copy(listening: socket.socket) -> socket.socket:
-    copy = listening.dup()
-    copy.setblocking(False)
-    return copy
 
 
 def _loopback(tcp: TcpTable) -> Loopback | None:

@@ -7,17 +7,18 @@ was away for a while and says where, gets what was missed instead, as long as th
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tuner.daemon.attempts.messages import stored_trial
+from tuner.client.answer_values import DeviceStatus, PowerSample, Status
 from tuner.daemon.interface import stream_text
 from tuner.daemon.jobs.events import Subscription
 from tuner.database.storage import Repositories, Storage
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import ACTIVE, ENDED, Event, Job, JobState
 from tuner.model.records import StoredRun
+from tuner.search.job_messages import stored_trial
 
 KEPT_BYTES = 2**22
 """Of the newest events: an hour of trials, or minutes of the fastest simulated ones."""
@@ -50,6 +51,7 @@ class EventFeed:
 
     Attributes:
         instance: tells the numbers of this feed from those of an earlier daemon's.
+        last: number of the newest event that is kept or was; 0 before the first.
     """
 
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
@@ -58,13 +60,8 @@ class EventFeed:
         self._bytes = 0
         self._kept: deque[Message] = deque()
         self._followers: set[Subscription[Message]] = set()
-        self._last = 0
+        self.last = 0
         self._closed = False
-
-    @property
-    def last(self) -> int:
-        """Number of the newest event that is kept or was; 0 before the first."""
-        return self._last
 
     @property
     def count(self) -> int:
@@ -80,8 +77,8 @@ class EventFeed:
         """
         if not keep and not self._followers:
             return
-        self._last += keep
-        message = self.message(event, self._last if keep else None)
+        self.last += keep
+        message = self.message(event, self.last if keep else None)
         if keep:
             self._kept.append(message)
             self._bytes += _EVENT_BYTES + len(message.text)
@@ -93,13 +90,13 @@ class EventFeed:
     def message(self, event: Event, number: int | None = None) -> Message:
         """An event as it is sent; followers go on after one with a number."""
         body = {"kind": event.kind, "at": event.at, "job": event.job, "data": event.data}
-        place = "" if number is None else self.place(number)
-        return Message(number, event.kind, stream_text(event.kind, body, place))
+        position = "" if number is None else self.place(number)
+        return Message(number, event.kind, stream_text(event.kind, body, position))
 
     def since(self, number: int) -> list[Message] | None:
         """Events after a number; None where they are not all there any more, or never were."""
-        first = self._last - len(self._kept)
-        if not first <= number <= self._last:
+        first = self.last - len(self._kept)
+        if not first <= number <= self.last:
             return None
         return [event for event in self._kept if event.id is not None and event.id > number]
 
@@ -127,9 +124,9 @@ class EventFeed:
         """The id of an event for clients."""
         return f"{self.instance}-{number}"
 
-    def number(self, place: str) -> int | None:
+    def number(self, position: str) -> int | None:
         """The number of a place; None for a place in another daemon's feed, or for none."""
-        instance, _, number = place.partition("-")
+        instance, _, number = position.partition("-")
         if instance != self.instance or not (number.isascii() and number.isdecimal()):
             return None
         return int(number)
@@ -144,7 +141,7 @@ _PAGE = 500  # trials that are read at a time
 _LOOK_S = 1.0  # between two looks at the devices, while somebody follows
 _PASSING = ("compiled",)  # the next one says all that this one did
 
-State = tuple[str, Mapping[str, Any]]
+FollowedState = tuple[str, Status | DeviceStatus]
 """Kind of an event, ``status`` or ``device``, and what is so now."""
 
 
@@ -157,7 +154,9 @@ class LiveEvents:
         states: gives the state of the daemon and of each device, always in the same order.
     """
 
-    def __init__(self, feed: EventFeed, storage: Storage, states: Callable[[], Sequence[State]]) -> None:
+    def __init__(
+        self, feed: EventFeed, storage: Storage, states: Callable[[], Sequence[FollowedState]]
+    ) -> None:
         self._feed = feed
         self._storage = storage
         self._states = states
@@ -176,20 +175,20 @@ class LiveEvents:
         """Tell of something that happened to a job."""
         self._feed.publish(event, keep=event.kind not in _PASSING)
 
-    def power(self, document: Mapping[str, Any]) -> None:
+    def power(self, document: PowerSample) -> None:
         """Tell of the power of a device."""
         self._feed.publish(Event.now("power", document), keep=False)
 
-    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
+    async def follow(self, position: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
         """The present, or what was missed since a place; then new events as they happen.
 
         Args:
-            place: of the last event that the follower has; empty for none.
+            position: of the last event that the follower has; empty for none.
             power: tell of the power of devices, too.
         """
         follower = self._feed.follow()
         self._look()
-        last, closed = self._feed.number(place), False
+        last, closed = self._feed.number(position), False
         try:
             while not closed:
                 async for message in self._beginning(last):
@@ -197,13 +196,12 @@ class LiveEvents:
                     yield message.text
                 behind = False
                 while not (behind or closed):
-                    batch = await follower.take()
-                    for message in batch.events:
+                    messages, behind, closed = await follower.take()
+                    for message in messages:
                         if message.id is None or message.id > (last or 0):
                             last = message.id or last
                             if power or message.kind != "power":
                                 yield message.text
-                    behind, closed = batch.behind, batch.closed
         except StoreError as error:
             trouble = Event.now("trouble", {"message": f"the database cannot be used: {error}"})
             yield self._feed.message(trouble).text
@@ -244,8 +242,8 @@ class LiveEvents:
         for job in sorted((*active, *ended), key=lambda job: job.id):
             yield Event.now("job", vars(job), job.id)
             if job.state is JobState.RUNNING:
-                for told in await self._storage.read(partial(_told, job.id)):
-                    yield told
+                for event in await self._storage.read(partial(_told, job.id)):
+                    yield event
                 async for event in self._trials(job):
                     yield event
 

@@ -67,15 +67,6 @@ def restore_clocks() -> None:
         child.call("restore_clocks", timeout_s=_RESTORE_S)
 
 
-def restore_and_find(specs: Sequence[str]) -> GpuSurvey:
-    """Restore clocks that a killed tuner left set, then find the devices.
-
-    Args:
-        specs: devices that are wanted; empty for every GPU, or else a simulated device.
-    """
-    return _survey(specs, (), may_simulate=not specs)
-
-
 def driver_signs(drivers: Path = _DRIVERS, devices: Path = _DEVICES) -> frozenset[str]:
     """Signs that a GPU's driver is loaded, found without asking it.
 
@@ -89,7 +80,14 @@ def driver_signs(drivers: Path = _DRIVERS, devices: Path = _DEVICES) -> frozense
     return frozenset(signs | {path.name for path in devices.glob("nvidia*")})
 
 
-def _survey(specs: Sequence[str], without: Collection[str], *, may_simulate: bool) -> GpuSurvey:
+def restore_and_find(specs: Sequence[str], without: Collection[str] = (), *, may_simulate: bool) -> GpuSurvey:
+    """Restore clocks that a killed tuner left set, then find the devices.
+
+    Args:
+        specs: devices to find; empty for every GPU.
+        without: those that are left alone.
+        may_simulate: a simulated device replaces a GPU where none answers.
+    """
     signs = driver_signs()
     try:
         with Child("importlib:import_module", _SURVEY, name="survey of the GPUs") as child:
@@ -98,9 +96,9 @@ def _survey(specs: Sequence[str], without: Collection[str], *, may_simulate: boo
             missing = [f"{spec}: {reason}" for spec, reason in absent.items()]
             simulated = may_simulate and not identities
             if simulated:
-                identity = child.call("simulated_identity", timeout_s=_FIND_S)
+                identity, notice = child.call("stand_in", timeout_s=_FIND_S)
                 identities = {identity.spec: identity}
-                missing.append(f"no GPU answers: {identity.spec} stands in, and every number is modelled")
+                missing.append(notice)
     except ChildError as error:
         _LOG.error("%s", error)
         short = error.__cause__ is not None and is_shortage(error.__cause__)
@@ -121,28 +119,28 @@ class GpuInventory:
         self._latest = survey
         self._named = tuple(named)
 
-    async def ask(self, known: Sequence[str], running: Sequence[str]) -> GpuSurvey:
+    async def ask(self, tuned: Sequence[str], running: Sequence[str]) -> GpuSurvey:
         """Restore clocks and identify devices again; no simulated device replaces a GPU now.
 
         Args:
-            known: those that are tuned on.
+            tuned: those that are tuned on.
             running: those on which a job runs, which are left alone: nobody takes their driver away.
         """
-        specs = [*known, *self._latest.absent] if self._named else []
-        survey = await in_daemon_thread(_survey, specs, running, may_simulate=False)
+        specs = [*tuned, *self._latest.absent] if self._named else []
+        survey = await in_daemon_thread(restore_and_find, specs, running, may_simulate=False)
         signs = self._latest.driver_signs | survey.driver_signs
         self._latest = replace(self._latest, driver_signs=signs)
         return survey
 
-    def driver_came(self, known: Sequence[str]) -> bool:
+    def driver_came(self, tuned: Sequence[str]) -> bool:
         """True, once, where a GPU is missing and more of a driver is loaded than at the start.
 
         A sandbox opens only what was there when it was made: that it finds no GPU may mean nothing.
 
         Args:
-            known: the devices that are tuned on.
+            tuned: the devices that are tuned on.
         """
-        lacking = self._latest.simulated or self._latest.absent or not known
+        lacking = self._latest.simulated or self._latest.absent or not tuned
         signs = driver_signs()
         if not lacking or not signs - self._latest.driver_signs:
             return False
@@ -221,7 +219,9 @@ class ContentionMonitor:
         try:
             if child is None or not child.alive:
                 child = self._child = Child(_PROBE, *self._rules, name="gpu users")
-            found: Contention = child.call("look", device, uuid, ours, our_load, timeout_s=self._answer_s)
+            contention: Contention = child.call(
+                "look", device, uuid, ours, our_load, timeout_s=self._answer_s
+            )
         except ChildError as error:
             reason = str(error).strip().splitlines()[-1]
             if self._child is not child:
@@ -229,7 +229,7 @@ class ContentionMonitor:
             if child is not None and child.alive:
                 return Contention(busy=False, reason=f"it cannot be asked: {reason}")
             return Contention(busy=True, reason=f"the driver does not answer: {reason}")
-        return found
+        return contention
 
     def _keep_child(self) -> None:
         if self._release is not None:
@@ -247,11 +247,11 @@ class ContentionMonitor:
         except ResourceError:
             child.kill()  # reaped when it is collected
 
-    def _noted(self, device: str, found: Contention) -> Contention:
-        if not found.busy and found.reason and (device, found.reason) not in self._logged:
-            self._logged.add((device, found.reason))
-            _LOG.warning("%s: counts as free of others: %s", device, found.reason)
-        return found
+    def _noted(self, device: str, contention: Contention) -> Contention:
+        if not contention.busy and contention.reason and (device, contention.reason) not in self._logged:
+            self._logged.add((device, contention.reason))
+            _LOG.warning("%s: counts as free of others: %s", device, contention.reason)
+        return contention
 
 
 def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:

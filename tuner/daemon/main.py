@@ -6,18 +6,14 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from tuner.daemon.answers.analysis import Analyst
 from tuner.daemon.answers.answerer import Answerer
-from tuner.daemon.attempts.launching import Launcher, start
 from tuner.daemon.listening import FrontEnd, ListeningSocket
 from tuner.daemon.machine import ContentionMonitor, GpuInventory, GpuSurvey
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.service import Service
-from tuner.daemon.settings import Settings
 from tuner.daemon.settings_file import keep
 from tuner.daemon.state import (
     LoadedConfig,
@@ -32,7 +28,9 @@ from tuner.database.storage import Storage
 from tuner.devices.gpu_users import Contention
 from tuner.kernel_files.trust import usable_directories
 from tuner.model.errors import DeviceError, InputError, ResourceError, TunerError
+from tuner.model.run_document import AnalyticalDocument
 from tuner.model.version import VERSION
+from tuner.search.job_launcher import Launcher, start
 from tuner.system.ownership import StateLock
 from tuner.system.service_manager import ServiceManager
 from tuner.system.signals import STOP_SIGNALS
@@ -94,7 +92,10 @@ _DATABASE_S = 60.0  # for one action, which may read damaged files whole; after 
 _ROUND_S = 180.0  # for a round of the main loop: twice as long as drivers that hang are waited for
 _PINGS = 2  # per interval, so that none is late
 _EXIT_RESTART = 75  # EX_TEMPFAIL: the service manager starts the daemon again
-_STOP_S = 9.0  # a service has ten seconds
+# Who stops waits longer than what it waits for, so that nobody is cut off who would have ended by himself: an
+# attempt has GRACE_S = 5 s (devices/queue) before it is killed, queues 7 + 1 s (service), all parts together
+# these 9 s and the database one more. With that the unit's TimeoutStopSec=20 is far from coming into play.
+_STOP_S = 9.0
 _SERVER_TABLES = ("limits", "tcp", "tuning")  # a change of these replaces the server
 
 
@@ -230,11 +231,11 @@ class Daemon:
         """Tell of an exception that would have ended the main loop: once, as long as it is the same."""
         short = is_shortage(error)
         words = "the system is short of threads, processes, descriptors or memory" if short else "unexpected"
-        said = f"{words}: {error!r}"
-        if said != self._survived:
-            _LOG.error("main loop: %s", said, exc_info=None if short else error)
-        self._survived = said
-        self._state.troubles["main loop"] = [said]
+        message = f"{words}: {error!r}"
+        if message != self._survived:
+            _LOG.error("main loop: %s", message, exc_info=None if short else error)
+        self._survived = message
+        self._state.troubles["main loop"] = [message]
 
     async def _tick(self) -> None:
         """One round of the main loop."""
@@ -251,7 +252,10 @@ class Daemon:
         if time.monotonic() - self._watched_s >= _WATCH_S:
             self._watched_s = time.monotonic()
             await self._handle_changes()
-        self._tell_manager()
+        status = self._status()
+        if status != self._reported_status:
+            self._reported_status = status
+            self._manager.say(status)
         checked = self._storage_check is None or self._storage_check.done()
         if self._storage.trouble and checked and not self._state.halted:
             self._storage_check = asyncio.create_task(self._storage.retry())
@@ -314,7 +318,9 @@ class Daemon:
             self._wrong_file, self._text = None, config.text
             await self._ask_devices()
             await self._adopt(config)
-            waiting = self._state.troubles["daemon.toml"] = _needs_restart(before, config.settings)
+            same = before.service == config.settings.service
+            waiting = [] if same else ["a change of [service] takes effect at the next restart"]
+            self._state.troubles["daemon.toml"] = waiting
             await self._keep_settings()
             if any(getattr(before, table) != getattr(config.settings, table) for table in _SERVER_TABLES):
                 await self._renew_front_end()
@@ -340,9 +346,10 @@ class Daemon:
     async def _handle_changes(self) -> None:
         """Adopt changes of kernels and drivers, on which stored answers depend."""
         changes = await asyncio.to_thread(self._watch.look)
-        config = await self._reload_kernels() if changes.sources else None
-        devices = changes.devices
-        if config is not None:
+        config, devices = None, changes.devices
+        if changes.sources:
+            _LOG.info("kernel files have changed")
+            config = await asyncio.to_thread(usable_kernels, self._state.settings)
             devices = devices or (await asyncio.to_thread(self._watch.look)).devices
         came = self._gpus.driver_came(self._state.devices)
         if devices or came:
@@ -355,24 +362,24 @@ class Daemon:
         elif devices or came:
             await self._service.adopt()
 
-    async def _reload_kernels(self) -> LoadedConfig:
-        _LOG.info("kernel files have changed")
-        return await asyncio.to_thread(usable_kernels, self._state.settings)
-
     async def _ask_devices(self) -> None:
         """Identify devices again, except those on which a job runs."""
-        known = self._state.devices
+        devices = self._state.devices
         try:
-            survey = await self._gpus.ask(known, [device for device in known if self._service.runs(device)])
+            survey = await self._gpus.ask(
+                devices, [device for device in devices if self._service.runs(device)]
+            )
         except ResourceError as error:
             self._note("devices", error, "they are taken to be as they were")
             return
         self._count_clocks(survey)
         identities = self._state.identities
         self._state.troubles["devices"] = list(survey.missing)
-        identities.update({spec: one for spec, one in survey.identities.items() if spec in identities})
-        known_uuids = {one.uuid for one in identities.values()}  # a GPU may answer to a second name
-        new = [spec for spec, one in survey.identities.items() if one.uuid not in known_uuids]
+        identities.update(
+            {spec: identity for spec, identity in survey.identities.items() if spec in identities}
+        )
+        known_uuids = {identity.uuid for identity in identities.values()}  # a GPU may answer to a second name
+        new = [spec for spec, identity in survey.identities.items() if identity.uuid not in known_uuids]
         if new:
             self._restart(f"{', '.join(new)}: found after the start")
 
@@ -387,16 +394,16 @@ class Daemon:
 
     def _count_clocks(self, survey: GpuSurvey) -> None:
         for gpu in survey.clocks_not_restored:
-            self._metrics.clock_not_restored(gpu)
+            self._metrics.not_restored.labels(gpu).inc()
 
     async def _adopt(self, config: LoadedConfig) -> None:
         """Take what was read; what is wrong in the file in force stays told."""
         for reason in set(config.left_out.values()) - set(self._state.left_out.values()):
             _LOG.error("kernels are left out: %s", reason)
-        told = self._state.troubles.get("daemon.toml", [])
+        file_troubles = self._state.troubles.get("daemon.toml", [])
         self._watch = config.watch
         self._state.adopt(config)
-        self._state.troubles["daemon.toml"] = told
+        self._state.troubles["daemon.toml"] = file_troubles
         self._monitor.close()
         self._monitor = self._new_contention_monitor()
         await self._service.adopt()
@@ -420,7 +427,7 @@ class Daemon:
             _LOG.error("%s", trouble[0])
         self._state.troubles[subject] = trouble
 
-    async def _check_users(self, device: str, ours: int, *, our_load: bool = False) -> Contention:
+    async def _check_users(self, device: str, ours: int, our_load: bool) -> Contention:
         if not ours:
             self._analyst.leave(device)
         # not bound once: new settings replace it
@@ -429,7 +436,7 @@ class Daemon:
     def _may_open(self, device: str) -> bool:
         return self._service.idle(device)
 
-    async def _remember(self, key: str, document: Mapping[str, Any]) -> None:
+    async def _remember(self, key: str, document: AnalyticalDocument) -> None:
         """Use and store an analytical answer."""
         self._answerer.remember({key: document})
         await self._storage.insist(lambda db: db.ledger.remember_analytical(key, document))
@@ -439,20 +446,8 @@ class Daemon:
         uuids = {device: identity.uuid for device, identity in identities.items()}
         return ContentionMonitor(uuids, others_allowed=idle.others_allowed, busy_percent=idle.busy_percent)
 
-    def _tell_manager(self) -> None:
-        status = self._status()
-        if status != self._reported_status:
-            self._reported_status = status
-            self._manager.say(status)
-
     def _status(self) -> str:
         return f"STATUS={self._service.summary()}"
-
-
-def _needs_restart(before: Settings, after: Settings) -> list[str]:
-    """Return a notice of changed settings that are not in force before a restart; empty for none."""
-    same = before.service == after.service
-    return [] if same else ["a change of [service] takes effect at the next restart"]
 
 
 def _spare_the_collector() -> None:

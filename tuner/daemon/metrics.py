@@ -1,8 +1,9 @@
 """The metrics that Prometheus scrapes: counters of events, and gauges of the present state."""
 
 import contextlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import Counter as Counts
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 
 from prometheus_client import (
     CollectorRegistry,
@@ -14,35 +15,12 @@ from prometheus_client import (
     generate_latest,
 )
 
-from tuner.daemon.jobs.shares import UserShare
-from tuner.model.jobs import ACTIVE, JobState
+from tuner.client.answer_values import UserDocument
+from tuner.model.jobs import ACTIVE, Job, JobState
 
 # Around the promised 2 ms in the median and 10 ms at the 99th percentile; a client gives up after seconds.
 _BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 10.0)
-_GPU = ("gpu",)
-_USER = ("user",)
 _HZ_PER_MHZ = 1e6
-
-
-@dataclass(frozen=True)
-class Gauges:
-    """The values of the gauges at a scrape.
-
-    Attributes:
-        jobs: jobs that have not ended, by state; states that are missing have none.
-        waiting: jobs that wait, those that wait for a window, budget or GPU included.
-        fresh: stored answers that hold.
-        stale: stored answers whose conditions have changed, served as stale.
-        followers: subscriptions to a job's events.
-        troubles: how many there are, by what they concern.
-    """
-
-    jobs: Mapping[JobState, int] = field(default_factory=dict)
-    waiting: int = 0
-    fresh: int = 0
-    stale: int = 0
-    followers: int = 0
-    troubles: Mapping[str, int] = field(default_factory=dict)
 
 
 class Metrics:
@@ -50,88 +28,72 @@ class Metrics:
 
     Args:
         version: of this package.
+
+    Attributes:
+        trials: by GPU and status of the worst workload.
+        not_restored: clocks, by GPU.
+        endings: of attempts, by ``AttemptResult.status``.
+        best: answers to clients, by ``Reply.origin``, or ``stale``.
+        database_read: Unix time.
     """
 
     def __init__(self, version: str) -> None:
         self._registry = registry = _Registry()
         ProcessCollector(registry=registry)
-        self._build = Gauge("tuner_build_info", "Version of the daemon.", ("version",), registry=registry)
-        self._build.labels(version).set(1)
+        build = Gauge("tuner_build_info", "Version of the daemon.", ("version",), registry=registry)
+        build.labels(version).set(1)
+
+        # --- GPUs
         self._gpu = Gauge(
             "tuner_gpu_info",
             "GPUs that are tuned on; figures of a modelled one are modelled.",
             ("gpu", "device", "name", "modelled"),
             registry=registry,
         )
-        self._add_gpus(registry)
-        self._add_jobs(registry)
-        self._add_clients(registry)
-        self._add_database(registry)
-
-    def _add_gpus(self, registry: CollectorRegistry) -> None:
-        self._trials = Counter(
+        self.trials = Counter(
             "tuner_trials_total", "Trials that were stored.", ("gpu", "status"), registry=registry
         )
-        self._seconds = Counter(
-            "tuner_tuning_seconds_total", "Time that measuring windows took.", _GPU, registry=registry
-        )
-        self._joules = Counter(
-            "tuner_tuning_joules_total", "Energy that tuning took, as measured.", _GPU, registry=registry
-        )
-        self._saved = Counter(
+        counter_of_gpu = partial(Counter, labelnames=("gpu",), registry=registry)
+        self._seconds = counter_of_gpu("tuner_tuning_seconds_total", "Time that measuring windows took.")
+        self._joules = counter_of_gpu("tuner_tuning_joules_total", "Energy that tuning took, as measured.")
+        self._saved = counter_of_gpu(
             "tuner_expected_saved_joules_total",
             "Expected, not metered: uses that clients told of x (default - answer) joules; asking is none.",
-            _GPU,
-            registry=registry,
         )
-        self._saved_within = Counter(
+        self._saved_within = counter_of_gpu(
             "tuner_expected_saved_joules_uncertainty_total",
             "Half-width of the 95 % interval of the expected saving; those of the answers add up.",
-            _GPU,
-            registry=registry,
         )
-        self._watts = Gauge(
-            "tuner_gpu_power_watts", "Of the last trial; absent while no job runs.", _GPU, registry=registry
+        self.not_restored = counter_of_gpu(
+            "tuner_clock_restore_failures_total", "Clocks that could not be given back at once."
         )
-        self._hertz = Gauge(
-            "tuner_gpu_clock_hertz", "In the last trial; absent while no job runs.", _GPU, registry=registry
-        )
-        self._not_restored = Counter(
-            "tuner_clock_restore_failures_total",
-            "Clocks that could not be given back at once.",
-            _GPU,
-            registry=registry,
-        )
+        gauge_of_gpu = partial(Gauge, labelnames=("gpu",), registry=registry)
+        self._watts = gauge_of_gpu("tuner_gpu_power_watts", "Of the last trial; absent while no job runs.")
+        self._hertz = gauge_of_gpu("tuner_gpu_clock_hertz", "In the last trial; absent while no job runs.")
 
-    def _add_jobs(self, registry: CollectorRegistry) -> None:
+        # --- jobs
         self._jobs = Gauge("tuner_jobs", "Jobs that have not ended.", ("state",), registry=registry)
         self._waiting = Gauge("tuner_queue_waiting", "Jobs that wait to be taken.", registry=registry)
-        self._endings = Counter(
+        self.endings = Counter(
             "tuner_job_endings_total", "Ends of attempts at jobs.", ("status",), registry=registry
         )
-        self._user_waiting = Gauge(
-            "tuner_user_jobs_waiting", "Jobs of a user that are queued or paused.", _USER, registry=registry
+        gauge_of_user = partial(Gauge, labelnames=("user",), registry=registry)
+        self._user_waiting = gauge_of_user(
+            "tuner_user_jobs_waiting", "Jobs of a user that are queued or paused."
         )
-        self._user_seconds = Gauge(
-            "tuner_user_device_seconds",
-            "Of a user's jobs on devices; after an hour, a second counts half.",
-            _USER,
-            registry=registry,
+        self._user_seconds = gauge_of_user(
+            "tuner_user_device_seconds", "Of a user's jobs on devices; after an hour, a second counts half."
         )
-        self._store_errors = Counter(
-            "tuner_store_errors_total", "Times the database could not be used.", registry=registry
-        )
-
         self._troubles = Gauge(
             "tuner_troubles", "What is wrong, as status tells it.", ("subject",), registry=registry
         )
 
-    def _add_clients(self, registry: CollectorRegistry) -> None:
+        # --- clients
         self._answers = Gauge("tuner_answers", "Stored answers.", ("state",), registry=registry)
         self._followers = Gauge(
             "tuner_followers", "Clients that follow a job or everything.", registry=registry
         )
-        self._best = Counter(
+        self.best = Counter(
             "tuner_best_requests_total",
             "Requests for the best configuration, by where the answer came from.",
             ("origin",),
@@ -145,23 +107,26 @@ class Metrics:
             registry=registry,
         )
 
-    def _add_database(self, registry: CollectorRegistry) -> None:
-        self._rows_checked = Counter(
+        # --- the database
+        self.store_errors = Counter(
+            "tuner_store_errors_total", "Times the database could not be used.", registry=registry
+        )
+        self.rows_checked = Counter(
             "tuner_database_rows_checked_total",
             "Rows of the database that were verified in both files while idle.",
             registry=registry,
         )
-        self._rows_repaired = Counter(
+        self.rows_repaired = Counter(
             "tuner_database_rows_repaired_total",
             "Rows of the database that one file did not have soundly, and has again.",
             registry=registry,
         )
-        self._rows_isolated = Gauge(
+        self.rows_isolated = Gauge(
             "tuner_database_rows_isolated",
             "Rows that neither file of the database had soundly, kept aside.",
             registry=registry,
         )
-        self._database_read = Gauge(
+        self.database_read = Gauge(
             "tuner_database_last_full_check_timestamp_seconds",
             "When all rows had been verified, Unix time; 0 before.",
             registry=registry,
@@ -170,13 +135,9 @@ class Metrics:
     def device(self, uuid: str, spec: str, name: str, *, modelled: bool) -> None:
         """Add a GPU; its counters begin at zero, so that rates of the first event are right."""
         self._gpu.labels(uuid, spec, name, "true" if modelled else "false").set(1)
-        for counter in (self._seconds, self._joules, self._saved, self._saved_within, self._not_restored):
+        for counter in (self._seconds, self._joules, self._saved, self._saved_within, self.not_restored):
             counter.labels(uuid)
-        self._trials.labels(uuid, "ok")
-
-    def trial(self, uuid: str, status: str) -> None:
-        """Count a stored trial, with the status of its worst workload."""
-        self._trials.labels(uuid, status).inc()
+        self.trials.labels(uuid, "ok")
 
     def spent(self, uuid: str, seconds: float, joules: float) -> None:
         """Count the cost of an attempt."""
@@ -201,45 +162,13 @@ class Metrics:
             with contextlib.suppress(KeyError):  # nothing was read
                 gauge.remove(uuid)
 
-    def clock_not_restored(self, uuid: str) -> None:
-        """Count a clock that could not be restored."""
-        self._not_restored.labels(uuid).inc()
-
-    def ended(self, status: str) -> None:
-        """Count the end of an attempt: ``AttemptResult.status``."""
-        self._endings.labels(status).inc()
-
-    def store_error(self) -> None:
-        """Count a failure of the database."""
-        self._store_errors.inc()
-
-    def shares(self, shares: Iterable[UserShare]) -> None:
+    def shares(self, shares: Iterable[UserDocument]) -> None:
         """Set what users have; there are at most twenty rows."""
         self._user_waiting.clear()
         self._user_seconds.clear()
-        for one in shares:
-            self._user_waiting.labels(one.user).set(one.waiting)
-            self._user_seconds.labels(one.user).set(one.device_s)
-
-    def rows_checked(self, count: int) -> None:
-        """Count rows that were verified."""
-        self._rows_checked.inc(count)
-
-    def rows_repaired(self, count: int) -> None:
-        """Count rows that were put right."""
-        self._rows_repaired.inc(count)
-
-    def rows_isolated(self, count: int) -> None:
-        """Set how many rows are kept aside."""
-        self._rows_isolated.set(count)
-
-    def database_read(self, at: float) -> None:
-        """All rows have been verified now (Unix time)."""
-        self._database_read.set(at)
-
-    def best(self, origin: str) -> None:
-        """Count an answer to a client: ``Reply.origin``, or ``stale``."""
-        self._best.labels(origin).inc()
+        for share in shares:
+            self._user_waiting.labels(share["name"]).set(share["waiting"])
+            self._user_seconds.labels(share["name"]).set(share["used_lately_s"])
 
     def request(self, route: str, code: int, seconds: float) -> None:
         """Count a request.
@@ -251,17 +180,34 @@ class Metrics:
         """
         self._requests.labels(route, str(code)).observe(seconds)
 
-    def render(self, gauges: Gauges) -> bytes:
-        """All metrics, in the text format 0.0.4 of Prometheus."""
+    def render(
+        self,
+        jobs: Iterable[Job] = (),
+        *,
+        fresh: int = 0,
+        stale: int = 0,
+        followers: int = 0,
+        troubles: Mapping[str, Collection[str]] | None = None,
+    ) -> bytes:
+        """All metrics, in the text format 0.0.4 of Prometheus.
+
+        Args:
+            jobs: that have not ended.
+            fresh: stored answers that hold.
+            stale: stored answers whose conditions have changed, served as stale.
+            followers: subscriptions to jobs and to everything.
+            troubles: by what they concern; empty texts are none.
+        """
+        counts = Counts(job.state for job in jobs)
         for state in ACTIVE:
-            self._jobs.labels(state.value).set(gauges.jobs.get(state, 0))
-        self._waiting.set(gauges.waiting)
-        self._answers.labels("fresh").set(gauges.fresh)
-        self._answers.labels("stale").set(gauges.stale)
-        self._followers.set(gauges.followers)
+            self._jobs.labels(state.value).set(counts[state])
+        self._waiting.set(counts[JobState.QUEUED])
+        self._answers.labels("fresh").set(fresh)
+        self._answers.labels("stale").set(stale)
+        self._followers.set(followers)
         self._troubles.clear()
-        for subject, count in gauges.troubles.items():
-            self._troubles.labels(subject).set(count)
+        for subject, sentences in (troubles or {}).items():
+            self._troubles.labels(subject).set(sum(map(bool, sentences)))
         return generate_latest(self._registry)
 
 
@@ -270,5 +216,5 @@ class _Registry(CollectorRegistry):
 
     def collect(self) -> Iterable[Metric]:
         for family in super().collect():
-            family.samples = [one for one in family.samples if not one.name.endswith("_created")]
+            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
             yield family

@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tuner.joules.watching import Gpu, ReadingRow, WatchedReading, opened, present_clock, readable_clocks
 from tuner.model.errors import SensorUnavailableError, TunerError
 from tuner.power.base import ClockControl
 from tuner.power.nvml.health import GpuUsers, Thermometer
+
+if TYPE_CHECKING:
+    from tuner.client.answer_values import PowerSample
 
 _LEAST_S = 0.5  # between two samples of a counter, which costs to be read
 
@@ -21,7 +24,7 @@ class PowerProbe:
     def __init__(self) -> None:
         self._opened: dict[str, _OpenedGpu] = {}
 
-    def read(self, gpus: Mapping[str, tuple[str, str, str]]) -> dict[str, dict[str, Any]]:
+    def read(self, gpus: Mapping[str, tuple[str, str, str]]) -> dict[str, "PowerSample"]:
         """One sample of each GPU.
 
         Args:
@@ -41,7 +44,7 @@ class PowerProbe:
             gpu.close()
         self._opened.clear()
 
-    def _read(self, device: str, gpu: Gpu) -> dict[str, Any]:
+    def _read(self, device: str, gpu: Gpu) -> "PowerSample":
         try:
             if device not in self._opened:
                 self._opened[device] = _OpenedGpu(gpu)
@@ -73,7 +76,7 @@ class _OpenedGpu:
             return []
         return [WatchedReading(sampler) for sampler in samplers]
 
-    def sample(self) -> dict[str, Any]:
+    def sample(self) -> "PowerSample":
         """One sample; mean watts are those since the last one."""
         clock = present_clock(self._clocks)
         return {
@@ -85,7 +88,7 @@ class _OpenedGpu:
             **self._watts(),
         }
 
-    def _watts(self) -> dict[str, Any]:
+    def _watts(self) -> "PowerSample":
         for reading in self._readings:
             reading.poll(at_once=True)
         row = _best([reading.row() for reading in self._readings])

@@ -5,8 +5,8 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
-from typing import Any, Protocol
 
+from tuner.client.answer_values import PowerDocument, PowerSample, TrialData
 from tuner.devices import gpu_users
 from tuner.model.errors import ChildError, ResourceError
 from tuner.model.jobs import DeviceIdentity
@@ -23,7 +23,7 @@ _LEASE_S = 5.0  # a client who asks once may ask again
 _FIRST_S = 3.0  # for the first sample, with the start of the child
 _ANSWER_S = 10.0  # a driver that was asleep wakes within two; the first answer includes the child's start
 _PROBE = "tuner.daemon.power_probe:PowerProbe"
-_NOTHING: Mapping[str, Any] = {
+_NOTHING: PowerSample = {
     "watts": None,
     "clock_mhz": None,
     "throttle_reasons": [],
@@ -39,16 +39,6 @@ Gpus = Mapping[str, tuple[str, str, str]]
 """Device -> UUID, driver and name."""
 
 
-class GpuReader(Protocol):
-    """Reads GPUs (``PowerChild``)."""
-
-    async def read(self, gpus: Gpus) -> Mapping[str, Mapping[str, Any]]:
-        """One sample of each GPU, as ``PowerProbe.read`` gives it."""
-
-    def close(self) -> None:
-        """End; nothing is read any more."""
-
-
 class PowerChild:
     """Reads GPUs in a child process, which is there only while it is asked."""
 
@@ -56,7 +46,7 @@ class PowerChild:
         self._child: Child | None = None
         self._thread: StartedThreads | None = None
 
-    async def read(self, gpus: Gpus) -> Mapping[str, Mapping[str, Any]]:
+    async def read(self, gpus: Gpus) -> Mapping[str, PowerSample]:
         """One sample of each GPU."""
         try:
             self._thread = self._thread or StartedThreads(1, "power")
@@ -64,15 +54,15 @@ class PowerChild:
         except ResourceError as error:
             return {device: {"failure": str(error)} for device in gpus}
 
-    def _ask(self, gpus: Gpus) -> Mapping[str, Mapping[str, Any]]:
+    def _ask(self, gpus: Gpus) -> Mapping[str, PowerSample]:
         try:
             if self._child is None or not self._child.alive:
                 self._child = Child(_PROBE, name="power of the GPUs")
-            found: Mapping[str, Mapping[str, Any]] = self._child.call("read", gpus, timeout_s=_ANSWER_S)
+            samples: Mapping[str, PowerSample] = self._child.call("read", gpus, timeout_s=_ANSWER_S)
         except ChildError as error:
             reason = str(error).strip().splitlines()[-1]
             return {device: {"failure": f"it cannot be read: {reason}"} for device in gpus}
-        return found
+        return samples
 
     def close(self) -> None:
         """End the child; nothing is read any more."""
@@ -103,8 +93,8 @@ class PowerWatch:
         self,
         identities: Callable[[], Mapping[str, DeviceIdentity]],
         running: Callable[[str], bool],
-        tell: Callable[[Mapping[str, Any]], None],
-        gpus: Callable[[], GpuReader] = PowerChild,
+        tell: Callable[[PowerSample], None],
+        gpus: Callable[[], PowerChild] = PowerChild,
     ) -> None:
         self._identities = identities
         self._running = running
@@ -113,8 +103,8 @@ class PowerWatch:
         self._watchers = 0
         self._task: asyncio.Task[None] | None = None
         self._sampled = asyncio.Event()
-        self._samples: dict[str, deque[Mapping[str, Any]]] = {}
-        self._trials: dict[str, Mapping[str, Any]] = {}
+        self._samples: dict[str, deque[PowerSample]] = {}
+        self._trials: dict[str, TrialData] = {}
 
     @property
     def watched(self) -> bool:
@@ -130,7 +120,7 @@ class PowerWatch:
         finally:
             self._leave()
 
-    async def now(self) -> dict[str, Any]:
+    async def now(self) -> PowerDocument:
         """The newest samples of each device; the first waits until there is one."""
         self._enter()
         asyncio.get_running_loop().call_later(_LEASE_S, self._leave)
@@ -138,10 +128,12 @@ class PowerWatch:
             await asyncio.wait_for(self._sampled.wait(), _FIRST_S)
         return {
             "interval_s": INTERVAL_S,
-            "devices": [{"device": device, "samples": list(kept)} for device, kept in self._samples.items()],
+            "devices": [
+                {"device": device, "samples": list(newest)} for device, newest in self._samples.items()
+            ],
         }
 
-    def trial(self, device: str, data: Mapping[str, Any]) -> None:
+    def trial(self, device: str, data: TrialData) -> None:
         """Note the data of a trial on a device."""
         self._trials[device] = data
 
@@ -173,33 +165,35 @@ class PowerWatch:
             gpus.close()
             self._samples.clear()
 
-    async def _sample_once(self, gpus: GpuReader) -> None:
+    async def _sample_once(self, gpus: PowerChild) -> None:
         identities = self._identities()
         real = {
-            device: (one.uuid, one.driver, one.name)
-            for device, one in identities.items()
+            device: (identity.uuid, identity.driver, identity.name)
+            for device, identity in identities.items()
             if device.startswith("cuda")
         }
-        found = await gpus.read(real) if real else {}
+        samples = await gpus.read(real) if real else {}
         at = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
         for device, identity in identities.items():
             ours = int(self._running(device))
-            known = found.get(device) or self._of_last_trial(device)
-            processes = known.get("processes")
-            sample = {
+            read = samples.get(device) or self._of_last_trial(device)
+            processes = read.get("processes")
+            sample: PowerSample = {
                 "device": device,
                 "at": at,
                 **_NOTHING,
-                **known,
+                **read,
                 "others": None if processes is None else max(0, processes - ours),
                 "modelled": identity.modelled,
             }
             self._samples.setdefault(device, deque(maxlen=KEPT_SAMPLES)).append(sample)
             self._tell(sample)
 
-    def _of_last_trial(self, device: str) -> Mapping[str, Any]:
+    def _of_last_trial(self, device: str) -> PowerSample:
         """Return values of the last trial of the running job, for a device without a sensor of its own."""
-        users = {"processes": len(gpu_users.present(device))} if device.startswith("sim:") else {}
+        users: PowerSample = {}
+        if device.startswith("sim:"):
+            users = {"processes": len(gpu_users.present(device))}
         if not self._running(device):
             self._trials.pop(device, None)
         trial = self._trials.get(device)

@@ -63,8 +63,8 @@ class Scrub:
         """Begin; belongs to the event loop."""
         loop = asyncio.get_running_loop()
 
-        def note(found: Examination) -> None:
-            loop.call_soon_threadsafe(self._note, found)
+        def note(examination: Examination) -> None:
+            loop.call_soon_threadsafe(self._note, examination)
 
         self._storage.put_right = note
         self._task = loop.create_task(self._run(), name="scrub")
@@ -101,7 +101,7 @@ class Scrub:
             if self._busy() or self._requests > _FEW_REQUESTS:
                 continue
             if await self._step():
-                self._metrics.database_read(self._wall().timestamp())
+                self._metrics.database_read.set(self._wall().timestamp())
                 rests_until_s = begun_s + _PASS_S
 
     def _pause_s(self, rest_s: float) -> float:
@@ -120,10 +120,12 @@ class Scrub:
         """Verify the next rows; True where they were the last ones."""
         after = self._after
         try:
-            self._after, found = await self._storage.run(lambda books: books.database.scrub(after, _ROWS))
+            self._after, examination = await self._storage.run(
+                lambda books: books.database.scrub(after, _ROWS)
+            )
         except StoreError:  # it is told as a trouble of the database; the same rows are next
             return False
-        self._metrics.rows_checked(found.rows)
+        self._metrics.rows_checked.inc(examination.rows)
         return self._after is None
 
     async def _back_up(self, day: date) -> bool:
@@ -142,12 +144,12 @@ class Scrub:
             _LOG.warning("no backup of the database on %s yet: %s", day, error)
             return False
 
-    def _note(self, found: Examination) -> None:
+    def _note(self, examination: Examination) -> None:
         """Show what was put right; the database has logged it."""
-        self._metrics.rows_repaired(len(found.repaired))
-        self._repaired += len(found.repaired)
+        self._metrics.rows_repaired.inc(len(examination.repaired))
+        self._repaired += len(examination.repaired)
         day = self._wall().date().isoformat()
-        self.notices = [*found.rebuilt]
+        self.notices = [*examination.rebuilt]
         if self._repaired:
             rows = "1 row was" if self._repaired == 1 else f"{self._repaired} rows were"
             self.notices.append(f"{rows} of the database not sound in one of its files; put right on {day}")
@@ -166,9 +168,11 @@ class Scrub:
             rows = await self._storage.run(isolated)
         except StoreError:
             return
-        self._metrics.rows_isolated(len(rows))
+        self._metrics.rows_isolated.set(len(rows))
         self.kept_aside = []
         if rows:
             what = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
-            kept = "damaged in both files and kept aside; all others are served"
-            self.kept_aside = [f"{what} {kept}; `tuner db isolated --output FILE` exports what is left"]
+            consequence = "damaged in both files and kept aside; all others are served"
+            self.kept_aside = [
+                f"{what} {consequence}; `tuner db isolated --output FILE` exports what is left"
+            ]

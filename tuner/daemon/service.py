@@ -3,35 +3,36 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import cast
 
-from tuner.daemon import status
+from tuner.client.answer_values import PowerDocument, Status, TrialData
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.answers.replies import PreparedReply
-from tuner.daemon.archive import Archive
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.maintenance import Maintenance
-from tuner.daemon.devices.admission import Admission, Budgets, CheckUsers, local_now
-from tuner.daemon.devices.queue import DeviceQueue, DeviceQueues, StartAttempt
-from tuner.daemon.devices.results import AttemptResults, FailureCount
+from tuner.daemon.devices.admission import Admission, CheckUsers, local_now
+from tuner.daemon.devices.attempt_records import AttemptResults, FailureCount
+from tuner.daemon.devices.queue import GRACE_S, DeviceQueue, DeviceQueues, StartAttempt
 from tuner.daemon.interface import NotNowError, Peer, Question, Reply, measured_saving
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import EventPump, Subscriptions, job_events, known_job
-from tuner.daemon.jobs.shares import Placement, Shares, check_may_change
+from tuner.daemon.jobs.shares import Budgets, Placement, Shares, check_may_change
 from tuner.daemon.jobs.specs import checked, with_site_rules
-from tuner.daemon.live import EventFeed, LiveEvents
+from tuner.daemon.live import EventFeed, FollowedState, LiveEvents
 from tuner.daemon.metrics import Metrics
 from tuner.daemon.power_watch import PowerWatch
 from tuner.daemon.scrub import Scrub
 from tuner.daemon.state import State
+from tuner.daemon.status import ServiceStatus
+from tuner.daemon.stored_runs import Archive
 from tuner.database.storage import Storage
 from tuner.model.errors import InputError, StoreError, UnknownNameError
 from tuner.model.jobs import OWN, Event, Job, JobKind, JobSpec, JobState, Origin
 
-_STOP_S = 7.0  # for device queues to stop: a service has ten seconds for everything
+_STOP_S = GRACE_S + 2.0  # for device queues to stop: an attempt's grace, and to store what it reports
 _CANCEL_S = 1.0  # for device queues that were cancelled to store what they know
 _RETRY_S = 1.0  # a database that cannot be used at the start
 _LOG = logging.getLogger(__name__)
@@ -75,7 +76,6 @@ class Service:
         self._storage = storage
         self._answerer = answerer
         self._metrics = metrics
-        self._wall = wall
         self.archive = Archive(storage, answerer)
         self._live = LiveEvents(EventFeed(), storage, self._states)
         self._power = PowerWatch(lambda: state.identities, self.runs, self._live.power)
@@ -119,12 +119,19 @@ class Service:
                 device: DeviceQueue(
                     device,
                     self._board,
-                    self._admission(device, check_users),
+                    Admission(
+                        identity,
+                        settings=lambda: state.settings,
+                        budgets=self._budgets,
+                        check_users=check_users,
+                        wall=wall,
+                        halted=lambda: state.halted,
+                    ),
                     results,
                     start_attempt,
                     crashes=crashes,
                 )
-                for device in state.devices
+                for device, identity in state.identities.items()
             }
         )
         self._scrub = Scrub(
@@ -134,7 +141,7 @@ class Service:
             refresh=lambda: self._maintenance.refresh(None),
             wall=wall,
         )
-        self._status = status.ServiceStatus(
+        self._status = ServiceStatus(
             state,
             storage=storage,
             board=self._board,
@@ -146,17 +153,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
         self._why_not_loaded = ""
         self._ended = asyncio.Event()
-        storage.failed = metrics.store_error
-
-    def _admission(self, device: str, check_users: CheckUsers) -> Admission:
-        return Admission(
-            self._state.identities[device],
-            settings=lambda: self._state.settings,
-            budgets=self._budgets,
-            check_users=check_users,
-            wall=self._wall,
-            halted=lambda: self._state.halted,
-        )
+        storage.failed = metrics.store_errors.inc
 
     # --- its life ------------------------------------------------------------------------------------
 
@@ -251,7 +248,7 @@ class Service:
         self._maintenance.backlog_may_have_changed()
 
     def _jobs_changed(self, jobs: Sequence[Job]) -> None:
-        self._queues.hear(jobs)
+        self._queues.notify(jobs)
         self._maintenance.backlog_may_have_changed()  # there may be room for another job
 
     # --- jobs ----------------------------------------------------------------------------------------
@@ -278,8 +275,8 @@ class Service:
         self, states: Sequence[JobState] = (), limit: int = 100, before: int | None = None
     ) -> list[Job]:
         """Jobs, newest first; those below the number ``before``."""
-        found = await self._storage.read(lambda db: db.jobs.jobs(states, limit, before))
-        return [self._board.located(job) for job in found]
+        jobs = await self._storage.read(lambda db: db.jobs.jobs(states, limit, before))
+        return [self._board.located(job) for job in jobs]
 
     async def cancel(self, number: int, peer: Peer) -> Job:
         """Cancel a job; what it stored stays. Ending a cancelled job again changes nothing."""
@@ -309,19 +306,19 @@ class Service:
         """Stored events of a job after a number, then new ones as they happen; ends with the job."""
         return job_events(number, after, subscriptions=self._subscriptions, storage=self._storage)
 
-    async def follow(self, place: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
+    async def follow(self, position: str = "", *, power: bool = False) -> AsyncGenerator[bytes, None]:
         """Everything: the present, or what was missed since a place; then all that happens.
 
         Args:
-            place: of the last event that the client has; empty for none.
+            position: of the last event that the client has; empty for none.
             power: sample the power of the devices meanwhile, and tell of it.
         """
         with self._power.watching() if power else contextlib.nullcontext():
-            async with contextlib.aclosing(self._live.follow(place, power=power)) as events:
+            async with contextlib.aclosing(self._live.follow(position, power=power)) as events:
                 async for event in events:
                     yield event
 
-    async def power(self) -> Mapping[str, Any]:
+    async def power(self) -> PowerDocument:
         """Power of the devices now; see ``docs/daemon-api.md``."""
         return await self._power.now()
 
@@ -330,7 +327,7 @@ class Service:
         self._live.event(event)
         job = None if event.job is None else self._board.get(event.job)
         if event.kind == "trial" and job is not None:
-            self._power.trial(job.device, event.data)
+            self._power.trial(job.device, cast(TrialData, event.data))
 
     # --- answers -------------------------------------------------------------------------------------
 
@@ -341,7 +338,8 @@ class Service:
         with self._known(question.workloads):
             prepared = self._answerer.find(question)
         reply = prepared.reply
-        self._metrics.best("stale" if reply.origin == "stored" and reply.stale else reply.origin)
+        origin = "stale" if reply.origin == "stored" and reply.stale else reply.origin
+        self._metrics.best.labels(origin).inc()
         self._note_use(prepared, question)
         if reply.origin == "stored" and not reply.stale:
             return reply
@@ -382,16 +380,20 @@ class Service:
 
     def summary(self) -> str:
         """The work of this moment, for the service manager."""
-        return status.summary(self._queues, self._board.jobs)
+        running = ", ".join(map(str, self._queues.running))
+        work = f"job {running} runs" if running else "no job runs"
+        waiting = sum(job.state is JobState.QUEUED for job in self._board.jobs)
+        reasons = "; ".join(self._queues.block_reasons)
+        return f"{work}, {waiting} wait{f' ({reasons})' if reasons else ''}"
 
-    async def status(self) -> Mapping[str, Any]:
+    async def status(self) -> Status:
         """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""
         return self._status.document(self._queues, self._followers)
 
-    def _states(self) -> list[tuple[str, Mapping[str, Any]]]:
+    def _states(self) -> list[FollowedState]:
         """Return the states that followers of everything get again whenever they have changed."""
         devices = self._status.devices(self._queues)
-        return [("status", self._status.steady()), *(("device", one) for one in devices)]
+        return [("status", self._status.steady()), *(("device", device) for device in devices)]
 
     @property
     def _followers(self) -> int:
@@ -399,10 +401,11 @@ class Service:
 
     def metrics(self) -> bytes:
         """The metrics in Prometheus' text format."""
-        jobs, answers = self._board.jobs, self._answerer.counts()
+        jobs, (fresh, stale) = self._board.jobs, self._answerer.counts()
         self._metrics.shares(self._shares.table(jobs))
-        gauges = status.gauges(jobs, answers, self._followers, self._status.troubles())
-        return self._metrics.render(gauges)
+        return self._metrics.render(
+            jobs, fresh=fresh, stale=stale, followers=self._followers, troubles=self._status.troubles()
+        )
 
 
 def _by(peer: Peer) -> str:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from tuner.daemon.settings import ServiceTable, SetTable, Settings, TuningTable, bound
 from tuner.devices.gpu_models import gpu_model, gpu_names
-from tuner.kernel_files import document as messages
+from tuner.kernel_files import kernel_document as messages
 from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.jobs import DeviceChoice, wrong_choice
 from tuner.search.option_checks import complaints as option_complaints
@@ -110,20 +110,20 @@ def _paths(table: str, paths: Iterable[tuple[str, Path | None]]) -> Iterator[Com
             )
 
 
-def _devices(place: str, specs: Sequence[str]) -> Iterator[Complaint]:
-    yield from ((place, wrong) for wrong in map(wrong_device, specs) if wrong)
-    yield from _twice(place, specs)
+def _devices(where: str, specs: Sequence[str]) -> Iterator[Complaint]:
+    yield from ((where, wrong) for wrong in map(wrong_device, specs) if wrong)
+    yield from _twice(where, specs)
 
 
 def wrong_device(spec: str) -> str:
     """Return the error in the name of a device, and its correction; empty if the name is valid."""
     kind, _, rest = spec.partition(":")
-    known = {
+    valid = {
         "cuda": _CUDA.fullmatch(rest) is not None,
         "sim": _simulated(rest),
         "replay": bool(rest) and "\0" not in rest,
     }
-    if known.get(kind, False):
+    if valid.get(kind, False):
         return ""
     simulated = [f"sim:{name}" for name in gpu_names()]
     near = suggestion(spec, ["cuda:0", *simulated])
@@ -137,9 +137,9 @@ def _simulated(name: str) -> bool:
         return False
 
 
-def _twice(place: str, names: Sequence[str]) -> Iterator[Complaint]:
+def _twice(where: str, names: Sequence[str]) -> Iterator[Complaint]:
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield place, f"{name!r} stands there more than once"
+        yield where, f"{name!r} stands there more than once"
 
 
 def _tuning(tuning: TuningTable) -> Iterator[Complaint]:
@@ -162,31 +162,31 @@ def _sets(settings: Settings) -> Iterator[Complaint]:
 
 
 def _set(number: int, group: SetTable, settings: Settings) -> Iterator[Complaint]:
-    def place(name: str) -> str:
+    def where(name: str) -> str:
         return key("set", name, number)
 
     chosen = {**_named(group), **group.options}
     for name, wrong in option_complaints({"objective": settings.tuning.objective, **chosen}):
         if name in chosen:
-            yield place(name), wrong
-    yield from _twice(place("workloads"), group.workloads)
+            yield where(name), wrong
+    yield from _twice(where("workloads"), group.workloads)
     for spec in group.workloads:
         if not _WORKLOAD.fullmatch(spec):
             right = "write a kernel and its sizes in ASCII without spaces, e.g. 'scan-lf:N=1024'"
-            yield place("workloads"), f"{spec!r} is no workload; {right}"
-    yield from _choices(place("devices"), group.devices, settings.service)
+            yield where("workloads"), f"{spec!r} is no workload; {right}"
+    yield from _choices(where("devices"), group.devices, settings.service)
 
 
-def _choices(place: str, specs: Sequence[str], service: ServiceTable) -> Iterator[Complaint]:
+def _choices(where: str, specs: Sequence[str], service: ServiceTable) -> Iterator[Complaint]:
     """Yield errors in names of devices, and of kinds of them, that are to be among those of [service]."""
     named = [spec for spec in specs if DeviceChoice.parse(spec).one]
-    yield from _devices(place, named)
+    yield from _devices(where, named)
     several = [spec for spec in specs if spec not in named]
-    yield from ((place, wrong) for wrong in map(wrong_choice, several) if wrong)
-    yield from _twice(place, several)
+    yield from ((where, wrong) for wrong in map(wrong_choice, several) if wrong)
+    yield from _twice(where, several)
     for spec in named if service.devices else ():
         if spec not in service.devices:
-            yield place, f"{spec!r} is none of [service] devices: {', '.join(service.devices)}"
+            yield where, f"{spec!r} is none of [service] devices: {', '.join(service.devices)}"
 
 
 def _windows(settings: Settings) -> Iterator[Complaint]:
@@ -304,10 +304,10 @@ def read_text(path: Path) -> str:
 
 def _shown(path: Path, text: str, complaints: Sequence[Complaint]) -> str:
     """One line per wrong key: file, key, what is wrong, what would be right, and the line of the file."""
-    numbers = [line_of(text, place) for place, _ in complaints[:MAX_SHOWN]]
+    numbers = [line_of(text, where) for where, _ in complaints[:MAX_SHOWN]]
     lines = [
-        f"{path}: {place}: {message}" + (f" (line {number})" if number else "")
-        for (place, message), number in zip_longest(complaints, numbers)
+        f"{path}: {where}: {message}" + (f" (line {number})" if number else "")
+        for (where, message), number in zip_longest(complaints, numbers)
     ]
     if len(lines) > MAX_SHOWN:
         lines[MAX_SHOWN:] = [f"{path}: and {len(lines) - MAX_SHOWN} more"]
@@ -316,8 +316,8 @@ def _shown(path: Path, text: str, complaints: Sequence[Complaint]) -> str:
 
 def _complaints_of(error: ValidationError) -> list[Complaint]:
     """Return the complaints of a validation error, without duplicates."""
-    found = [_explained(detail) for detail in error.errors(include_url=False)]
-    return list(dict.fromkeys(found))
+    complaints = [_explained(detail) for detail in error.errors(include_url=False)]
+    return list(dict.fromkeys(complaints))
 
 
 def _explained(detail: Any) -> Complaint:  # noqa: ANN401 - a dict of pydantic
@@ -329,8 +329,8 @@ def _explained(detail: Any) -> Complaint:  # noqa: ANN401 - a dict of pydantic
     if table in _ARRAYS and rest and isinstance(rest[0], int):
         number, *rest = rest
     items = "".join(f", item {step + 1}" for step in rest[1:] if isinstance(step, int))
-    place = key(str(table), f"{rest[0]}{items}" if rest else "", number)
-    return place, _message(str(detail["loc"][-1]) if detail["loc"] else "", detail, model)
+    where = key(str(table), f"{rest[0]}{items}" if rest else "", number)
+    return where, _message(str(detail["loc"][-1]) if detail["loc"] else "", detail, model)
 
 
 def _message(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic
@@ -381,13 +381,13 @@ def keep(directory: Path, file: Path, text: str) -> None:
         file: they are of.
         text: of the file.
     """
-    kept = directory / NAME
+    copy = directory / NAME
     content = f"{_MARK} {_checksum(file, text)}\n{text}"
     try:
-        if _read(kept) != content:
-            replace_file(kept, content)
+        if _read(copy) != content:
+            replace_file(copy, content)
     except (OSError, ValueError) as error:
-        _LOG.warning("%s: the settings in force cannot be kept there: %s", kept, error)
+        _LOG.warning("%s: the settings in force cannot be kept there: %s", copy, error)
 
 
 def kept_settings(directory: Path, file: Path) -> KeptSettings | None:
@@ -430,8 +430,8 @@ def _read(path: Path) -> str | None:
         return None
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(file.fileno())
-        for name, one in ((path, status), (path.parent, folder)):
-            if one.st_uid not in owners or one.st_mode & _WRITABLE_BY_OTHERS:
+        for name, owned in ((path, status), (path.parent, folder)):
+            if owned.st_uid not in owners or owned.st_mode & _WRITABLE_BY_OTHERS:
                 raise ValueError(f"{name} belongs to another user, or others can write it")
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is no file")

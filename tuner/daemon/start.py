@@ -61,7 +61,7 @@ class _Client:
     answered: bool = False
 
 
-class Lobby:
+class StartupServer:
     """Answers on a listening socket while the daemon cannot.
 
     Args:
@@ -186,10 +186,10 @@ def run(options: StartOptions, log_format: logs.Format = "auto") -> int:
     if os.getpid() == _INIT:
         _LOG.warning("process 1: what killed jobs leave is not reaped; start the container with --init")
     notice = ""
-    given = passed_socket()
+    passed = passed_socket()
     while True:
         with startup_signals() as received:
-            with Start(options, ServiceManager(), received, given) as start:
+            with Start(options, ServiceManager(), received, passed) as start:
                 daemon, storage = start.daemon(notice)
                 received.check()
                 if received.reload:
@@ -243,14 +243,14 @@ class Start:
         options: StartOptions,
         manager: ServiceManager,
         received: StartupSignals,
-        given: socket.socket | None = None,
+        passed: socket.socket | None = None,
     ) -> None:
         self._options = options
         self._manager = manager
         self._received = received
-        self._given = given
+        self._given = passed
         self._stack = contextlib.ExitStack()
-        self._lobby: Lobby | None = None
+        self._startup_server: StartupServer | None = None
         self._told = ""
         self._clocks_restored = False
 
@@ -271,7 +271,7 @@ class Start:
                 return self._begun(notice)
             except _FileChangedError:  # noqa: PERF203 - seldom
                 _LOG.info("%s has changed: the start begins anew", self._options.file)
-                self._forget_lobby()
+                self._close_startup_server()
                 self._stack.close()
 
     def _begun(self, notice: str) -> tuple[Daemon, Storage]:
@@ -284,7 +284,7 @@ class Start:
         self._stack.callback(lock.close)
         self.workers = self._until(lambda: StartedThreads(_WORKERS, "worker"))
         self._stack.callback(self.workers.shutdown, wait=False, cancel_futures=True)
-        # pings wait while a driver is asked, and are asked for once the lobby was open
+        # pings wait while a driver is asked, and are asked for once the startup server was open
         self._manager.extend_watchdog(_SURVEY_S)
         self._manager.say("STATUS=looking for GPUs, and for clocks to give back")
         survey = self._until(lambda: self._survey(self._options.devices or service.devices))
@@ -299,7 +299,7 @@ class Start:
             lock=lock,
             notice=notice,
         )
-        self._forget_lobby()
+        self._close_startup_server()
         self._manager.extend_watchdog(None)
         return daemon, storage
 
@@ -318,7 +318,7 @@ class Start:
             config = self._until(lambda: usable_config(self._options), lambda: signature(self._options.file))
             if config.settings.service.socket == service.socket:
                 return config, listening
-            self._forget_lobby()
+            self._close_startup_server()
             listening.close()
         service = config.settings.service
         return config, self._until(lambda: self._listen(service.socket, service.group))
@@ -330,16 +330,18 @@ class Start:
         else:
             listening = listener(self._options.socket or named, group)
         self._stack.callback(listening.close)
-        self._lobby = Lobby(listening.socket, self._manager.ping, lambda: self._received.reload)
+        self._startup_server = StartupServer(
+            listening.socket, self._manager.ping, lambda: self._received.reload
+        )
         return listening
 
-    def _forget_lobby(self) -> None:
-        if self._lobby is not None:
-            self._lobby.close()
-            self._lobby = None
+    def _close_startup_server(self) -> None:
+        if self._startup_server is not None:
+            self._startup_server.close()
+            self._startup_server = None
 
     def _survey(self, devices: tuple[str, ...]) -> GpuSurvey:
-        survey = restore_and_find(devices)
+        survey = restore_and_find(devices, may_simulate=not devices)
         if survey.unasked:
             raise ResourceError(survey.unasked)
         return survey
@@ -375,8 +377,8 @@ class Start:
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
     def _pause(self, seconds: float) -> None:
-        if self._lobby is not None:
-            self._lobby.wait(seconds, self._told)
+        if self._startup_server is not None:
+            self._startup_server.wait(seconds, self._told)
         else:  # there is no socket yet
             self._manager.ping()
             time.sleep(seconds)
@@ -386,5 +388,5 @@ class Start:
         if reason != self._told:
             self._told = reason
             _LOG.error("the daemon waits: %s", reason)
-        ready = ("READY=1",) if self._lobby is not None else ()
+        ready = ("READY=1",) if self._startup_server is not None else ()
         self._manager.say(*ready, f"STATUS=waits: {reason.splitlines()[0]}")

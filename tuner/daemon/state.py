@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tuner.client.answer_values import Status
 from tuner.daemon import settings_file
 from tuner.daemon.settings import Settings
 from tuner.daemon.settings_file import kept_settings, service_table
@@ -52,8 +53,8 @@ class StartOptions:
         named = self.state or settings.service.state
         if named is not None:
             return named.absolute()
-        given = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
-        return Path(given) if given else user_folder("state")
+        directories = os.environ.get("STATE_DIRECTORY", "").split(":")[0]
+        return Path(directories) if directories else user_folder("state")
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,10 @@ def usable_config(options: StartOptions) -> LoadedConfig:
     except InputError as error:
         file = options.file
         directory = options.state_directory(Settings(service=service_table(file)))
-        kept = None if file is None else kept_settings(directory, file)
-        if kept is None:
+        before = None if file is None else kept_settings(directory, file)
+        if before is None:
             raise
-        settings, wrong = kept.settings, f"{error} ({in_force(f'the settings of {kept.at}')})"
+        settings, wrong = before.settings, f"{error} ({in_force(f'the settings of {before.at}')})"
     return replace(usable_kernels(settings), text=text, wrong=wrong)
 
 
@@ -149,7 +150,7 @@ def _with_kernels(settings: Settings, directories: tuple[Path, ...]) -> LoadedCo
     watch = ChangeWatcher(directories)  # first: a change while they are read is seen
     shipped = kernels_root()
     read = ReadFolder.read(shipped)  # all at once, as changes of its files are seen from here on
-    catalog = Catalog.load(search_path=(shipped, *directories), known=[read])
+    catalog = Catalog.load(search_path=(shipped, *directories), cached=[read])
     return LoadedConfig(settings, directories, catalog, watch)
 
 
@@ -176,7 +177,7 @@ class State:
     left_out: Mapping[Path, str] = field(default_factory=dict)
     troubles: dict[str, list[str]] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
-    places: dict[str, str] = field(default_factory=dict)
+    places: Status = field(default_factory=Status)
     halted: str = ""
 
     @property

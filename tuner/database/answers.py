@@ -7,12 +7,11 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import Any
 
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import TunableValue
 from tuner.model.records import PROTOCOL, RunStatus, StoredRun, WorkloadName
-from tuner.model.run_document import AnswerDocument, AnswerTrial, RunConditions, TrialDocument
+from tuner.model.run_document import AnswerDocument, AnswerTrial, RunConditions, SampleDocument, TrialDocument
 
 ANALYSIS_VERSION = 2
 """Of the analytical model and what is kept of it; raised when either changes."""
@@ -75,7 +74,7 @@ class SampleHistory:
     verdict: str = ""
 
     @classmethod
-    def of(cls, documents: Iterable[Mapping[str, Any]]) -> "SampleHistory":
+    def of(cls, documents: Iterable[SampleDocument]) -> "SampleHistory":
         """Return the history that samples give, the oldest first."""
         return functools.reduce(cls.after, documents, cls())
 
@@ -84,7 +83,7 @@ class SampleHistory:
         """True where one more sample decides."""
         return not self.drifted and self.verdict not in ("", "inside")
 
-    def after(self, document: Mapping[str, Any]) -> "SampleHistory":
+    def after(self, document: SampleDocument) -> "SampleHistory":
         """Return the history with one more sample."""
         at, verdict = str(document.get("at", "")), str(document.get("verdict", "void"))
         if verdict == "void":
@@ -233,7 +232,7 @@ class StoredAnswer:
         return [*stale, *filter(None, [self.samples.drifted, self.refuted])]
 
 
-def stored_answer(run: StoredRun, samples: Sequence[Mapping[str, Any]] = ()) -> StoredAnswer | None:
+def stored_answer(run: StoredRun, samples: Sequence[SampleDocument] = ()) -> StoredAnswer | None:
     """The answer of a run; None where it has none.
 
     Args:

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from tuner.database.answers import StoredAnswer, analytical_key, stored_answer
 from tuner.database.ledger import Ledger
@@ -29,7 +29,8 @@ from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.size_condition import is_allowed
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration, TunableValue, Workload
-from tuner.model.records import StoredRun
+from tuner.model.records import StoredRun, WorkloadName
+from tuner.model.run_document import AnalyticalDocument, Best, WorkloadAnswer, device_document
 from tuner.prediction.model import SelectionModel
 
 # --- Trained models as answers: which one serves a workload that nobody tuned, and what to know beside.
@@ -124,7 +125,7 @@ class AnswerSource(Protocol):
     def neighbours(self, kernel: KernelFile) -> Iterable[Neighbour]:
         """Answers of one workload of a kernel, alone, with their sizes."""
 
-    def analytical(self, key: str) -> Mapping[str, Any] | None:
+    def analytical(self, key: str) -> AnalyticalDocument | None:
         """The analytical answer that is remembered by a key (``analytical_key``)."""
 
     def models(self, kernel: KernelFile) -> Sequence[SelectionModel]:
@@ -152,7 +153,7 @@ class DatabaseSource:
         """See ``AnswerSource``."""
         return neighbours(kernel, self._read(self._store.answered_alone(kernel.name)))
 
-    def analytical(self, key: str) -> Mapping[str, Any] | None:
+    def analytical(self, key: str) -> AnalyticalDocument | None:
         """See ``AnswerSource``."""
         return self._ledger.analytical_answer(key)
 
@@ -209,6 +210,50 @@ class BestKnown:
             return "stored"
         return max((part.origin if part else "default" for part in self.parts.values()), key=ORIGINS.index)
 
+    def answer(self, query: AnswerQuery) -> Best:
+        """The answer as it is served; workloads without a configuration are left out."""
+        if self.stored is None:
+            parts = {name: part for name, part in self.parts.items() if part is not None}
+            return Best(
+                origin=self.origin,
+                device=device_document(query.device),
+                objective=query.objective,
+                workloads={
+                    name: WorkloadAnswer(dict(part.configuration), part.origin, part.details)
+                    for name, part in parts.items()
+                },
+                clock_mhz=None,
+                answer=None,
+                run=None,
+                refinement=None,
+                stale=tuple(reason for part in parts.values() for reason in part.stale),
+                notices=self.notices(query),
+            )
+        stored = self.stored.answer
+        fresh = not query.stale(stored, {})  # but, it may be, for its batches
+        return Best(
+            origin="stored",
+            device=device_document(query.device),
+            objective=query.objective,
+            workloads={
+                name: WorkloadAnswer(
+                    dict(configuration),
+                    "stored",
+                    stored.told,
+                    fresh=fresh,
+                    source=query.sources[WorkloadName.parse(name).kernel],  # a client may have another
+                )
+                for name, configuration in self.stored.configurations.items()
+            },
+            clock_mhz=stored.clock_mhz,
+            power_limit_w=stored.power_limit_w,
+            stale=self.stored.stale,
+            answer=stored.answer,
+            run=stored.run,
+            refinement=None,
+            notices=self.notices(query),
+        )
+
     def notices(self, query: AnswerQuery) -> tuple[str, ...]:
         """Return the notices that go with the answer."""
         notices = list(self.passed_over)
@@ -240,7 +285,7 @@ def best_of_part(query: AnswerQuery, workload: Workload, source: AnswerSource) -
     return next(_candidates(query, workload, source, most), None)
 
 
-def worked_out(query: AnswerQuery, workload: Workload, source: AnswerSource) -> Mapping[str, Any] | None:
+def worked_out(query: AnswerQuery, workload: Workload, source: AnswerSource) -> AnalyticalDocument | None:
     """The analytical answer of a workload, which may have found no configuration; None without one."""
     return source.analytical(analytical_key(str(workload), query.device, query.sources[workload.kernel]))
 
@@ -289,7 +334,7 @@ def _stored(
 
 
 def _analytical(
-    kernel: KernelFile, workload: Workload, document: Mapping[str, Any] | None
+    kernel: KernelFile, workload: Workload, document: AnalyticalDocument | None
 ) -> Iterator[BestWorkload]:
     values = None if document is None else document.get("configuration")
     configuration = None if values is None else allowed(kernel, workload, values)
@@ -324,13 +369,13 @@ def _fills(query: AnswerQuery, neighbour: RankedNeighbour, configuration: Config
 
 
 def _defaults(
-    kernel: KernelFile, workload: Workload, document: Mapping[str, Any] | None, most: int
+    kernel: KernelFile, workload: Workload, document: AnalyticalDocument | None, most: int
 ) -> Iterator[BestWorkload]:
     """The default of a kernel; of one that names none, its first configuration where that is soon found."""
     if kernel.recipe.default:
         yield BestWorkload(kernel.default(workload), "default", f"the default of {kernel.name}")
         return
-    values = [document["default"]] if document is not None else _first_values(kernel, most)
+    values = [document["default"] or {}] if document is not None else _first_values(kernel, most)
     for candidate in values:
         configuration = allowed(kernel, workload, candidate)
         if configuration is not None:

@@ -7,17 +7,16 @@ or what makes no sense, is ``NotUnderstood``: it stays as it is, is left out, an
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from tuner.model.errors import StoreError, UnknownNameError
 from tuner.model.jobs import Event, Job, JobSpec, JobState
 from tuner.model.objective import Objective
-from tuner.model.plan import TunableValue
 from tuner.model.records import RunOrigin, RunStatus, StoredRun, measurement_from, trial_from
-from tuner.model.run_document import run_conditions, run_document
+from tuner.model.run_document import AnalyticalDocument, SampleDocument, run_conditions, run_document
 from tuner.model.trial import Measurement, Trial, unpacked
 from tuner.model.typed import UnfitError, document, typed
 
@@ -223,22 +222,13 @@ def trial(
 # --- what the daemon counts and remembers ------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Analytical:
-    configuration: Mapping[str, TunableValue] | None
-    rule: str | None
-    considered: int
-    default: Mapping[str, TunableValue] | None
-
-
-def analytical(key: object, text: object) -> dict[str, Any] | NotUnderstood:
+def analytical(key: object, text: object) -> AnalyticalDocument | NotUnderstood:
     """An analytical answer."""
 
-    def decode() -> dict[str, Any]:
-        answer = document(text)
-        parts = {name: answer.get(name) for name in _Analytical.__dataclass_fields__}
-        typed(_Analytical, parts | {"considered": parts["considered"] or 0})
-        return answer
+    def decode() -> AnalyticalDocument:
+        record = document(text)
+        typed(AnalyticalDocument, {**record, "considered": record.get("considered") or 0})
+        return cast("AnalyticalDocument", record)
 
     return understood("analytical answer", str(key), decode)
 
@@ -248,10 +238,10 @@ def model(kernel: object, text: object) -> dict[str, Any] | NotUnderstood:
     return understood("trained model", str(kernel), lambda: document(text))
 
 
-def sample(number: object, at: object, text: object) -> dict[str, Any] | NotUnderstood:
+def sample(number: object, at: object, text: object) -> SampleDocument | NotUnderstood:
     """A sample of an answer, with when it was stored (UTC)."""
 
-    def decode() -> dict[str, Any]:
+    def decode() -> SampleDocument:
         decoded = {**document(text), "at": typed(str, at, "at")}
         verdict = decoded.get("verdict", "void")
         if verdict not in ("inside", "above", "below", "failed", "void"):
@@ -259,7 +249,7 @@ def sample(number: object, at: object, text: object) -> dict[str, Any] | NotUnde
         typed(str, decoded.get("told", ""), "told")
         for name in ("cost", "expected", "interval"):
             typed(float | None, decoded.get(name), name)
-        return decoded
+        return cast("SampleDocument", decoded)
 
     return understood("sample", typed_key(number), decode)
 

@@ -11,6 +11,7 @@ from tuner.database.files import now
 from tuner.database.integrity.checksums import verified
 from tuner.database.transaction import Transaction
 from tuner.model.records import canonical
+from tuner.model.run_document import AnalyticalDocument, SampleDocument
 
 _NOTHING = 1e-6  # of a count: what rounding leaves of one that has faded
 
@@ -50,7 +51,7 @@ class Ledger:
             for (uses,) in self._understood.of([decoding.amount("use of an answer", key, count)])
         }
 
-    def remember_analytical(self, key: str, document: Mapping[str, Any]) -> None:
+    def remember_analytical(self, key: str, document: AnalyticalDocument) -> None:
         """Keep an analytical answer; an earlier one of the same key is replaced."""
         text = canonical(document)
         self._database.write(
@@ -61,7 +62,7 @@ class Ledger:
             )
         )
 
-    def analytical(self) -> dict[str, dict[str, Any]]:
+    def analytical(self) -> dict[str, AnalyticalDocument]:
         """All analytical answers, by key."""
         statement = f"SELECT key, document FROM analytical WHERE {verified('analytical')} ORDER BY key"  # noqa: S608
         rows = self._database.read(lambda view: view.rows(statement))
@@ -71,7 +72,7 @@ class Ledger:
             for document in self._understood.of([decoding.analytical(key, text)])
         }
 
-    def analytical_answer(self, key: str) -> dict[str, Any] | None:
+    def analytical_answer(self, key: str) -> AnalyticalDocument | None:
         """The analytical answer of a key; None without one."""
         statement = f"SELECT document FROM analytical WHERE key = ? AND {verified('analytical')}"  # noqa: S608
         rows = self._database.read(lambda view: view.rows(statement, (key,)))
@@ -103,7 +104,7 @@ class Ledger:
         rows = self._database.read(lambda view: view.rows(statement, (kernel,)))
         return self._understood.of(decoding.model(kernel, text) for (text,) in rows)
 
-    def add_sample(self, run_id: int, document: Mapping[str, Any]) -> None:
+    def add_sample(self, run_id: int, document: SampleDocument) -> None:
         """Keep what measuring the answer of a run again has given."""
         text = json.dumps(document, allow_nan=False)
         self._database.write(
@@ -112,7 +113,7 @@ class Ledger:
             )
         )
 
-    def samples(self, run_id: int) -> list[dict[str, Any]]:
+    def samples(self, run_id: int) -> list[SampleDocument]:
         """All samples of a run's answer, oldest first; ``at`` of each is when it was stored (UTC)."""
         statement = (
             "SELECT id, at, document FROM samples WHERE run_id = ?"  # noqa: S608 - constant text of this module

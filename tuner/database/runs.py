@@ -452,10 +452,11 @@ class RetryingStore(Store):
         return number
 
     def resume(self, conditions: Conditions, on_number: Callable[[int], None] = lambda _: None) -> int | None:
-        """See ``Store.resume``; an earlier attempt that is just dying is waited for.
+        """See ``Store.resume``; an earlier attempt at the job that is just dying is waited for.
 
         Raises:
             StoreError: it has not died.
+            RunBusyError: another process measures the run, which is of no job.
         """
         resume, deadline_s = super().resume, time.monotonic() + _DYING_S
         while True:
@@ -463,6 +464,8 @@ class RetryingStore(Store):
                 number = self._retried(lambda: resume(conditions, on_number))
                 break
             except InputError as error:
+                if self._job is None:  # a sweep has other jobs to go on with
+                    raise
                 if time.monotonic() > deadline_s:
                     raise StoreError(str(error)) from error
             self._stop.sleep(_FIRST_WAIT_S)

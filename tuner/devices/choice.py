@@ -96,8 +96,11 @@ def _open_any(seed: int, run_timeout_s: float, *, allow_simulated: bool) -> Open
     card = nvidia_card()
     if not problem and card is not None:
         why = f"{why}; the NVIDIA card {card} has no driver here"
-    notice = f"no GPU answers ({why}): {STAND_IN} stands in, and every number is modelled"
-    return OpenedDevice(SimulatedDevice(STAND_IN, seed), notice)
+    return OpenedDevice(SimulatedDevice(STAND_IN, seed), _stand_in_notice(f" ({why})"))
+
+
+def _stand_in_notice(reason: str = "") -> str:
+    return f"no GPU answers{reason}: {STAND_IN} stands in, and every number is modelled"
 
 
 def why_nothing_stands_in(why: str) -> str:
@@ -178,8 +181,8 @@ def list_gpus() -> list[DeviceIdentity]:
     if driver_problem() is not None:
         return []
     with Child("importlib:import_module", "tuner.devices.cuda.probe", name="cuda") as child:
-        found: list[DeviceIdentity] = child.call("gpus", timeout_s=_START_S)
-    return found
+        identities: list[DeviceIdentity] = child.call("gpus", timeout_s=_START_S)
+    return identities
 
 
 def _report(spec: str) -> DeviceReport:
@@ -254,9 +257,9 @@ def find(
     return identities, missing
 
 
-def simulated_identity() -> DeviceIdentity:
-    """The identity of the simulated device that replaces a GPU."""
-    return identify(STAND_IN)
+def stand_in() -> tuple[DeviceIdentity, str]:
+    """The simulated device that replaces a GPU, and the notice that it does."""
+    return identify(STAND_IN), _stand_in_notice()
 
 
 def _gpus() -> list[str]:

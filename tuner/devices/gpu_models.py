@@ -162,14 +162,12 @@ def _ina3221(scope: str) -> SensorModel:
     return SensorModel("stream", kind="stream", period_s=0.1, window_s=0.1, noise=0.004, scope=scope)
 
 
-def _hopper_sensors() -> tuple[SensorModel, ...]:
-    """Return the sensor models of one H200, measured under a known load: see docs/power.md."""
-    return (
-        SensorModel("counter", kind="counter", period_s=0.1, noise=0.0005),
-        SensorModel("ring", kind="ring", period_s=0.02, capacitance_s=0.0132, noise=0.003),
-        SensorModel("instant", kind="stream", period_s=0.1, window_s=0.025, noise=0.003),
-        SensorModel("average", kind="stream", period_s=0.1, window_s=1.0, noise=0.0005),
-    )
+_HOPPER_SENSORS = (  # of one H200, measured under a known load: see docs/power.md
+    SensorModel("counter", kind="counter", period_s=0.1, noise=0.0005),
+    SensorModel("ring", kind="ring", period_s=0.02, capacitance_s=0.0132, noise=0.003),
+    SensorModel("instant", kind="stream", period_s=0.1, window_s=0.025, noise=0.003),
+    SensorModel("average", kind="stream", period_s=0.1, window_s=1.0, noise=0.0005),
+)
 
 
 # --- The simulated GPUs.
@@ -370,7 +368,7 @@ _SERVERS = (
         fp32_lanes=128,
         power=PowerModel(70.0, 52.0, 25.0, 172.0, 206.0, 500.0, 700.0, hold_s=0.3, least_limit_w=200.0),
         voltage=VoltageCurve(0.67, 1.05, 1000.0, 1980.0),
-        sensors=_hopper_sensors(),
+        sensors=_HOPPER_SENSORS,
     ),
 )
 

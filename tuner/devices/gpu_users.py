@@ -63,15 +63,15 @@ def present(gpu: str) -> list[str]:
         gpu: its name, with or without ``sim:``.
     """
     folder = _folder(gpu)
-    found: dict[str, None] = {}
+    owners: dict[str, None] = {}
     for file in [] if folder is None else _files(folder):
         with contextlib.suppress(OSError, UnicodeDecodeError):
             owner = file.read_text(encoding="utf-8")
             if is_alive(owner):
-                found[owner] = None
+                owners[owner] = None
             else:
                 file.unlink()
-    return list(found)
+    return list(owners)
 
 
 def is_present(gpu: str) -> bool:

@@ -61,7 +61,7 @@ class ReplayDevice:
             recorded,
             spec=self.spec,
             uuid=f"{recorded.uuid} recorded {when} #{digest(document(self.space))[:_DIGITS]}",
-            recorded=recorded_on(self.space),
+            recorded=str(self.space.provenance.get("date", ""))[:10] or UNDATED,
         )
 
     @property
@@ -71,42 +71,42 @@ class ReplayDevice:
 
     def measurement(self, trial: Trial) -> Measurement:
         """Return the measurement of a trial, and advance virtual time by its duration."""
-        found = self.space.look(trial)
-        self.sleep(found.check_s + found.window_s)
-        return replace(found, ended_s=self._now_s)
+        measurement = self.space.look(trial)
+        self.sleep(measurement.check_s + measurement.window_s)
+        return replace(measurement, ended_s=self._now_s)
 
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
         """Recorded resources of the plans' stages; empty where there are none."""
-        found: list[tuple[Resources, ...] | CompileError] = []
+        reports: list[tuple[Resources, ...] | CompileError] = []
         for done, plan in enumerate(plans, start=1):
-            known = self._launches.get((str(plan.workload), plan.configuration))
+            recorded = self._launches.get((str(plan.workload), plan.configuration))
             failed = CompileError(f"{plan.label()}: {NOT_RECORDED}")
-            found.append(failed if known is None else known)
+            reports.append(failed if recorded is None else recorded)
             if progress is not None:
                 progress(done, len(plans))
-        return found
+        return reports
 
     def check(self, plan: Plan, seed: int) -> Check:  # noqa: ARG002 - the inputs were those of the recording
         """Right, where the configuration was recorded: trials have the statuses of wrong answers."""
-        known = (str(plan.workload), plan.configuration) in self._launches
-        return Check(Status.OK) if known else Check(Status.LAUNCH_ERROR, NOT_RECORDED)
+        recorded = (str(plan.workload), plan.configuration) in self._launches
+        return Check(Status.OK) if recorded else Check(Status.LAUNCH_ERROR, NOT_RECORDED)
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:  # noqa: ARG002 - windows are recorded
         """Return the record of the plans together, at the clock and power limit in force."""
         begun_s = self._now_s
         chosen = tuple(plan.configuration for plan in plans)
-        found = self.measurement(Trial(chosen, self.setting.clock_mhz, self.setting.power_limit_w))
+        measurement = self.measurement(Trial(chosen, self.setting.clock_mhz, self.setting.power_limit_w))
         return RunRecord(
-            results=found.results,
-            makespan_s=found.makespan_s,
-            makespan_spread_s=found.makespan_spread_s,
-            makespan_uncertainty_s=found.makespan_uncertainty_s,
-            rounds=found.rounds,
-            start_s=begun_s + found.check_s,
+            results=measurement.results,
+            makespan_s=measurement.makespan_s,
+            makespan_spread_s=measurement.makespan_spread_s,
+            makespan_uncertainty_s=measurement.makespan_uncertainty_s,
+            rounds=measurement.rounds,
+            start_s=begun_s + measurement.check_s,
             end_s=self._now_s,
-            flags=found.flags,
+            flags=measurement.flags,
         )
 
     def free_memory_bytes(self) -> int:
@@ -218,8 +218,3 @@ class RecordedPowerLimits:
 def replayed(device: Device) -> ReplayDevice | None:
     """The device as one that replays a recording; None where trials run on it."""
     return device if isinstance(device, ReplayDevice) else None
-
-
-def recorded_on(space: RecordedSpace) -> str:
-    """The day a space was recorded, as in ``2026-11-21``; ``undated`` where that is not known."""
-    return str(space.provenance.get("date", ""))[:10] or UNDATED

@@ -6,9 +6,8 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from tuner.devices.base import Device
 from tuner.devices.replay import RecordedClocks, RecordedPowerLimits, ReplayDevice
@@ -74,24 +73,24 @@ def host_samplers(
     Raises:
         InputError: the host does not count a part, or this user may not read it.
     """
-    wanted = [part for part in parts if part != GPU]
-    if not wanted:
+    host_parts = [part for part in parts if part != GPU]
+    if not host_parts:
         return
     readings = host_readings(now)
-    known = {reading.name.partition(":")[2]: reading for reading in readings}
-    for part in wanted:
+    by_name = {reading.name.partition(":")[2]: reading for reading in readings}
+    for part in host_parts:
         names = ABBREVIATED.get(part, (part,))
-        if part in ABBREVIATED and HOST[0] not in known and _GRACE in known:
+        if part in ABBREVIATED and HOST[0] not in by_name and _GRACE in by_name:
             names = (_GRACE,)
         for name in names:
-            if name == "dram" and part in ABBREVIATED and name not in known:
+            if name == "dram" and part in ABBREVIATED and name not in by_name:
                 continue  # counted with the package, or by nobody
-            yield _opened(scope, name, known, readings)
+            yield _opened(scope, name, by_name, readings)
 
 
-def _opened(scope: str, name: str, known: dict[str, Reading], readings: Sequence[Reading]) -> PowerSampler:
-    there = ", ".join(sorted(word for word in known if word))
-    reading = known.get(name) or (None if there else readings[0])
+def _opened(scope: str, name: str, by_name: dict[str, Reading], readings: Sequence[Reading]) -> PowerSampler:
+    there = ", ".join(sorted(word for word in by_name if word))
+    reading = by_name.get(name) or (None if there else readings[0])
     if reading is None:
         raise InputError(f"--scope {scope}: this host does not count {name}; it counts {there}")
     try:
@@ -129,10 +128,10 @@ def calibrated(identity: DeviceIdentity, *files: Path) -> Callable[[str], Respon
     Raises:
         StoreError: a file is damaged; it is named.
     """
-    known: dict[str, Response] = {}
+    responses: dict[str, Response] = {}
     for path in reversed(files or (user_file(), SYSTEM_FILE)):
-        known |= calibrations.load(path, identity.uuid, identity.driver)
-    return known.get
+        responses |= calibrations.load(path, identity.uuid, identity.driver)
+    return responses.get
 
 
 def restore_stale_clocks() -> list[str]:
@@ -250,7 +249,7 @@ def open_reading(device: Device, name: str) -> PowerSampler:
         except SensorUnavailableError as error:
             raise InputError(f"--sensor {error}") from error
     others = []
-    for reading in _readings(device):
+    for reading in device_readings(device):
         if reading.name == name:
             try:
                 return reading.open()
@@ -274,15 +273,6 @@ def choices(readings: Iterable[Reading]) -> str:
     return f"choose from {', '.join(names)}" if names else f"none answers here: {'; '.join(reasons)}"
 
 
-def device_readings(device: Device) -> list[Reading]:
-    """The power readings a device may have, best first; each is found by opening it.
-
-    Args:
-        device: a simulated one has those of its model, a GPU those of every source that may know it.
-    """
-    return list(_readings(device))
-
-
 def gpu_readings(
     identity: DeviceIdentity, now: Callable[[], float], *, interval_s: float = 0.0
 ) -> Iterator[Reading]:
@@ -296,7 +286,7 @@ def gpu_readings(
     """
     responses = _responses(identity)
     for name in _ON_A_JETSON if is_jetson() else _ON_A_CARD:
-        options: dict[str, Any] = {"interval_s": interval_s} if name == "nvml" else {}
+        options = {"interval_s": interval_s} if name == "nvml" else {}
         listed = registry.load("readings", name)
         yield from listed(identity.uuid, responses=responses, now=now, **options)
 
@@ -314,20 +304,26 @@ def is_jetson(root: Path = Path("/")) -> bool:
         return (root / "etc/nv_tegra_release").exists()
 
 
-def _readings(device: Device) -> Iterator[Reading]:
+def device_readings(device: Device) -> Iterator[Reading]:
+    """The power readings a device may have, best first; each is found by opening it.
+
+    Args:
+        device: a simulated one has those of its model, a GPU those of every source that may know it.
+    """
     if (model := _simulated(device)) is None:
         yield from gpu_readings(device.identity, device.now_s)
         return
     responses = _responses(model.identity)
-    for sensor in model.sensors:
-        name = f"simulated-{sensor['name']}"
-        yield Reading(name, functools.partial(SimulatedSampler, model, **sensor, response=responses(name)))
+    for sensor in model.gpu.sensors:
+        name = f"simulated-{sensor.name}"
+        opener = functools.partial(SimulatedSampler, model, **asdict(sensor), response=responses(name))
+        yield Reading(name, opener)
 
 
 def _first(device: Device) -> tuple[PowerSampler | None, str]:
     """The best reading that answers and is not advised against, or why there is none."""
     reasons = []
-    for reading in _readings(device):
+    for reading in device_readings(device):
         try:
             sampler = reading.open()
         except SensorUnavailableError as error:
@@ -419,7 +415,11 @@ def survey(
         for look in looks.values():
             look.poll(math.inf)  # a ring, for one, is asked a few times a second
         reports = [looks[report.name].report(report) if report.info else report for report in reports]
-    return _judged(reports) if choose else [_of_host(report) for report in reports]
+    if choose:
+        return _judged(reports)
+    return [
+        replace(report, why=report.why or "added by --scope of run, trace and watch") for report in reports
+    ]
 
 
 @dataclass
@@ -464,11 +464,6 @@ def _judged(reports: list[SensorReport]) -> list[SensorReport]:
         else replace(report, why=_objection(report) or _second(report, best.name))
         for report in reports
     ]
-
-
-def _of_host(report: SensorReport) -> SensorReport:
-    """The report of a reading that is not the GPU's."""
-    return replace(report, why=report.why or "added by --scope of run, trace and watch")
 
 
 def _objection(report: SensorReport) -> str:

@@ -13,7 +13,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -95,12 +94,12 @@ class WorkerDevice:
 
     @property
     def identity(self) -> DeviceIdentity:
-        """See ``Device.identity``."""
+        """Identity of the hosted device, as its process told when it started."""
         return self._identity
 
     @property
     def limits(self) -> DeviceLimits:
-        """See ``Device.limits``."""
+        """Limits of the hosted device, as its process told when it started."""
         return self._limits
 
     @property
@@ -111,7 +110,7 @@ class WorkerDevice:
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
-        """See ``Device.resources``; compiled from this process, found by the worker in the cache on disk.
+        """Compile from this process; the worker finds the code in the cache on disk.
 
         Raises:
             DeviceError: the device is closed.
@@ -124,7 +123,7 @@ class WorkerDevice:
         return plan_resources(self._compiler, plans, progress)
 
     def check(self, plan: Plan, seed: int) -> Check:
-        """See ``Device.check``; a time-out or a crash is a status, and the worker is replaced.
+        """Check in the worker; a time-out or a crash is a status, and the worker is replaced.
 
         Raises:
             UncheckableError: what the user states to be right cannot be made.
@@ -132,10 +131,7 @@ class WorkerDevice:
         if plan.problem.name in _STATED:
             self._prepare(plan, seed)
         begun = self.now_s()
-        answer = self._attempt("check", plan, seed, timeout_s=self._run_timeout_s)
-        if isinstance(answer, _LostProcess):
-            return Check(answer.status, answer.detail, self.now_s() - begun)
-        check: Check = answer
+        check: Check = self._attempt("check", plan, seed, timeout_s=self._run_timeout_s)
         if check.status is Status.CRASHED:
             self._drop()
         if check.status is Status.OK and self.verifier is not None:
@@ -171,12 +167,9 @@ class WorkerDevice:
         Returns:
             How it ended, and the buffers as the run left them; none of them where it failed.
         """
-        begun = self.now_s()
+        timeout_s = self._run_timeout_s
         with tempfile.TemporaryDirectory(prefix="tuner-outputs-") as folder:
-            answer = self._attempt("outputs", plan, seed, tuple(names), folder, timeout_s=self._run_timeout_s)
-            if isinstance(answer, _LostProcess):
-                return Check(answer.status, answer.detail, self.now_s() - begun), {}
-            check: Check = answer
+            check: Check = self._attempt("outputs", plan, seed, tuple(names), folder, timeout_s=timeout_s)
             if check.status is Status.CRASHED:
                 self._drop()
             if check.status is not Status.OK:
@@ -184,11 +177,11 @@ class WorkerDevice:
             return check, {name: np.load(f"{folder}/{name}.npy", allow_pickle=False) for name in names}
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
-        """See ``Device.run``; a time-out or a crash is the status of all, and the worker is replaced."""
+        """Run in the worker; a time-out or a crash is the status of all, and the worker is replaced."""
         begun = self.now_s()
         timeout_s = self._run_timeout_s + window_s
         answer = self._attempt("run", tuple(plans), window_s, timeout_s=timeout_s)
-        if isinstance(answer, _LostProcess):
+        if isinstance(answer, Check):
             results = tuple(WorkloadResult(answer.status, detail=answer.detail) for _ in plans)
             return RunRecord(results, start_s=begun, end_s=self.now_s())
         record: RunRecord = answer
@@ -197,7 +190,7 @@ class WorkerDevice:
         return record
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """See ``LoadSource.pulse``.
+        """Play pulses of load in the worker; returns when each was busy.
 
         Raises:
             DeviceError: the worker does not answer.
@@ -207,7 +200,7 @@ class WorkerDevice:
         return played
 
     def free_memory_bytes(self) -> int:
-        """See ``Device.free_memory_bytes``.
+        """Device memory that is free now, asked of the worker.
 
         Raises:
             DeviceError: the worker does not answer.
@@ -220,18 +213,18 @@ class WorkerDevice:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """See ``Device.sleep``."""
+        """Wait; the worker stays idle."""
         time.sleep(seconds)
 
     def resume_at(self, ended_s: float) -> None:
-        """See ``Device.resume_at``: the monotonic clock goes its own way."""
+        """Change nothing: the monotonic clock goes its own way."""
 
     def own_processes(self) -> int:
-        """See ``Device.own_processes``: the worker, while there is one."""
+        """One, the worker, while it lives."""
         return int(self.pid is not None)
 
     def abort(self) -> None:
-        """See ``Device.abort``: the worker is killed, as a candidate in it may hang."""
+        """Kill the worker, as a candidate in it may hang."""
         if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -252,18 +245,18 @@ class WorkerDevice:
             self._drop()
             raise DeviceError(f"{self._spec}: {error}") from error
 
-    def _attempt(self, method: str, *args: object, timeout_s: float) -> "Any | _LostProcess":  # noqa: ANN401
-        """Call the worker; what takes it down is told, not raised."""
-        child = self._running()
+    def _attempt(self, method: str, *args: object, timeout_s: float) -> Any:  # noqa: ANN401
+        """The method's answer; a failed check where the call takes the worker down."""
+        begun, child = self.now_s(), self._running()
         try:
             return child.call(method, *args, timeout_s=timeout_s)
         except ChildTimeoutError:
-            lost = _LostProcess(Status.TIMEOUT, f"no answer within {timeout_s:g} s; the worker was killed")
+            status, detail = Status.TIMEOUT, f"no answer within {timeout_s:g} s; the worker was killed"
         except ChildCrashedError as error:
-            lost = _LostProcess(Status.CRASHED, str(error))
-        _LOG.debug("%s: %s: %s", self._spec, method, lost.detail)
+            status, detail = Status.CRASHED, str(error)
+        _LOG.debug("%s: %s: %s", self._spec, method, detail)
         self._drop()
-        return lost
+        return Check(status, detail, self.now_s() - begun)
 
     def _running(self) -> Child:
         if self._child is None or not self._child.alive:
@@ -293,14 +286,6 @@ class WorkerDevice:
         self._prepared.clear()
         if child is not None:
             child.close()
-
-
-@dataclass(frozen=True)
-class _LostProcess:
-    """A call that took the worker down."""
-
-    status: Status
-    detail: str
 
 
 # --- choosing a device ---------------------------------------------------------------------------

@@ -130,9 +130,9 @@ class Channel:
         if self.info.kind != "counter":
             return None
         samples = self.snapshot()
-        place = bisect.bisect_left(samples, time_s, key=lambda sample: sample.time_s)
+        index = bisect.bisect_left(samples, time_s, key=lambda sample: sample.time_s)
         age_s = self.info.response.delay_s + self.info.response.mean_age_s
-        return samples[place].time_s - age_s if place < len(samples) else None
+        return samples[index].time_s - age_s if index < len(samples) else None
 
     def drop(self, mark_s: float) -> None:
         """Forget samples that no time after a mark needs."""
@@ -192,8 +192,8 @@ class RecordedSpan:
         if self.energy is not None or self.end_s is None:
             return
         starts = self._since_s == self.start_s
-        known = self._add(readings, Span(self._since_s, self.end_s, starts=starts))
-        if not known or self._parts is None:
+        shown = self._add(readings, Span(self._since_s, self.end_s, starts=starts))
+        if not shown or self._parts is None:
             names = ", ".join(info.name for info, _ in readings)
             self.problem = "; ".join(failures) or f"{names} showed nothing of the region"
             return
@@ -211,21 +211,21 @@ class RecordedSpan:
 
     def _add(self, readings: Readings, span: Span) -> bool:
         """Add the joules of a span; False where the readings show nothing of it."""
-        found = span_energy(readings, span)
-        if found is None:
+        part = span_energy(readings, span)
+        if part is None:
             return False
         before = self._parts
         if before is None:
-            self._parts = found
+            self._parts = part
             return True
-        highest = max((before, found), key=lambda part: -math.inf if part.peak_w is None else part.peak_w)
+        highest = max((before, part), key=lambda part: -math.inf if part.peak_w is None else part.peak_w)
         self._parts = replace(
-            found,
-            joules=before.joules + found.joules,
-            sigma_j=math.hypot(before.sigma_j, found.sigma_j),
+            part,
+            joules=before.joules + part.joules,
+            sigma_j=math.hypot(before.sigma_j, part.sigma_j),
             peak_w=highest.peak_w,
             peak_window_s=highest.peak_window_s,
-            notes=tuple(dict.fromkeys((*before.notes, *found.notes))),
+            notes=tuple(dict.fromkeys((*before.notes, *part.notes))),
         )
         return True
 
@@ -424,7 +424,8 @@ class BackgroundRecording:
             (mark for mark in (c.mark_s(half_s) for c in self._channels) if mark is not None), half_s
         )
         with self._lock:
-            spans = [span for one in (*self._open.values(), *self._ended.values()) if (span := one())]
+            regions = (*self._open.values(), *self._ended.values())
+            spans = [span for span_ref in regions if (span := span_ref())]
         readings = self._readings()
         for span in spans:
             with self._adding:
@@ -433,14 +434,18 @@ class BackgroundRecording:
                 else:
                     span.settle(readings, self._failures(), self._not_shown(span.end_s))
         with self._lock:
-            self._ended = {key: one for key, one in self._ended.items() if (s := one()) and s.energy is None}
+            self._ended = {
+                key: span_ref
+                for key, span_ref in self._ended.items()
+                if (s := span_ref()) and s.energy is None
+            }
         for channel in self._channels:
             channel.drop(mark_s)
 
 
 def _alive(spans: "dict[int, ref[RecordedSpan]]") -> "dict[int, ref[RecordedSpan]]":
     """Those that somebody holds."""
-    return {key: one for key, one in spans.items() if one() is not None}
+    return {key: span_ref for key, span_ref in spans.items() if span_ref() is not None}
 
 
 # --- A simulated GPU in real time: it computes while a region is open, and is idle otherwise.
@@ -496,9 +501,9 @@ class SimulatedLoad:
         """(start, end, watts) pieces from ``since_s`` to now; before what is kept the GPU was idle."""
         with self._lock:
             self._pass(time.monotonic())
-            known = [(max(start, since_s), end, w) for start, end, w in self._pieces if end > since_s]
-        first_s = known[0][0] if known else self._since_s
-        return [(since_s, first_s, self.idle_w), *known] if since_s < first_s else known
+            pieces = [(max(start, since_s), end, w) for start, end, w in self._pieces if end > since_s]
+        first_s = pieces[0][0] if pieces else self._since_s
+        return [(since_s, first_s, self.idle_w), *pieces] if since_s < first_s else pieces
 
     def _pass(self, time_s: float) -> None:
         """Let time pass at the present power."""
@@ -594,15 +599,15 @@ class SourceRegistry:
             DeviceUnavailableError: there is no such GPU.
         """
         parts = scope_parts(scope)
-        found: list[Source] = []
+        sources: list[Source] = []
         with self._lock:
             if GPU in parts:
-                found += [self._gpu(device, sensor) for device in devices]
-            _check_apart(scope, parts, found)
+                sources += [self._gpu(device, sensor) for device in devices]
+            _check_apart(scope, parts, sources)
             for part in parts:
                 if part != GPU:
-                    found += self._host(scope, part)
-        return tuple(found)
+                    sources += self._host(scope, part)
+        return tuple(sources)
 
     def close(self) -> None:
         """End all recordings, and release the sensors unless one of them does not return."""
@@ -614,11 +619,11 @@ class SourceRegistry:
             self._sources.clear()
 
     def _gpu(self, device: str, sensor: str | None) -> Source:
-        known = self._sources.get((device, sensor or ""))
-        if known is None:
+        sources = self._sources.get((device, sensor or ""))
+        if sources is None:
             opener = self._simulated if device.startswith(_SIMULATED) else self._real
-            known = self._sources[device, sensor or ""] = (opener(device, sensor),)
-        return known[0]
+            sources = self._sources[device, sensor or ""] = (opener(device, sensor),)
+        return sources[0]
 
     def _simulated(self, device: str, sensor: str | None) -> Source:
         load = SimulatedLoad(device)
@@ -636,17 +641,17 @@ class SourceRegistry:
         return Source(device or gpu.name, self._recordings[key], int(cuda[1] or 0) if cuda else None)
 
     def _host(self, scope: str, part: str) -> tuple[Source, ...]:
-        known = self._sources.get((HOST, part))
-        if known is None:
-            found = []
+        sources = self._sources.get((HOST, part))
+        if sources is None:
+            opened_sources = []
             for sampler in host_samplers(scope, (part,)):
                 self._opened.callback(sampler.close)
                 name = sampler.info.name
                 if name not in self._recordings:
                     self._recordings[name] = BackgroundRecording([sampler])
-                found.append(Source(HOST, self._recordings[name]))
-            known = self._sources[HOST, part] = tuple(found)
-        return known
+                opened_sources.append(Source(HOST, self._recordings[name]))
+            sources = self._sources[HOST, part] = tuple(opened_sources)
+        return sources
 
 
 def _check_apart(scope: str, parts: Sequence[str], gpus: Sequence[Source]) -> None:

@@ -244,19 +244,19 @@ class Region:
         parts = []
         for source, span in zip(self._sources, self._spans, strict=True):
             source.recording.wait(span, timeout_s)
-            found = span.known()
+            energy = span.known()
             parts.append(
                 RegionPart(
                     device=source.device,
-                    scope=found.scope,
-                    joules=found.joules,
-                    uncertainty_j=found.sigma_j,
-                    mean_w=found.joules / self.seconds,
-                    mean_uncertainty_w=found.sigma_j / self.seconds,
-                    peak_w=found.peak_w,
-                    peak_window_s=found.peak_window_s,
-                    sensor=found.sensor,
-                    notes=found.notes,
+                    scope=energy.scope,
+                    joules=energy.joules,
+                    uncertainty_j=energy.sigma_j,
+                    mean_w=energy.joules / self.seconds,
+                    mean_uncertainty_w=energy.sigma_j / self.seconds,
+                    peak_w=energy.peak_w,
+                    peak_window_s=energy.peak_window_s,
+                    sensor=energy.sensor,
+                    notes=energy.notes,
                 )
             )
         notes = list(dict.fromkeys(note for part in parts for note in part.notes))
@@ -363,9 +363,9 @@ class EnergyMeter:
         waited = self._waited()
         end_s = time.monotonic()
         entered = _ENTERED.get()
-        place = max(i for i, (meter, _) in enumerate(entered) if meter is self)
-        _ENTERED.set((*entered[:place], *entered[place + 1 :]))
-        entered[place][1].end(end_s, waited)
+        index = max(i for i, (meter, _) in enumerate(entered) if meter is self)
+        _ENTERED.set((*entered[:index], *entered[index + 1 :]))
+        entered[index][1].end(end_s, waited)
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
         """Measure each call of a function; its attribute ``regions`` holds the latest thousand."""

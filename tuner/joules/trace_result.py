@@ -3,7 +3,7 @@
 import math
 import shlex
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from platform import node
@@ -16,13 +16,9 @@ from tuner.power.base import ClockReading, ProgramEnergy, Sample, SensorInfo
 from tuner.power.energy.programs import program_energies
 from tuner.power.sensors.recorded import TraceFile
 
-_APART = (
-    0.01  # two readings of the same joules that differ by more, and by more than noise, are not both right
-)
+_APART = 0.01  # readings of the same joules that differ by more, and more than noise, are not both right
 _SURELY = 3.0  # standard uncertainties that noise does not exceed
-_COARSE = (
-    3.0  # times as uncertain as the curve a counter's difference says less, as of a command of one tick,
-)
+_COARSE = 3.0  # times as uncertain as the curve, a counter's difference says less, as of a brief command,
 _COARSE_PART = 0.01  # if its standard uncertainty is more than this of it
 _STILL = 0.05  # of the command's power above idle: less is an idle GPU that has warmed up
 _STILL_IDLE = 0.02  # of idle power: likewise
@@ -76,11 +72,11 @@ class ProgramTrace:
         best, reference = self.best, self.reference
         if best is None or reference is None or best.energy is None or reference.energy is None:
             return None
-        shown, true = best.energy, reference.energy
-        if true.net_j <= 0.0 or shown.net_j <= 0.0:
+        measured, true = best.energy, reference.energy
+        if true.net_j <= 0.0 or measured.net_j <= 0.0:
             return None
-        ratio = shown.net_j / true.net_j
-        return ratio, ratio * math.hypot(shown.net_sigma_j / shown.net_j, true.net_sigma_j / true.net_j)
+        ratio = measured.net_j / true.net_j
+        return ratio, ratio * math.hypot(measured.net_sigma_j / measured.net_j, true.net_sigma_j / true.net_j)
 
     @property
     def words(self) -> str:
@@ -96,12 +92,13 @@ class ProgramTrace:
     def best(self) -> ReadingResult | None:
         """The reading whose joules count: a counter's, unless the command was too short for it."""
         curve = self.curve
-        known = curve.energy if curve is not None else None
+        curve_energy = curve.energy if curve is not None else None
         for reading in sorted(self.readings, key=lambda reading: reading.info.kind != "counter"):
             if reading.energy is None:
                 continue
             fine_j = _COARSE_PART * abs(reading.energy.total_j)
-            if known is None or reading.energy.total_sigma_j <= max(_COARSE * known.total_sigma_j, fine_j):
+            coarse_j = math.inf if curve_energy is None else _COARSE * curve_energy.total_sigma_j
+            if reading.energy.total_sigma_j <= max(coarse_j, fine_j):
                 return reading
         return None
 
@@ -109,8 +106,8 @@ class ProgramTrace:
     def counted(self) -> tuple[ReadingResult, ...]:
         """The readings that are added: the GPU's best and all of the host's; none where one has no joules."""
         parts = (*([self.best] if self.readings else []), *self.host)
-        known = tuple(part for part in parts if part is not None and part.energy is not None)
-        return known if len(known) == len(parts) else ()
+        measured = tuple(part for part in parts if part is not None and part.energy is not None)
+        return measured if len(measured) == len(parts) else ()
 
     @property
     def scope(self) -> str:
@@ -124,17 +121,14 @@ class ProgramTrace:
         if len(energies) <= 1:
             return energies[0] if energies else None
 
-        def root(sigmas: Iterable[float]) -> float:
-            return math.hypot(*sigmas)
-
         return ProgramEnergy(
-            total_j=math.fsum(one.total_j for one in energies),
-            total_sigma_j=root(one.total_sigma_j for one in energies),
-            net_j=math.fsum(one.net_j for one in energies),
-            net_sigma_j=root(one.net_sigma_j for one in energies),
-            idle_w=math.fsum(one.idle_w for one in energies),
-            idle_sigma_w=root(one.idle_sigma_w for one in energies),
-            mean_w=math.fsum(one.mean_w for one in energies),
+            total_j=math.fsum(energy.total_j for energy in energies),
+            total_sigma_j=math.hypot(*(energy.total_sigma_j for energy in energies)),
+            net_j=math.fsum(energy.net_j for energy in energies),
+            net_sigma_j=math.hypot(*(energy.net_sigma_j for energy in energies)),
+            idle_w=math.fsum(energy.idle_w for energy in energies),
+            idle_sigma_w=math.hypot(*(energy.idle_sigma_w for energy in energies)),
+            mean_w=math.fsum(energy.mean_w for energy in energies),
             peak_w=None,
             peak_window_s=0.0,
         )
@@ -211,16 +205,13 @@ class ProgramTrace:
             provenance=self.provenance(),
         )
 
-    def _against(self) -> dict[str, str | int | float | bool | None]:
-        """The gain against the reference, where there is one."""
-        if self.reference is None:
-            return {}
-        gain = self.gain or (None, None)
-        return {"reference": self.reference.info.name, "gain": gain[0], "gain_uncertainty": gain[1]}
-
     def provenance(self) -> dict[str, str | int | float | bool | None]:
         """Return the origin and the totals of the trace; uncertainties are standard uncertainties."""
         energy = self.energy
+        against: dict[str, str | float | None] = {}
+        if self.reference is not None:
+            gain = self.gain or (None, None)
+            against = {"reference": self.reference.info.name, "gain": gain[0], "gain_uncertainty": gain[1]}
         return {
             "program": f"tuner {VERSION}",
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -242,7 +233,7 @@ class ProgramTrace:
             "idle_w_uncertainty": None if energy is None else energy.idle_sigma_w,
             "mean_w": None if energy is None else energy.mean_w,
             "notes": "; ".join(self.notes()),
-            **self._against(),
+            **against,
             **{
                 f"{part.info.scope}_{name}": value
                 for part in (self.counted if self.host else ())
@@ -270,15 +261,15 @@ def result(
         against: name of the reading that is the reference.
     """
     line = outcome.timeline
-    kept = {
+    samples_of = {
         channel: tuple(sample for sample in channel.samples if sample.time_s >= line.began_s)
         for channel in recorder.channels
     }
-    shown = [(channel.info, samples) for channel, samples in kept.items()]
-    energies = program_energies(shown, line)
+    readings_of = [(channel.info, samples) for channel, samples in samples_of.items()]
+    energies = program_energies(readings_of, line)
     readings = [
         ReadingResult(channel.info, samples, energy, channel.failure)
-        for (channel, samples), energy in zip(kept.items(), energies, strict=True)
+        for (channel, samples), energy in zip(samples_of.items(), energies, strict=True)
     ]
     host = tuple(reading for reading in readings if is_of_host(reading.info))
     reference = next((reading for reading in readings if reading.info.name == against), None)

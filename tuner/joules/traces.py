@@ -197,10 +197,10 @@ class SignalPipe:
         self._mouth.setblocking(False)
         self._ear.setblocking(False)
         self._old_ear = signal.set_wakeup_fd(self._ear.fileno(), warn_on_full_buffer=False)
-        found = {number: signal.getsignal(number) for number in self._numbers}
+        handlers = {number: signal.getsignal(number) for number in self._numbers}
         self._handlers = {
             number: old
-            for number, old in found.items()
+            for number, old in handlers.items()
             # an ignored signal stays so; but who ignores SIGCHLD never learns how its own children ended
             if old is not None and (old is not signal.SIG_IGN or number == signal.SIGCHLD)
         }
@@ -333,7 +333,9 @@ def _before(loop: "_EventLoop", recorder: Recorder, idle_s: float) -> None:
 def _after(loop: "_EventLoop", recorder: Recorder, ended_s: float, idle_s: float) -> tuple[float, float]:
     """Record until the sensors have forgotten the command, then idle power: its end and its length."""
     recorder.edge(loop.pause, _NEAR_TICKS)
-    loop.attend(ended_s + _after_s(recorder))
+    infos = [channel.info for channel in recorder.channels]
+    # The sensors' memory of the command, and some samples of the power that goes on after it.
+    loop.attend(ended_s + max(info.response.memory_s + _last_s(info) for info in infos))
     recorder.edge(loop.pause)
     settled_s = recorder.now()
     loop.attend(settled_s + idle_s)
@@ -358,11 +360,6 @@ def _idle_s(recorder: Recorder, idle: IdleTimes) -> float:
         return idle.before_s
     infos = [channel.info for channel in recorder.channels]
     return max(IDLE_S, *(info.response.memory_s + _IDLE_SAMPLES * info.period_s for info in infos))
-
-
-def _after_s(recorder: Recorder) -> float:
-    """Return the time to record after the command, in s: the sensors' memory of it, and some samples."""
-    return max(channel.info.response.memory_s + _last_s(channel.info) for channel in recorder.channels)
 
 
 def _last_s(info: SensorInfo) -> float:

@@ -122,24 +122,24 @@ def find_gpu(spec: str | None, needs: str, also: str = "") -> Gpu:
                 raise
             gpus = _nvml_gpus()
             uuid = first_visible(gpus, os.environ) if gpus else ""
-    wanted: str | int = uuid or (0 if spec is None else int(spec) if _is_number(spec) else spec)
+    gpu: str | int = uuid or (0 if spec is None else int(spec) if _is_number(spec) else spec)
     try:
-        facts = health(wanted)
+        facts = health(gpu)
     except SensorUnavailableError:  # a Jetson, or nothing: opening its readings says what is missing
-        return Gpu(wanted, uuid, driver, "this board" if is_jetson() else "this machine")
+        return Gpu(gpu, uuid, driver, "this board" if is_jetson() else "this machine")
     return Gpu(facts.uuid, facts.uuid, facts.driver or driver, facts.name)
 
 
 def _nvml_gpus() -> list[tuple[str, str]]:
     """UUID and name of each GPU that NVML knows, as it counts them; none on a Jetson, or without a driver."""
-    found: list[tuple[str, str]] = []
+    gpus: list[tuple[str, str]] = []
     if is_jetson():
-        return found
+        return gpus
     with suppress(SensorUnavailableError):
         while True:
-            facts = health(len(found))
-            found.append((facts.uuid, facts.name))
-    return found
+            facts = health(len(gpus))
+            gpus.append((facts.uuid, facts.name))
+    return gpus
 
 
 def _is_number(spec: str) -> bool:
@@ -211,44 +211,43 @@ def opened(
     if gpu is THIS_HOST:
         yield ()
         return
-    known = readings(gpu, interval_s)
+    available = readings(gpu, interval_s)
     with ExitStack() as stack:
-        if names:
-            yield tuple(_named_sampler(reading, stack) for reading in _named(known, names))
-        else:
-            yield _best(known, gpu.name, stack, rails=rails)
+        if not names:
+            yield _best(available, gpu.name, stack, rails=rails)
+            return
+        named = _named(available, names)
+        try:
+            samplers = tuple(stack.enter_context(closing(reading.open())) for reading in named)
+        except SensorUnavailableError as error:
+            raise InputError(f"--sensor {error}") from error
+        yield samplers
 
 
-def _named_sampler(reading: Reading, stack: ExitStack) -> PowerSampler:
-    """The sampler of a reading that was asked for by its name."""
-    try:
-        return stack.enter_context(closing(reading.open()))
-    except SensorUnavailableError as error:
-        raise InputError(f"--sensor {error}") from error
-
-
-def _named(known: Iterator[Reading], names: Sequence[str], option: str = "--sensor") -> list[Reading]:
-    found: dict[str, Reading] = {}
+def _named(available: Iterator[Reading], names: Sequence[str], option: str = "--sensor") -> list[Reading]:
+    named: dict[str, Reading] = {}
     for name in names:
         if name in {REPLAY, PIPE}:
             raise InputError(f"{option} {name} names no file: write {name}FILE")
         if name.startswith(REPLAY):
-            found[name] = recorded.reading(name.removeprefix(REPLAY))
+            named[name] = recorded.reading(name.removeprefix(REPLAY))
         elif name.startswith(PIPE):
-            found[name] = pipe.reading(name.removeprefix(PIPE))
-    if len(found) < len(set(names)):
-        found |= {reading.name: reading for reading in known}
+            named[name] = pipe.reading(name.removeprefix(PIPE))
+    if len(named) < len(set(names)):
+        named |= {reading.name: reading for reading in available}
     for name in names:
-        if name not in found:
-            raise UnknownNameError(f"{option} {name}: no such power reading; {choices(found.values())}")
-    return [found[name] for name in dict.fromkeys(names)]
+        if name not in named:
+            raise UnknownNameError(f"{option} {name}: no such power reading; {choices(named.values())}")
+    return [named[name] for name in dict.fromkeys(names)]
 
 
-def _best(known: Iterator[Reading], name: str, stack: ExitStack, *, rails: bool) -> tuple[PowerSampler, ...]:
+def _best(
+    available: Iterator[Reading], name: str, stack: ExitStack, *, rails: bool
+) -> tuple[PowerSampler, ...]:
     samplers: list[PowerSampler] = []
     reasons = []
     sensor = ""  # that the best reading of power belongs to
-    for reading in known:
+    for reading in available:
         if sensor and not (rails and ":" in reading.name):
             break
         if sensor and reading.name.partition(":")[0] != sensor:
@@ -378,19 +377,19 @@ class WatchedReading:
     def row(self) -> ReadingRow:
         """The reading as it stands."""
         info, energy = self._sampler.info, self._energy
-        found, seconds = energy.joules(info), energy.duration_s
+        total, seconds = energy.joules(info), energy.duration_s
         last_s, last_j = self._told
         watts = None
-        if found is not None and seconds > last_s:
-            watts = (found[0] - last_j) / (seconds - last_s)
-            self._told = seconds, found[0]
+        if total is not None and seconds > last_s:
+            watts = (total[0] - last_j) / (seconds - last_s)
+            self._told = seconds, total[0]
         return ReadingRow(
             info=info,
             watts=watts,
             shown_w=energy.last.value if energy.last and info.kind != "counter" else None,
-            mean_w=None if found is None else found[0] / seconds,
-            joules=None if found is None else found[0],
-            joules_sigma=None if found is None else found[1],
+            mean_w=None if total is None else total[0] / seconds,
+            joules=None if total is None else total[0],
+            joules_sigma=None if total is None else total[1],
             seconds=seconds,
             failure=self._failure,
         )

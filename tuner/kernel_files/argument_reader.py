@@ -4,10 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.kernel_files.formulas import Formula, Place, Template
-from tuner.kernel_files.input_reader import InputRecipe, read_input
-from tuner.kernel_files.kernel_file import check_in_place, check_rows
-from tuner.kernel_files.recipe import (
+from tuner.kernel_files.argument_recipe import (
     ArgumentRecipe,
     BufferRecipe,
     ScalarRecipe,
@@ -15,6 +12,9 @@ from tuner.kernel_files.recipe import (
     TensorMapRecipe,
     known_dtype,
 )
+from tuner.kernel_files.formulas import Formula, Location, Template
+from tuner.kernel_files.input_reader import InputRecipe, read_input
+from tuner.kernel_files.kernel_file import check_in_place, check_rows
 from tuner.kernel_files.schema import (
     DTYPES,
     MAPPED_DTYPES,
@@ -35,7 +35,7 @@ class ArgumentReader:
     """Parses the arguments of one document.
 
     Attributes:
-        at: makes the place of a key.
+        at: makes the location of a key.
         sizes: names that the types of arrays may use.
         names: names that everything else may use.
         folder: paths of data are relative to it.
@@ -43,20 +43,20 @@ class ArgumentReader:
         restores: whether ``inout`` arrays are restored unless the file says otherwise.
     """
 
-    at: Callable[[str], Place]
+    at: Callable[[str], Location]
     sizes: Collection[str]
     names: Collection[str]
     folder: Path
     step_names: Collection[str] = ()
     restores: bool = False
 
-    def read(self, given: Sequence[Argument]) -> tuple[tuple[BufferRecipe, ...], Arguments]:
+    def read(self, tables: Sequence[Argument]) -> tuple[tuple[BufferRecipe, ...], Arguments]:
         """The arrays, and all that a stage can take by name, in the order of the file.
 
         Raises:
             KernelFileError: a key is wrong, a name stands twice, or no array is written.
         """
-        keys = {f"[[argument]] {number} ({_name(a)})": a for number, a in enumerate(given, 1)}
+        keys = {f"[[argument]] {number} ({_name(a)})": a for number, a in enumerate(tables, 1)}
         buffers = {a.buffer: self._buffer(key, a) for key, a in keys.items() if isinstance(a, BufferArgument)}
         by_name = {a.buffer: a for a in keys.values() if isinstance(a, BufferArgument)}
         arguments: Arguments = {}
@@ -76,29 +76,33 @@ class ArgumentReader:
             else:
                 check_in_place(self.at(f"{key} in_place"), argument, by_name)
                 arguments[name] = name
-        constants = {buffer for _, buffer in self.symbols(given).values()}
-        arguments = {name: one for name, one in arguments.items() if name not in constants}
+        constants = {buffer for _, buffer in self.symbols(tables).values()}
+        arguments = {name: argument for name, argument in arguments.items() if name not in constants}
         if not any(buffer.role in ("out", "inout") for buffer in buffers.values()):
             raise self.at("[[argument]]").error('no buffer has role "out" or "inout"; nothing can be checked')
         return tuple(buffers.values()), arguments
 
-    def symbols(self, given: Sequence[Argument]) -> dict[str, tuple[str, str]]:
+    def symbols(self, tables: Sequence[Argument]) -> dict[str, tuple[str, str]]:
         """Of the arrays that are no parameters: key of the argument -> variable of the source, and array."""
         return {
             f"[[argument]] {number} ({_name(a)})": (a.symbol or a.buffer, a.buffer)
-            for number, a in enumerate(given, 1)
+            for number, a in enumerate(tables, 1)
             if isinstance(a, BufferArgument) and a.role == "constant"
         }
 
     def _struct(self, key: str, argument: StructArgument) -> StructRecipe:
         fields = []
         for name, text in argument.fields.items():
-            place = self.at(f"{key} fields.{name}")
+            location = self.at(f"{key} fields.{name}")
             dtype, equals, value = (part.strip() for part in text.partition("="))
             if not (equals and value):
-                raise place.error(f'{text!r} does not have the form "TYPE = EXPRESSION", as in "int32 = N"')
-            known = self._dtype(f"{key} fields.{name}", dtype, DTYPES, self.names)
-            fields.append(ScalarRecipe(name, known, Formula(place, value, [*self.names, *self.step_names])))
+                raise location.error(
+                    f'{text!r} does not have the form "TYPE = EXPRESSION", as in "int32 = N"'
+                )
+            template = self._dtype(f"{key} fields.{name}", dtype, DTYPES, self.names)
+            fields.append(
+                ScalarRecipe(name, template, Formula(location, value, [*self.names, *self.step_names]))
+            )
         return StructRecipe(argument.scalar, tuple(fields))
 
     def _buffer(self, key: str, argument: BufferArgument) -> BufferRecipe:
@@ -122,10 +126,12 @@ class ArgumentReader:
     def _input(self, key: str, argument: BufferArgument, role: BufferRole) -> InputRecipe | None:
         if argument.input is None:
             return None
-        place = self.at(f"{key} input")
+        location = self.at(f"{key} input")
         if role not in ("in", "inout"):
-            raise place.error(f"the array has the role {argument.role!r}; only in and inout are given values")
-        return read_input(place, argument.input, [*self.sizes, "batch"], self.folder)
+            raise location.error(
+                f"the array has the role {argument.role!r}; only in and inout are given values"
+            )
+        return read_input(location, argument.input, [*self.sizes, "batch"], self.folder)
 
     def _tensor_map(
         self, key: str, argument: TensorMapArgument, buffers: Mapping[str, BufferRecipe]
@@ -141,7 +147,7 @@ class ArgumentReader:
             return inner, outer
 
         return TensorMapRecipe(
-            place=self.at(key),
+            location=self.at(key),
             buffer=buffers[argument.buffer],
             element=self._dtype(f"{key} element", argument.element, MAPPED_DTYPES, self.names),
             dims=pair("dims", argument.dims),
@@ -150,10 +156,10 @@ class ArgumentReader:
         )
 
     def _dtype(self, key: str, text: str, dtypes: tuple[str, ...], names: Collection[str]) -> Template:
-        place = self.at(key)
-        template = Template(place, text, names)
+        location = self.at(key)
+        template = Template(location, text, names)
         if template.is_plain:
-            known_dtype(place, text, dtypes)
+            known_dtype(location, text, dtypes)
         return template
 
 

@@ -2,8 +2,9 @@
 
 from tuner.kernel_files.formulas import Environment, Template
 from tuner.kernel_files.kernel_file import KernelFile, environment
-from tuner.kernel_files.recipe import Recipe, StageRecipe
+from tuner.kernel_files.recipe import Recipe
 from tuner.kernel_files.source_checks import follow_derived
+from tuner.kernel_files.stage_recipe import StageRecipe
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration, Workload, without_priority
 from tuner.model.run_document import Expanded
@@ -24,14 +25,14 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
     """
     values = without_priority(configuration)
     launched = [stage for stage in kernel.launches(workload, values) if stage.library is None]
-    told, tuned = _told(kernel.recipe, workload, values)
+    named, tuned_options = _named_by_options(kernel.recipe, workload, values)
     defined: dict[str, set[str]] = {}
     options = []
     for option in dict.fromkeys(option for stage in launched for option in stage.options):
         name, value = _macro(option)
-        if name and (option in tuned or name in values):
+        if name and (option in tuned_options or name in values):
             defined.setdefault(name, set()).add(value)
-        elif option in tuned and option.startswith("-"):
+        elif option in tuned_options and option.startswith("-"):
             options.append(option)
     macros = {name: of.pop() for name, of in defined.items() if len(of) == 1}  # others differ by stage
     entries = list(dict.fromkeys(stage.entry for stage in launched))
@@ -43,11 +44,11 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
         "macros": macros,
         "options": options,
         "entries": entries,
-        "parameters": [name for name in configuration if name not in macros and name not in told],
+        "parameters": [name for name in configuration if name not in macros and name not in named],
     }
 
 
-def _told(recipe: Recipe, workload: Workload, values: Configuration) -> tuple[set[str], set[str]]:
+def _named_by_options(recipe: Recipe, workload: Workload, values: Configuration) -> tuple[set[str], set[str]]:
     """The tunables that options and entries tell, and the options that do."""
     env = environment(recipe, workload, values)
     tuned = {*recipe.tunables, *recipe.derived}
@@ -73,6 +74,6 @@ def _filled(template: Template, env: Environment) -> str | None:
 
 def _macro(option: str) -> tuple[str, str]:
     """Name and value of the macro that an option defines; an empty name where it defines none."""
-    begin = next((one for one in _DEFINES if option.startswith(one)), None)
-    name, _, value = ("" if begin is None else option.removeprefix(begin).strip()).partition("=")
+    prefix = next((word for word in _DEFINES if option.startswith(word)), None)
+    name, _, value = ("" if prefix is None else option.removeprefix(prefix).strip()).partition("=")
     return name, value

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.kernel_files.document import parsed_document
+from tuner.kernel_files.kernel_document import parsed_document
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.pragmas.directives import has_pragmas
 from tuner.kernel_files.reader import read_recipe, recipe_of
@@ -61,14 +61,7 @@ class Changes:
 
 
 class ChangeWatcher:
-    """Compares the conditions of answers with those of the last look.
-
-    Args:
-        directories: trusted folders of kernel files, beside those shipped.
-        shipped: folder of the kernels that come with the package.
-        driver_files: whose text tells the version of the driver.
-        gpu_files: a folder per GPU.
-    """
+    """Compares the conditions of answers with those of the last look."""
 
     def __init__(
         self,
@@ -93,40 +86,42 @@ class ChangeWatcher:
 
     def _devices_seen(self) -> tuple[str, ...]:
         gpus = sorted(self._gpu_files.glob("*/information"))
-        return (*map(_text, self._driver_files), *(_uuid(_text(path)) for path in gpus))
+        # of a GPU's information the line that names it: the others may change as it works
+        texts = (_text(path).splitlines() for path in gpus)
+        lines = (next((line for line in text if "UUID" in line), "") for text in texts)
+        return (*map(_text, self._driver_files), *lines)
 
 
 def sources_seen(folders: Iterable[Path]) -> frozenset[tuple[object, ...]]:
     """Every file below folders, by path, times, size and number; those of links are what they lead to."""
-    return frozenset(_seen(folders))
-
-
-def _seen(folders: Iterable[Path]) -> Iterator[tuple[object, ...]]:
-    left = [Path(folder) for folder in folders]
+    seen: set[tuple[object, ...]] = set()
+    pending = [Path(folder) for folder in folders]
     entered: set[tuple[int, int]] = set()
     files = 0
-    while left and files < MOST_FILES:
-        folder = left.pop()
+    while pending and files < MOST_FILES:
+        folder = pending.pop()
         try:
             status = folder.stat()
             here = list(os.scandir(folder))
         except OSError as error:
-            yield str(folder), error.errno
+            seen.add((str(folder), error.errno))
             continue
         if (status.st_dev, status.st_ino) in entered:  # a link leads back
             continue
         entered.add((status.st_dev, status.st_ino))
         for entry in here:
             if _is_folder(entry):
-                left.append(Path(entry.path))
+                pending.append(Path(entry.path))
                 continue
             files += 1
             try:
                 status = entry.stat()
             except OSError as error:
-                yield entry.path, error.errno
+                seen.add((entry.path, error.errno))
                 continue
-            yield entry.path, status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+            times = status.st_mtime_ns, status.st_ctime_ns
+            seen.add((entry.path, *times, status.st_size, status.st_ino))
+    return frozenset(seen)
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -143,11 +138,6 @@ def _text(path: Path) -> str:
             return file.read(_LONGEST).decode(errors="replace")
     except OSError:
         return ""
-
-
-def _uuid(text: str) -> str:
-    """The line of a GPU's information that names it; the others may change as it works."""
-    return next((line for line in text.splitlines() if "UUID" in line), "")
 
 
 # --- Makes kernels of files, and of documents that are no files.
@@ -210,7 +200,8 @@ def kernel_files(folder: Path) -> list[Path]:
     files = [*folder.glob("*.toml"), *folder.glob("*/kernel.toml")]
     alone = [path for path in folder.glob("*/kernel.cu") if not path.with_suffix(".toml").exists()]
     sources = {*folder.glob("*.cu"), *folder.glob("*/kernel.cu")} - set(alone)
-    return sorted([*files, *alone, *(path for path in sources if _has_pragmas(path))])
+    beginnings = ((path, path.read_bytes()[:SOURCE_BYTES].decode(errors="replace")) for path in sources)
+    return sorted([*files, *alone, *(path for path, text in beginnings if has_pragmas(text))])
 
 
 @dataclass(frozen=True)
@@ -218,8 +209,6 @@ class ReadFolder:
     """The kernels of a folder as they were read; the folder refers to no kernel file outside it.
 
     Attributes:
-        folder: of kernel files.
-        kernels: name -> kernel file.
         broken: why files could not be used.
         stamp: of the folder's files when they were read.
     """
@@ -248,9 +237,6 @@ class UnreadFolder:
 
     Args:
         folder: of kernel files; one that is not there has none.
-
-    Attributes:
-        kernels: name -> kernel file, read when it is asked for.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -277,7 +263,7 @@ class KernelsOnDemand(Mapping[str, KernelFile]):
         self._paths: dict[str, list[Path]] = {}
         for path in paths:
             self._paths.setdefault(path.parent.name if path.stem == "kernel" else path.stem, []).append(path)
-        self._found: dict[str, tuple[dict[str, KernelFile], list[KernelFileError]]] = {}
+        self._by_path: dict[str, tuple[dict[str, KernelFile], list[KernelFileError]]] = {}
 
     def __getitem__(self, name: str) -> KernelFile:
         """The kernel of a name.
@@ -301,45 +287,45 @@ class KernelsOnDemand(Mapping[str, KernelFile]):
         return [error for name in self._paths for error in self._of(name)[1]]
 
     def _of(self, name: str) -> tuple[dict[str, KernelFile], list[KernelFileError]]:
-        if name not in self._found:
+        if name not in self._by_path:
             kernels, broken = _read(self._paths[name])
             broken += [
                 KernelFileError(f"{kernel.path}: [kernel] name: must be {name!r}, as the file is called")
                 for kernel in kernels.values()
                 if kernel.name != name
             ]
-            self._found.setdefault(name, (kernels, broken))  # another thread may have been first
-        return self._found[name]
+            self._by_path.setdefault(name, (kernels, broken))  # another thread may have been first
+        return self._by_path[name]
 
 
 class LayeredKernels(Mapping[str, KernelFile]):
-    """Kernels of several places by name, in the order of names; a later place overrides an earlier one.
+    """Kernels of several layers by name, in the order of names; a later layer overrides an earlier one.
 
     Args:
-        places: the strongest last.
+        layers: the strongest last.
     """
 
-    def __init__(self, *places: Mapping[str, KernelFile]) -> None:
-        self._places = places
+    def __init__(self, *layers: Mapping[str, KernelFile]) -> None:
+        self._layers = layers
 
     def __getitem__(self, name: str) -> KernelFile:
-        """The kernel of the strongest place that has the name.
+        """The kernel of the strongest layer that has the name.
 
         Raises:
             KeyError: none has it.
         """
-        for place in reversed(self._places):
-            if name in place:
-                return place[name]
+        for layer in reversed(self._layers):
+            if name in layer:
+                return layer[name]
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:
         """The names, sorted."""
-        return iter(sorted(set().union(*self._places)))
+        return iter(sorted(set().union(*self._layers)))
 
     def __len__(self) -> int:
         """The number of names."""
-        return len(set().union(*self._places))
+        return len(set().union(*self._layers))
 
 
 def _listed(folder: Path) -> tuple[list[Path], list[KernelFileError]]:
@@ -347,11 +333,6 @@ def _listed(folder: Path) -> tuple[list[Path], list[KernelFileError]]:
         return (kernel_files(folder) if folder.is_dir() else []), []
     except OSError as e:
         return [], [KernelFileError(f"{folder}: cannot be read: {e.strerror}")]
-
-
-def _has_pragmas(path: Path) -> bool:
-    """Return True if a source beside kernel files is a kernel file: the sources of others have no pragmas."""
-    return has_pragmas(path.read_bytes()[:SOURCE_BYTES].decode(errors="replace"))
 
 
 def _read(paths: Sequence[Path]) -> tuple[dict[str, KernelFile], list[KernelFileError]]:
@@ -366,22 +347,22 @@ def _read(paths: Sequence[Path]) -> tuple[dict[str, KernelFile], list[KernelFile
             continue
         first = kernels.setdefault(kernel.name, kernel)
         if first is not kernel:
-            taken = f"{path}: [kernel] name: {kernel.name!r} is taken by {first.path}"
-            broken.append(KernelFileError(taken))
+            message = f"{path}: [kernel] name: {kernel.name!r} is taken by {first.path}"
+            broken.append(KernelFileError(message))
     return kernels, broken
 
 
 def _stamp(folder: Path) -> frozenset[tuple[str, int, int, int]]:
     """Name, size and times of every file below a folder, which change with its content."""
-    found = set()
+    stamps = set()
     with suppress(OSError):  # of a folder that this user may not read
         for path in folder.rglob("*"):
             try:
                 status = path.stat()
             except OSError:  # gone since, or a broken link
                 continue
-            found.add((str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
-    return frozenset(found)
+            stamps.add((str(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return frozenset(stamps)
 
 
 # --- The catalogue: kernels and workloads by name.
@@ -401,25 +382,21 @@ def named_files(
 
     A file without sizes stands for its first workload, as with ``Catalog.workloads``.
 
-    Args:
-        specs: workloads.
-        files: kernel files beside them.
-
     Raises:
         KernelFileError: a file is broken.
     """
-    found, paths = [], [Path(file) for file in files]
+    workloads, paths = [], [Path(file) for file in files]
     for spec in specs:
         match = _FILE_SPEC.fullmatch(spec.strip())
         if match is None:
-            found.append(spec)
+            workloads.append(spec)
             continue
         path = Path(match["file"])
         kernel = load_kernel_file(path)
-        found.append(f"{kernel.name}:{match['sizes']}" if match["sizes"] else _first(kernel))
+        workloads.append(f"{kernel.name}:{match['sizes']}" if match["sizes"] else _first(kernel))
         if path not in paths:
             paths.append(path)
-    return tuple(found), tuple(paths)
+    return tuple(workloads), tuple(paths)
 
 
 def default_search_path() -> tuple[Path, ...]:
@@ -455,7 +432,7 @@ class Catalog:
         cls,
         extra_files: Iterable[str | Path] = (),
         search_path: Sequence[str | Path] | None = None,
-        known: Iterable[ReadFolder] = (),
+        cached: Iterable[ReadFolder] = (),
     ) -> "Catalog":
         """Find the kernel files of the search path; read those that are not shipped.
 
@@ -466,23 +443,23 @@ class Catalog:
             search_path: folders, the strongest last; None for those of the package, system and user. A
                 folder holds ``NAME.toml`` or ``NAME/kernel.toml``, or with tuning pragmas ``NAME.cu`` or
                 ``NAME/kernel.cu``; one that is not there is skipped.
-            known: folders that were read before, and are not read again while they are as they were.
+            cached: folders that were read before, and are not read again while they are as they were.
 
         Raises:
             KernelFileError: one of ``extra_files`` is broken (broken files in folders are only noted).
         """
         folders = default_search_path() if search_path is None else tuple(map(Path, search_path))
-        before = {one.folder: one for one in known}
-        places: list[ReadFolder | UnreadFolder] = []
+        before = {folder.folder: folder for folder in cached}
+        layers: list[ReadFolder | UnreadFolder] = []
         for folder in folders:
-            found = before.get(folder)
-            if found is not None and found.is_current:
-                places.append(found)
+            earlier = before.get(folder)
+            if earlier is not None and earlier.is_current:
+                layers.append(earlier)
             else:
-                places.append(UnreadFolder(folder) if folder == kernels_root() else ReadFolder.read(folder))
+                layers.append(UnreadFolder(folder) if folder == kernels_root() else ReadFolder.read(folder))
         own = {kernel.name: kernel for kernel in map(load_kernel_file, extra_files)}
-        kernels = LayeredKernels(*(place.kernels for place in places), own)
-        return cls(kernels, tuple(own), tuple(places))
+        kernels = LayeredKernels(*(layer.kernels for layer in layers), own)
+        return cls(kernels, tuple(own), tuple(layers))
 
     def with_kernels(self, kernels: Mapping[str, KernelFile]) -> "Catalog":
         """The same with further kernels, which override others of their names."""
@@ -517,12 +494,16 @@ class Catalog:
             UnknownNameError: as of ``workload``.
             InputError: as of ``workload``; or a workload is named twice, whatever its batch.
         """
-        found = self.workloads(specs)
-        names = [str(workload) for workload in found]
+        workloads = self.workloads(specs)
+        names = [str(workload) for workload in workloads]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InputError(f"{', '.join(twice)}: named more than once; a co-run holds a workload once")
-        return found
+        return workloads
+
+    def exact(self, specs: Sequence[str]) -> tuple[str, ...]:
+        """The specs of workloads that run together in the one way of writing each; see ``workload_set``."""
+        return tuple(self.kernels[workload.kernel].spec_of(workload) for workload in self.workload_set(specs))
 
     def kernel(self, name: str) -> KernelFile:
         """The kernel of this name.
@@ -533,8 +514,8 @@ class Catalog:
         name = name.strip()
         if name in self.kernels:
             return self.kernels[name]
-        known = ", ".join(self.names) or "there is none"
-        message = f"unknown kernel {name!r}; choose from: {known}{suggestion(name, self.names)}"
+        names = ", ".join(self.names) or "there is none"
+        message = f"unknown kernel {name!r}; choose from: {names}{suggestion(name, self.names)}"
         if name.endswith((".toml", ".cu")) or not suggestion(name, self.names):
             message += "; a kernel file follows --kernel, as in --kernel FILE"
         if self.broken:
@@ -553,14 +534,13 @@ class Catalog:
         sizes: dict[str, int | str] = {}
         for key, value in name.sizes:
             if not value:
-                raise InputError(
-                    f"workload {spec!r}: {key!r} is not of the form size=value{_example(kernel)}"
-                )
+                example = f", as in {kernel.example}" if ":" in kernel.example else ""
+                raise InputError(f"workload {spec!r}: {key!r} is not of the form size=value{example}")
             if key in sizes:
                 raise InputError(f"workload {spec!r}: {key} is given twice")
             sizes[key] = value
         batch = None if name.batch is None else _whole(name.batch, spec)
-        return self.workload_of(kernel, lambda one: one.workload(sizes, batch))
+        return self.workload_of(kernel, lambda candidate: candidate.workload(sizes, batch))
 
     def workload_of(self, kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> Workload:
         """A kernel at the sizes that ``at`` gives it, or one that extends it and takes them.
@@ -573,24 +553,27 @@ class Catalog:
         try:
             return at(kernel)
         except InputError as error:
-            extending = [one for one in self.kernels.values() if kernel.name in one.recipe.extends]
-            other = next((one for one in extending if _refusal(one, at) is None), None)
+            extending = [
+                candidate for candidate in self.kernels.values() if kernel.name in candidate.recipe.extends
+            ]
+            other = next((candidate for candidate in extending if _refusal(candidate, at) is None), None)
             if other is not None:
                 return at(other)
             if not isinstance(error, UnknownNameError):
                 raise
-            others = [other.name for other in self._kin(kernel) if _refusal(other, at) is None]
+            others = [other.name for other in self._same_problem(kernel) if _refusal(other, at) is None]
             if others:
-                named = " or ".join(others)
-                raise UnknownNameError(f"{error}, or take {named}, which solves this too") from error
+                raise UnknownNameError(
+                    f"{error}, or take {' or '.join(others)}, which solves this too"
+                ) from error
             if not extending:
                 raise
-            refusals = "; ".join(str(_refusal(one, at)) for one in extending)
-            names = ", ".join(one.name for one in extending)
+            refusals = "; ".join(str(_refusal(candidate, at)) for candidate in extending)
+            names = ", ".join(candidate.name for candidate in extending)
             raise UnknownNameError(f"{error}. Other sizes are those of {names}: {refusals}") from error
 
-    def _kin(self, kernel: KernelFile) -> list[KernelFile]:
-        """Other kernels of the same built-in problem."""
+    def _same_problem(self, kernel: KernelFile) -> list[KernelFile]:
+        """Other kernels of the same built-in problem, of tridiagonal systems those with the same boundary."""
         if kernel.problem.name not in _NAMED_PROBLEMS:
             return []
         return [
@@ -598,13 +581,8 @@ class Catalog:
             for other in self.kernels.values()
             if other.problem.name == kernel.problem.name
             and other.name != kernel.name
-            and _boundary(other) == _boundary(kernel)
+            and other.sizes.get("boundary", ("open",)) == kernel.sizes.get("boundary", ("open",))
         ]
-
-
-def _boundary(kernel: KernelFile) -> Sequence[int | str]:
-    """Which tridiagonal systems a kernel solves, see ``Tridiagonal.words``."""
-    return kernel.sizes.get("boundary", ("open",))
 
 
 def _refusal(kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> InputError | None:
@@ -614,11 +592,6 @@ def _refusal(kernel: KernelFile, at: Callable[[KernelFile], Workload]) -> InputE
     except InputError as error:
         return error
     return None
-
-
-def _example(kernel: KernelFile) -> str:
-    example = kernel.example
-    return f", as in {example}" if ":" in example else ""
 
 
 def _first(kernel: KernelFile) -> str:

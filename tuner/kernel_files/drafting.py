@@ -72,7 +72,7 @@ class Draft:
         if self.tunables:
             lines += ["", "[tunables]"]
             lines += [f"{name} = {json.dumps(values)}" for name, values in self.tunables.items()]
-        if len(self.block) > 1 and not all(one.isdecimal() for one in self.block):
+        if len(self.block) > 1 and not all(name.isdecimal() for name in self.block):
             lines += ["", "[constraints]", f"rules = [{quoted(' * '.join(self.block) + ' <= 1024')}]"]
         if self.default:
             lines += ["", "[default]"]
@@ -90,8 +90,8 @@ class Draft:
                 lines.append((f"# {name}", f'"..."  # {text}'))
                 continue
             value, _, comment = text.partition("  # ")
-            shown = value if value.startswith("{") else quoted(value)
-            lines.append((name, shown + (f"  # {comment}" if comment else "")))
+            line = value if value.startswith("{") else quoted(value)
+            lines.append((name, line + (f"  # {comment}" if comment else "")))
         return lines
 
 
@@ -137,8 +137,8 @@ def drafted(text: str, source: Path, kernel: str | None = None) -> Draft:
     function = _chosen(text, source, kernel)
     draft = Draft(source.name, function, text)
     several = len(global_functions(text)) > 1
-    arguments = ["float" if one.is_type else f"{{{one.name}}}" for one in function.template]
-    typed = any(one.is_type for one in function.template)
+    arguments = ["float" if parameter.is_type else f"{{{parameter.name}}}" for parameter in function.template]
+    typed = any(parameter.is_type for parameter in function.template)
     filled = f"{function.name}<{', '.join(arguments)}>" if arguments else function.name
     draft.entry = filled if several or typed else ""
     if typed:
@@ -158,28 +158,30 @@ def _fields(draft: Draft, parameters: Sequence[Parameter]) -> list[Parameter]:
     """The fields of the structs that are passed by value."""
     return [
         Parameter(name, dtype, pointer=False, const=False, dtype=dtype)
-        for one in parameters
-        if not one.pointer and one.dtype is None
-        for name, dtype in (struct_fields(draft.text, one.type.removeprefix("struct ").strip()) or {}).items()
+        for parameter in parameters
+        if not parameter.pointer and parameter.dtype is None
+        for name, dtype in (
+            struct_fields(draft.text, parameter.type.removeprefix("struct ").strip()) or {}
+        ).items()
     ]
 
 
 def _chosen(text: str, source: Path, kernel: str | None) -> GlobalFunction:
     functions = global_functions(text)
-    names = [one.name for one in functions]
+    names = [function.name for function in functions]
     if not functions:
         raise InputError(f"{source}: has no __global__ function")
     if kernel is None and len(functions) > 1:
         raise InputError(
             f"{source}: has {len(names)} kernels; choose one: --kernel {' or --kernel '.join(names)}"
         )
-    found = next((one for one in functions if kernel in (None, one.name)), None)
-    if found is None:
+    function = next((function for function in functions if kernel in (None, function.name)), None)
+    if function is None:
         raise InputError(
             f"{source}: no __global__ function is called {kernel!r}; there is {', '.join(names)}"
             f"{suggestion(str(kernel), names)}"
         )
-    return found
+    return function
 
 
 def _is_size(parameter: Parameter) -> bool:
@@ -188,11 +190,13 @@ def _is_size(parameter: Parameter) -> bool:
 
 
 def _add_sizes(draft: Draft, parameters: Sequence[Parameter]) -> None:
-    found = [one.name for one in parameters if _is_size(one)]
-    template = [one.name for one in draft.function.template if one.name in ("N", "SIZE", "LENGTH")]
-    names = [name.upper() for name in found] if len(found) > 1 else ["N"] * len(found)
+    carriers = [parameter.name for parameter in parameters if _is_size(parameter)]
+    template = [
+        parameter.name for parameter in draft.function.template if parameter.name in ("N", "SIZE", "LENGTH")
+    ]
+    names = [name.upper() for name in carriers] if len(carriers) > 1 else ["N"] * len(carriers)
     names = list(dict.fromkeys([*template, *names])) or ["N"]
-    if not found and not template:
+    if not carriers and not template:
         draft.notes.append("sizes.N: no parameter tells the problem size; N is a guess")
     draft.sizes = {
         name: [1048576] if len(names) == 1 and axes_of(draft.text) == 1 else [1024] for name in names
@@ -205,9 +209,15 @@ def _size_of(draft: Draft, name: str) -> str:
 
 
 def _add_tunables(draft: Draft) -> None:
-    template = [one for one in draft.function.template if not one.is_type and one.name not in draft.sizes]
-    for one in template:
-        draft.tunables[one.name] = _values(one.name, one.default, is_bool=one.kind == "bool")
+    template = [
+        parameter
+        for parameter in draft.function.template
+        if not parameter.is_type and parameter.name not in draft.sizes
+    ]
+    for parameter in template:
+        draft.tunables[parameter.name] = _values(
+            parameter.name, parameter.default, is_bool=parameter.kind == "bool"
+        )
     for name, default in macros_to_set(draft.text).items():
         if name in draft.sizes or name in draft.tunables:
             continue
@@ -222,8 +232,8 @@ def _values(name: str, default: str, *, is_bool: bool = False) -> list[int | boo
     if is_bool:
         return [True, False]
     if default.isdecimal() and int(default) > 0:
-        given = int(default)
-        return sorted({max(1, given // 4), max(1, given // 2), given, given * 2})
+        number = int(default)
+        return sorted({max(1, number // 4), max(1, number // 2), number, number * 2})
     if name.lower().startswith(("use_", "enable_")):
         return [0, 1]
     axis = name.lower()[-1]
@@ -236,23 +246,27 @@ def _values(name: str, default: str, *, is_bool: bool = False) -> list[int | boo
 
 def _add_arguments(draft: Draft, parameters: Sequence[Parameter]) -> None:
     roles = {
-        one.name: "in" if one.const else role_of(draft.text, one.name) for one in parameters if one.pointer
+        parameter.name: "in" if parameter.const else role_of(draft.text, parameter.name)
+        for parameter in parameters
+        if parameter.pointer
     }
     if not set(roles.values()) & {"out", "inout"}:
-        roles |= {one.name: "inout" for one in parameters if one.pointer and not one.const}
-    for number, one in enumerate(parameters, 1):
-        name = one.name or f"argument{number}"
+        roles |= {
+            parameter.name: "inout" for parameter in parameters if parameter.pointer and not parameter.const
+        }
+    for number, parameter in enumerate(parameters, 1):
+        name = parameter.name or f"argument{number}"
         if not is_free_name(name) and is_free_name(f"{name}_"):  # a word of expressions
             name = f"{name}_"
-        if not one.pointer:
-            _add_scalar(draft, name, one)
+        if not parameter.pointer:
+            _add_scalar(draft, name, parameter)
             continue
-        dtype, lanes = _element(one)
+        dtype, lanes = _element(parameter)
         if dtype is None:
             dtype = "float32"
-            draft.notes.append(f"arguments.{name}: points to {one.type}; float32 is a guess")
+            draft.notes.append(f"arguments.{name}: points to {parameter.type}; float32 is a guess")
         shape = ", ".join([*_shape(draft), *([str(lanes)] if lanes > 1 else [])])
-        draft.arguments[name] = f"{roles[one.name]} {dtype}[{shape}]  # is this its shape?"
+        draft.arguments[name] = f"{roles[parameter.name]} {dtype}[{shape}]  # is this its shape?"
     for name, dtype, axes in constant_symbols(draft.text):
         if dtype is None:
             _leave_open(draft, name, "a __constant__ struct: as an array of bytes, 'constant uint8[...]'")
@@ -302,8 +316,8 @@ def _add_scalar(draft: Draft, name: str, parameter: Parameter) -> None:
 
 
 def _add_struct(draft: Draft, name: str, fields: Sequence[Parameter]) -> None:
-    values = {one.name: _size_of(draft, one.name) if _is_size(one) else "1" for one in fields}
-    lines = ", ".join(f"{one.name} = {quoted(f'{one.dtype} = {values[one.name]}')}" for one in fields)
+    values = {field.name: _size_of(draft, field.name) if _is_size(field) else "1" for field in fields}
+    lines = ", ".join(f"{field.name} = {quoted(f'{field.dtype} = {values[field.name]}')}" for field in fields)
     draft.arguments[name] = f"{{ {lines} }}  # which values?"
     draft.notes.append(f"arguments.{name}: the values of its fields are guesses")
 
@@ -319,10 +333,10 @@ def _add_launch(draft: Draft) -> None:
     whole = named_like(draft.tunables, _BLOCK)
     fixed = fixed_numbers(draft.text)
     closed: list[str] = []
-    said = block_names(draft.text)
+    stated_names = block_names(draft.text)
     for axis in range(count):
         one_axis = rf"(?:{_BLOCK}_?|b){AXIS_NAMES[axis]}"
-        stated_name = said.get(AXIS_NAMES[axis], "")
+        stated_name = stated_names.get(AXIS_NAMES[axis], "")
         if stated_name in draft.tunables and stated_name not in draft.default:
             draft.tunables[stated_name] = list([_BLOCKS[0], [8, 16, 32]][count > 1])
         own = stated_name if stated_name in draft.tunables else named_like(draft.tunables, one_axis)
@@ -357,5 +371,5 @@ def _add_launch(draft: Draft) -> None:
     along += [along[-1]] * (count - len(along))
     per_thread = [name for name in draft.tunables if re.fullmatch(_PER_THREAD, name, re.IGNORECASE)]
     for axis, (size, block) in enumerate(zip(along, draft.block, strict=True)):
-        factors = [block, *([] if axis else [one for one in per_thread if one not in draft.block])]
+        factors = [block, *([] if axis else [factor for factor in per_thread if factor not in draft.block])]
         draft.grid.append(f"ceil_div({size}, {' * '.join(factors)})")

@@ -1,18 +1,18 @@
-"""Expressions and texts of a kernel file with the place they stand in, so that errors can name it."""
+"""Expressions and texts of a kernel file with their location, so that errors can name it."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from tuner.model.errors import ExpressionError, KernelFileError, NoValueError, suggestion
-from tuner.model.expressions.arithmetic import NoValue
 from tuner.model.expressions.callables import Expression
+from tuner.model.expressions.operations import NoValue
 from tuner.model.plan import TunableValue
 
 Environment = Mapping[str, TunableValue | NoValue]
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A key of a kernel file, written as ``FILE: [table] key``."""
 
     path: str
@@ -26,16 +26,18 @@ class Place:
 class Formula:
     """A number, or an expression over names that are known where it stands."""
 
-    __slots__ = ("_same", "expression", "place")
+    __slots__ = ("_same", "expression", "location")
 
-    def __init__(self, place: Place, value: TunableValue | Expression, known: Collection[str]) -> None:
+    def __init__(
+        self, location: Location, value: TunableValue | Expression, allowed: Collection[str]
+    ) -> None:
         """Parse ``value``; a number is an expression, too, and one that is parsed already stays.
 
         Raises:
-            KernelFileError: it is not an expression, or uses a name that is not in ``known``.
+            KernelFileError: it is not an expression, or uses a name that is not in ``allowed``.
         """
-        self.place = place
-        self.expression = value if isinstance(value, Expression) else parsed(place, str(value), known)
+        self.location = location
+        self.expression = value if isinstance(value, Expression) else parsed(location, str(value), allowed)
         self._same: TunableValue | None = None  # the value, once it is known, where no name is needed for it
 
     def value(self, env: Environment) -> TunableValue:
@@ -49,7 +51,7 @@ class Formula:
         try:
             result: TunableValue = self.expression.evaluate(env)
         except ExpressionError as e:
-            raise self.place.error(e) from e
+            raise self.location.error(e) from e
         if type(self.expression) is Expression and not self.expression.names:
             self._same = result
         return result
@@ -65,7 +67,7 @@ class Formula:
         except NoValueError as e:
             return NoValue(str(e))
         except ExpressionError as e:
-            raise self.place.error(e) from e
+            raise self.location.error(e) from e
         return result
 
     def whole(self, env: Environment, least: int, most: int | None = None) -> int:
@@ -77,10 +79,10 @@ class Formula:
         result = self.value(env)
         if type(result) is not int:
             hint = "; // and ceil_div() divide to whole numbers" if isinstance(result, float) else ""
-            raise self.place.error(f"{self} is {_shown(result)}, which is not a whole number{hint}")
+            raise self.location.error(f"{self} is {_shown(result)}, which is not a whole number{hint}")
         if result < least or (most is not None and result > most):
             bounds = f"at least {least}" if most is None else f"from {least} to {most}"
-            raise self.place.error(f"{self} is {result}; it must be {bounds}")
+            raise self.location.error(f"{self} is {result}; it must be {bounds}")
         return result
 
     def number(self, env: Environment, least: float | None = None) -> int | float:
@@ -91,9 +93,9 @@ class Formula:
         """
         result = self.value(env)
         if isinstance(result, str):
-            raise self.place.error(f"{self} is the text {result!r}, not a number")
+            raise self.location.error(f"{self} is the text {result!r}, not a number")
         if least is not None and result < least:
-            raise self.place.error(f"{self} is {result}; it must be at least {least:g}")
+            raise self.location.error(f"{self} is {result}; it must be at least {least:g}")
         return result
 
     def __str__(self) -> str:
@@ -103,26 +105,26 @@ class Formula:
 class Template:
     """Text in which every ``{expression}`` is replaced by its value, booleans by ``true`` or ``false``."""
 
-    __slots__ = ("_parts", "_plain", "place")
+    __slots__ = ("_parts", "_plain", "location")
 
-    def __init__(self, place: Place, text: str, known: Collection[str]) -> None:
+    def __init__(self, location: Location, text: str, allowed: Collection[str]) -> None:
         """Split ``text`` and parse the expressions.
 
         Raises:
             KernelFileError: braces are not in pairs, or what they hold is not an expression.
         """
-        self.place = place
+        self.location = location
         self._parts: list[str | Formula] = []
         rest = text
         while rest:
             literal, opened, rest = rest.partition("{")
             inner, closed, rest = rest.partition("}")
             if "}" in literal or "{" in inner or bool(opened) != bool(closed):
-                raise place.error(f"braces of {text!r} are not in pairs, as in name<{{N}}, {{P}}>")
+                raise location.error(f"braces of {text!r} are not in pairs, as in name<{{N}}, {{P}}>")
             if literal:
                 self._parts.append(literal)
             if opened:
-                self._parts.append(Formula(place, inner, known))
+                self._parts.append(Formula(location, inner, allowed))
         self._plain = all(isinstance(part, str) for part in self._parts)
 
     @property
@@ -146,66 +148,64 @@ class Template:
     def _text(self, formula: Formula, env: Environment) -> str:
         value = formula.value(env)
         if isinstance(value, float):
-            raise self.place.error(f"{formula} is {value}; // and ceil_div() divide to whole numbers")
+            raise self.location.error(f"{formula} is {value}; // and ceil_div() divide to whole numbers")
         return _shown(value)
 
 
 def named(
-    at: Callable[[str], Place], table: str, texts: Mapping[str, TunableValue], known: Collection[str]
+    at: Callable[[str], Location], table: str, texts: Mapping[str, TunableValue], allowed: Collection[str]
 ) -> dict[str, Formula]:
-    """The named expressions of a table; each may use those above it.
-
-    Args:
-        at: makes the place of a key.
-        table: the table, as messages call it: ``[derived]``.
-        texts: name -> expression.
-        known: the names that all may use.
+    """The named expressions of a table, as ``[derived]``; each may use ``allowed`` names and those above it.
 
     Raises:
         KernelFileError: one is not an expression, uses a name that is not known, or one that is not above it.
     """
-    found: dict[str, Formula] = {}
+    formulas: dict[str, Formula] = {}
     for name, text in texts.items():
-        place = at(f"{table} {name}")
-        above = [*known, *found]
-        below = [one for one in texts if one not in found]
-        expression = _expression(place, str(text))
+        location = at(f"{table} {name}")
+        above = [*allowed, *formulas]
+        below = [other for other in texts if other not in formulas]
+        expression = _expression(location, str(text))
         for other in below:
             if other in expression.names:
                 where = "is this name itself" if other == name else "stands below"
-                raise place.error(f"expression {str(text)!r}: {other} {where}; a name may use those above it")
-        known_names(place, str(text), expression.names, above)
-        found[name] = Formula(place, expression, above)
-    return found
+                raise location.error(
+                    f"expression {str(text)!r}: {other} {where}; a name may use those above it"
+                )
+        known_names(location, str(text), expression.names, above)
+        formulas[name] = Formula(location, expression, above)
+    return formulas
 
 
-def parsed(place: Place, text: str, known: Collection[str]) -> Expression:
-    """The expression, when it uses no other names than ``known``.
+def parsed(location: Location, text: str, allowed: Collection[str]) -> Expression:
+    """The expression, when it uses no other names than ``allowed``.
 
     Raises:
         KernelFileError: it does, or is not an expression.
     """
-    expression = _expression(place, text)
-    known_names(place, text, expression.names, known)
+    expression = _expression(location, text)
+    known_names(location, text, expression.names, allowed)
     return expression
 
 
-def _expression(place: Place, text: str) -> Expression:
+def _expression(location: Location, text: str) -> Expression:
     try:
         return Expression(text)
     except ExpressionError as e:
-        raise place.error(e) from e
+        raise location.error(e) from e
 
 
-def known_names(place: Place, text: str, names: frozenset[str], known: Collection[str]) -> None:
+def known_names(location: Location, text: str, names: frozenset[str], allowed: Collection[str]) -> None:
     """Check the names that an expression uses.
 
     Raises:
-        KernelFileError: one is not in ``known``.
+        KernelFileError: one is not in ``allowed``.
     """
-    for name in sorted(names.difference(known)):
-        listed = f"known here: {', '.join(known)}" if known else "no names are known here"
-        raise place.error(f"expression {text!r}: unknown name {name!r} ({listed}){suggestion(name, known)}")
+    for name in sorted(names.difference(allowed)):
+        listed = f"known here: {', '.join(allowed)}" if allowed else "no names are known here"
+        raise location.error(
+            f"expression {text!r}: unknown name {name!r} ({listed}){suggestion(name, allowed)}"
+        )
 
 
 def _shown(value: TunableValue) -> str:

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.kernel_files.formulas import Environment, Formula, Place
+from tuner.kernel_files.formulas import Environment, Formula, Location
 from tuner.model.errors import InputError, suggestion
-from tuner.model.expressions.arithmetic import TroubleError
-from tuner.model.expressions.arrays import file_name
+from tuner.model.expressions.array_expressions import file_name
+from tuner.model.expressions.operations import TroubleError
 from tuner.model.expressions.parser import syntax_tree
 from tuner.model.plan import DataFile, InputKind, InputSpec
 from tuner.system.untrusted import archives
@@ -40,12 +40,7 @@ _hashes: dict[tuple[str, int, int], str] = {}  # of (path, time of the last chan
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """Element type and shape from the header of an array.
-
-    Attributes:
-        dtype: NumPy dtype name.
-        shape: elements per axis.
-    """
+    """Element type and shape from the header of an array."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -83,8 +78,8 @@ def array_header(file: DataFile) -> ArrayHeader:
         if path.suffix == ".npy" and not file.key:
             return _header(file, opened, path.stat().st_size)
         if path.suffix != ".npz":
-            wanted = "has one array and no keys" if path.suffix == ".npy" else "is not of NumPy"
-            raise InputError(f"{path} {wanted}; name a .npy file, or a .npz file and a key")
+            reason = "has one array and no keys" if path.suffix == ".npy" else "is not of NumPy"
+            raise InputError(f"{path} {reason}; name a .npy file, or a .npz file and a key")
         try:
             _check_end(opened)
             with zipfile.ZipFile(opened) as archive:
@@ -124,9 +119,9 @@ def array_of(file: DataFile) -> NDArray[Any]:
 def _member(file: DataFile, archive: zipfile.ZipFile) -> str:
     name = f"{file.key}.npy"
     if not file.key or name not in archive.namelist():
-        keys = ", ".join(one.removesuffix(".npy") for one in archive.namelist()) or "none"
-        wanted = f"has no array {file.key!r}" if file.key else "needs a key"
-        raise InputError(f"{file.path}: {wanted}; its keys are {keys}")
+        keys = ", ".join(member.removesuffix(".npy") for member in archive.namelist()) or "none"
+        reason = f"has no array {file.key!r}" if file.key else "needs a key"
+        raise InputError(f"{file.path}: {reason}; its keys are {keys}")
     return name
 
 
@@ -191,14 +186,12 @@ class InputRecipe:
     """An input whose arguments are not evaluated yet.
 
     Attributes:
-        place: of the key, for messages.
         kind: the generator, or ``file``.
-        numbers: its arguments.
         file: for ``file``.
         inner: for ``sorted``.
     """
 
-    place: Place
+    location: Location
     kind: InputKind
     numbers: tuple[Formula, ...] = ()
     file: "FileRecipe | None" = None
@@ -228,26 +221,20 @@ class InputRecipe:
         )
         trouble = misfit(self.kind, numbers, dtype, shape)
         if trouble:
-            raise self.place.error(trouble)
+            raise self.location.error(trouble)
         return InputSpec(self.kind, numbers)
 
 
-def read_input(place: Place, text: str, names: Collection[str], folder: Path) -> InputRecipe:
-    """Parse ``input`` of a buffer.
-
-    Args:
-        place: of the key.
-        text: what the file says.
-        names: what the arguments may use.
-        folder: paths of files are relative to it.
+def read_input(location: Location, text: str, names: Collection[str], folder: Path) -> InputRecipe:
+    """Parse ``input`` of a buffer; paths of files are relative to ``folder``.
 
     Raises:
         KernelFileError: it is no input, or its file cannot be used.
     """
     try:
-        return _parsed(place, syntax_tree(text), names, folder, 0)
+        return _parsed(location, syntax_tree(text), names, folder, 0)
     except TroubleError as e:
-        raise place.error(f"{text!r}: {e}; an input is {_FORMS}") from None
+        raise location.error(f"{text!r}: {e}; an input is {_FORMS}") from None
 
 
 def named_files(text: str) -> tuple[str, ...]:
@@ -287,12 +274,10 @@ class FileRecipe:
     """A file of data whose header has been read; it is hashed when somebody needs it.
 
     Attributes:
-        place: of the key that names it.
         file: path and key, without a hash.
-        header: what it holds.
     """
 
-    place: Place
+    location: Location
     file: DataFile
     header: ArrayHeader
 
@@ -306,7 +291,7 @@ class FileRecipe:
         try:
             return replace(self.file, sha256=file_sha256(self.file.path))
         except InputError as e:
-            raise self.place.error(e) from e
+            raise self.location.error(e) from e
 
     def fitting(self, dtype: str, shape: tuple[int, ...]) -> DataFile:
         """The file, if its array is of a type and shape.
@@ -316,11 +301,11 @@ class FileRecipe:
         """
         stored = {dtype, "uint16"} if dtype == "bfloat16" else {dtype}
         if self.header.dtype not in stored or self.header.shape != shape:
-            raise self.place.error(f"{self.file} is {self.header}, and the array is {dtype} {list(shape)}")
+            raise self.location.error(f"{self.file} is {self.header}, and the array is {dtype} {list(shape)}")
         return self.hashed
 
 
-def read_file(place: Place, path: str, key: str, folder: Path) -> FileRecipe:
+def read_file(location: Location, path: str, key: str, folder: Path) -> FileRecipe:
     """The file of a ``file(...)``.
 
     Raises:
@@ -328,26 +313,30 @@ def read_file(place: Place, path: str, key: str, folder: Path) -> FileRecipe:
     """
     file = DataFile(str((folder / path).absolute()), key)
     try:
-        return FileRecipe(place, file, array_header(file))
+        return FileRecipe(location, file, array_header(file))
     except InputError as e:
-        raise place.error(e) from e
+        raise location.error(e) from e
 
 
-def _parsed(place: Place, node: ast.expr, names: Collection[str], folder: Path, depth: int) -> InputRecipe:
+def _parsed(
+    location: Location, node: ast.expr, names: Collection[str], folder: Path, depth: int
+) -> InputRecipe:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or depth > MAX_DEPTH:
         raise TroubleError("not a generator")
     kind = node.func.id
     if kind == "file":
-        return InputRecipe(place, "file", file=read_file(place, *file_name(node), folder))
+        return InputRecipe(location, "file", file=read_file(location, *file_name(node), folder))
     if kind not in KINDS:
         raise TroubleError(f"no generator is called {kind!r}{suggestion(kind, KINDS)}")
     expected = 1 if kind == "sorted" else _NUMBERS.get(kind, 0)
     if node.keywords or len(node.args) != expected:
         raise TroubleError(f"{kind} takes {expected or 'no'} value{'s' if expected > 1 else ''}")
     if kind == "sorted":
-        return InputRecipe(place, "sorted", inner=_parsed(place, node.args[0], names, folder, depth + 1))
-    numbers = tuple(Formula(place, ast.unparse(argument), names) for argument in node.args)
-    return InputRecipe(place, cast("InputKind", kind), numbers)
+        return InputRecipe(
+            location, "sorted", inner=_parsed(location, node.args[0], names, folder, depth + 1)
+        )
+    numbers = tuple(Formula(location, ast.unparse(argument), names) for argument in node.args)
+    return InputRecipe(location, cast("InputKind", kind), numbers)
 
 
 def _misfit_of_reals(kind: str, numbers: tuple[int | float, ...], dtype: str) -> str:

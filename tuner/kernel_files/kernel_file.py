@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from tuner.kernel_files.formulas import Environment, Formula, Place, derived_for, with_derived
+from tuner.kernel_files.argument_recipe import BufferRecipe, BufferTable
+from tuner.kernel_files.formulas import Environment, Formula, Location, derived_for, with_derived
 from tuner.kernel_files.measured_answers import MeasuredAnswer
-from tuner.kernel_files.recipe import BufferRecipe, BufferTable, Recipe
+from tuner.kernel_files.recipe import Recipe, TableValues
 from tuner.kernel_files.schema import Argument, BufferArgument
 from tuner.kernel_files.short_files import SUFFIXES, assumed_work
 from tuner.kernel_files.sizes import SizeValues, chosen, combinations, described
@@ -27,7 +28,7 @@ from tuner.model.errors import (
     UnknownNameError,
     suggestion,
 )
-from tuner.model.expressions.arithmetic import NoValue
+from tuner.model.expressions.operations import NoValue
 from tuner.model.plan import (
     DENSE,
     STREAM_PRIORITY,
@@ -41,7 +42,8 @@ from tuner.model.plan import (
     Workload,
     without_priority,
 )
-from tuner.space.sampling import space_of
+from tuner.model.records import WorkloadName
+from tuner.space.large_spaces import space_of
 from tuner.space.space import Space
 
 # --- Names by which expressions of a kernel file tell how the rows of arrays lie in memory.
@@ -64,22 +66,16 @@ def pitch_name(buffer: str) -> str:
 
 def row_names(arguments: Sequence[Argument]) -> list[str]:
     """The names that the arrays of a kernel file bring."""
-    buffers = [one for one in arguments if isinstance(one, BufferArgument)]
-    pitches = [pitch_name(one.buffer) for one in buffers if one.row_pitch]
-    shared = [IN_PLACE] if any(one.in_place is not None for one in buffers) else []
+    buffers = [argument for argument in arguments if isinstance(argument, BufferArgument)]
+    pitches = [pitch_name(argument.buffer) for argument in buffers if argument.row_pitch]
+    shared = [IN_PLACE] if any(argument.in_place is not None for argument in buffers) else []
     return [*pitches, *([ROW_ALIGN] if pitches else []), *shared]
 
 
 def check_rows(
-    place: Place, argument: BufferArgument, shape: Sequence[Formula], known: Collection[str]
+    location: Location, argument: BufferArgument, shape: Sequence[Formula], allowed: Collection[str]
 ) -> None:
-    """Refuse an array without rows, or with some whose length is not known before a configuration is.
-
-    Args:
-        place: of the key.
-        argument: the array.
-        shape: its axes.
-        known: names that may decide the length of a row.
+    """Refuse an array without rows, or with some whose length not only ``allowed`` names decide.
 
     Raises:
         KernelFileError: the first axis is not the batch or the only one, or a row depends on a tunable.
@@ -87,14 +83,16 @@ def check_rows(
     if not argument.row_pitch:
         return
     if shape[0].expression.text != "batch" or len(shape) == 1:
-        raise place.error(f'{argument.buffer} needs a shape of rows, as ["batch", "N"]')
+        raise location.error(f'{argument.buffer} needs a shape of rows, as ["batch", "N"]')
     names = frozenset[str]().union(*(axis.expression.names for axis in shape[1:]))
-    beyond = ", ".join(sorted(names.difference(known)))
+    beyond = ", ".join(sorted(names.difference(allowed)))
     if beyond:
-        raise place.error(f"the length of a row depends on {beyond}; sizes alone may decide it")
+        raise location.error(f"the length of a row depends on {beyond}; sizes alone may decide it")
 
 
-def check_in_place(place: Place, argument: BufferArgument, buffers: Mapping[str, BufferArgument]) -> None:
+def check_in_place(
+    location: Location, argument: BufferArgument, buffers: Mapping[str, BufferArgument]
+) -> None:
     """Refuse an output that cannot take the place of what it names.
 
     Raises:
@@ -103,34 +101,29 @@ def check_in_place(place: Place, argument: BufferArgument, buffers: Mapping[str,
     if argument.in_place is None:
         return
     if argument.role != "out":
-        raise place.error(f"only an out array takes the place of another, and this is {argument.role}")
+        raise location.error(f"only an out array takes the place of another, and this is {argument.role}")
     other = buffers.get(argument.in_place)
     if other is None or other.role != "in":
-        choices = ", ".join(one.buffer for one in buffers.values() if one.role == "in")
-        raise place.error(f"no in array is called {argument.in_place!r}; choose from {choices}")
+        choices = ", ".join(buffer.buffer for buffer in buffers.values() if buffer.role == "in")
+        raise location.error(f"no in array is called {argument.in_place!r}; choose from {choices}")
     if (argument.dtype, argument.shape) != (other.dtype, other.shape):
-        raise place.error(f"{other.buffer} has another type or shape")
+        raise location.error(f"{other.buffer} has another type or shape")
 
 
 def row_values(buffers: Sequence[BufferRecipe], env: Environment, layout: RowLayout) -> dict[str, int | bool]:
-    """The values of the names.
-
-    Args:
-        buffers: of the kernel file.
-        env: sizes and batch.
-        layout: of a call's arrays.
+    """The values of the names for a call's arrays.
 
     Raises:
         InputError: the kernel file does not say that rows may lie apart, or that it works in place.
     """
-    given = dict(layout.pitches)
+    pitches = dict(layout.pitches)
     values: dict[str, int | bool] = {}
     for buffer in buffers:
         if buffer.row_pitch:
             length = math.prod(axis.whole(env, least=1) for axis in buffer.shape[1:])
-            values[pitch_name(buffer.name)] = given.pop(buffer.name, length)
-    if given:
-        raise InputError(f"rows of {', '.join(given)} must follow each other")
+            values[pitch_name(buffer.name)] = pitches.pop(buffer.name, length)
+    if pitches:
+        raise InputError(f"rows of {', '.join(pitches)} must follow each other")
     if values:
         values[ROW_ALIGN] = math.gcd(_MOST_ALIGNED, *values.values()) if layout.pitches else 0
     if any(buffer.in_place is not None for buffer in buffers):
@@ -156,10 +149,6 @@ def constants(recipe: Recipe, workload: Workload, layout: RowLayout = DENSE) -> 
 class Assignment:
     """A configuration in the making.
 
-    Args:
-        recipe: of the kernel.
-        workload: at its problem.
-
     Attributes:
         env: the sizes, the batch, and of every tunable so far its value or what stands for it.
     """
@@ -176,29 +165,29 @@ class Assignment:
         values = self._values
         return Configuration([(name, values[name]) for name in self._recipe.tunables if name in values])
 
-    def take_table(self, given: Mapping[str, Formula | str | None], table: str) -> Configuration:
+    def take_table(self, values: TableValues, table: str) -> Configuration:
         """The values of ``[default]``, or of a table of an analytical answer.
-
-        Args:
-            given: what the table says.
-            table: its name.
 
         Raises:
             KernelFileError: one is not in its list, or is missing.
         """
-        recipe, path = self._recipe, self._recipe.place.path
-        for name, formula in given.items():
+        recipe, path = self._recipe, self._recipe.location.path
+        for name, formula in values.items():
             if not self._has_value(name):
                 continue
             if formula is None:
                 condition = recipe.conditions[name].when
-                raise Place(path, table).error(
+                raise Location(path, table).error(
                     f"a value is missing for {name}, whose condition {condition} is true at {self._workload}"
                 )
-            value = formula if isinstance(formula, str) else formula.value(self._env_of(formula))
+            if isinstance(formula, str):
+                value: TunableValue = formula
+            else:  # the derived names that it uses need no tunable that is still to come
+                derived = derived_for(formula.expression.names, recipe.derived)
+                value = formula.value(with_derived(self.env, derived))
             if value not in recipe.tunables[name]:
                 listed = ", ".join(map(str, recipe.tunables[name]))
-                raise Place(path, f"{table} {name}").error(
+                raise Location(path, f"{table} {name}").error(
                     f"{value!r} at {self._workload} is not a value of {name} ({listed})"
                 )
             self._set(name, value)
@@ -238,10 +227,6 @@ class Assignment:
             self._set(name, values[name])
         return self.configuration
 
-    def _env_of(self, formula: Formula) -> Environment:
-        """With the derived names that a formula needs, which need no tunable that is still to come."""
-        return with_derived(self.env, derived_for(formula.expression.names, self._recipe.derived))
-
     def _has_value(self, name: str) -> bool:
         """Return True if a tunable has a value, by those above; else put its substitute into ``env``."""
         condition = self._recipe.conditions.get(name)
@@ -277,8 +262,6 @@ class KernelFile:
     """One kernel of the catalogue.
 
     Attributes:
-        path: the file.
-        recipe: what the file says, parsed.
         text_sha256: hash of the file's text.
     """
 
@@ -289,8 +272,8 @@ class KernelFile:
     def __post_init__(self) -> None:
         """Refuse a tunable whose name has a meaning of its own."""
         if self.recipe.stream_priority is None and STREAM_PRIORITY in self.recipe.tunables:
-            place = Place(str(self.path), f"[tunables] {STREAM_PRIORITY}")
-            raise place.error("is the name of the tunable of --stream-priorities; choose another name")
+            location = Location(str(self.path), f"[tunables] {STREAM_PRIORITY}")
+            raise location.error("is the name of the tunable of --stream-priorities; choose another name")
 
     @property
     def name(self) -> str:
@@ -401,14 +384,20 @@ class KernelFile:
                     f"{suggestion(name, self.sizes)}"
                 )
         defaults = {name: self.sizes[name][0] for name in self.optional}
-        given = defaults | dict(sizes)
-        values = {name: self._size(name, given) for name in self.sizes}
+        all_sizes = defaults | dict(sizes)
+        values = {name: self._size(name, all_sizes) for name in self.sizes}
         if batch is None:
             batch = self.recipe.batch.whole(values, least=1)
         if type(batch) is not int or batch < 1:
             raise InputError(f"{self.name}: batch is {batch}; it must be a whole number of at least 1")
         implied = tuple(name for name, default in defaults.items() if values[name] == default)
         return Workload(self.name, tuple(values.items()), batch, implied)
+
+    def spec_of(self, workload: Workload) -> str:
+        """A workload of this kernel as commands take it, with a batch only where that is not the file's."""
+        name = WorkloadName.parse(str(workload))
+        usual = self.workload(dict(workload.sizes)).batch
+        return str(name if workload.batch == usual else name.with_batch(workload.batch))
 
     def workloads(self) -> list[Workload]:
         """Combinations of sizes with the file's batch: every one, of ranges ends and powers of two.
@@ -427,13 +416,13 @@ class KernelFile:
         recipe = self.recipe
         try:
             derived = {name: formula.expression for name, formula in recipe.derived.items()}
-            conditions = {name: one.condition for name, one in recipe.conditions.items()}
+            conditions = {name: condition.condition for name, condition in recipe.conditions.items()}
             rules = [rule.expression for rule in recipe.rules]
             return space_of(recipe.tunables, rules, constants(recipe, workload), derived, conditions)
         except EmptySpaceError as e:
             raise EmptySpaceError(f"{workload}: {e}; the rules are in {self.path}") from e
         except ConditionError as e:
-            raise recipe.conditions[e.tunable].when.place.error(f"{e} (at {workload})") from e
+            raise recipe.conditions[e.tunable].when.location.error(f"{e} (at {workload})") from e
         except InputError as e:
             raise self._rules_place.error(f"{e} (at {workload})") from e
 
@@ -468,11 +457,11 @@ class KernelFile:
         Raises:
             KernelFileError: a value is not in its list or is missing, or a rule forbids a configuration.
         """
-        answers = [self._of_table(workload, one.values, one.table) for one in self.recipe.stated]
+        answers = [self._of_table(workload, values, table) for table, values in self.recipe.stated.items()]
         measured = self.recipe.measured
         if measured is not None and measured.hold(constants(self.recipe, workload)):
             rows = measured.at(dict(workload.sizes), gpu)
-            answers = [*(self.of_row(workload, one) for one in rows), *answers]
+            answers = [*(self.of_row(workload, row) for row in rows), *answers]
         return tuple(dict.fromkeys(answers))
 
     def of_row(self, workload: Workload, answer: MeasuredAnswer) -> Configuration:
@@ -483,23 +472,21 @@ class KernelFile:
                 message names file and line.
         """
         try:
-            found = self.configuration(workload, answer.values)
+            configuration = self.configuration(workload, answer.values)
         except InputError as error:
-            raise answer.place.error(error) from error
+            raise answer.location.error(error) from error
         for name in answer.values:
-            if name not in found:
+            if name not in configuration:
                 condition = self.conditions[name]
-                raise answer.place.error(f"{name} has a value, but its condition {condition} is false")
-        return found
+                raise answer.location.error(f"{name} has a value, but its condition {condition} is false")
+        return configuration
 
-    def _of_table(
-        self, workload: Workload, given: Mapping[str, Formula | str | None], table: str
-    ) -> Configuration:
-        configuration = Assignment(self.recipe, workload).take_table(given, table)
+    def _of_table(self, workload: Workload, values: TableValues, table: str) -> Configuration:
+        configuration = Assignment(self.recipe, workload).take_table(values, table)
         broken = self.broken_rule(workload, configuration)
         if broken is not None:
-            place = Place(str(self.path), table)
-            raise place.error(f"{configuration} breaks the rule {broken!r} at {workload}")
+            location = Location(str(self.path), table)
+            raise location.error(f"{configuration} breaks the rule {broken!r} at {workload}")
         return configuration
 
     def configuration(self, workload: Workload, values: Mapping[str, TunableValue]) -> Configuration:
@@ -606,7 +593,7 @@ class KernelFile:
         try:
             return self.recipe.launches(environment(self.recipe, workload, configuration))
         except InputError as e:
-            raise Place(str(self.path), "[launch]").error(f"{e} (at {workload} [{configuration}])") from e
+            raise Location(str(self.path), "[launch]").error(f"{e} (at {workload} [{configuration}])") from e
 
     @property
     def example(self) -> str:
@@ -615,23 +602,23 @@ class KernelFile:
         return f"{self.name}:{','.join(needed)}" if needed else self.name
 
     @property
-    def _rules_place(self) -> Place:
+    def _rules_place(self) -> Location:
         tables = ["[constraints]", *(["[variant]"] if any(rule.where for rule in self.recipe.rules) else [])]
-        return Place(str(self.path), f"{' or '.join(tables)} rules")
+        return Location(str(self.path), f"{' or '.join(tables)} rules")
 
-    def _size(self, name: str, given: Mapping[str, int | str]) -> int | str:
+    def _size(self, name: str, sizes: Mapping[str, int | str]) -> int | str:
         values = self.sizes[name]
-        if name not in given:
+        if name not in sizes:
             if not isinstance(values, range) and len(values) == 1:
                 return values[0]
             raise UnknownNameError(
                 f"{self.name}: size {name} is missing, as in {self.example}; "
                 f"choose {name} from {described(values)}"
             )
-        value = chosen(values, given[name])
+        value = chosen(values, sizes[name])
         if value is None:
             raise UnknownNameError(
-                f"{self.name} has no {name}={given[name]}; choose {name} from {described(values)}"
+                f"{self.name} has no {name}={sizes[name]}; choose {name} from {described(values)}"
             )
         return value
 
@@ -656,17 +643,17 @@ def with_stream_priorities(kernel: KernelFile, levels: int) -> KernelFile:
         KernelFileError: the file has something else of this name.
     """
     recipe = kernel.recipe
-    place = Place(str(kernel.path), f"[tunables] {STREAM_PRIORITY}")
+    location = Location(str(kernel.path), f"[tunables] {STREAM_PRIORITY}")
     if STREAM_PRIORITY in {*recipe.tunables, *recipe.derived, *recipe.sizes}:
-        raise place.error("is the name of the tunable of --stream-priorities; choose another name")
-    lowest = {STREAM_PRIORITY: Formula(place, 0, ())}
+        raise location.error("is the name of the tunable of --stream-priorities; choose another name")
+    lowest = {STREAM_PRIORITY: Formula(location, 0, ())}
     tunables = {**recipe.tunables, STREAM_PRIORITY: tuple(range(levels))}
-    priority = Formula(place, STREAM_PRIORITY, (STREAM_PRIORITY,))
+    priority = Formula(location, STREAM_PRIORITY, (STREAM_PRIORITY,))
     several = replace(
         recipe,
         tunables=tunables,
         default={**recipe.default, **lowest} if recipe.default else {},
-        stated=tuple(replace(one, values={**one.values, **lowest}) for one in recipe.stated),
+        stated={table: {**values, **lowest} for table, values in recipe.stated.items()},
         measured=recipe.measured and replace(recipe.measured, further={STREAM_PRIORITY: 0}),
         stream_priority=priority,
     )
@@ -681,12 +668,12 @@ def stored_configuration(
     Raises:
         InputError: they are no configuration of the workload; whoever wrote them had another kernel.
     """
-    found = kernel.configuration(workload, without_priority(Configuration(values)))
+    configuration = kernel.configuration(workload, without_priority(Configuration(values)))
     if STREAM_PRIORITY not in values:
-        return found
+        return configuration
     priority = values[STREAM_PRIORITY]
     if type(priority) is not int or not 0 <= priority < _MOST_LEVELS:
         raise InputError(
             f"configuration: {STREAM_PRIORITY} is {priority!r}; it must be 0 to {_MOST_LEVELS - 1}"
         )
-    return Configuration({**found, STREAM_PRIORITY: priority})
+    return Configuration({**configuration, STREAM_PRIORITY: priority})

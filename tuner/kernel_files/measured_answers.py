@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from tuner.kernel_files.formulas import Environment, Formula, Place, derived_for, with_derived
+from tuner.kernel_files.formulas import Environment, Formula, Location, derived_for, with_derived
 from tuner.kernel_files.schema import MeasuredTable
 from tuner.kernel_files.source_folder import read_text
 from tuner.model.errors import suggestion
@@ -24,9 +24,9 @@ GPU_COLUMN = "gpu"
 
 @dataclass(frozen=True)
 class MeasuredAnswer:
-    """The values of one row, and the place that messages name."""
+    """The values of one row, and the location that messages name."""
 
-    place: Place
+    location: Location
     values: Mapping[str, TunableValue]
 
 
@@ -43,23 +43,16 @@ class Row(NamedTuple):
     gpu: str
     cells: tuple[TunableValue | None, ...]
 
-    def is_for(self, gpu: str) -> bool:
-        """Return True if the row names a GPU by a word, and the product name has that word."""
-        return self.gpu != "" and self.gpu in re.split(r"\W+", gpu.casefold())
-
 
 @dataclass(frozen=True)
 class MeasuredAnswers:
     """The rows of a file.
 
     Attributes:
-        path: of the file.
         when: the condition for the answers.
-        derived: the derived names that it needs.
         sizes: names of the columns that are sizes.
         tunables: names of the columns that are tunables.
         rows: by the values of the sizes, those of the same sizes in order of preference.
-        sha256: of the file.
         further: values of tunables without a column.
     """
 
@@ -86,18 +79,19 @@ class MeasuredAnswers:
         """
         rows = self.rows.get(tuple(sizes[name] for name in self.sizes), ())
         if gpu is not None:
-            own = [row for row in rows if row.is_for(gpu)]
+            words = re.split(r"\W+", gpu.casefold())
+            own = [row for row in rows if row.gpu and row.gpu in words]
             rows = (*own, *(row for row in rows if not row.gpu))
-        found = []
+        answers = []
         for row in rows:
-            given = zip(self.tunables, row.cells, strict=True)
-            values = {name: cell for name, cell in given if cell is not None} | dict(self.further)
-            found.append(MeasuredAnswer(Place(self.path, f"line {row.line}"), values))
-        return found
+            cells = zip(self.tunables, row.cells, strict=True)
+            values = {name: cell for name, cell in cells if cell is not None} | dict(self.further)
+            answers.append(MeasuredAnswer(Location(self.path, f"line {row.line}"), values))
+        return answers
 
 
 def read_measured(
-    at: Callable[[str], Place],
+    at: Callable[[str], Location],
     table: MeasuredTable,
     folder: Path,
     *,
@@ -108,29 +102,20 @@ def read_measured(
 ) -> MeasuredAnswers:
     """The answers of the file that ``[measured]`` names.
 
-    Args:
-        at: the place of a key.
-        table: what the kernel file says.
-        folder: of the kernel file.
-        sizes: of the kernel, with their values.
-        tunables: of the kernel, with their values.
-        fixed: names of the sizes, and ``batch``.
-        derived: derived names, which the condition may use, too.
-
     Raises:
         KernelFileError: the file cannot be read, a column is neither size nor tunable, or a value is none of
             its column's; the message names file and line.
     """
-    place, path = at("[measured] file"), folder / table.file
-    text = read_text(path, f"{place.path}: {place.key}").removeprefix("\ufeff")
+    location, path = at("[measured] file"), folder / table.file
+    text = read_text(path, f"{location.path}: {location.key}").removeprefix("\ufeff")
     lines = _lines(str(path), text)
     line, columns = next(lines, (1, []))
-    where = Place(str(path), f"line {line}")
+    where = Location(str(path), f"line {line}")
     _check_columns(where, columns, sizes, tunables)
     rows: dict[tuple[int | str, ...], list[Row]] = defaultdict(list)
     read: dict[tuple[str, str], TunableValue | None] = {(name, ""): None for name in tunables}
     for line, words in lines:
-        where = Place(str(path), f"line {line}")
+        where = Location(str(path), f"line {line}")
         if len(words) != len(columns):
             raise where.error(f"has {len(words)} values; the columns are {', '.join(columns)}")
         row = list(zip(columns, words, strict=True))
@@ -148,7 +133,7 @@ def read_measured(
         derived=derived_for(when.expression.names, derived),
         sizes=tuple(name for name in columns if name in sizes),
         tunables=tuple(name for name in columns if name in tunables),
-        rows={key: tuple(found) for key, found in rows.items()},
+        rows={key: tuple(group) for key, group in rows.items()},
         sha256=hashlib.sha256(text.encode()).hexdigest(),
     )
 
@@ -161,16 +146,16 @@ def _lines(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
             if words:
                 yield lines.line_num, [word.strip() for word in words]
     except csv.Error as error:
-        raise Place(path, f"line {lines.line_num}").error(error) from error
+        raise Location(path, f"line {lines.line_num}").error(error) from error
 
 
-def _check_columns(where: Place, columns: Sequence[str], sizes: Sizes, tunables: Tunables) -> None:
-    known = [*sizes, *tunables, GPU_COLUMN]
+def _check_columns(where: Location, columns: Sequence[str], sizes: Sizes, tunables: Tunables) -> None:
+    choices = [*sizes, *tunables, GPU_COLUMN]
     for name in columns:
-        if name not in known:
+        if name not in choices:
             raise where.error(
                 f"the column {name!r} is neither a size nor a tunable nor {GPU_COLUMN}; choose from"
-                f" {', '.join(known)}{suggestion(name, known)}"
+                f" {', '.join(choices)}{suggestion(name, choices)}"
             )
         if columns.count(name) > 1:
             raise where.error(f"the column {name!r} stands twice")
@@ -179,7 +164,7 @@ def _check_columns(where: Place, columns: Sequence[str], sizes: Sizes, tunables:
             raise where.error(f"no column is a {kind}; the {kind}s are {', '.join(names)}")
 
 
-def _gpu(where: Place, row: Mapping[str, str]) -> str:
+def _gpu(where: Location, row: Mapping[str, str]) -> str:
     """The word of the column ``gpu``, in small letters; empty without it."""
     word = row.get(GPU_COLUMN, "")
     if word and not re.fullmatch(r"(?=.*\d)\w+", word):
@@ -189,18 +174,18 @@ def _gpu(where: Place, row: Mapping[str, str]) -> str:
     return word.casefold()
 
 
-def _size(where: Place, name: str, word: str, values: Sequence[int | str]) -> int | str:
+def _size(where: Location, name: str, word: str, values: Sequence[int | str]) -> int | str:
     if isinstance(values, range):
         is_number = word.isascii() and word.isdecimal() and len(word) <= MOST_DIGITS
-        found: list[int | str] = [int(word)] if is_number and int(word) in values else []
+        matches: list[int | str] = [int(word)] if is_number and int(word) in values else []
     else:
-        found = [value for value in values if str(value) == word]
-    if not found:
+        matches = [value for value in values if str(value) == word]
+    if not matches:
         raise where.error(f"{name} is {word!r}, which is no size of the kernel")
-    return found[0]
+    return matches[0]
 
 
-def _value(where: Place, name: str, word: str, values: Collection[TunableValue]) -> TunableValue:
+def _value(where: Location, name: str, word: str, values: Collection[TunableValue]) -> TunableValue:
     """The value of the kernel file that is written so; of numbers with a point any way to write them."""
     written = {str(value).lower() if isinstance(value, bool) else str(value): value for value in values}
     for value in values:

@@ -61,20 +61,20 @@ def decisive_files() -> dict[str, Path]:
     roots = {"": package, "kernels": kernels_root()}
     for name in _BESIDE:
         roots[name] = package / name if (package / name).is_dir() else package.parent / name
-    found = {}
+    paths = {}
     for prefix, root in roots.items():
         for folder, inner, names in os.walk(root):
             inner[:] = [name for name in inner if name not in _NOT_OF_NUMBERS]
             for path in (Path(folder, name) for name in names):
                 name = os.path.join(prefix, os.path.relpath(path, root))  # noqa: PTH118 - a name, not a path
                 if path.suffix in _DECIDE or name in _TABLES:
-                    found[name] = path
-    return found
+                    paths[name] = path
+    return paths
 
 
-def content_of(found: Mapping[str, Path]) -> str:
+def content_of(paths: Mapping[str, Path]) -> str:
     """SHA-256 over names and contents of files."""
     total = hashlib.sha256()
-    for name in sorted(found):
-        total.update(f"{name}\0{hashlib.sha256(found[name].read_bytes()).hexdigest()}\n".encode())
+    for name in sorted(paths):
+        total.update(f"{name}\0{hashlib.sha256(paths[name].read_bytes()).hexdigest()}\n".encode())
     return total.hexdigest()

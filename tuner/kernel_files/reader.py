@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from tuner.kernel_files.argument_reader import ArgumentReader
-from tuner.kernel_files.document import argument_key, read_document
-from tuner.kernel_files.formulas import Formula, Place, known_names, named, parsed
+from tuner.kernel_files.argument_recipe import BufferRecipe
+from tuner.kernel_files.formulas import Formula, Location, known_names, named, parsed
 from tuner.kernel_files.input_reader import FileRecipe, file_sha256, read_file
+from tuner.kernel_files.kernel_document import argument_key, read_document
 from tuner.kernel_files.kernel_file import KernelFile, constants, row_names
 from tuner.kernel_files.measured_answers import MeasuredAnswers, read_measured
-from tuner.kernel_files.recipe import BufferRecipe, Recipe, Rule, StatedAnswer, WorkRecipe
+from tuner.kernel_files.recipe import Recipe, Rule, TableValues, WorkRecipe
 from tuner.kernel_files.schema import KernelDocument, ProblemTable, ScalarArgument, SizeRange, WorkTable
 from tuner.kernel_files.short_files import SUFFIXES, default_name, line_of, read_pragma_file
 from tuner.kernel_files.sizes import SizeValues, count_combinations, is_text
@@ -19,7 +20,7 @@ from tuner.kernel_files.source_folder import SourceFolder, SourceTexts, split_in
 from tuner.kernel_files.stage_reader import ChainReader, StageReader
 from tuner.kernel_files.tunable_reader import TunableReader, declarations
 from tuner.model.errors import ExpressionError, InputError
-from tuner.model.expressions.arrays import ArrayExpression
+from tuner.model.expressions.array_expressions import ArrayExpression
 from tuner.model.expressions.callables import Expression, PythonExpression, is_free_name
 from tuner.model.plan import ProblemSpec, PythonFunction, Source, Workload
 from tuner.space.space import count_configurations
@@ -27,10 +28,6 @@ from tuner.space.space import count_configurations
 
 def configuration_counts(kernel: KernelFile, workloads: Sequence[Workload]) -> list[int]:
     """The lengths of the spaces of workloads, counted together; no space is made.
-
-    Args:
-        kernel: of all workloads.
-        workloads: at least one.
 
     Returns:
         A count for each; 0 where the rules allow nothing.
@@ -44,7 +41,7 @@ def configuration_counts(kernel: KernelFile, workloads: Sequence[Workload]) -> l
         [rule.expression for rule in recipe.rules],
         [constants(recipe, workload) for workload in workloads],
         {name: formula.expression for name, formula in recipe.derived.items()},
-        {name: one.condition for name, one in recipe.conditions.items()},
+        {name: condition.condition for name, condition in recipe.conditions.items()},
     )
 
 
@@ -52,7 +49,7 @@ ReferenceFiles = dict[tuple[str, str], FileRecipe]
 
 
 def read_problem(
-    at: Callable[[str], Place],
+    at: Callable[[str], Location],
     problem: ProblemTable,
     buffers: Sequence[BufferRecipe],
     fixed: Collection[str],
@@ -60,15 +57,7 @@ def read_problem(
     *,
     values: Mapping[str, int | float | str | None],
 ) -> tuple[ProblemSpec, ReferenceFiles]:
-    """The problem, and the files of data that its expressions name.
-
-    Args:
-        at: makes the place of a key.
-        problem: the table.
-        buffers: of the kernel.
-        fixed: names of the sizes, and ``batch``.
-        folder: paths are relative to it.
-        values: what arguments passed by value are, by their names; an expression may name them.
+    """The problem, and the files of data that its expressions name; these may use ``values`` of scalars.
 
     Raises:
         KernelFileError: an output has no expression, a name is unknown, or a file cannot be used.
@@ -76,14 +65,14 @@ def read_problem(
     files: ReferenceFiles = {}
     written = [b.name for b in buffers if b.role in ("out", "inout")]
     read = [b.name for b in buffers if b.role in ("in", "inout")]
-    given = {name: value for name, value in values.items() if name not in {*read, *fixed}}
-    reference = {name: _written_out(text, given) for name, text in problem.reference.items()}
+    scalars = {name: value for name, value in values.items() if name not in {*read, *fixed}}
+    reference = {name: _written_out(text, scalars) for name, text in problem.reference.items()}
     for name, text in reference.items():
-        place = at(f"[problem.reference] {name}")
+        location = at(f"[problem.reference] {name}")
         if name not in written:
-            raise place.error(f"no output buffer is called so; choose from {', '.join(written)}")
+            raise location.error(f"no output buffer is called so; choose from {', '.join(written)}")
         files |= {
-            file: read_file(place, *file, folder) for file in _check_names(place, text, [*read, *fixed])
+            file: read_file(location, *file, folder) for file in _check_names(location, text, [*read, *fixed])
         }
     missing = [name for name in written if name not in problem.reference]
     if problem.reference and missing:
@@ -106,7 +95,7 @@ def _written_out(text: str, values: Mapping[str, int | float | str | None]) -> s
     return _NAME_OR_TEXT.sub(lambda match: f"({values[match[0]]})" if match[0] in values else match[0], text)
 
 
-def _check_names(place: Place, text: str, known: Collection[str]) -> tuple[tuple[str, str], ...]:
+def _check_names(location: Location, text: str, known: Collection[str]) -> tuple[tuple[str, str], ...]:
     """The files of an expression, which is one over elements or over whole arrays."""
     expression: Expression | ArrayExpression
     try:
@@ -117,12 +106,12 @@ def _check_names(place: Place, text: str, known: Collection[str]) -> tuple[tuple
     except ExpressionError as e:
         words = [name for name in known if not is_free_name(name) and re.search(rf"\b{name}\b", text)]
         hint = f"; {words[0]!r} cannot stand in one: call the argument {words[0]}_" if words else ""
-        raise place.error(f"{e}{hint}") from e
-    known_names(place, text, expression.names, known)
+        raise location.error(f"{e}{hint}") from e
+    known_names(location, text, expression.names, known)
     return expression.files if isinstance(expression, ArrayExpression) else ()
 
 
-def _function(at: Callable[[str], Place], problem: ProblemTable, folder: Path) -> PythonFunction | None:
+def _function(at: Callable[[str], Location], problem: ProblemTable, folder: Path) -> PythonFunction | None:
     key = "law" if problem.law else "reference_function"
     text = problem.law or problem.reference_function
     if text is None:
@@ -138,7 +127,7 @@ def _function(at: Callable[[str], Place], problem: ProblemTable, folder: Path) -
 MAX_WORKLOADS = 10_000  # commands list them all
 
 
-def read_sizes(problem: ProblemTable, at: Callable[[str], Place]) -> dict[str, SizeValues]:
+def read_sizes(problem: ProblemTable, at: Callable[[str], Location]) -> dict[str, SizeValues]:
     """The values that workloads may take, by the names of the sizes.
 
     Raises:
@@ -146,14 +135,16 @@ def read_sizes(problem: ProblemTable, at: Callable[[str], Place]) -> dict[str, S
             optional is no size.
     """
     sizes: dict[str, SizeValues] = {
-        name: range(given.first, given.last + 1) if isinstance(given, SizeRange) else tuple(given)
-        for name, given in problem.sizes.items()
+        name: range(table.first, table.last + 1) if isinstance(table, SizeRange) else tuple(table)
+        for name, table in problem.sizes.items()
     }
-    _check(sizes, problem.optional, at)
+    _check_sizes(sizes, problem.optional, at)
     return sizes
 
 
-def _check(sizes: Mapping[str, SizeValues], optional: Sequence[str], at: Callable[[str], Place]) -> None:
+def _check_sizes(
+    sizes: Mapping[str, SizeValues], optional: Sequence[str], at: Callable[[str], Location]
+) -> None:
     for name, values in sizes.items():
         if isinstance(values, range):
             continue  # as long as it may be
@@ -166,14 +157,14 @@ def _check(sizes: Mapping[str, SizeValues], optional: Sequence[str], at: Callabl
                 " around it, and neither ',' nor '='"
             )
     for name in optional:
-        place = at("[problem] optional")
+        location = at("[problem] optional")
         if optional.count(name) > 1:
-            raise place.error(f"{name} stands twice")
+            raise location.error(f"{name} stands twice")
         if name not in sizes:
             choices = ", ".join(sizes) or "there is none"
-            raise place.error(f"no size is called {name!r}; choose from {choices}")
+            raise location.error(f"no size is called {name!r}; choose from {choices}")
         if isinstance(sizes[name], range):
-            raise place.error(f"{name} is a range, which has no first choice; give it a list of values")
+            raise location.error(f"{name} is a range, which has no first choice; give it a list of values")
     combinations = count_combinations(sizes)
     if combinations > MAX_WORKLOADS:
         raise at("[problem.sizes]").error(
@@ -249,10 +240,10 @@ class _Reader:
         folders, self.options = split_includes(document.kernel.options, None if sources else path.parent)
         self.sources.include([*document.kernel.include_paths, *folders], self.at("[kernel] include_paths"))
 
-    def at(self, key: str) -> Place:
+    def at(self, key: str) -> Location:
         key = argument_key(key) if self.document.arguments else key
         line = line_of(key, self.lines)
-        return Place(str(self.path) if line is None else f"{self.path}, line {line}", key)
+        return Location(str(self.path) if line is None else f"{self.path}, line {line}", key)
 
     def recipe(self) -> Recipe:
         document = self.document
@@ -267,7 +258,11 @@ class _Reader:
             restores=bool(self.chains.tables),
         )
         buffers, arguments = reader.read(document.argument)
-        values = {one.scalar: one.value for one in document.argument if isinstance(one, ScalarArgument)}
+        values = {
+            declaration.scalar: declaration.value
+            for declaration in document.argument
+            if isinstance(declaration, ScalarArgument)
+        }
         problem, files = read_problem(
             self.at, document.problem, buffers, self.fixed, self.sources.folder, values=values
         )
@@ -284,14 +279,14 @@ class _Reader:
             options=self.options,
         ).launches(arguments)
         return Recipe(
-            place=self.at("[kernel]"),
+            location=self.at("[kernel]"),
             name=self.name,
             description=document.kernel.description,
             family=document.kernel.family,
             sizes=self.sizes,
             optional=tuple(document.problem.optional),
             batch=Formula(self.at("[problem] batch"), document.problem.batch, list(self.sizes)),
-            tunables={name: one.values for name, one in self.declared.items()},
+            tunables={name: declaration.values for name, declaration in self.declared.items()},
             conditions=tunables.conditions,
             derived=derived,
             roles=tunables.roles(document.roles.model_dump(exclude_none=True)),
@@ -312,17 +307,17 @@ class _Reader:
             reference_files=files,
         )
 
-    def _stated(self, tunables: TunableReader) -> tuple[StatedAnswer, ...]:
-        given = self.document.analytical
-        tables = {"[analytical]": given} if isinstance(given, Mapping) and given else {}
+    def _stated(self, tunables: TunableReader) -> dict[str, TableValues]:
+        analytical = self.document.analytical
+        tables = {"[analytical]": analytical} if isinstance(analytical, Mapping) and analytical else {}
         if self.document.kernel.analytical == "default":
             tables = {"[default]": self.document.default}
-        elif isinstance(given, list):
-            tables = {f"[[analytical]] #{number}": one for number, one in enumerate(given, 1)}
-        for table, one in tables.items():
-            if not one:
+        elif isinstance(analytical, list):
+            tables = {f"[[analytical]] #{number}": values for number, values in enumerate(analytical, 1)}
+        for table, values in tables.items():
+            if not values:
                 raise self.at(table).error("holds nothing: give every tunable a value")
-        return tuple(StatedAnswer(table, tunables.assigned(one, table)) for table, one in tables.items())
+        return {table: tunables.assigned(values, table) for table, values in tables.items()}
 
     def _measured(self, derived: Mapping[str, Formula]) -> MeasuredAnswers | None:
         table = self.document.measured
@@ -335,43 +330,43 @@ class _Reader:
             table,
             self.path.parent,
             sizes=self.sizes,
-            tunables={name: one.values for name, one in self.declared.items()},
+            tunables={name: declaration.values for name, declaration in self.declared.items()},
             fixed=self.fixed,
             derived=derived,
         )
 
     def _check_names(self) -> None:
-        taken = {"batch": "the batch"}
+        owners = {"batch": "the batch"}
         tables: dict[str, Iterable[str]] = {
             "problem.sizes": self.sizes,
-            **{one.table: [] for one in self.declared.values()},
+            **{declaration.table: [] for declaration in self.declared.values()},
             "derived": self.document.derived,
             "argument": self.row_names,
         }
-        for name, one in self.declared.items():
-            tables[one.table] = [*tables[one.table], name]
+        for name, declaration in self.declared.items():
+            tables[declaration.table] = [*tables[declaration.table], name]
         for table, names in tables.items():
             for name in names:
-                self._take(self.at(f"[{table}] {name}"), name, f"[{table}]", taken)
-        for loop, its in self.chains.tables.items():
-            own, table = dict(taken), self.chains.place(loop).key
-            self._take(self.at(f"{table} index"), its.index, f"the index of {table}", own)
-            for name in its.derived:
+                self._take(self.at(f"[{table}] {name}"), name, f"[{table}]", owners)
+        for loop, loop_table in self.chains.tables.items():
+            own, table = dict(owners), self.chains.location(loop).key
+            self._take(self.at(f"{table} index"), loop_table.index, f"the index of {table}", own)
+            for name in loop_table.derived:
                 self._take(self.at(f"{table[:-1]}.derived] {name}"), name, table, own)
 
-    def _take(self, place: Place, name: str, owner: str, taken: dict[str, str]) -> None:
+    def _take(self, location: Location, name: str, owner: str, owners: dict[str, str]) -> None:
         if not is_free_name(name):
-            raise place.error("this name is a word of the expression language; choose another")
-        if name in taken:
-            raise place.error(f"the name is taken by {taken[name]}; choose another")
-        taken[name] = owner
+            raise location.error("this name is a word of the expression language; choose another")
+        if name in owners:
+            raise location.error(f"the name is taken by {owners[name]}; choose another")
+        owners[name] = owner
 
     def _derived(self) -> dict[str, Formula]:
-        known = [*self.fixed, *self.declared]
-        derived = named(self.at, "[derived]", self.document.derived, known)
-        known += derived
+        allowed = [*self.fixed, *self.declared]
+        derived = named(self.at, "[derived]", self.document.derived, allowed)
+        allowed += derived
         for name, function in self.functions.items():
-            derived[name] = Formula(self.at(name), PythonExpression(function, known, name), known)
+            derived[name] = Formula(self.at(name), PythonExpression(function, allowed, name), allowed)
         return derived
 
     def _rules(self) -> tuple[Rule, ...]:
@@ -380,16 +375,16 @@ class _Reader:
             Rule(parsed(self.at(f"[constraints] rules, item {i}"), text, self.names), text)
             for i, text in enumerate(self.document.constraints.rules, 1)
         ]
-        known = [name for name in self.names if name not in self.functions]
+        allowed = [name for name in self.names if name not in self.functions]
         for i, function in enumerate(self.restrictions):
             label = f"restrictions[{i}]"
-            rules.append(Rule(PythonExpression(function, known, label), label))
+            rules.append(Rule(PythonExpression(function, allowed, label), label))
         for name, variant in self.document.variant.items():
             parsed(self.at(f"[variant.{name}] when"), variant.when, self.names)
             for i, text in enumerate(variant.rules, 1):
-                place = self.at(f"[variant.{name}] rules, item {i}")
-                parsed(place, text, self.names)
-                guarded = parsed(place, f"not ({variant.when}) or ({text})", self.names)
+                location = self.at(f"[variant.{name}] rules, item {i}")
+                parsed(location, text, self.names)
+                guarded = parsed(location, f"not ({variant.when}) or ({text})", self.names)
                 rules.append(Rule(guarded, text, variant.when))
         return tuple(rules)
 

@@ -92,13 +92,13 @@ class BufferArgument(FileTable):
 
     @model_validator(mode="before")
     @classmethod
-    def _is_no_texture(cls, given: Any) -> Any:  # noqa: ANN401 - whatever stands in the file
-        if isinstance(given, dict) and "texture" in given:
+    def _is_no_texture(cls, table: Any) -> Any:  # noqa: ANN401 - whatever stands in the file
+        if isinstance(table, dict) and "texture" in table:
             raise ValueError(
                 "texture objects are not supported; hand the array over as a buffer, and read it through a"
                 " const __restrict__ pointer or __ldg()"
             )
-        return given
+        return table
 
     @model_validator(mode="after")
     def _only_constants_have_symbols(self) -> "BufferArgument":
@@ -318,8 +318,8 @@ class LibraryStageTable(ChainedTable):
         missing = [name for name in needed if getattr(self, name) is None]
         if missing:
             raise ValueError(f"{self.library} needs {', '.join(missing)}")
-        known = {*needed, *_OPTIONS[self.library], *_COMMON}
-        extra = [name for name in self.model_fields_set if name not in known]
+        allowed = {*needed, *_OPTIONS[self.library], *_COMMON}
+        extra = [name for name in self.model_fields_set if name not in allowed]
         if extra:
             raise ValueError(f"{self.library} takes no {', '.join(sorted(extra))}")
         if self.library.startswith("lapack-") and self.a.transposed is not False:
@@ -422,16 +422,18 @@ class ProblemTable(FileTable):
     def kind(self) -> str:
         """The name of the problem: as it is stated, or by what says which answers are right."""
         kinds = {"reference_function": "function", "reference_entry": "entry", "law": "law"}
-        found = next((kind for key, kind in kinds.items() if getattr(self, key)), None)
-        return found or self.name or ("expression" if self.reference else "consistent")
+        stated = next((kind for key, kind in kinds.items() if getattr(self, key)), None)
+        return stated or self.name or ("expression" if self.reference else "consistent")
 
     @model_validator(mode="after")
     def _one_reference(self) -> "ProblemTable":
-        given = [key for key in _REFERENCES if getattr(self, key)]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} both say what is right; keep one of them")
-        if self.name is not None and given and given != ["reference"]:
-            raise ValueError(f"name = {self.name!r} and {given[0]} both say what is right; leave name out")
+        references = [key for key in _REFERENCES if getattr(self, key)]
+        if len(references) > 1:
+            raise ValueError(f"{' and '.join(references)} both say what is right; keep one of them")
+        if self.name is not None and references and references != ["reference"]:
+            raise ValueError(
+                f"name = {self.name!r} and {references[0]} both say what is right; leave name out"
+            )
         if self.law is not None and self.tolerance is None:
             raise ValueError("law needs tolerance: what its numbers must stay below")
         return self

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.recipe import ConditionRecipe, Recipe
 from tuner.model.errors import ExpressionError
-from tuner.model.expressions.arrays import reducer
+from tuner.model.expressions.array_expressions import reducer
 from tuner.model.expressions.callables import PythonExpression
 from tuner.model.expressions.parser import MAX_LENGTH
 from tuner.model.plan import Configuration, TunableValue, Workload
@@ -28,8 +28,8 @@ def written_out(recipe: Recipe, configuration: Mapping[str, TunableValue]) -> Co
 
 def is_allowed(kernel: KernelFile, workload: Workload, written: Configuration) -> bool:
     """Return True if a kernel allows a configuration that is written out at a workload."""
-    found = kernel.allowed(workload, written)
-    return found is not None and written_out(kernel.recipe, found) == written
+    allowed = kernel.allowed(workload, written)
+    return allowed is not None and written_out(kernel.recipe, allowed) == written
 
 
 def _constant(condition: ConditionRecipe) -> TunableValue | None:
@@ -42,10 +42,6 @@ def _constant(condition: ConditionRecipe) -> TunableValue | None:
 def size_condition(recipe: Recipe, configuration: Mapping[str, TunableValue]) -> str | None:
     """An expression over the sizes that is true where a configuration is allowed; ``True`` for all sizes.
 
-    Args:
-        recipe: of the kernel.
-        configuration: written out, or not.
-
     Returns:
         None where Python functions decide, where it is too long for an expression, or where nobody knows.
     """
@@ -54,33 +50,35 @@ def size_condition(recipe: Recipe, configuration: Mapping[str, TunableValue]) ->
     parts = []
     expressions = [rule.expression for rule in recipe.rules]
     for name, condition in recipe.conditions.items():
-        held = condition.when.expression
+        when = condition.when.expression
         if name not in configuration:
-            parts.append(f"not ({held.text})")
+            parts.append(f"not ({when.text})")
             if condition.otherwise is not None:
                 expressions.append(condition.otherwise.expression)
                 formulas[name] = condition.otherwise.expression.text
         elif configuration[name] != _constant(condition):
-            parts.append(f"({held.text})")
+            parts.append(f"({when.text})")
         elif configuration[name] not in recipe.tunables[name]:
-            parts.append(f"not ({held.text})")
-        expressions.append(held)
+            parts.append(f"not ({when.text})")
+        expressions.append(when)
     expressions += [formula.expression for formula in recipe.derived.values()]
-    if any(isinstance(one, PythonExpression) for one in expressions):
+    if any(isinstance(expression, PythonExpression) for expression in expressions):
         return None
     parts += [f"({rule.expression.text})" for rule in recipe.rules]
     reduced = reducer(configuration, formulas)
-    kept: dict[str, None] = {}
+    conditions: dict[str, None] = {}
     for part in parts:
         try:
-            left = reduced(part)
+            rest = reduced(part)
         except ExpressionError:  # a rule has no result for these values
             return None
-        if left != ALWAYS:
-            kept[left] = None
-        if len(left) > MAX_LENGTH:
+        if rest != ALWAYS:
+            conditions[rest] = None
+        if len(rest) > MAX_LENGTH:
             return None
-    if not kept:
+    if not conditions:
         return ALWAYS
-    text = next(iter(kept)) if len(kept) == 1 else " and ".join(f"({part})" for part in kept)
+    text = (
+        next(iter(conditions)) if len(conditions) == 1 else " and ".join(f"({part})" for part in conditions)
+    )
     return text if len(text) <= MAX_LENGTH else None

@@ -10,13 +10,13 @@ MOST_TEXTS = 32
 """Combinations of texts that are all shown."""
 
 
-def chosen(values: SizeValues, given: int | str) -> int | str | None:
-    """The value that ``given`` names, by the text it is written as; None where there is none."""
-    text = str(given)
+def chosen(values: SizeValues, value: int | str) -> int | str | None:
+    """The value that ``candidate`` names, by the text it is written as; None where there is none."""
+    text = str(value)
     if isinstance(values, range):
         plain = text.isascii() and text.isdecimal() and len(text) < 20  # noqa: PLR2004 - no long conversion
         return int(text) if plain and str(int(text)) == text and int(text) in values else None
-    return next((value for value in values if str(value) == text), None)
+    return next((candidate for candidate in values if str(candidate) == text), None)
 
 
 def is_text(value: str) -> bool:
@@ -39,17 +39,21 @@ def combinations(sizes: Mapping[str, SizeValues]) -> list[dict[str, int | str]]:
     nearest to their geometric mean. Where texts have more than ``MOST_TEXTS`` combinations, those are shown
     that differ from the first values in one text at most.
     """
-    found = (dict(zip(sizes, values, strict=True)) for values in itertools.product(*_shown(sizes)))
+    candidates = (dict(zip(sizes, values, strict=True)) for values in itertools.product(*_shown(sizes)))
     first = _first_texts(sizes)
-    return [one for one in found if sum(one[name] != text for name, text in first.items()) <= 1]
+    return [
+        combination
+        for combination in candidates
+        if sum(combination[name] != text for name, text in first.items()) <= 1
+    ]
 
 
 def count_combinations(sizes: Mapping[str, SizeValues]) -> int:
     """The length of ``combinations``."""
     first = _first_texts(sizes)
-    shown = dict(zip(sizes, _shown(sizes), strict=True))
-    others = math.prod(len(values) for name, values in shown.items() if name not in first)
-    return others * (1 + sum(len(shown[name]) - 1 for name in first))
+    listed_values = dict(zip(sizes, _shown(sizes), strict=True))
+    others = math.prod(len(values) for name, values in listed_values.items() if name not in first)
+    return others * (1 + sum(len(listed_values[name]) - 1 for name in first))
 
 
 def _first_texts(sizes: Mapping[str, SizeValues]) -> dict[str, int | str]:
@@ -62,12 +66,11 @@ def _first_texts(sizes: Mapping[str, SizeValues]) -> dict[str, int | str]:
 def _shown(sizes: Mapping[str, SizeValues]) -> list[tuple[int | str, ...]]:
     several = sum(isinstance(values, range) for values in sizes.values()) > 1
     return [
-        _few(values) if several and isinstance(values, range) else listed(values) for values in sizes.values()
+        tuple(sorted({values[0], middle(values), values[-1]}))
+        if several and isinstance(values, range)
+        else listed(values)
+        for values in sizes.values()
     ]
-
-
-def _few(values: range) -> tuple[int, ...]:
-    return tuple(sorted({values[0], middle(values), values[-1]}))
 
 
 def middle(values: range) -> int:

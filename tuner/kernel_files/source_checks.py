@@ -15,7 +15,8 @@ import numpy as np
 from tuner.kernel_files.cuda_source.signatures import Parameter, dtype_of, parameters_in, parameters_of
 from tuner.kernel_files.cuda_source.tokens import always_defined, group_end, tokens_of, without_comments
 from tuner.kernel_files.formulas import Formula, Template
-from tuner.kernel_files.recipe import Recipe, Rule, StageRecipe
+from tuner.kernel_files.recipe import Recipe, Rule
+from tuner.kernel_files.stage_recipe import StageRecipe
 from tuner.model.errors import InputError, KernelFileError
 from tuner.model.plan import Plan, Scalar, Source, Stage, StructValue, TensorMap
 
@@ -56,7 +57,7 @@ def unused_names(recipe: Recipe) -> list[str]:
         launches = [*recipe.stages, *([] if recipe.reference is None else [recipe.reference])]
         inside = set(_names([stage for stage in launches if stage.loop == key]))
         follow_derived(loop.derived, inside)
-        tables.append((f"{loop.place.key[1:-1]}.derived", loop.derived, inside))
+        tables.append((f"{loop.location.key[1:-1]}.derived", loop.derived, inside))
         used |= inside.union(loop.repeat.expression.names)
     decided = set(_names([recipe.rules, recipe.default, list(recipe.conditions.values())]))
     for names in (used, decided):
@@ -74,7 +75,7 @@ def unused_names(recipe: Recipe) -> list[str]:
 
 def overridden_macros(recipe: Recipe) -> list[str]:
     """A sentence for each tunable and size that a source defines itself, whatever value it is to have."""
-    found = {
+    definitions = {
         name: PurePath(stage.source.path).name
         for stage in recipe.stages
         for name in getattr(stage, "macros", ())
@@ -83,13 +84,13 @@ def overridden_macros(recipe: Recipe) -> list[str]:
     return [
         f"{name}: {path} defines it itself, so that every value compiles to the same code; put its"
         f" #define between #ifndef {name} and #endif"
-        for name, path in found.items()
+        for name, path in definitions.items()
     ]
 
 
 def unused_macros(plan: Plan) -> list[str]:
     """A sentence for each macro of an option that no source of a plan mentions."""
-    found: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for stage in plan.stages:
         if stage.source is None:
             continue
@@ -97,8 +98,8 @@ def unused_macros(plan: Plan) -> list[str]:
         words = set(re.findall(r"[A-Za-z_]\w*", without_comments("\n".join(texts), keep_strings=False)))
         for name in _MACRO_NAME.findall("\n".join(stage.options)):
             if name not in words:
-                found[f"[kernel] options: no source uses the macro {name}"] = None
-    return list(found)
+                sentences[f"[kernel] options: no source uses the macro {name}"] = None
+    return list(sentences)
 
 
 def follow_derived(derived: Mapping[str, Formula], names: set[str]) -> None:
@@ -115,8 +116,8 @@ def _defined_only(source: Source, names: frozenset[str]) -> frozenset[str]:
     No names where that is not sure: they may be pasted together, or headers may not be known.
     """
     text = without_comments("\n".join([source.text, *(text for _, text in source.headers)]))
-    known = {name for name, _ in source.headers}
-    included = [name for name in _INCLUDE.findall(text) if name not in known]
+    own_headers = {name for name, _ in source.headers}
+    included = [name for name in _INCLUDE.findall(text) if name not in own_headers]
     if "##" in text or not all(_USES_NO_MACRO.fullmatch(name) for name in included):
         return frozenset()
     return frozenset(name for name in names if _is_defined_only(name, text))
@@ -238,7 +239,9 @@ def signature_of(stage: Stage, demangled_name: str | None = None) -> list[Parame
     types = None if demangled_name is None else _of_name(demangled_name)
     if types is None or written is None or len(types) != len(written):
         return types or written
-    return [replace(known, name=one.name) for known, one in zip(types, written, strict=True)]
+    return [
+        replace(compiled, name=parameter.name) for compiled, parameter in zip(types, written, strict=True)
+    ]
 
 
 def findings(
@@ -262,15 +265,15 @@ def findings(
         return []
     where = f"{stage.entry} ({PurePath(stage.source.path).name})"
     if len(stage.arguments) != len(parameters):
+        listed = ", ".join(f"{parameter} {parameter.name}".strip() for parameter in parameters) or "none"
         return [
             Remark(
                 "error",
-                f"{_counted(len(stage.arguments))} for {where}, which takes {len(parameters)}:"
-                f" {', '.join(f'{one} {one.name}'.strip() for one in parameters) or 'none'}",
+                f"{_counted(len(stage.arguments))} for {where}, which takes {len(parameters)}: {listed}",
             )
         ]
     dtypes = {buffer.name: buffer.dtype for buffer in plan.buffers}
-    found = []
+    remarks = []
     rows = zip(stage.arguments, parameters, strict=True)
     for number, (argument, parameter) in enumerate(rows, 1):
         size = None if sizes is None else sizes[number - 1]
@@ -278,23 +281,23 @@ def findings(
         if trouble is not None:
             level, text = trouble
             name = _name(argument) or parameter.name
-            shown = f"argument {number}" + (f" ({name})" if name else "")
-            taken = f"{parameter} {parameter.name}".strip()
-            takes = f", which takes '{taken}'" if taken else ""
+            subject = f"argument {number}" + (f" ({name})" if name else "")
+            expected = f"{parameter} {parameter.name}".strip()
+            takes = f", which takes '{expected}'" if expected else ""
             if level == "note":  # the same for all instantiations of a template
                 function = f"{stage.entry.split('<')[0]} ({PurePath(stage.source.path).name})"
-                found.append(Remark(level, f"{shown} of {function} {text}"))
+                remarks.append(Remark(level, f"{subject} of {function} {text}"))
             else:
-                found.append(Remark(level, f"{shown} of {where}{takes}: {text}"))
-    return found
+                remarks.append(Remark(level, f"{subject} of {where}{takes}: {text}"))
+    return remarks
 
 
 def _of_name(name: str) -> list[Parameter] | None:
     """The parameters in a demangled name: those of the last group of parentheses."""
     tokens = tokens_of(name)
-    for place, token in enumerate(tokens):
-        if token.text == "(" and group_end(tokens, place) == len(tokens):
-            return parameters_in("".join(f" {one.text} " for one in tokens[place + 1 : -1]))
+    for index, token in enumerate(tokens):
+        if token.text == "(" and group_end(tokens, index) == len(tokens):
+            return parameters_in("".join(f" {inner.text} " for inner in tokens[index + 1 : -1]))
     return None
 
 
@@ -321,27 +324,27 @@ def _trouble(
 def _size_trouble(argument: object, kind: str, size: int) -> str | None:
     """Return the mismatch of an argument with a parameter of compiled code; None if there is none."""
     if isinstance(argument, Scalar):
-        given, what = _bytes(argument.dtype), f"a value of {argument.dtype}"
-        if given == size and kind == "f" and not argument.dtype.startswith("float"):
+        passed, what = _bytes(argument.dtype), f"a value of {argument.dtype}"
+        if passed == size and kind == "f" and not argument.dtype.startswith("float"):
             return f"it is {what}, for a floating-point number"
-        if given == size and kind == "u" and argument.dtype in ("float32", "float64", "complex64"):
+        if passed == size and kind == "u" and argument.dtype in ("float32", "float64", "complex64"):
             return f"it is {what}, for an integer"
     elif isinstance(argument, StructValue):
-        given, what = len(argument.bytes), "a struct"
+        passed, what = len(argument.bytes), "a struct"
     elif isinstance(argument, TensorMap):
-        given, what = _TENSOR_MAP_BYTES, "a tensor map"
+        passed, what = _TENSOR_MAP_BYTES, "a tensor map"
     else:
-        given, what = _ADDRESS_BYTES if kind != "f" else 0, "an array"
-    return None if size in (0, given) else f"it is {what}, and the compiled code takes {size} bytes"
+        passed, what = _ADDRESS_BYTES if kind != "f" else 0, "an array"
+    return None if size in (0, passed) else f"it is {what}, and the compiled code takes {size} bytes"
 
 
 def _type_trouble(
     argument: object, parameter: Parameter, dtypes: Mapping[str, str]
 ) -> tuple[str, str] | None:
     if isinstance(argument, TensorMap):  # the source may have a struct of its own for it
-        known = parameter.dtype is None and not parameter.pointer
+        is_map = parameter.dtype is None and not parameter.pointer
         return (
-            None if known else ("error", "it is a tensor map; const __grid_constant__ CUtensorMap takes it")
+            None if is_map else ("error", "it is a tensor map; const __grid_constant__ CUtensorMap takes it")
         )
     name = _name(argument)
     if name:
@@ -359,20 +362,20 @@ def _type_trouble(
 
 
 def _compared(dtype: str, parameter: Parameter, what: str) -> tuple[str, str] | None:
-    wanted = _element(parameter)
-    if wanted is None and "*" in parameter.type:
+    expected = _element(parameter)
+    if expected is None and "*" in parameter.type:
         addresses = dtype in ("int64", "uint64")
         return (
             None if addresses else ("error", f"it is {what} of {dtype}; addresses, of uint64, would be right")
         )
-    if wanted is None:
+    if expected is None:
         unknown = replace(parameter, type=re.sub(r" ?<.*", "<...>", parameter.type))
         return None if parameter.type == "" else ("note", f"is not compared: no dtype is known for {unknown}")
-    if dtype in (wanted, *_parts(wanted)) or wanted in _parts(dtype):
+    if dtype in (expected, *_parts(expected)) or expected in _parts(dtype):
         return None
     source = _C_TYPES.get(dtype, dtype)
-    text = f"it is {what} of {dtype}; dtype {wanted!r}, or {source} in the source, would be right"
-    if {dtype[:3], wanted[:3]} <= {"int", "uin", "boo"} and _bytes(dtype) == _bytes(wanted):
+    text = f"it is {what} of {dtype}; dtype {expected!r}, or {source} in the source, would be right"
+    if {dtype[:3], expected[:3]} <= {"int", "uin", "boo"} and _bytes(dtype) == _bytes(expected):
         return "warning", text
     return "error", text
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
-from tuner.kernel_files.formulas import Place
+from tuner.kernel_files.formulas import Location
 from tuner.model.errors import InputError, KernelFileError
 from tuner.model.plan import Source
 from tuner.system.untrusted.includes import RefusedIncludeError, check_includes, included
@@ -32,12 +32,7 @@ def is_of_catalogue(name: str) -> bool:
 
 
 def header_folder(folder: Path, name: str) -> Path:
-    """A folder of headers as a kernel file names it.
-
-    Args:
-        folder: of the kernel file.
-        name: relative to it, or ``catalogue:NAME`` for a folder beside the kernels of the package.
-    """
+    """A folder of headers: relative to the kernel file's, or ``catalogue:NAME`` of shipped kernels."""
     match = _OF_CATALOGUE.fullmatch(name)
     return kernels_root() / match[1] if match else folder / name
 
@@ -65,82 +60,76 @@ class SourceFolder:
         self,
         folder: Path,
         header_folders: Sequence[str],
-        place: Place,
+        location: Location,
         texts: Mapping[str, str] | None = None,
     ) -> None:
-        """Read the headers.
-
-        Args:
-            folder: of the kernel file.
-            header_folders: as the kernel file names them, see ``header_folder``.
-            place: what messages begin with.
-            texts: sources that are not read from their files, by their names.
+        """Read the headers; ``texts`` are sources by name that are not read from their files.
 
         Raises:
-            KernelFileError: a folder is not there, or a header cannot be read; ``place`` lists the folders.
+            KernelFileError: a folder is not there, or a header cannot be read; ``location`` lists them.
         """
         self.folder = folder
-        found: dict[str, str] = {}
+        headers: dict[str, str] = {}
         for name in [".", *header_folders]:
             listed = header_folder(folder, name)
             if not _is_folder(listed):
-                raise place.error(f"no such folder: {listed}")
+                raise location.error(f"no such folder: {listed}")
             for header in sorted(listed.glob("*.cuh")):
-                if header.name not in found:
-                    found[header.name] = read_text(header, f"{place.path}: {place.key}")
-                    if sum(map(len, found.values())) > SOURCE_BYTES:
-                        raise place.error(
+                if header.name not in headers:
+                    headers[header.name] = read_text(header, f"{location.path}: {location.key}")
+                    if sum(map(len, headers.values())) > SOURCE_BYTES:
+                        raise location.error(
                             f"{listed}: more than {SOURCE_BYTES // 2**20} MiB of headers (*.cuh);"
                             " name a folder of fewer, or use include_paths"
                         )
-        self.headers = tuple(found.items())
+        self.headers = tuple(headers.items())
         self._texts = texts or {}
         self._sources: dict[str, Source] = {}
         self.include_paths: tuple[str, ...] = ()
         self._include_sha256 = ""
 
-    def include(self, paths: Sequence[str], place: Place) -> None:
+    def include(self, paths: Sequence[str], location: Location) -> None:
         """Have the compiler look for headers in these folders, too.
 
         Raises:
-            KernelFileError: one is no folder; ``place`` lists them.
+            KernelFileError: one is no folder; ``location`` lists them.
         """
         for path in paths:
             if not _is_folder(self.folder / path):
-                raise place.error(f"no such folder: {self.folder / path}")
+                raise location.error(f"no such folder: {self.folder / path}")
         try:
             folders = tuple((self.folder / path).resolve() for path in paths)
             self._include_sha256 = folders_sha256(folders)
         except (OSError, RuntimeError, InputError) as e:  # a loop of links is a RuntimeError
-            raise place.error(e) from e
+            raise location.error(e) from e
         self.include_paths = tuple(map(str, folders))
 
-    def source(self, name: str, place: Place) -> Source:
+    def source(self, name: str, location: Location) -> Source:
         """The source file of this name.
 
         Raises:
-            KernelFileError: it cannot be read; ``place`` names it.
+            KernelFileError: it cannot be read; ``location`` names it.
         """
         if name not in self._sources:
             path = self.folder / name
-            known = self._texts.get(name)
-            text = read_text(path, f"{place.path}: {place.key}") if known is None else known
+            stated = self._texts.get(name)
+            text = read_text(path, f"{location.path}: {location.key}") if stated is None else stated
             source = Source(str(path), text, self.headers, self.include_paths, self._include_sha256)
-            self._sources[name] = self._with_quoted(source, place)
+            self._sources[name] = self._with_quoted(source, location)
         return self._sources[name]
 
-    def _with_quoted(self, source: Source, place: Place) -> Source:
+    def _with_quoted(self, source: Source, location: Location) -> Source:
         """The source with what it includes by quotes, without it where that cannot be taken.
 
         It may be for the host only, behind an ``#if``; if it is not, the compiler says what it does not find.
         """
         try:
-            quoted = self._quoted(Path(source.path).parent, source.text, place)
-            return checked(replace(source, headers=(*self.headers, *quoted)), place)
+            quoted = self._quoted(Path(source.path).parent, source.text, location)
+            return checked(replace(source, headers=(*self.headers, *quoted)), location)
         except KernelFileError:
-            return checked(source, place)
+            return checked(source, location)
 
-    def _quoted(self, folder: Path, text: str, place: Place) -> list[tuple[str, str]]:
+    def _quoted(self, folder: Path, text: str, location: Location) -> list[tuple[str, str]]:
         """The files in the folder of a source that it includes by quotes, and those that these include.
 
         NVRTC knows a header by the name that an ``#include`` writes and no other. So a file has its path from
@@ -149,42 +138,51 @@ class SourceFolder:
         Raises:
             KernelFileError: they are too many or too large, cannot be read, or one name means two files.
         """
-        root, given = _resolved(folder), dict(self.headers)
-        found: dict[str, str] = {}
+        root, listed = _resolved(folder), dict(self.headers)
+        quoted: dict[str, str] = {}
         followed: set[Path] = set()
-        left = [(folder, text)]
-        while left and root is not None:
-            beside, text = left.pop()
-            for one in included(text):
-                file = _resolved(beside / one.name) if one.quoted and not one.name.startswith("/") else None
-                if file is None or not file.is_relative_to(root) or self._is_on_path(one.name, file):
+        pending = [(folder, text)]
+        while pending and root is not None:
+            beside, text = pending.pop()
+            for directive in included(text):
+                file = (
+                    _resolved(beside / directive.name)
+                    if directive.quoted and not directive.name.startswith("/")
+                    else None
+                )
+                if file is None or not file.is_relative_to(root):
+                    continue
+                # the compiler finds the same file itself, in a folder of ``include_paths``
+                if any(_resolved(Path(folder) / directive.name) == file for folder in self.include_paths):
                     continue
                 name = file.relative_to(root).as_posix()
                 if file not in followed:
                     followed.add(file)
-                    inner = given[name] if name in given else read_text(file, f"{place.path}: {place.key}")
-                    _add_header(found, given, name, inner, place)
-                    left.append((file.parent, inner))
-                if one.name != name and (one.name not in given or beside != folder):
-                    _add_header(found, given, one.name, f'#include "{name}"\n', place)
-        return sorted(found.items())
+                    inner = (
+                        listed[name]
+                        if name in listed
+                        else read_text(file, f"{location.path}: {location.key}")
+                    )
+                    _add_header(quoted, listed, name, inner, location)
+                    pending.append((file.parent, inner))
+                if directive.name != name and (directive.name not in listed or beside != folder):
+                    _add_header(quoted, listed, directive.name, f'#include "{name}"\n', location)
+        return sorted(quoted.items())
 
-    def _is_on_path(self, name: str, file: Path) -> bool:
-        """Return True if the compiler finds the same file itself, in a folder of ``include_paths``."""
-        return any(_resolved(Path(folder) / name) == file for folder in self.include_paths)
 
-
-def _add_header(found: dict[str, str], given: Mapping[str, str], name: str, text: str, place: Place) -> None:
-    known = given.get(name, found.get(name, text))
-    if known != text:
-        raise place.error(
+def _add_header(
+    quoted: dict[str, str], listed: Mapping[str, str], name: str, text: str, location: Location
+) -> None:
+    other = listed.get(name, quoted.get(name, text))
+    if other != text:
+        raise location.error(
             f'#include "{name}" means two files here; include one by another name, or name its folder in'
             " include_paths"
         )
-    if name not in given:
-        found[name] = text
-    if len(found) > MOST_QUOTED_FILES or sum(map(len, (*found.values(), *given.values()))) > SOURCE_BYTES:
-        raise place.error(
+    if name not in listed:
+        quoted[name] = text
+    if len(quoted) > MOST_QUOTED_FILES or sum(map(len, (*quoted.values(), *listed.values()))) > SOURCE_BYTES:
+        raise location.error(
             f"includes more than {MOST_QUOTED_FILES} headers or {SOURCE_BYTES // 2**20} MiB of them from its"
             " own folder; name that folder in include_paths"
         )
@@ -212,30 +210,30 @@ class SourceTexts(SourceFolder):
         self.include_paths = ()
         self._include_sha256 = ""
 
-    def source(self, name: str, place: Place) -> Source:
+    def source(self, name: str, location: Location) -> Source:
         """The source of this name.
 
         Raises:
             KernelFileError: there is none.
         """
         if name not in self._sources:
-            raise place.error(f"no source is called {name!r}; choose from {', '.join(self._sources)}")
+            raise location.error(f"no source is called {name!r}; choose from {', '.join(self._sources)}")
         source = self._sources[name]
         return checked(
-            replace(source, include_paths=self.include_paths, include_sha256=self._include_sha256), place
+            replace(source, include_paths=self.include_paths, include_sha256=self._include_sha256), location
         )
 
 
-def checked(source: Source, place: Place) -> Source:
+def checked(source: Source, location: Location) -> Source:
     """The source, where it includes nothing but its own headers and CUDA's.
 
     Raises:
-        KernelFileError: it does; ``place`` names it.
+        KernelFileError: it does; ``location`` names it.
     """
     try:
         check_includes(source.path, source.text, source.headers, source.include_paths)
     except RefusedIncludeError as e:
-        raise place.error(e) from e
+        raise location.error(e) from e
     return source
 
 
@@ -244,22 +242,18 @@ def split_includes(options: Sequence[str], folder: Path | None) -> tuple[list[st
 
     As include paths, what is in them counts as part of the kernel. Other folders stay among the options,
     which are refused there unless include paths name them.
-
-    Args:
-        options: as the file has them.
-        folder: of the file; None for a kernel that has none.
     """
-    folders, left = [], []
-    given = iter(options)
-    for option in given:
-        joined = f"--include-path={next(given, '')}" if option in ("-I", "--include-path") else option
+    folders, rest = [], []
+    words = iter(options)
+    for option in words:
+        joined = f"--include-path={next(words, '')}" if option in ("-I", "--include-path") else option
         match = _INCLUDE_PATH.fullmatch(joined)
         inside = match is not None and folder is not None and _is_inside(folder, match[1])
         if match is not None and inside:
             folders.append(match[1])
         else:
-            left.append(joined)
-    return folders, left
+            rest.append(joined)
+    return folders, rest
 
 
 def _is_inside(folder: Path, name: str) -> bool:
@@ -295,15 +289,15 @@ def _files_below(folder: Path) -> list[Path]:
     """
     if folder in _TOO_WIDE or any(folder.is_relative_to(root) for root in (*_NOT_ON_DISK, *_OF_OTHERS)):
         raise InputError(f"{folder}: holds no headers; name the folder that does")
-    found: list[Path] = []
+    paths: list[Path] = []
     for count, path in enumerate(folder.rglob("*")):
         if count >= MOST_INCLUDED_FILES:
             raise InputError(
                 f"{folder}: holds more than {MOST_INCLUDED_FILES:,} files; name a smaller folder"
             )
         if path.is_file():
-            found.append(path)
-    return sorted(found)
+            paths.append(path)
+    return sorted(paths)
 
 
 def _is_folder(path: Path) -> bool:

@@ -4,20 +4,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.kernel_files.argument_recipe import ArgumentRecipe, ParameterRecipe, ViewRecipe, values_of
 from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
-from tuner.kernel_files.formulas import Formula, Place, Template, named
-from tuner.kernel_files.recipe import (
-    AnyStageRecipe,
-    ArgumentRecipe,
-    LibraryStageRecipe,
-    LoopRecipe,
-    OperandRecipe,
-    ParameterRecipe,
-    Predecessor,
-    StageRecipe,
-    ViewRecipe,
-    values_of,
-)
+from tuner.kernel_files.formulas import Formula, Location, Template, named
+from tuner.kernel_files.recipe import LoopRecipe
 from tuner.kernel_files.schema import (
     OPERANDS,
     ChainedTable,
@@ -31,6 +21,13 @@ from tuner.kernel_files.schema import (
 )
 from tuner.kernel_files.short_files import default_block, default_entry, with_macros
 from tuner.kernel_files.source_folder import SourceFolder, SourceTexts
+from tuner.kernel_files.stage_recipe import (
+    AnyStageRecipe,
+    LibraryStageRecipe,
+    OperandRecipe,
+    Predecessor,
+    StageRecipe,
+)
 from tuner.model.errors import suggestion
 from tuner.model.plan import Source, TunableValue
 from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
@@ -41,36 +38,30 @@ _LAUNCH = "launch"
 _NUMBERS = ("m", "n", "k", "alpha", "beta", "inverse", "threads", "first")
 
 
-def loop_tables(document: KernelDocument) -> dict[str, LoopTable]:
-    """The loops of a file by name; that of ``[launch]`` is called so."""
-    launch = document.launch
-    if launch is not None and launch.repeat is not None:
-        table = LoopTable(repeat=launch.repeat, index=launch.index, swap=launch.swap, derived=launch.derived)
-        return {_LAUNCH: table}
-    return dict(document.loop)
-
-
 class ChainReader:
     """Parses the chains of one document.
 
-    Args:
-        at: makes the place of a key.
-        document: the file.
-        names: what expressions may use outside of loops.
-
     Attributes:
-        tables: the loops by name.
+        tables: the loops by name; that of ``[launch]`` is called so.
         step_names: what the loops name: the numbers of their steps, and expressions of these.
     """
 
-    def __init__(self, at: Callable[[str], Place], document: KernelDocument, names: Collection[str]) -> None:
+    def __init__(
+        self, at: Callable[[str], Location], document: KernelDocument, names: Collection[str]
+    ) -> None:
         self._at = at
         self._names = names
-        self._in_launch = document.launch is not None and document.launch.repeat is not None
-        self.tables = loop_tables(document)
+        launch, self.tables = document.launch, dict(document.loop)
+        self._in_launch = launch is not None and launch.repeat is not None
+        if launch is not None and launch.repeat is not None:
+            self.tables = {
+                _LAUNCH: LoopTable(
+                    repeat=launch.repeat, index=launch.index, swap=launch.swap, derived=launch.derived
+                )
+            }
         self.step_names = list(dict.fromkeys(name for loop in self.tables for name in self._own(loop)))
 
-    def place(self, loop: str) -> Place:
+    def location(self, loop: str) -> Location:
         """The table of a loop."""
         return self._at("[launch]" if self._in_launch else f"[loop.{loop}]")
 
@@ -80,20 +71,20 @@ class ChainReader:
         Raises:
             KernelFileError: an expression is wrong, or no array is called as one that is swapped.
         """
-        found = {}
+        recipes = {}
         for name, table in self.tables.items():
-            place = self.place(name)
+            location = self.location(name)
             for buffer in (buffer for pair in table.swap for buffer in pair):
-                self._check_buffer(buffer, self._at(f"{place.key} swap"), buffers)
+                self._check_buffer(buffer, self._at(f"{location.key} swap"), buffers)
                 if sum(pair.count(buffer) for pair in table.swap) > 1:
-                    raise self._at(f"{place.key} swap").error(f"{buffer} stands twice")
-            repeat = Formula(self._at(f"{place.key} repeat"), table.repeat, self._names)
+                    raise self._at(f"{location.key} swap").error(f"{buffer} stands twice")
+            repeat = Formula(self._at(f"{location.key} repeat"), table.repeat, self._names)
             derived = named(
-                self._at, f"{place.key[:-1]}.derived]", table.derived, [*self._names, table.index]
+                self._at, f"{location.key[:-1]}.derived]", table.derived, [*self._names, table.index]
             )
             swaps = tuple((a, b) for a, b in table.swap)
-            found[name] = LoopRecipe(place, repeat, table.index, swaps, derived)
-        return found
+            recipes[name] = LoopRecipe(location, repeat, table.index, swaps, derived)
+        return recipes
 
     def loop_of(self, stage: ChainedTable | None, key: str) -> str:
         """The loop that a stage is part of; empty for none.
@@ -120,30 +111,30 @@ class ChainReader:
         return () if stage is None else tuple(map(Predecessor.parse, stage.after))
 
     def view(
-        self, table: ViewTable, place: Place, arguments: Mapping[str, ArgumentRecipe], loop: str
+        self, table: ViewTable, location: Location, arguments: Mapping[str, ArgumentRecipe], loop: str
     ) -> ViewRecipe:
         """A view among the arguments of a stage.
 
         Raises:
             KernelFileError: there is no such array, or its offset is no expression.
         """
-        self._check_buffer(table.buffer, place, [n for n, a in arguments.items() if isinstance(a, str)])
-        return ViewRecipe(table.buffer, Formula(place, table.offset, self.names_in(loop)))
+        self._check_buffer(table.buffer, location, [n for n, a in arguments.items() if isinstance(a, str)])
+        return ViewRecipe(table.buffer, Formula(location, table.offset, self.names_in(loop)))
 
-    def check_indices(self, arguments: Sequence[ParameterRecipe], place: Place, loop: str) -> None:
+    def check_indices(self, arguments: Sequence[ParameterRecipe], location: Location, loop: str) -> None:
         """Refuse values that depend on the step of a loop that the stage is not in.
 
         Raises:
             KernelFileError: there is one.
         """
-        known = self._own(loop)
+        own = self._own(loop)
         for value in (value for argument in arguments for value in values_of(argument)):
-            foreign = value.expression.names & set(self.step_names).difference(known)
+            foreign = value.expression.names & set(self.step_names).difference(own)
             if foreign:
                 indices = {table.index for table in self.tables.values()}
                 which = "numbers the steps of" if foreign <= indices else "belongs to"
-                raise place.error(
-                    f"{value.place.key} depends on {', '.join(sorted(foreign))}, which {which} a loop that"
+                raise location.error(
+                    f"{value.location.key} depends on {', '.join(sorted(foreign))}, which {which} a loop that"
                     " this stage is not in"
                 )
 
@@ -159,21 +150,21 @@ class ChainReader:
         buffers = [name for name, argument in arguments.items() if isinstance(argument, str)]
         matrices: dict[str, OperandRecipe] = {}
         for name in OPERANDS[table.library]:
-            given: OperandTable | ViewTable = getattr(table, name)
-            if isinstance(given, ViewTable):
-                given = OperandTable(buffer=given.buffer, offset=given.offset)
-            place = self._at(f"{key} {name}")
-            self._check_buffer(given.buffer, place, buffers)
+            operand: OperandTable | ViewTable = getattr(table, name)
+            if isinstance(operand, ViewTable):
+                operand = OperandTable(buffer=operand.buffer, offset=operand.offset)
+            location = self._at(f"{key} {name}")
+            self._check_buffer(operand.buffer, location, buffers)
             matrices[name] = OperandRecipe(
-                place,
-                given.buffer,
-                Formula(place, given.offset, names),
-                None if given.ld is None else Formula(place, given.ld, names),
-                Formula(place, given.transposed, self._names),
+                location,
+                operand.buffer,
+                Formula(location, operand.offset, names),
+                None if operand.ld is None else Formula(location, operand.ld, names),
+                Formula(location, operand.transposed, self._names),
             )
         numbers = {name: getattr(table, name) for name in _NUMBERS}
         return LibraryStageRecipe(
-            place=self._at(key),
+            location=self._at(key),
             table=table,
             matrices=matrices,
             numbers={
@@ -199,13 +190,13 @@ class ChainReader:
                 closed.add(current)
                 current = stage.loop
                 if current and current in closed:
-                    raise self._at(f"{stage.place.key} loop").error(
+                    raise self._at(f"{stage.location.key} loop").error(
                         f"the stages of [loop.{current}] do not follow each other"
                     )
             self._check_after(stage, stages[:number], stages)
         for name in self.tables:
             if name not in {stage.loop for stage in stages}:
-                raise self.place(name).error('no stage is in this loop; write loop = "..." in [[stage]]')
+                raise self.location(name).error('no stage is in this loop; write loop = "..." in [[stage]]')
         return stages
 
     def _check_after(
@@ -214,21 +205,23 @@ class ChainReader:
         above: Sequence[AnyStageRecipe],
         stages: Sequence[AnyStageRecipe],
     ) -> None:
-        place = self._at(f"{stage.place.key} after")
-        for one in stage.after:
+        location = self._at(f"{stage.location.key} after")
+        for predecessor in stage.after:
             body = {other.name for other in stages if stage.loop and other.loop == stage.loop}
-            if one.before and one.name not in body:
+            if predecessor.before and predecessor.name not in body:
                 listed = ", ".join(sorted(body)) or "there is none"
-                raise place.error(f"{one.name}@-{one.before}: no stage of this loop is called so ({listed})")
-            if not one.before and one.name not in {other.name for other in above}:
-                later = one.name in body
-                hint = f"; {one.name}@-1 is the one of the step before" if later else ""
+                raise location.error(
+                    f"{predecessor.name}@-{predecessor.before}: no stage of this loop is called so ({listed})"
+                )
+            if not predecessor.before and predecessor.name not in {other.name for other in above}:
+                later = predecessor.name in body
+                hint = f"; {predecessor.name}@-1 is the one of the step before" if later else ""
                 listed = ", ".join(dict.fromkeys(other.name for other in above)) or "there is none"
-                raise place.error(f"no stage above is called {one.name!r} ({listed}){hint}")
+                raise location.error(f"no stage above is called {predecessor.name!r} ({listed}){hint}")
 
-    def _check_buffer(self, name: str, place: Place, buffers: Collection[str]) -> None:
+    def _check_buffer(self, name: str, location: Location, buffers: Collection[str]) -> None:
         if name not in buffers:
-            raise place.error(
+            raise location.error(
                 f"no buffer is called {name!r}; choose from {', '.join(buffers)}{suggestion(name, buffers)}"
             )
 
@@ -242,19 +235,11 @@ class StageReader:
     """Parses the launches of one document.
 
     Attributes:
-        at: makes the place of a key.
-        document: the file.
-        name: of the kernel.
-        tunables: names of the tunables.
-        sizes: names of the sizes.
-        names: what expressions may use outside of loops.
-        chains: loops, views and library stages of the document.
-        sources: its CUDA C++.
         symbols: key of an argument -> variable of the source, and the buffer that fills it.
         options: of the compiler, without those that became include paths of the sources.
     """
 
-    at: Callable[[str], Place]
+    at: Callable[[str], Location]
     document: KernelDocument
     name: str
     tunables: Collection[str]
@@ -269,9 +254,6 @@ class StageReader:
         self, arguments: Mapping[str, ArgumentRecipe]
     ) -> tuple[tuple[AnyStageRecipe, ...], StageRecipe | None]:
         """The launches of a run, and that of the naive kernel; macros are for names that no run mentions.
-
-        Args:
-            arguments: the parameters by name.
 
         Raises:
             KernelFileError: a key of a launch is wrong, or a source cannot be read.
@@ -288,7 +270,7 @@ class StageReader:
         naive = replace(
             self._stage(None, "", launch, entry, arguments),
             symbols=next(same_source, ()),
-            place=self.at("[launch]" if own is None else "[reference_launch]"),
+            location=self.at("[launch]" if own is None else "[reference_launch]"),
             name=entry,
             entry=Template(self.at("[problem] reference_entry"), entry, self.names),
         )
@@ -298,7 +280,12 @@ class StageReader:
     def _stages(self, arguments: Mapping[str, ArgumentRecipe]) -> tuple[AnyStageRecipe, ...]:
         document = self.document
         if document.launch is not None:
-            entry = document.kernel.entry or self._only_entry()
+            entry = document.kernel.entry
+            if not entry:
+                naive = document.problem.reference_entry
+                apart = [] if naive is None else [naive.partition("<")[0]]
+                source = self._source(None, "[kernel]")
+                entry = default_entry(source, self.names, apart, self.at("[kernel] entry"))
             return self._with_symbols([self._stage(None, "", document.launch, entry, arguments)])
         tables = {"stage": (document.stage, None)} | {
             f"variant.{name}.stage": (variant.stage, variant.when)
@@ -322,19 +309,13 @@ class StageReader:
             stages = _with_symbol(stages, symbol, buffer, self.at(key))
         return tuple(stages)
 
-    def _only_entry(self) -> str:
-        reference = self.document.problem.reference_entry
-        apart = [] if reference is None else [reference.partition("<")[0]]
-        source = self._source(None, "[kernel]")
-        return default_entry(source, self.names, apart, self.at("[kernel] entry"))
-
     def _when(self, condition: str | None, stage: AnyStageRecipe) -> Formula | None:
         """The condition of a stage that is launched where that of its variant is true, too."""
         if condition is None:
             return stage.when
         text = condition if stage.when is None else f"({condition}) and ({stage.when.expression.text})"
-        place = self.at(f"{stage.place.key} when")
-        return Formula(place, text, self.chains.names_in(stage.loop))
+        location = self.at(f"{stage.location.key} when")
+        return Formula(location, text, self.chains.names_in(stage.loop))
 
     def _stage(
         self,
@@ -348,29 +329,29 @@ class StageReader:
         loop = self.chains.loop_of(stage, in_launch)
         stepped = self.chains.names_in(loop)
 
-        def formula(field: str, value: TunableValue, *, known: Collection[str] = self.names) -> Formula:
-            return Formula(self.at(f"{in_launch} {field}"), value, known)
+        def formula(field: str, value: TunableValue, *, allowed: Collection[str] = self.names) -> Formula:
+            return Formula(self.at(f"{in_launch} {field}"), value, allowed)
 
         def extent(field: str, value: Any) -> tuple[Formula, ...]:  # noqa: ANN401 - one value or a list
             axes = value if isinstance(value, list) else [value]
-            return tuple(formula(field, axis, known=stepped) for axis in axes)
+            return tuple(formula(field, axis, allowed=stepped) for axis in axes)
 
         block = launch.block or default_block(self.tunables, self.at(f"{in_launch} block"))
         registers, shared = self._declared(stage, in_launch)
         return StageRecipe(
-            place=self.at(in_launch),
+            location=self.at(in_launch),
             name=stage.name if stage else self.name,
             source=self._source(stage, in_kernel),
             entry=Template(self.at(f"{in_kernel} entry"), entry, self.names),
             options=self._options(),
             grid=extent("grid", launch.grid),
             block=extent("block", block),
-            shared_bytes=formula("shared_bytes", launch.shared_bytes, known=stepped),
+            shared_bytes=formula("shared_bytes", launch.shared_bytes, allowed=stepped),
             arguments=self._parameters(stage, key, arguments, loop),
             min_architecture=formula("min_architecture", launch.min_architecture),
             resident=formula("resident", launch.resident),
             cluster=formula("cluster", launch.cluster),
-            when=formula("when", stage.when, known=stepped) if stage and stage.when is not None else None,
+            when=formula("when", stage.when, allowed=stepped) if stage and stage.when is not None else None,
             registers=registers,
             static_shared_bytes=shared,
             loop=loop,
@@ -381,38 +362,38 @@ class StageReader:
             setup=bool(stage and stage.setup),
             moved_bytes=None
             if stage is None or stage.moved_bytes is None
-            else formula("moved_bytes", stage.moved_bytes, known=stepped),
+            else formula("moved_bytes", stage.moved_bytes, allowed=stepped),
         )
 
     def _options(self) -> tuple[Template, ...]:
         """The options; those without expressions are looked at now, and all with their values."""
-        place = self.at("[kernel] options")
-        templates = tuple(Template(place, option, self.names) for option in self.options)
+        location = self.at("[kernel] options")
+        templates = tuple(Template(location, option, self.names) for option in self.options)
         if all(template.is_plain for template in templates):
             try:
                 check_options(self.options, self.sources.include_paths)
             except RefusedOptionError as e:
-                raise place.error(e) from e
+                raise location.error(e) from e
         return templates
 
     def _parameters(
         self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe], loop: str
     ) -> tuple[ParameterRecipe, ...]:
-        place = self.at(f"{key or '[launch]'} arguments")
+        location = self.at(f"{key or '[launch]'} arguments")
         if stage is None or stage.arguments is None:
-            found: tuple[ParameterRecipe, ...] = tuple(arguments.values())
+            parameters: tuple[ParameterRecipe, ...] = tuple(arguments.values())
         else:
             for name in stage.arguments:
                 if isinstance(name, str) and name not in arguments:
-                    raise place.error(self._no_argument(name, arguments))
-            found = tuple(
-                self.chains.view(item, place, arguments, loop)
+                    raise location.error(self._no_argument(name, arguments))
+            parameters = tuple(
+                self.chains.view(item, location, arguments, loop)
                 if isinstance(item, ViewTable)
                 else arguments[item]
                 for item in stage.arguments
             )
-        self.chains.check_indices(found, place, loop)
-        return found
+        self.chains.check_indices(parameters, location, loop)
+        return parameters
 
     def _no_argument(self, name: str, arguments: Mapping[str, ArgumentRecipe]) -> str:
         """Return the message for a name that is no argument of a stage."""
@@ -424,25 +405,25 @@ class StageReader:
 
     def _declared(self, stage: StageTable | None, key: str) -> tuple[Formula | None, Formula | None]:
         """Registers and static shared bytes: those of the stage, else those of [resources]."""
-        found: list[Formula | None] = []
+        formulas: list[Formula | None] = []
         for field in ("registers", "static_shared_bytes"):
-            place, value = self.at(f"{key} {field}"), getattr(stage, field, None)
+            location, value = self.at(f"{key} {field}"), getattr(stage, field, None)
             if value is None:
-                place = self.at(f"[resources] {field}")
+                location = self.at(f"[resources] {field}")
                 value = getattr(self.document.resources, field, None)
-            found.append(None if value is None else Formula(place, value, self.names))
-        return found[0], found[1]
+            formulas.append(None if value is None else Formula(location, value, self.names))
+        return formulas[0], formulas[1]
 
     def _source(self, stage: StageTable | None, key: str) -> Source:
         own = stage.source if stage else None
         name = own or self.document.kernel.source
         if name is None:
             raise self.at(f"{key} source").error("no CUDA C++ file is named here or in [kernel]")
-        place = self.at(f"{key} source" if own else "[kernel] source")
-        source = self.sources.source(name, place)
+        location = self.at(f"{key} source" if own else "[kernel] source")
+        source = self.sources.source(name, location)
         line = texture_line(source.text)
         if line:
-            raise place.error(
+            raise location.error(
                 f"{source.path}, line {line}: texture objects are not supported; read the array through a"
                 " const __restrict__ pointer or __ldg()"
             )
@@ -450,7 +431,7 @@ class StageReader:
 
 
 def _with_symbol(
-    stages: Sequence[AnyStageRecipe], symbol: str, buffer: str, place: Place
+    stages: Sequence[AnyStageRecipe], symbol: str, buffer: str, location: Location
 ) -> list[AnyStageRecipe]:
     """The stages, those whose source declares a variable with the buffer that it is filled from.
 
@@ -464,10 +445,14 @@ def _with_symbol(
     having = {path for path, source in sources.items() if name in declared_symbols(source)}
     having = having or {path for path, source in sources.items() if names_word(source, name)}
     if not having:
-        known = dict.fromkeys(one for source in sources.values() for one in declared_symbols(source))
+        variables = dict.fromkeys(
+            variable for source in sources.values() for variable in declared_symbols(source)
+        )
         paths = ", ".join(sources)
-        choice = f"it has {', '.join(known)}{suggestion(name, known)}" if known else "it has none"
-        raise place.error(f"{paths}: no __constant__ or __device__ variable is called {symbol!r}; {choice}")
+        choice = f"it has {', '.join(variables)}{suggestion(name, variables)}" if variables else "it has none"
+        raise location.error(
+            f"{paths}: no __constant__ or __device__ variable is called {symbol!r}; {choice}"
+        )
     return [
         replace(stage, symbols=(*stage.symbols, (symbol, buffer)))
         if isinstance(stage, StageRecipe) and stage.source.path in having

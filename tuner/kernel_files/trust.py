@@ -20,8 +20,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from tuner.kernel_files.catalog import kernel_files
-from tuner.kernel_files.document import read_document
 from tuner.kernel_files.input_reader import named_files
+from tuner.kernel_files.kernel_document import read_document
 from tuner.kernel_files.schema import KernelDocument, StageTable
 from tuner.kernel_files.short_files import read_pragma_file
 from tuner.kernel_files.source_folder import is_of_catalogue
@@ -63,11 +63,11 @@ def trusted(
         InputError: it is not there, or others can change it; the message names the path and the remedy.
     """
     look = _TrustCheck(service_owners() if owners is None else frozenset(owners), below)
-    found = look.resolved(directory)
-    if not found.is_dir():
+    resolved = look.resolved(directory)
+    if not resolved.is_dir():
         raise InputError(f"{directory}: is not a directory")
-    look.through(found, most)
-    return found
+    look.through(resolved, most)
+    return resolved
 
 
 def kernel_directories(
@@ -78,17 +78,17 @@ def kernel_directories(
     Raises:
         InputError: others can change one, or a kernel file names a source or header outside all of them.
     """
-    found = tuple(
+    resolved = tuple(
         trusted(directory, owners, below=below) for directory in directories if os.path.lexists(directory)
     )
-    for directory in found:
+    for directory in resolved:
         try:
             files = kernel_files(directory)
         except OSError as error:
             raise InputError(f"{directory}: cannot be read: {error.strerror}") from error
         for path in files:
-            _check_sources(path, found)
-    return found
+            _check_sources(path, resolved)
+    return resolved
 
 
 def usable_directories(
@@ -99,18 +99,18 @@ def usable_directories(
     Returns:
         Those that can be used, without symbolic links, and for each other one, as it was named, the reason.
     """
-    left, reasons = [path for path in directories if os.path.lexists(path)], dict[Path, str]()
-    for directory in left:
+    candidates, reasons = [path for path in directories if os.path.lexists(path)], dict[Path, str]()
+    for directory in candidates:
         try:
             trusted(directory, owners, below=below)
         except InputError as error:  # noqa: PERF203 - of a few
             reasons[directory] = str(error)
     while True:
-        left = [path for path in left if path not in reasons]
+        candidates = [path for path in candidates if path not in reasons]
         try:
-            return kernel_directories(left, owners, below=below), reasons
+            return kernel_directories(candidates, owners, below=below), reasons
         except InputError as error:  # a kernel file in one of them names what is in none
-            reasons[_first_at_fault(left, owners, below)] = str(error)
+            reasons[_first_at_fault(candidates, owners, below)] = str(error)
 
 
 def _first_at_fault(directories: Sequence[Path], owners: Collection[int] | None, below: Path) -> Path:
@@ -139,11 +139,11 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
         if _READS_FILES.match(option):
             raise InputError(f"{path}: option {option!r} reads files; name folders in [kernel] include_paths")
     for name in filter(None, [kernel.source, *stages, *folders, *_data_and_functions(document)]):
-        place = (path.parent / name).resolve()
-        if not any(place.is_relative_to(directory) for directory in directories):
+        target = (path.parent / name).resolve()
+        if not any(target.is_relative_to(directory) for directory in directories):
             listed = ", ".join(map(str, directories))
             raise InputError(
-                f"{path}: {name!r} leads to {place}, out of the kernel directories ({listed});"
+                f"{path}: {name!r} leads to {target}, out of the kernel directories ({listed});"
                 f" the service reads and runs only what is in them: move it beside {path.name}"
             )
 
@@ -167,10 +167,10 @@ class _TrustCheck:
         """Resolve a path; every step of it, links included, must be trusted."""
         if not path.is_absolute():
             raise InputError(f"{path}: must be a path from the root")
-        left, here, links = list(reversed(path.parts[1:])), ROOT, 0
+        pending, here, links = list(reversed(path.parts[1:])), ROOT, 0
         self._check(here, _status(here))
-        while left:
-            name = left.pop()
+        while pending:
+            name = pending.pop()
             if name == "..":
                 here = here.parent  # of no link: they are resolved as they come
                 continue
@@ -183,15 +183,15 @@ class _TrustCheck:
             if links > _MAX_LINKS:
                 raise InputError(f"{path}: leads through more than {_MAX_LINKS} symbolic links")
             target = (here / name).readlink()
-            left += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+            pending += reversed(target.parts[1:] if target.is_absolute() else target.parts)
             here = ROOT if target.is_absolute() else here
         return here
 
     def through(self, directory: Path, most: int) -> None:
         """Find all trusted that is in a trusted directory, and where links in it lead."""
-        left, seen = [directory], {directory}
-        while left:
-            here = left.pop()
+        pending, seen = [directory], {directory}
+        while pending:
+            here = pending.pop()
             try:
                 paths = list(here.iterdir())
             except OSError as error:
@@ -199,14 +199,14 @@ class _TrustCheck:
             for path in paths:
                 status = _status(path)
                 self._check(path, status)
-                place = self.resolved(path) if stat.S_ISLNK(status.st_mode) else path
-                if place in seen:
+                target = self.resolved(path) if stat.S_ISLNK(status.st_mode) else path
+                if target in seen:
                     continue
-                seen.add(place)
+                seen.add(target)
                 if len(seen) > most:
                     raise InputError(f"{directory}: holds more than {most} files; name a smaller directory")
-                if stat.S_ISDIR(_status(place).st_mode):
-                    left.append(place)
+                if stat.S_ISDIR(_status(target).st_mode):
+                    pending.append(target)
 
     def _check(self, path: Path, status: os.stat_result) -> None:
         if path in self._assumed:

@@ -11,7 +11,7 @@ from tuner.power.base import SpentEnergy
 
 
 @dataclass(frozen=True)
-class Contest:
+class ComparisonTarget:
     """Comparison for a trial while it is measured, so that no more is measured than necessary.
 
     Attributes:
@@ -49,13 +49,15 @@ class Measurer(Protocol):
     def notices(self) -> tuple[str, ...]:
         """Messages for the user."""
 
-    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
+    def measure(
+        self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None = None
+    ) -> Measurement:
         """Measure a trial; failures of a candidate are statuses of the measurement.
 
         Args:
             trial: what is measured.
             plans: its configurations as plans, in its order.
-            contest: what it is held against: measuring may end once it is clearly worse. None to measure it
+            target: what it is held against: measuring may end once it is clearly worse. None to measure it
                 to the end.
 
         Raises:
@@ -91,16 +93,16 @@ class PlannedTrial:
     Attributes:
         trial: what is measured.
         plans: its configurations as plans, in its order.
-        contest: what it is held against; None to measure it to the end.
+        target: what it is held against; None to measure it to the end.
     """
 
     trial: Trial
     plans: tuple[Plan, ...]
-    contest: Contest | None = None
+    target: ComparisonTarget | None = None
 
 
 @dataclass(frozen=True)
-class Anchor:
+class ReferenceTrial:
     """The default trial as home has measured it.
 
     Attributes:
@@ -121,11 +123,11 @@ class TrialPool(Protocol):
     def parallel(self) -> int:
         """GPUs that measure now."""
 
-    def prepare(self, anchor: PlannedTrial) -> None:
+    def prepare(self, reference: PlannedTrial) -> None:
         """Have all GPUs but home begin to measure their anchors; nothing is waited for."""
 
     def measure_all(
-        self, trials: Iterator[PlannedTrial], anchor: Anchor
+        self, trials: Iterator[PlannedTrial], reference: ReferenceTrial
     ) -> Iterator[tuple[Trial, Measurement]]:
         """Measure trials, each on the first GPU that is free, and hand out each as it ends, once.
 
@@ -134,7 +136,7 @@ class TrialPool(Protocol):
 
         Args:
             trials: asked for the next one when a GPU is free.
-            anchor: what each GPU measures before its first trial, if it has not yet.
+            reference: what each GPU measures before its first trial, if it has not yet.
 
         Raises:
             PoolLostError: the pool cannot go on.

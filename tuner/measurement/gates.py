@@ -44,11 +44,11 @@ class TurnGate:
         self._turn = ExitStack()
 
     def before(self, trial: Trial | None) -> None:  # noqa: ARG002 - whatever runs, it runs in a turn
-        """See ``TrialGate.before``."""
+        """Wait for the turn."""
         self._turn.enter_context(self._turns.turn(alone=self._alone))
 
     def after(self, measurement: Measurement | None) -> None:  # noqa: ARG002 - the turn has ended
-        """See ``TrialGate.after``."""
+        """Give the turn to another GPU."""
         self._turn.close()
 
 
@@ -86,7 +86,7 @@ class ContentionGate:
         return 0.0 if self._watched is None else self._watched[1].windows_s
 
     def before(self, trial: Trial | None) -> None:
-        """See ``TrialGate.before``.
+        """Look who is on the GPU.
 
         Raises:
             RunInterrupted: others are on the GPU; the clock is given back, the worker gone.
@@ -97,7 +97,7 @@ class ContentionGate:
             self._check_users()
 
     def after(self, measurement: Measurement | None) -> None:
-        """See ``TrialGate.after``; raises as ``before`` does."""
+        """Note what was spent, and look for others again; raises as ``before`` does."""
         if measurement is None:
             return
         self.joules += measurement.energy_total_j

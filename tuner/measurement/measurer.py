@@ -16,7 +16,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from tuner.devices.base import Check, Device
-from tuner.measurement.base import Contest, TrialGate
+from tuner.measurement.base import ComparisonTarget, TrialGate
 from tuner.measurement.gates import passed
 from tuner.measurement.race import RUNGS_S, JouleBounds, Race, is_clearly_worse
 from tuner.measurement.settle import IdlePower, LimitedWindows, SettingLock, WarmUp, is_limited
@@ -35,7 +35,7 @@ from tuner.model.trial import (
 from tuner.power.base import ClockControl, ClockReading, Meter, PowerLimitControl, SpentEnergy
 
 _LOG = logging.getLogger(__name__)
-_KNOWN_FOR_SURE = (Status.OK, Status.COMPILE_ERROR, Status.WRONG_ANSWER)
+_OF_THE_CHECK = (Status.OK, Status.COMPILE_ERROR, Status.WRONG_ANSWER)
 _ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
 _CAPPED_WINDOW_S = 1.5  # at its power limit an H200 swings between 500 and 800 W with a period of a second
 _RAMP_S = 0.03  # of load before short windows: clocks and memory of an idle GPU take some ms to come up
@@ -63,8 +63,8 @@ class TrialMeasurer:
         warm_up: has windows repeated until power is settled; the first trial is then followed by a reading of
             idle power. None for single windows.
         precision: wanted of joules, see ``suggested_window_s``.
-        thrifty: measure a trial in a contest no longer than it may be the best. Times are raced (``race``);
-            for joules, bounds may rule a trial out (``JouleBounds``), or a brief window.
+        thrifty: measure a trial that has a comparison target only while it may be the best. Times are raced
+            (``race``); for joules, bounds may rule a trial out (``JouleBounds``), or a brief window.
         limits: sets the power limits of trials that name one.
         gates: passed, in their order, before anything runs on the device, and left in the reverse one.
 
@@ -112,25 +112,18 @@ class TrialMeasurer:
 
     # --- one trial -------------------------------------------------------------------------------
 
-    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
+    def measure(
+        self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None = None
+    ) -> Measurement:
         """Check what was not checked before, then run the plans at the trial's clock and power limit.
 
-        Args:
-            trial: what is measured.
-            plans: its configurations as plans, in its order.
-            contest: what it is held against; None to measure it to the end.
-
-        Returns:
-            The measurement; failures of a candidate are statuses in it.
-
         Raises:
-            ClockError: the trial's clock or power limit could not be set, held or restored.
-            DeviceError: the device is lost.
-            PowerError: joules are needed, and the sensor did not answer for three windows in a row.
+            ClockError, DeviceError, PowerError: as of ``Measurer``; a sensor is lost that did not answer for
+                three windows in a row.
         """
-        return passed(self._gates, trial, lambda: self._measure(trial, plans, contest))
+        return passed(self._gates, trial, lambda: self._measure(trial, plans, target))
 
-    def _measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None) -> Measurement:
+    def _measure(self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None) -> Measurement:
         """Measure a trial; its joules are those of all that it made the GPU do."""
         with self._setting.held(trial.setting):
             checks, check_s, spent_j = self._checked(plans)
@@ -146,7 +139,7 @@ class TrialMeasurer:
                 )
             spent_j += self._arrive(plans)
             cold = self._warm_up is not None and self._warm_up.cold
-            windows = self._chosen_windows(trial, plans, contest)
+            windows = self._chosen_windows(trial, plans, target)
             self._busy_s = self._device.now_s()
             measurement = windows[-1]
             self._bounds.add(trial.setting, measurement)
@@ -185,17 +178,17 @@ class TrialMeasurer:
     # --- its windows, of which the last one counts --------------------------------------------------
 
     def _chosen_windows(
-        self, trial: Trial, plans: Sequence[Plan], contest: Contest | None
+        self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None
     ) -> list[Measurement]:
         """Windows that are as many and as long as the trial deserves."""
-        if not self._thrifty or (contest is None and self._meter is not None):
+        if not self._thrifty or (target is None and self._meter is not None):
             return self._full(trial, plans)
-        if contest is not None and self._meter is not None:
-            return self._bounded(trial, plans, contest)
+        if target is not None and self._meter is not None:
+            return self._bounded(trial, plans, target)
         ramp = self._ramp(plans)
         if any(not window.ok for window in ramp):
             return ramp  # what hangs is not waited for twice
-        return self._full(trial, plans) if contest is None else self._raced(trial, plans, contest)
+        return self._full(trial, plans) if target is None else self._raced(trial, plans, target)
 
     def _ramp(self, plans: Sequence[Plan]) -> list[Measurement]:
         """A window that does not count, where the GPU has idled and short windows follow."""
@@ -203,7 +196,7 @@ class TrialMeasurer:
             return []
         return [self._windows.run(plans, _RAMP_S, joules=False)]
 
-    def _raced(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
+    def _raced(self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget) -> list[Measurement]:
         """Windows for the time, longer and longer while the trial may be the best."""
         windows: list[Measurement] = []
         rungs: list[Measurement] = []
@@ -214,45 +207,47 @@ class TrialMeasurer:
             if not windows[-1].ok:
                 return windows
             rungs.append(windows[-1])
-            if self._race.lost(rungs, contest) or not self._race.tells_more(rungs, contest):
+            if self._race.lost(rungs, target) or not self._race.tells_more(rungs, target):
                 break
         self._race.add(trial, rungs)
         unsure_s = self._race.honest(windows[-1])
         windows[-1] = replace(windows[-1], makespan_uncertainty_s=unsure_s)
         return windows
 
-    def _bounded(self, trial: Trial, plans: Sequence[Plan], contest: Contest) -> list[Measurement]:
+    def _bounded(self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget) -> list[Measurement]:
         """Windows for joules, as long as the trial may be the best; none where its time rules it out.
 
         In a search for the fastest trial that one for joules follows, every trial takes a full window.
         """
         idle = None if self._idle is None else self._idle.of(trial.clock_mhz)
         settling = self._warm_up is not None and self._warm_up.is_due(trial.setting)
-        if contest.best is None or idle is None or settling or not contest.objective.needs_energy:
-            return self._full(trial, plans, contest)
+        if target.best is None or idle is None or settling or not target.objective.needs_energy:
+            return self._full(trial, plans, target)
         ramp = self._ramp(plans)  # from idle, its time would be too long, and the bound too high
         if any(not window.ok for window in ramp):
             return ramp
         windows = self._short(trial, plans, RUNGS_S[0], joules=False)
         if not windows[-1].ok:
             return windows
-        bound = self._bounds.rules_out(windows[-1], trial.setting, idle, contest)
-        if bound is not None and not windows[-1].spoilt - contest.best[1].spoilt:
+        bound = self._bounds.rules_out(windows[-1], trial.setting, idle, target)
+        if bound is not None and not windows[-1].spoilt - target.best[1].spoilt:
             return [*windows[:-1], bound.estimated(windows[-1])]
         if self._brief_s < self.window_s and not self._at_power_limit:  # there it would hardly tell
             windows += self._short(trial, plans, self._brief_s, joules=True)
             brief = windows[-1]
-            if not brief.ok or is_clearly_worse(brief, contest):
+            if not brief.ok or is_clearly_worse(brief, target):
                 return windows
-        return windows + self._full(trial, plans, contest)
+        return windows + self._full(trial, plans, target)
 
-    def _full(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> list[Measurement]:
+    def _full(
+        self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None = None
+    ) -> list[Measurement]:
         """Windows of full length until power is settled, longer ones where the GPU is at its power limit."""
 
         def window() -> Measurement:
             """A window; a longer one for joules of a contender while the GPU is at its power limit."""
             length_s = self.window_s
-            if self._at_power_limit and contest is None and self._meter is not None and not self._fixed:
+            if self._at_power_limit and target is None and self._meter is not None and not self._fixed:
                 length_s = max(length_s, _CAPPED_WINDOW_S)
             measurement = self._windows.run(plans, length_s)
             self._at_power_limit = measurement.at_power_limit
@@ -267,7 +262,7 @@ class TrialMeasurer:
         return windows + self._limited.lengthened(
             windows[-1],
             lambda length_s: self._windows.run(plans, length_s),
-            lambda measurement: contest is not None and is_clearly_worse(measurement, contest),
+            lambda measurement: target is not None and is_clearly_worse(measurement, target),
         )
 
     def _short(
@@ -380,24 +375,24 @@ class AnswerChecks:
     def __init__(self, device: Device, seed: int) -> None:
         self._device = device
         self._seed = seed
-        self._known: dict[tuple[Workload, Configuration], Check] = {}
+        self._made: dict[tuple[Workload, Configuration], Check] = {}
 
     def missing(self, plans: Sequence[Plan]) -> list[Plan]:
         """The plans that were not checked yet."""
-        return [plan for plan in plans if _key(plan) not in self._known]
+        return [plan for plan in plans if _key(plan) not in self._made]
 
     def make(self, plans: Sequence[Plan]) -> float:
         """Check plans; returns the seconds that took."""
         seconds = 0.0
         for plan in plans:
             check = self._device.check(plan, self._seed_of(plan))
-            self._known[_key(plan)] = check
+            self._made[_key(plan)] = check
             seconds += check.seconds
         return seconds
 
     def of(self, plans: Sequence[Plan]) -> list[Check]:
         """The checks of plans that were all checked."""
-        return [self._known[_key(plan)] for plan in plans]
+        return [self._made[_key(plan)] for plan in plans]
 
     def recall(self, trials: Iterable[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
         """Take over from stored trials which answers were right and which were not.
@@ -407,8 +402,8 @@ class AnswerChecks:
         for trial, measurement in trials:
             parts = zip(workloads, trial.configurations, measurement.results, strict=True)
             for workload, configuration, result in parts:
-                if result.status in _KNOWN_FOR_SURE:
-                    self._known[workload, without_priority(configuration)] = Check(
+                if result.status in _OF_THE_CHECK:
+                    self._made[workload, without_priority(configuration)] = Check(
                         result.status, result.detail
                     )
 

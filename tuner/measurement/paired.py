@@ -15,7 +15,6 @@ from tuner.model.trial import (
     ASSUMED,
     ASSUMED_DRIFT,
     Energy,
-    Flag,
     FlagKind,
     Measurement,
     Part,
@@ -53,6 +52,8 @@ def join(repeats: Sequence[Measurement]) -> Measurement:
         return failed
     makespans = [(repeat.makespan_s or 0.0, repeat.makespan_uncertainty_s, None) for repeat in repeats]
     makespan_s, makespan_u, _ = joined_mean(makespans)
+    flags = dict.fromkeys(flag for repeat in repeats for flag in repeat.flags)
+    limited = [flag for flag in flags if flag.kind is FlagKind.POWER_LIMIT]
     clocks = [repeat.clock_mhz for repeat in repeats if repeat.clock_mhz is not None]
     warm = [repeat.temperature_c for repeat in repeats if repeat.temperature_c is not None]
     return replace(
@@ -67,18 +68,11 @@ def join(repeats: Sequence[Measurement]) -> Measurement:
         window_s=math.fsum(repeat.window_s for repeat in repeats),
         clock_mhz=statistics.median(clocks) if clocks else None,
         temperature_c=statistics.fmean(warm) if warm else None,
-        flags=_flags(repeats),
+        flags=tuple(flag for flag in flags if flag not in limited[:-1]),  # of several powers the last
         check_s=math.fsum(repeat.check_s for repeat in repeats),
         energy_total_j=math.fsum(repeat.energy_total_j for repeat in repeats),
-        power=tuple(one for repeat in repeats for one in repeat.power)[:_KEPT_SERIES],
+        power=tuple(series for repeat in repeats for series in repeat.power)[:_KEPT_SERIES],
     )
-
-
-def _flags(repeats: Sequence[Measurement]) -> tuple[Flag, ...]:
-    """The flags of all repeats; of several powers at the limit the last."""
-    flags = dict.fromkeys(flag for repeat in repeats for flag in repeat.flags)
-    limited = [flag for flag in flags if flag.kind is FlagKind.POWER_LIMIT]
-    return tuple(flag for flag in flags if flag not in limited[:-1])
 
 
 def _result(same: Sequence[WorkloadResult]) -> WorkloadResult:
@@ -89,12 +83,12 @@ def _result(same: Sequence[WorkloadResult]) -> WorkloadResult:
 
 
 def _pooled_energy(energies: Sequence[Energy | None]) -> Energy | None:
-    known = [energy for energy in energies if energy is not None]
-    if len(known) < len(energies):
+    measured = [energy for energy in energies if energy is not None]
+    if len(measured) < len(energies):
         return None
-    joules, uncertainty_j, degrees = joined_mean([(e.joules, e.uncertainty_j, e.degrees) for e in known])
-    watts = statistics.fmean(energy.watts for energy in known)
-    return replace(known[-1], joules=joules, uncertainty_j=uncertainty_j, degrees=degrees, watts=watts)
+    joules, uncertainty_j, degrees = joined_mean([(e.joules, e.uncertainty_j, e.degrees) for e in measured])
+    watts = statistics.fmean(energy.watts for energy in measured)
+    return replace(measured[-1], joules=joules, uncertainty_j=uncertainty_j, degrees=degrees, watts=watts)
 
 
 def joined_mean(
@@ -120,15 +114,15 @@ def joined_mean(
     if count > 1:  # statistics.variance is exact in fractions, which takes a tenth of a search's time
         squares = math.fsum((value - mean) ** 2 for value, _, _ in values)
         own_scatter = Part(squares / (count - 1), count - 1)
-    known = None if scatter is None else Part(scatter.variance * mean**2, scatter.degrees)
-    if known is None or (
+    single = None if scatter is None else Part(scatter.variance * mean**2, scatter.degrees)
+    if single is None or (
         own_scatter is not None
-        and own_scatter.variance > known.variance * float(fdtri(count - 1, known.degrees or _MANY, _SURELY))
+        and own_scatter.variance > single.variance * float(fdtri(count - 1, single.degrees or _MANY, _SURELY))
     ):
-        known = own_scatter
-    if known is None:
+        single = own_scatter
+    if single is None:
         return mean, uncertainty, degrees
-    between = Part(known.variance / count, known.degrees)
+    between = Part(single.variance / count, single.degrees)
     sure = math.fsum(part.variance for part in within)
     chance = float(fdtri(between.degrees or _MANY, _MANY if degrees is None else degrees, _LIKELY))
     if between.variance > sure * chance:
@@ -215,7 +209,7 @@ def window_scatter(
     assumed = replace(ASSUMED, drift=drift)
     learnt, span_s = _scatter(searched, repeats)
     if learnt is None or span_s < LONG_S:  # what seconds show has the drift of these seconds in it
-        return max(assumed, learnt or assumed, key=lambda one: one.interval)
+        return max(assumed, learnt or assumed, key=lambda scatter: scatter.interval)
     return replace(learnt, drift=drift)
 
 
@@ -225,23 +219,23 @@ def _drift(searched: Mapping[Trial, Measurement], again: Repeats) -> float:
     for trial, last in again[-1].items() if again else ():
         repeats = [repeat[trial] for repeat in again[:-1] if trial in repeat]
         first = [searched[trial]] if trial in searched and searched[trial] is not last else []
-        known = [(one, _change(one, last)) for one in (*first, *repeats)]
+        changes = [(earlier, _change(earlier, last)) for earlier in (*first, *repeats)]
         long = [
-            change * LONG_S / (last.ended_s - one.ended_s)
-            for one, change in known
-            if change is not None and last.ended_s - one.ended_s >= LONG_S and _alike(one, last)
+            change * LONG_S / (last.ended_s - earlier.ended_s)
+            for earlier, change in changes
+            if change is not None and last.ended_s - earlier.ended_s >= LONG_S and _alike(earlier, last)
         ]
         minutes += long[-1:]
         if not long:  # what the search measured may be of a cold GPU
-            seconds += [abs(change) for _, change in known[len(first) :][:1] if change is not None]
+            seconds += [abs(change) for _, change in changes[len(first) :][:1] if change is not None]
     if minutes:
         return abs(statistics.fmean(minutes)) / COVERAGE
     return max(ASSUMED_DRIFT, max(seconds) / COVERAGE)
 
 
-def _change(one: Measurement, other: Measurement) -> float | None:
+def _change(earlier: Measurement, later: Measurement) -> float | None:
     """Logarithm of the joules of another window by those of the one; None where one has none."""
-    first, second = _ENERGY.known(one), _ENERGY.known(other)
+    first, second = _ENERGY.known(earlier), _ENERGY.known(later)
     return math.log(second / first) if 0 < first < math.inf and 0 < second < math.inf else None
 
 
@@ -249,16 +243,22 @@ def _scatter(searched: Mapping[Trial, Measurement], repeats: Repeats) -> tuple[W
     """The scatter that a run has shown, and the seconds that its repeats span; None where too few tell."""
     again = repeats[0] if repeats else {}
     alike = {
-        trial: one
-        for trial, one in searched.items()
-        if trial in again and one is not again[trial] and _alike(one, again[trial])
+        trial: measurement
+        for trial, measurement in searched.items()
+        if trial in again and measurement is not again[trial] and _alike(measurement, again[trial])
     }
     columns = [alike, *repeats] if alike else list(repeats)
-    found = _components([_logarithms(column, _ENERGY) for column in columns])
-    if found is None:
+    components = _components([_logarithms(column, _ENERGY) for column in columns])
+    if components is None:
         return None, 0.0
-    trials, count, between, rest = found
-    own = statistics.fmean(_own_variance(column[trial]) for column in columns[:count] for trial in trials)
+    trials, count, between, rest = components
+    energies = [column[trial].energy for column in columns[:count] for trial in trials]
+    own = statistics.fmean(  # what the windows themselves explain
+        contracted(energy.uncertainty_j, energy.degrees).variance / energy.joules**2
+        if energy is not None and energy.joules
+        else 0.0
+        for energy in energies
+    )
     parts = [Part(between.variance / len(trials), between.degrees)]
     if rest is not None:
         parts.append(Part(rest.variance * (len(trials) - 1) / len(trials), rest.degrees))
@@ -278,18 +278,18 @@ def ratio_scatter(repeats: Repeats, objective: Objective) -> Part | None:
         repeats: paired repeats.
         objective: whose costs are compared.
     """
-    found = _components([_logarithms(repeat, objective) for repeat in repeats])
-    if found is None or found[3] is None or (found[3].degrees or 0.0) < _ENOUGH:
+    components = _components([_logarithms(repeat, objective) for repeat in repeats])
+    if components is None or components[3] is None or (components[3].degrees or 0.0) < _ENOUGH:
         return None
-    return Part(2.0 * found[3].variance, found[3].degrees)
+    return Part(2.0 * components[3].variance, components[3].degrees)
 
 
-def _alike(one: Measurement, again: Measurement) -> bool:
+def _alike(measurement: Measurement, again: Measurement) -> bool:
     """False for a window that is no other one of the same work.
 
     It is so short that its joules may be others, as at a power limit, or hardly known, or another GPU's.
     """
-    return one.window_s >= _SHORT * again.window_s and not one.scaled
+    return measurement.window_s >= _SHORT * again.window_s and not measurement.scaled
 
 
 def _logarithms(column: Mapping[Trial, Measurement], objective: Objective) -> dict[Trial, float]:
@@ -320,8 +320,8 @@ def _components(
     rows = [[column[trial] for column in columns[:count]] for trial in trials]
     means = [statistics.fmean(row) for row in rows]
     shared = [
-        statistics.fmean(row[place] - mean for row, mean in zip(rows, means, strict=True))
-        for place in range(count)
+        statistics.fmean(row[column] - mean for row, mean in zip(rows, means, strict=True))
+        for column in range(count)
     ]
     between = Part(len(trials) * math.fsum(part**2 for part in shared) / (count - 1), float(count - 1))
     degrees = (len(trials) - 1) * (count - 1)
@@ -333,14 +333,6 @@ def _components(
         for value, part in zip(row, shared, strict=True)
     )
     return trials, count, between, Part(squares / degrees, float(degrees))
-
-
-def _own_variance(measurement: Measurement) -> float:
-    """Relative variance of joules that the window itself explains."""
-    energy = measurement.energy
-    if energy is None or not energy.joules:
-        return 0.0
-    return contracted(energy.uncertainty_j, energy.degrees).variance / energy.joules**2
 
 
 # --- Repeats turn by turn: ratios of costs, rivals and ties.
@@ -425,23 +417,23 @@ class PairedRepeats:
         joined = self.joined()
         if not joined:
             return dict(self.end)
-        before = [(joined[trial].energy, last.energy) for trial, last in self.end.items() if trial in joined]
-        pairs = [(one, last) for one, last in before if one is not None and last is not None and one.joules]
+        both = [(joined[trial].energy, last.energy) for trial, last in self.end.items() if trial in joined]
+        pairs = [(before, last) for before, last in both if before is not None and last and before.joules]
         if not pairs:
             return joined
-        factor = statistics.fmean(last.joules / one.joules for one, last in pairs)
+        factor = statistics.fmean(last.joules / before.joules for before, last in pairs)
         own = (energy.uncertainty_j / energy.joules for pair in pairs for energy in pair if energy.joules)
         unsure = math.hypot(*own) / len(pairs)
         if abs(factor - 1.0) <= COVERAGE * unsure:
             factor, unsure = 1.0, 0.0
-        celsius = [one.temperature_c for one in self.end.values() if one.temperature_c is not None]
+        celsius = [last.temperature_c for last in self.end.values() if last.temperature_c is not None]
         return {
             trial: replace(
-                one,
-                energy=None if one.energy is None else scaled_energy(one.energy, factor, unsure),
+                mean,
+                energy=None if mean.energy is None else scaled_energy(mean.energy, factor, unsure),
                 temperature_c=statistics.fmean(celsius) if celsius else None,
             )
-            for trial, one in joined.items()
+            for trial, mean in joined.items()
         }
 
     def ratio(self, trial: Trial, other: Trial, objective: Objective) -> Ratio | None:
@@ -453,7 +445,7 @@ class PairedRepeats:
         plain = Objective(objective.name)  # a limit applies to the joined repeats
         ratios = []
         for repeat in self.repeats:
-            both = [repeat[one] for one in (trial, other) if one in repeat]
+            both = [repeat[contender] for contender in (trial, other) if contender in repeat]
             costs = [plain.cost(measurement) for measurement in both]
             if len(both) < _BOTH or not all(map(math.isfinite, costs)):
                 continue
@@ -496,11 +488,11 @@ class PairedRepeats:
             for trial, measurement in self.joined().items()
             if trial != lowest and math.isfinite(objective.cost(measurement))
         }
-        known = {trial: ratio for trial, ratio in ratios.items() if ratio is not None}
-        usual = statistics.median(ratio.interval for ratio in known.values()) if known else 0.0
+        compared = {trial: ratio for trial, ratio in ratios.items() if ratio is not None}
+        usual = statistics.median(ratio.interval for ratio in compared.values()) if compared else 0.0
         margin = 1.0 + max(precision, usual)
         return {lowest: rivals[lowest]} | {
-            trial: ratio for trial, ratio in known.items() if ratio.value <= margin
+            trial: ratio for trial, ratio in compared.items() if ratio.value <= margin
         }
 
     def answer(self, objective: Objective, precision: float) -> Trial | None:
@@ -591,8 +583,8 @@ def compared(
     Returns:
         The comparison; None where something failed.
     """
-    parts = [one for together, alone in repeats for one in (together, *alone)]
-    if not parts or any(not one.ok or one.makespan_s is None for one in parts):
+    parts = [measurement for together, alone in repeats for measurement in (together, *alone)]
+    if not parts or any(not measurement.ok or measurement.makespan_s is None for measurement in parts):
         return None
     paired = PairedRepeats(tuple({trial: together, _IN_TURN: summed(alone)} for together, alone in repeats))
     time = paired.ratio(trial, _IN_TURN, Objective("time"))
@@ -610,25 +602,25 @@ def compared(
 
 def summed(alone: Sequence[Measurement]) -> Measurement:
     """Rounds of lone workloads one after another: sums of times and joules, of which none may have failed."""
-    energies = [one.energy for one in alone if one.energy is not None]
+    energies = [measurement.energy for measurement in alone if measurement.energy is not None]
     return replace(
         alone[0],
-        results=tuple(result for one in alone for result in one.results),
-        makespan_s=math.fsum(one.makespan_s or 0.0 for one in alone),
-        makespan_spread_s=math.hypot(*(one.makespan_spread_s for one in alone)),
-        makespan_uncertainty_s=math.hypot(*(one.makespan_uncertainty_s for one in alone)),
+        results=tuple(result for measurement in alone for result in measurement.results),
+        makespan_s=math.fsum(measurement.makespan_s or 0.0 for measurement in alone),
+        makespan_spread_s=math.hypot(*(measurement.makespan_spread_s for measurement in alone)),
+        makespan_uncertainty_s=math.hypot(*(measurement.makespan_uncertainty_s for measurement in alone)),
         energy=_summed_energy(energies) if len(energies) == len(alone) else None,
-        rounds=min(one.rounds for one in alone),
-        window_s=math.fsum(one.window_s for one in alone),
-        flags=tuple(dict.fromkeys(flag for one in alone for flag in one.flags)),
-        check_s=math.fsum(one.check_s for one in alone),
-        energy_total_j=math.fsum(one.energy_total_j for one in alone),
+        rounds=min(measurement.rounds for measurement in alone),
+        window_s=math.fsum(measurement.window_s for measurement in alone),
+        flags=tuple(dict.fromkeys(flag for measurement in alone for flag in measurement.flags)),
+        check_s=math.fsum(measurement.check_s for measurement in alone),
+        energy_total_j=math.fsum(measurement.energy_total_j for measurement in alone),
     )
 
 
 def _summed_energy(energies: Sequence[Energy]) -> Energy:
     joules = math.fsum(energy.joules for energy in energies)
-    uncertainty_j, degrees = expanded([contracted(one.uncertainty_j, one.degrees) for one in energies])
+    uncertainty_j, degrees = expanded([contracted(part.uncertainty_j, part.degrees) for part in energies])
     seconds = math.fsum(energy.joules / energy.watts for energy in energies if energy.watts)
     return replace(
         energies[0],

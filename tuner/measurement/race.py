@@ -37,7 +37,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tuner.measurement.base import Contest
+from tuner.measurement.base import ComparisonTarget
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.trial import (
     Energy,
@@ -92,7 +92,7 @@ def clearly_higher(difference: float, parts: Sequence[Part], measured: int) -> b
 
 def _within(*windows: Measurement) -> list[Part]:
     """Relative variances of makespans within their windows."""
-    return [Part(_TIME.relative_uncertainty(one) ** 2, _BLOCKS_DEGREES) for one in windows]
+    return [Part(_TIME.relative_uncertainty(window) ** 2, _BLOCKS_DEGREES) for window in windows]
 
 
 class _Scatter:
@@ -123,7 +123,7 @@ class Race:
         self._rungs: dict[Trial, tuple[Measurement, ...]] = {}
         self._steps = [_Scatter() for _ in RUNGS_S[1:]]
 
-    def lost(self, rungs: Sequence[Measurement], contest: Contest) -> bool:
+    def lost(self, rungs: Sequence[Measurement], target: ComparisonTarget) -> bool:
         """True where a trial is clearly worse than the best so far.
 
         A window in which the GPU was held back, or rounds were uneven, is no proof unless the best trial's
@@ -131,29 +131,29 @@ class Race:
 
         Args:
             rungs: the trial's windows so far, valid ones.
-            contest: the best trial so far.
+            target: the best trial so far.
         """
-        if contest.best is None:
+        if target.best is None:
             return False
-        last, best = rungs[-1], self._opponent(rungs, contest.best)
+        last, best = rungs[-1], self._opponent(rungs, target.best)
         if last.spoilt - best.spoilt or not (last.makespan_uncertainty_s or last.modelled):
             return False
         difference = _TIME.cost(last) / _TIME.cost(best) - 1.0
         if best.window_s > _LONGER * last.window_s:
             difference -= SHORT_EXCESS
-        return clearly_higher(difference, [*_within(last, best), self._between()], contest.measured)
+        return clearly_higher(difference, [*_within(last, best), self._between()], target.measured)
 
-    def tells_more(self, rungs: Sequence[Measurement], contest: Contest) -> bool:
+    def tells_more(self, rungs: Sequence[Measurement], target: ComparisonTarget) -> bool:
         """True where a longer window may tell more of a trial that has not lost.
 
         Args:
             rungs: the trial's windows so far, valid ones.
-            contest: the best trial so far.
+            target: the best trial so far.
         """
         last = rungs[-1]
-        if contest.best is None or last.spoilt or len(last.results) > 1:
+        if target.best is None or last.spoilt or len(last.results) > 1:
             return True
-        best = self._opponent(rungs, contest.best)
+        best = self._opponent(rungs, target.best)
         if _TIME.cost(last) < _TIME.cost(best):
             return True
         within = math.fsum(part.variance for part in _within(last, best))
@@ -259,7 +259,11 @@ class JouleBounds:
             self._seen.setdefault(setting, []).append(measurement.energy)
 
     def rules_out(
-        self, measurement: Measurement, setting: GpuSetting, idle: tuple[float, float], contest: Contest
+        self,
+        measurement: Measurement,
+        setting: GpuSetting,
+        idle: tuple[float, float],
+        target: ComparisonTarget,
     ) -> JouleBound | None:
         """The bound of a trial that cannot be the best; None where it may be.
 
@@ -267,7 +271,7 @@ class JouleBounds:
             measurement: its time.
             setting: its clock and power limit.
             idle: power of the idle GPU at that clock and its standard uncertainty, in W.
-            contest: the best trial so far, under an objective that needs energy.
+            target: the best trial so far, under an objective that needs energy.
         """
         makespan_s = measurement.makespan_s or 0.0
         unsure_s = math.hypot(measurement.makespan_uncertainty_s, ASSUMED_REPEATABILITY * makespan_s)
@@ -275,38 +279,39 @@ class JouleBounds:
         idle_w = max(0.0, idle[0] - COVERAGE * idle[1])
         certain_j = idle_w * least_s
         seen = self._seen.get(setting)
-        if not seen or contest.best is None:
+        if not seen or target.best is None:
             return None
-        least_net_j = min(one.joules * (1.0 - idle[0] / one.watts) for one in (*seen, *contest.elsewhere))
+        energies = (*seen, *target.elsewhere)
+        least_net_j = min(energy.joules * (1.0 - idle[0] / energy.watts) for energy in energies)
         net_j = max(0.0, least_net_j) if len(seen) >= LEAST_TRIALS else 0.0
         plausible_j = certain_j + net_j
-        ceiling = _ceiling(contest.objective, contest.best[1])
-        factor = least_s**contest.objective.time_exponent
+        ceiling = _ceiling(target.objective, target.best[1])
+        factor = least_s**target.objective.time_exponent
         if plausible_j * factor <= ceiling:
             return None
-        estimate_j = max(plausible_j, statistics.median(one.watts for one in seen) * makespan_s)
+        estimate_j = max(plausible_j, statistics.median(energy.watts for energy in seen) * makespan_s)
         return JouleBound(plausible_j, estimate_j, certain_j * factor > ceiling)
 
 
-def is_clearly_worse(measurement: Measurement, contest: Contest) -> bool:
+def is_clearly_worse(measurement: Measurement, target: ComparisonTarget) -> bool:
     """True for a trial whose joules, of a brief window, are clearly above the best's.
 
     The test of a race, with the repeatability of joules; at the power limit with that of brief windows there.
     A window that was spoilt by anything else proves nothing.
     """
-    if contest.best is None:
+    if target.best is None:
         return False
-    plain, best = Objective(contest.objective.name), contest.best[1]
+    plain, best = Objective(target.objective.name), target.best[1]
     lowest, cost = plain.known(best), plain.known(measurement)
     if not (math.isfinite(lowest) and math.isfinite(cost)) or measurement.passing:
         return False
     parts = [
-        contracted(plain.relative_uncertainty(one), None if one.energy is None else one.energy.degrees)
-        for one in (measurement, best)
+        contracted(plain.relative_uncertainty(each), None if each.energy is None else each.energy.degrees)
+        for each in (measurement, best)
     ]
     limited = measurement.spoilt or measurement.at_power_limit
     between = 2 * REPEATABILITY**2 + (SWING**2 if limited else 0.0)
-    return clearly_higher(cost / lowest - 1.0, [*parts, Part(between)], contest.measured)
+    return clearly_higher(cost / lowest - 1.0, [*parts, Part(between)], target.measured)
 
 
 def _ceiling(objective: Objective, best: Measurement) -> float:

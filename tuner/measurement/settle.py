@@ -56,7 +56,10 @@ class SettingLock:
             ClockLostError: one is not held any more, and may not have been in the block.
         """
         try:
-            self._hold(setting)
+            if setting.clock_mhz != self._held.clock_mhz:
+                self._hold_clock(setting.clock_mhz)
+            if setting.power_limit_w != self._held.power_limit_w:
+                self._hold_limit(setting.power_limit_w)
             yield
             if self._held.clock_mhz is not None:
                 _confirm(self.read)
@@ -65,12 +68,6 @@ class SettingLock:
         except BaseException:
             self.release()
             raise
-
-    def _hold(self, setting: GpuSetting) -> None:
-        if setting.clock_mhz != self._held.clock_mhz:
-            self._hold_clock(setting.clock_mhz)
-        if setting.power_limit_w != self._held.power_limit_w:
-            self._hold_limit(setting.power_limit_w)
 
     def _hold_clock(self, mhz: int | None) -> None:
         self._held = replace(self._held, clock_mhz=None)
@@ -155,8 +152,8 @@ class SettingLock:
         supported = sorted(self._clocks.supported_mhz()) if self._clocks is not None else []
         if mhz not in supported:
             return 0.0
-        place = supported.index(mhz)
-        return max(abs(mhz - other) for other in supported[max(place - 1, 0) : place + 2])
+        index = supported.index(mhz)
+        return max(abs(mhz - other) for other in supported[max(index - 1, 0) : index + 2])
 
 
 def _confirm(read: Callable[[], object]) -> None:

@@ -16,7 +16,6 @@ from tuner.model.trial import (
     FlagKind,
     Measurement,
     Status,
-    WorkloadResult,
     mean_powers,
     series_of,
 )
@@ -73,12 +72,12 @@ def suggested_window_s(
     """
     if info is None:
         return _TIME_S
-    wanted = precision / _COVERAGE
+    sigma = precision / _COVERAGE
     period_s, response = info.period_s, info.response
     if info.kind == "counter":
-        needed_s = period_s * (1.0 + math.sqrt(2.0) * _TICK_SIGMA / wanted)
+        needed_s = period_s * (1.0 + math.sqrt(2.0) * _TICK_SIGMA / sigma)
     else:
-        ratio = (_SAMPLE_SIGMA / wanted) ** 2
+        ratio = (_SAMPLE_SIGMA / sigma) ** 2
         half = ratio * period_s / 2.0
         needed_s = half + math.sqrt(half**2 + 2.0 * ratio * response.capacitance_s**2)
         needed_s = max(needed_s, _SAMPLES * period_s) + response.window_s
@@ -137,8 +136,12 @@ class WindowRunner:
                 self._device.sleep(self._meter.info.response.delay_s)
         length_s = record.end_s - record.start_s
         self.total_s += length_s
+        results = record.results
+        if len(results) > 1 and all(result.status is not Status.OK for result in results):
+            alone = "each workload passed its check alone"
+            results = tuple(replace(result, detail=f"{result.detail} ({alone})") for result in results)
         measurement = Measurement(
-            results=_co_run_results(record.results),
+            results=results,
             makespan_s=record.makespan_s,
             makespan_spread_s=record.makespan_spread_s,
             makespan_uncertainty_s=record.makespan_uncertainty_s,
@@ -185,7 +188,7 @@ class WindowRunner:
             points = mean_powers(points)
         length_s = record.end_s - record.start_s
         near = [(time_s - record.start_s, watts) for time_s, watts in points if 0 <= watts < _ABSURD_W]
-        packed = series_of([one for one in near if abs(one[0]) <= 2 * length_s]).packed()
+        packed = series_of([point for point in near if abs(point[0]) <= 2 * length_s]).packed()
         return (packed,) if packed else ()
 
     def _read(
@@ -221,13 +224,3 @@ def _unsteady(record: RunRecord) -> tuple[Flag, ...]:
     if abs(excess) <= max(_UNEVEN, _SYNC_S / (record.end_s - record.start_s)):
         return ()
     return (Flag(FlagKind.UNSTEADY, f"mean round {excess:+.1%} from the median"),)
-
-
-def _co_run_results(results: Sequence[WorkloadResult]) -> tuple[WorkloadResult, ...]:
-    """Results of a co-run; where all failed, say that each had passed its check alone."""
-    if len(results) > 1 and all(result.status is not Status.OK for result in results):
-        return tuple(
-            replace(result, detail=f"{result.detail} (each workload passed its check alone)")
-            for result in results
-        )
-    return tuple(results)

@@ -49,7 +49,6 @@
 Vendor exceptions (CuPy, NVML, SQLite, OS) are translated at the border they enter by, with ``from``.
 """
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -266,6 +265,8 @@ class PoolLostError(RunInterrupted):
 
 def suggestion(name: str, choices: Iterable[str]) -> str:
     """``"; did you mean 'x'?"`` for the choice nearest to ``name``, or an empty text."""
+    import difflib  # noqa: PLC0415 - only where something is wrong
+
     names = list(choices)
     near = [each for each in names if each.lower() == name.lower()]
     near = near or difflib.get_close_matches(name, names, n=1)

@@ -261,6 +261,11 @@ class JobSpec:
     kind: JobKind = JobKind.TUNE
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """All options that it has chosen, by name."""
+        return {"objective": self.objective, "policy": self.policy, "clocks": self.clocks, **self.options}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
@@ -337,7 +342,7 @@ class Event:
 
     Attributes:
         kind: of a job ``state`` (state, reason), ``run`` (run, resumed), ``told`` (sentence), ``trial``
-            (``tuner.daemon.attempts.messages``), ``compiled`` (done, total), ``answer`` (summary); of the
+            (``tuner.search.job_messages``), ``compiled`` (done, total), ``answer`` (summary); of the
             stream of everything see docs/daemon-api.md.
         at: UTC, ISO 8601.
         job: number of the job; None for what concerns no job.

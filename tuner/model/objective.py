@@ -10,10 +10,11 @@ from tuner.model.trial import Measurement, Trial
 PARETO = "pareto"
 NAMES = ("time", "energy", "edp", "ed2p", PARETO)
 UNITS = {"time": "s", "energy": "J", "edp": "J·s", "ed2p": "J·s²", PARETO: "J·s"}
+TIME_EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2, PARETO: 1}
+"""Of the makespan in the cost, by the name of the objective; but for time, joules are the other factor."""
 COVERAGE = 1.96  # an interval of ± 1.96 standard uncertainties covers 95 % of a normal distribution
 
 _ESTIMATED = 0.2  # relative uncertainty of estimated joules: so far may powers of configurations differ
-_TIME_EXPONENT = {"energy": 0, "edp": 1, "ed2p": 2, PARETO: 1}
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Objective:
 
     @property
     def time_exponent(self) -> int:
-        """Exponent of the makespan in the cost, beside the joules; 0 for the objective time."""
-        return _TIME_EXPONENT.get(self.name, 0)
+        """Exponent of the makespan in the cost."""
+        return TIME_EXPONENT[self.name]
 
     def uncertainty(self, measurement: Measurement) -> float:
         """Standard uncertainty of the cost, in its unit."""

@@ -5,7 +5,8 @@ from outside against it, once, where it comes in. ``docs/run.md`` describes the 
 such as those of a newer version, are left as they are. Times are seconds, energies joules, of one round.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, cast
 
 from tuner.model.jobs import DeviceIdentity
@@ -409,6 +410,33 @@ class Verdict(_Verdict, total=False):
     ratio_interval: Number | None
 
 
+class SampleDocument(TypedDict, total=False):
+    """Result of measuring a served answer again; ``interval`` is half of the joint 95 % interval.
+
+    Of one that does not count, cost, expected and interval are null.
+    """
+
+    at: str
+    verdict: str
+    cost: Number | None
+    expected: Number | None
+    interval: Amount | None
+    unit: str
+    told: str
+
+
+class AnalyticalDocument(TypedDict, total=False):
+    """An analytical answer of a workload that was never tuned; the reasons say why there is none."""
+
+    configuration: dict[str, TunableValue] | None
+    rule: str | None
+    considered: Count
+    default: dict[str, TunableValue] | None
+    reasons: list[str]
+    source: str
+    seconds: Amount
+
+
 class AnswerTrial(TypedDict, total=False):
     """A trial of an answer without its configurations."""
 
@@ -438,6 +466,56 @@ class AnswerDocument(_Answer, Comparisons, total=False):
     repeatability: RepeatabilityDocument | None
     verification: Verdict | None
     default: AnswerTrial | None
+
+
+@dataclass(frozen=True)
+class WorkloadAnswer:
+    """The configuration of one workload of an answer.
+
+    Attributes:
+        configuration: values of its tunables.
+        origin: ``stored``, ``predicted``, ``analytical``, ``nearest`` or ``default``.
+        details: where it comes from, for people.
+        fresh: of a stored one: it is of this very GPU, driver, CUDA and source, if perhaps of another batch.
+        source: hash of the kernel's source that the daemon has; empty where it says none.
+    """
+
+    configuration: Mapping[str, TunableValue]
+    origin: str
+    details: str
+    fresh: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best configurations known now: what the daemon serves, its clients read and ``tuner best`` shows.
+
+    Attributes:
+        origin: the least of those of the workloads.
+        device: the GPU as the database has it.
+        objective: with its slowdown limit.
+        workloads: configuration of each.
+        clock_mhz: GPU clock of a stored answer; None for as found.
+        power_limit_w: power limit of a stored answer; None for as found.
+        stale: why a stored answer need not be true any more; empty when it is fresh.
+        answer: time, joules and intervals of a stored answer as the run's document has them.
+        run: number of the run that a stored answer is of.
+        refinement: number of the job that refines the answer; None where there is none.
+        notices: what to know beside.
+    """
+
+    origin: str
+    device: Device
+    objective: str
+    workloads: Mapping[str, WorkloadAnswer]
+    clock_mhz: int | None
+    power_limit_w: int | None = None
+    stale: tuple[str, ...]
+    answer: AnswerDocument | None
+    run: int | None
+    refinement: int | None
+    notices: tuple[str, ...]
 
 
 HasEnergy = TrialDocument | AnswerTrial | CoRunTotals | UnseenEnergy

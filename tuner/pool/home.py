@@ -8,7 +8,7 @@ from tuner.compiler.compiler import Compiler
 from tuner.compiler.contract import plan_resources
 from tuner.devices.base import Check, RunRecord
 from tuner.devices.simulated.device import SimulatedDevice
-from tuner.measurement.base import Contest
+from tuner.measurement.base import ComparisonTarget
 from tuner.model.errors import CompileError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Plan, Progress, Resources, Workload
@@ -120,9 +120,11 @@ class HomeMeasurer:
         members = (notice for member in self._pool.crew.all_members for notice in member.notices)
         return tuple(dict.fromkeys((*self._pool.crew.told, *members)))
 
-    def measure(self, trial: Trial, plans: Sequence[Plan], contest: Contest | None = None) -> Measurement:
+    def measure(
+        self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None = None
+    ) -> Measurement:
         """See ``Measurer.measure``."""
-        measured: Measurement = self._pool.at_home("measurer", "measure", trial, tuple(plans), contest)
+        measured: Measurement = self._pool.at_home("measurer", "measure", trial, tuple(plans), target)
         self._pool.learn(trial, measured)
         return replace(measured, gpu=self._pool.crew.home.gpu)
 

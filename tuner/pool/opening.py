@@ -12,14 +12,11 @@ from tuner.model.errors import InputError
 from tuner.pool.home import HomeDevice, HomeMeasurer
 from tuner.pool.pool import Pool
 from tuner.pool.worker import SetupOrder
-from tuner.pool.workers import open_workers
+from tuner.pool.worker_calls import open_workers
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import SetupOpener
 from tuner.system.ownership import BoardTurns
-
-_SIMULATED = "sim:"
-
 
 _RECENT_RUNS = 100  # among which an unfinished one is looked for
 
@@ -64,17 +61,6 @@ def opener_on(
         with Store(database) as store:
             unfinished = (run for run in store.history(_RECENT_RUNS) if run.status in RESUMABLE)
             preferred = list(dict.fromkeys(run.conditions["device"]["uuid"] for run in unfinished))
-    return pool_opener(on, tell, preferred)
-
-
-def pool_opener(on: str, tell: Callable[[str], None], preferred: Sequence[str] = ()) -> SetupOpener:
-    """Return the function that opens a pool in place of one device.
-
-    Args:
-        on: see ``open_workers``.
-        tell: takes a sentence for the user.
-        preferred: see ``Pool.open``.
-    """
 
     def opener(
         device_spec: str | None,
@@ -118,7 +104,15 @@ def open_pool(
         PoolError: no worker came in time.
         TunerError: no worker can measure.
     """
-    device = simulated_device(device_spec)
+    device = None  # each worker has a GPU of its own
+    if device_spec is not None and device_spec != AUTO:
+        if device_spec.startswith(PREFIX):
+            raise InputError(f"--device {device_spec}: was measured already; leave --on out")
+        if not device_spec.startswith("sim:"):
+            raise InputError(
+                f"--device {device_spec}: with --on, each worker has its own GPU; leave --device out"
+            )
+        device = device_spec
     with ExitStack() as stack:
         workers = stack.enter_context(open_workers(on, device=device))
         pool = Pool(workers, SetupOrder(workers.name, request, device or ""), tell)
@@ -139,18 +133,3 @@ def open_pool(
             facts.no_power_limits,
             pool,
         )
-
-
-def simulated_device(device_spec: str | None) -> str | None:
-    """Return the device that all workers simulate; None if each has a GPU of its own.
-
-    Raises:
-        InputError: a device that workers cannot share out.
-    """
-    if device_spec is None or device_spec == AUTO:
-        return None
-    if device_spec.startswith(_SIMULATED):
-        return device_spec
-    if device_spec.startswith(PREFIX):
-        raise InputError(f"--device {device_spec}: was measured already; leave --on out")
-    raise InputError(f"--device {device_spec}: with --on, each worker has its own GPU; leave --device out")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.measurement.base import Anchor, Contest, PlannedTrial
+from tuner.measurement.base import ComparisonTarget, PlannedTrial, ReferenceTrial
 from tuner.model.errors import (
     InputError,
     PoolError,
@@ -30,7 +30,7 @@ from tuner.pool.worker import (
     describe_setup,
     stop_setup,
 )
-from tuner.pool.workers import PoolWorker, Workers
+from tuner.pool.worker_calls import PoolWorker, Workers
 from tuner.power.base import SpentEnergy
 
 # --- One worker of a pool, as the driver sees it.
@@ -124,23 +124,23 @@ class Member:
     @property
     def now_s(self) -> float:
         """Of its device's clock, as far as it was heard."""
-        return max((one.now_s for one in self.totals.values()), default=0.0)
+        return max((totals.now_s for totals in self.totals.values()), default=0.0)
 
     @property
     def windows_s(self) -> float:
         """Length of all its windows."""
-        return sum(one.windows_s for one in self.totals.values())
+        return sum(totals.windows_s for totals in self.totals.values())
 
     @property
     def spent(self) -> list[SpentEnergy]:
         """Joules of each of its setups that tells them."""
-        return [one.spent for one in self.totals.values() if one.spent is not None]
+        return [totals.spent for totals in self.totals.values() if totals.spent is not None]
 
     @property
     def notices(self) -> list[str]:
         """Messages of the member's measurers, with its name."""
-        told = dict.fromkeys(notice for one in self.totals.values() for notice in one.notices)
-        return [f"{self.name}: {notice}" for notice in told]
+        notices = dict.fromkeys(notice for totals in self.totals.values() for notice in totals.notices)
+        return [f"{self.name}: {notice}" for notice in notices]
 
     def misfit(self, home: WorkerFacts) -> str:
         """Return the differences from home that exclude the member from its pool; empty without any."""
@@ -155,25 +155,20 @@ class Member:
         differing = [f"{what} {here}, not {there}" for what, here, there in pairs if here != there]
         return "; ".join(differing)
 
-    def is_same_gpu(self, other: WorkerFacts) -> bool:
-        """True where both are one GPU; simulated ones are as many as there are workers."""
-        own = self.known.identity
-        return own.uuid == other.identity.uuid and not own.modelled
-
 
 def joined(spent: list[SpentEnergy]) -> SpentEnergy | None:
     """Joules of several meters together; None of none."""
     if not spent:
         return None
     total = spent[0]
-    for one in spent[1:]:
+    for other in spent[1:]:
         total = replace(
             total,
-            joules=total.joules + one.joules,
-            sigma_j=(total.sigma_j**2 + one.sigma_j**2) ** 0.5,
-            unseen_j=total.unseen_j + one.unseen_j,
-            unseen_sigma_j=(total.unseen_sigma_j**2 + one.unseen_sigma_j**2) ** 0.5,
-            unseen_s=total.unseen_s + one.unseen_s,
+            joules=total.joules + other.joules,
+            sigma_j=math.hypot(total.sigma_j, other.sigma_j),
+            unseen_j=total.unseen_j + other.unseen_j,
+            unseen_sigma_j=math.hypot(total.unseen_sigma_j, other.unseen_sigma_j),
+            unseen_s=total.unseen_s + other.unseen_s,
         )
     return total
 
@@ -232,12 +227,12 @@ class Crew:
             opened: one at least.
             preferred: UUIDs of the GPUs that are to be home where they are there, the first one first.
         """
-        order = {uuid: place for place, uuid in enumerate(preferred)}
+        ranks = {uuid: rank for rank, uuid in enumerate(preferred)}
 
-        def place(member: Member) -> tuple[int, str, str]:
-            return order.get(member.known.identity.uuid, len(order)), member.name, member.worker.address
+        def rank(member: Member) -> tuple[int, str, str]:
+            return ranks.get(member.known.identity.uuid, len(ranks)), member.name, member.worker.address
 
-        ranked = sorted(opened, key=place)
+        ranked = sorted(opened, key=rank)
         self._home = ranked[0]
         for member in ranked:
             self._take(member)
@@ -284,11 +279,12 @@ class Crew:
             if why:
                 self.refuse(member, f"{member.name} is refused: {why}")
                 return False
-            same = next((one for one in self.members if member.is_same_gpu(one.known)), None)
-            if same is not None:
-                uuid = member.known.identity.uuid
-                self.refuse(member, f"{member.name} is refused: {same.name} is the same GPU ({uuid})")
-                return False
+            own = member.known.identity
+            for other in self.members:  # simulated GPUs are as many as there are workers
+                if other.known.identity.uuid == own.uuid and not own.modelled:
+                    why = f"{other.name} is the same GPU ({own.uuid})"
+                    self.refuse(member, f"{member.name} is refused: {why}")
+                    return False
         member.ratio = SAME_GPU if member is self._home else None
         self._members[member.worker.address] = member
         return True
@@ -363,11 +359,6 @@ class _Job:
     planned: PlannedTrial | None = None
     is_anchor: bool = False
 
-    @property
-    def is_opening(self) -> bool:
-        """True where it opens its setup."""
-        return self.planned is None
-
 
 class Pool:
     """Implements ``TrialPool`` by the workers of a scheduler.
@@ -419,8 +410,8 @@ class Pool:
             TunerError: no worker can measure; the reason of the first.
         """
         self._look()
-        found = [Member(self._workers, worker, self._order) for worker in self._workers.present.values()]
-        opening = [(member, member.describe()) for member in found]
+        members = [Member(self._workers, worker, self._order) for worker in self._workers.present.values()]
+        opening = [(member, member.describe()) for member in members]
         opened, problems = list[Member](), list[TunerError]()
         for member, answer in opening:
             while not answer.done():
@@ -510,7 +501,7 @@ class Pool:
                 )
             self._meet()
             for job, answer in self._ended_jobs():
-                if job.is_opening:
+                if job.planned is None:
                     self._joined(job.member, answer)
                 elif job.is_anchor and answer.exception() is None:
                     self._anchored(job.member, job.member.heard(answer.result()))
@@ -524,7 +515,7 @@ class Pool:
                 self._begin(_Job(member, anchor, is_anchor=True))
 
     def measure_all(
-        self, trials: Iterator[PlannedTrial], anchor: Anchor
+        self, trials: Iterator[PlannedTrial], anchor: ReferenceTrial
     ) -> Iterator[tuple[Trial, Measurement]]:
         """See ``TrialPool.measure_all``."""
         queue = TrialQueue(trials)
@@ -543,7 +534,7 @@ class Pool:
                 if ended is not None:
                     yield ended
 
-    def _hand_out(self, queue: TrialQueue, anchor: Anchor) -> None:
+    def _hand_out(self, queue: TrialQueue, anchor: ReferenceTrial) -> None:
         """Give every member that is free its anchor, or a trial."""
         busy = {job.member.worker.address for job in self._jobs.values()}
         for member in self.crew.members:
@@ -579,8 +570,8 @@ class Pool:
         """Have a member measure a trial, held against what is known in its own units."""
         planned = job.planned
         if planned is not None:
-            contest = self._as_seen(planned, job.member)
-            answer = job.member.submit("measurer", "measure", planned.trial, planned.plans, contest)
+            target = self._as_seen(planned, job.member)
+            answer = job.member.submit("measurer", "measure", planned.trial, planned.plans, target)
             self._jobs[answer] = job
 
     def _take_in(self, job: _Job, answer: "Future[Answer]") -> tuple[Trial, Measurement] | None:
@@ -608,9 +599,9 @@ class Pool:
             self._anchored(member, measured)
             return None
         cost_j, member.anchor_j = measured.energy_total_j + member.anchor_j, 0.0
-        found = measured_on(replace(measured, energy_total_j=cost_j), member.gpu)
-        self.learn(job.planned.trial, found)
-        return job.planned.trial, found
+        as_home = measured_on(replace(measured, energy_total_j=cost_j), member.gpu)
+        self.learn(job.planned.trial, as_home)
+        return job.planned.trial, as_home
 
     def learn(self, trial: Trial, measured: Measurement) -> None:
         """Take note of what a trial shows of power, in home's units, for the GPUs that did not measure it."""
@@ -625,11 +616,11 @@ class Pool:
         why = f"the default trial ends as {measured.status.value} there{detail and f': {detail}'}"
         self.crew.refuse(member, f"{member.name} is refused: {why}")
 
-    def _as_seen(self, planned: PlannedTrial, member: Member) -> Contest | None:
-        """The contest of a trial, with the times and joules that a member would measure."""
-        contest, back = planned.contest, member.gpu.ratio.inverse
-        if contest is None or contest.best is None:
-            return contest
-        trial, measurement = contest.best
+    def _as_seen(self, planned: PlannedTrial, member: Member) -> ComparisonTarget | None:
+        """The comparison target of a trial, with the times and joules that a member would measure."""
+        target, back = planned.target, member.gpu.ratio.inverse
+        if target is None or target.best is None:
+            return target
+        trial, measurement = target.best
         elsewhere = self._energies.at(planned.trial.setting, back)
-        return replace(contest, best=(trial, scaled(measurement, back)), elsewhere=elsewhere)
+        return replace(target, best=(trial, scaled(measurement, back)), elsewhere=elsewhere)

@@ -12,7 +12,6 @@ from tuner.model.trial import (
     GpuSetting,
     Measurement,
     PoolGpu,
-    WorkloadResult,
 )
 
 
@@ -61,7 +60,15 @@ def scaled(measurement: Measurement, ratio: AnchorRatio) -> Measurement:
     of_ratio_s = 0.0 if makespan_s is None else makespan_s * ratio.time * ratio.time_uncertainty
     return replace(
         measurement,
-        results=tuple(_scaled_result(result, ratio.time) for result in measurement.results),
+        results=tuple(
+            replace(
+                result,
+                time_s=None if result.time_s is None else result.time_s * ratio.time,
+                spread_s=result.spread_s * ratio.time,
+                restore_s=result.restore_s * ratio.time,
+            )
+            for result in measurement.results
+        ),
         makespan_s=None if makespan_s is None else makespan_s * ratio.time,
         makespan_spread_s=measurement.makespan_spread_s * ratio.time,
         makespan_uncertainty_s=math.hypot(measurement.makespan_uncertainty_s * ratio.time, of_ratio_s),
@@ -77,15 +84,6 @@ def measured_on(measurement: Measurement, gpu: PoolGpu) -> Measurement:
     return replace(scaled(measurement, gpu.ratio), gpu=gpu)
 
 
-def _scaled_result(result: WorkloadResult, factor: float) -> WorkloadResult:
-    return replace(
-        result,
-        time_s=None if result.time_s is None else result.time_s * factor,
-        spread_s=result.spread_s * factor,
-        restore_s=result.restore_s * factor,
-    )
-
-
 class NetEnergies:
     """The trials with the least joules and watts, by clock and power limit.
 
@@ -94,7 +92,7 @@ class NetEnergies:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[GpuSetting, list[tuple[Energy, Measurement]]] = {}
+        self._least: dict[GpuSetting, list[tuple[Energy, Measurement]]] = {}
 
     def add(self, setting: GpuSetting, measurement: Measurement) -> None:
         """Take note of a trial, if it was measured for joules.
@@ -106,10 +104,10 @@ class NetEnergies:
         energy = measurement.energy
         if energy is None or energy.watts <= 0:
             return
-        kept = self._kept.get(setting, [])
-        if not any(_undercuts(one, energy) for one, _ in kept):
-            others = [one for one in kept if not _undercuts(energy, one[0])]
-            self._kept[setting] = [*others, (energy, measurement)]
+        least = self._least.get(setting, [])
+        if not any(_undercuts(other, energy) for other, _ in least):
+            others = [pair for pair in least if not _undercuts(energy, pair[0])]
+            self._least[setting] = [*others, (energy, measurement)]
 
     def at(self, setting: GpuSetting, ratio: AnchorRatio) -> tuple[Energy, ...]:
         """The energies at a setting, as another GPU would have them.
@@ -118,8 +116,8 @@ class NetEnergies:
             setting: clock and power limit.
             ratio: of that GPU over home.
         """
-        found = (scaled(measurement, ratio).energy for _, measurement in self._kept.get(setting, ()))
-        return tuple(energy for energy in found if energy is not None)
+        energies = (scaled(measurement, ratio).energy for _, measurement in self._least.get(setting, ()))
+        return tuple(energy for energy in energies if energy is not None)
 
 
 def _undercuts(one: Energy, other: Energy) -> bool:

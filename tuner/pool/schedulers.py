@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import resource_tracker
-from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from tuner.devices.choice import count_gpus
 from tuner.devices.cuda.probe import driver_problem
@@ -30,14 +30,7 @@ POOL_PREFIX = "tuner-pool-"
 _LOOPBACK = "127.0.0.1"
 
 
-class _Closable(Protocol):
-    """Object that is started, and must be closed."""
-
-    def close(self) -> object:
-        """End it."""
-
-
-Closable = TypeVar("Closable", bound=_Closable)
+T = TypeVar("T")
 
 
 @contextmanager
@@ -98,8 +91,8 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
             "dashboard_address": f"{host}:0",
         }
         workers = {
-            place: {"cls": Nanny, "options": worker_options(folder, spec, common)}
-            for place, spec in enumerate(devices)
+            number: {"cls": Nanny, "options": worker_options(folder, spec, common)}
+            for number, spec in enumerate(devices)
         }
         scheduler = {"cls": Scheduler, "options": {**common, "port": 0}}
         loop = stack.enter_context(_loop_without_interrupts())
@@ -114,7 +107,7 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
             )
 
         try:
-            cluster = start_uninterrupted(start)
+            cluster = start_uninterrupted(start, SpecCluster.close)
         except RuntimeError as error:
             raise PoolError(
                 f"the processes of the pool cannot be started: {error.__cause__ or error}; a script that"
@@ -125,22 +118,26 @@ def own_scheduler(host: str, devices: list[str], folder: str) -> "Iterator[tuple
         yield client, security, cluster.scheduler_address
 
 
-def start_uninterrupted(start: Callable[[], Closable]) -> Closable:
+def start_uninterrupted(start: Callable[[], T], close: Callable[[T], object]) -> T:
     """Call ``start`` in a thread that Ctrl-C does not reach, and return its result.
 
     Dask leaves processes behind where it is interrupted while it starts them. Ctrl-C waits here until they
     are there, and ends them.
 
+    Args:
+        start: starts processes.
+        close: ends what was started.
+
     Raises:
         KeyboardInterrupt: what was started has been closed.
     """
-    started: list[Closable] = []
+    started: list[T] = []
     try:
         with ThreadPoolExecutor(1) as threads:  # whose end waits
             threads.submit(lambda: started.append(start())).result()
     except KeyboardInterrupt:
-        for one in started:
-            one.close()
+        for processes in started:
+            close(processes)
         raise
     return started[0]
 
@@ -252,9 +249,9 @@ def node_address(on: str) -> str:
         InputError: its name leads nowhere.
     """
     name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-    for one in (name, socket.gethostname()):
+    for host in (name, socket.gethostname()):
         with suppress(OSError):
-            return socket.gethostbyname(one)
+            return socket.gethostbyname(host)
     raise InputError(f"--on {on}: the name of this node, {name}, has no address")
 
 

@@ -1,4 +1,4 @@
-"""The worker's side of a pool: its process, its measurement setup, and its child processes."""
+"""The worker's side of a pool: its process, its measurement setup, and the jobs that it runs whole."""
 
 import asyncio
 import contextlib
@@ -11,19 +11,22 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tuner.kernel_files.package_build import PackageBuild, own_build
-from tuner.model.errors import ChildCrashedError, ChildTimeoutError, PoolError
+from tuner.model.errors import InputError, PoolError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.pool.places import require_certificates
 from tuner.power.base import SpentEnergy
+from tuner.search.job_launcher import BlockingLauncher
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.system.ownership import owned_folder
 from tuner.system.processes import Child
+from tuner.system.untrusted.reading import RUN_BYTES, shown_bytes
 
 # --- A worker process of a pool: how it is started, whoever starts it.
 
@@ -301,7 +304,20 @@ class _HeldSetup:
                 if self._run != order.run and self._run not in living:
                     self._close()
                 setup = self._opened(order)
-                return Answer(_facts(setup), self._totals(setup), self._count)
+                facts = WorkerFacts(
+                    host=platform.node(),
+                    identity=setup.device.identity,
+                    limits=setup.device.limits,
+                    free_memory_bytes=setup.device.free_memory_bytes(),
+                    clocks_mhz=None if setup.clocks is None else setup.clocks.supported_mhz(),
+                    no_clocks=setup.no_clocks,
+                    power_limits_w=None if setup.power_limits is None else setup.power_limits.supported_w(),
+                    no_power_limits=setup.no_power_limits,
+                    window_s=setup.window_s,
+                    sensor=setup.sensor,
+                    notices=setup.notices,
+                )
+                return Answer(facts, self._totals(setup), self._count)
             finally:
                 self._watch()
 
@@ -410,11 +426,6 @@ def stop_setup(run: str) -> None:
     _HELD_SETUP.stop(run)
 
 
-def close_setup() -> None:
-    """Close the setup in this process, whatever run it is of and whatever it does."""
-    _HELD_SETUP.stop()
-
-
 def check_driver(build: PackageBuild | None) -> None:
     """Refuse to measure for a driver whose package is another one.
 
@@ -432,22 +443,6 @@ def _taken() -> PoolError:
     return PoolError("it measures for another run; wait until that has ended")
 
 
-def _facts(setup: MeasurementSetup) -> WorkerFacts:
-    return WorkerFacts(
-        host=platform.node(),
-        identity=setup.device.identity,
-        limits=setup.device.limits,
-        free_memory_bytes=setup.device.free_memory_bytes(),
-        clocks_mhz=None if setup.clocks is None else setup.clocks.supported_mhz(),
-        no_clocks=setup.no_clocks,
-        power_limits_w=None if setup.power_limits is None else setup.power_limits.supported_w(),
-        no_power_limits=setup.no_power_limits,
-        window_s=setup.window_s,
-        sensor=setup.sensor,
-        notices=setup.notices,
-    )
-
-
 # --- What Dask runs in a worker process of a pool when it begins and when it ends.
 
 
@@ -458,140 +453,111 @@ def dask_setup(_worker: Any) -> None:  # noqa: ANN401 - Dask's
 
 
 def dask_teardown(_worker: Any) -> None:  # noqa: ANN401 - Dask's
-    """Give back GPU and clocks."""
-    close_setup()
+    """Give back GPU and clocks, whatever run has them and whatever it does."""
+    _HELD_SETUP.stop()
 
 
-# --- A child process of a pool worker, for work that is a whole and not a trial. Runs in the worker.
+# --- Work of a worker that is a whole and not a trial, in processes of its own. Runs in the worker.
 #
-# What may hang or crash ends with the child, and the worker lives on. Each call has a folder of its own; a
-# call that writes nothing there for long is taken to hang.
+# What may hang or crash ends with its process, and the worker lives on.
 
-_CALL_S = 366 * 86400.0  # silence ends a call
-_LOOK_S = 30.0
-_GRACE_S = 30.0  # for a call to end in order: clocks are restored by then
-_IDLE_S = 300.0  # without a call, until the child ends: the driver may be gone
+_GRACE_S = 30.0  # for work to end in order: clocks are restored by then
+_FILE_BYTES = 2 * RUN_BYTES  # indices and empty pages beside the run
 
 
 @dataclass(frozen=True)
-class ChildOrder:
-    """Which child a call needs.
+class WorkOrder:
+    """Order to a worker for work in a process of its own.
 
     Attributes:
         run: what the work is part of; it can be stopped as a whole.
-        server: ``module:callable`` that builds the server in the child.
-        args: of the callable.
-        silence_s: a call that writes nothing into its folder for so long is killed.
+        silence_s: work without an answer or a sign of life for so long is killed.
+        bytes_limit: of a job's database file, which is sent.
         build: of the driver.
     """
 
     run: str
-    server: str
-    args: tuple[object, ...] = ()
     silence_s: float = 3600.0
+    bytes_limit: int = _FILE_BYTES
     build: PackageBuild = field(default_factory=own_build)
 
 
-class _HeldChild:
-    """The child of this process, kept from call to call of the same order."""
+@dataclass(frozen=True)
+class EndedJob:
+    """A job that has ended on a worker.
+
+    Attributes:
+        result: how it ended.
+        database: content of the file with its run; empty where it has none to show.
+    """
+
+    result: AttemptResult
+    database: bytes = b""
+
+
+class _Work:
+    """The work of this process: one thing at a time, which can be stopped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._child: Child | None = None
-        self._order: ChildOrder | None = None
-        self._busy = False
+        self._launcher: BlockingLauncher | None = None
+        self._run = ""
         self._stopped = ""
-        self._timer: threading.Timer | None = None
+        self._end: Callable[[], None] = lambda: None
 
-    def call(self, order: ChildOrder, method: str, args: tuple[object, ...]) -> Any:  # noqa: ANN401 - the server's
-        """Call a method of the server; its last argument is the folder."""
+    def ask(self, order: WorkOrder, server: tuple[object, ...], method: str, args: tuple[object, ...]) -> Any:  # noqa: ANN401 - the server's
+        """See ``ask_child``."""
+        with self._begun(order):
+            name, *arguments = server
+            with Child(str(name), *arguments, name="a job of the pool") as child:
+                self._may_end(order, lambda: os.kill(child.pid, signal.SIGTERM))
+                return child.call(method, *args, timeout_s=order.silence_s)
+
+    def job(self, order: WorkOrder, spec: AttemptSpec) -> EndedJob:
+        """See ``run_job``."""
         with (
-            self._lock,
-            tempfile.TemporaryDirectory(prefix="job-", dir=_scratch(), ignore_cleanup_errors=True) as name,
+            self._begun(order),
+            tempfile.TemporaryDirectory(prefix="job-", dir=_scratch(), ignore_cleanup_errors=True) as folder,
         ):
-            folder = Path(name)
-            child = self._child_of(order)
-            self._busy = True
-            try:
-                if self._stopped == order.run:
-                    raise PoolError("the run was stopped")
-                with _watched(child, folder, order.silence_s):
-                    return child.call(method, *args, folder, timeout_s=_CALL_S)
-            finally:
-                self._busy = False
-                self._watch_idle()
+            database = Path(folder) / "job.db"
+            placed = replace(spec.job_spec, device=own_device(spec.job_spec.device))
+            launcher = self._launcher = self._launcher or BlockingLauncher()
+            process = launcher.start(replace(spec, job_spec=placed, database=database), order.silence_s)
+            self._may_end(order, lambda: launcher.stop(process, _GRACE_S))
+            result = launcher.result(process)
+            if not result.whole or result.run is None:
+                return EndedJob(result)
+            size = database.stat().st_size
+            if size > order.bytes_limit:
+                raise InputError(
+                    f"its database file has {shown_bytes(size)}, and at most {shown_bytes(order.bytes_limit)}"
+                    " are sent; use --on local, or a smaller budget"
+                )
+            return EndedJob(result, database.read_bytes())
 
     def stop(self, run: str) -> None:
-        """Have the call of a run end in order, and its idle child at once; does not wait."""
+        """See ``stop_work``."""
         self._stopped = run
-        child, order = self._child, self._order
-        if child is None or order is None or order.run != run:
-            return
-        if not self._busy:
-            threading.Thread(target=self._end_idle, daemon=True).start()
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child.pid, signal.SIGTERM)
-        _later(_GRACE_S, child.kill)
+        if self._run == run:
+            with contextlib.suppress(ProcessLookupError):
+                self._end()
 
-    def _child_of(self, order: ChildOrder) -> Child:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._child is not None and (self._order != order or not self._child.alive):
-            self._child.close()
-            self._child = None
-        if self._child is None:
-            self._child = Child(order.server, *order.args, name="a job of the pool")
-        self._order = order
-        return self._child
-
-    def _watch_idle(self) -> None:
-        self._timer = _later(_IDLE_S, self._end_idle)
-
-    def _end_idle(self) -> None:
-        if self._lock.acquire(blocking=False):  # else a call has come
+    @contextlib.contextmanager
+    def _begun(self, order: WorkOrder) -> Iterator[None]:
+        """Do nothing else meanwhile, and nothing for a run that was stopped."""
+        with self._lock:
+            if self._stopped == order.run:
+                raise PoolError("the run was stopped")
             try:
-                if self._child is not None:
-                    self._child.close()
+                yield
             finally:
-                self._lock.release()
+                self._run = ""
 
-
-@contextlib.contextmanager
-def _watched(child: Child, folder: Path, silence_s: float) -> Iterator[None]:
-    """Kill a child that writes nothing into a folder for some time.
-
-    Raises:
-        ChildTimeoutError: it was killed.
-    """
-    ended, killed = threading.Event(), threading.Event()
-    begun_s = time.time()  # as the times of files
-
-    def watch() -> None:
-        while not ended.wait(min(_LOOK_S, silence_s / 4)):
-            if time.time() - max(begun_s, _last_written_s(folder)) > silence_s:
-                killed.set()
-                child.kill()
-                return
-
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield
-    except ChildCrashedError as error:
-        if killed.is_set():
-            raise ChildTimeoutError(f"it stored nothing for {silence_s:g} s; killed") from error
-        raise
-    finally:
-        ended.set()
-
-
-def _last_written_s(folder: Path) -> float:
-    """When the newest file of a folder was written, in seconds since 1970; 0 where there is none."""
-    newest = 0.0
-    for path in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # gone since
-            newest = max(newest, path.stat().st_mtime)
-    return newest
+    def _may_end(self, order: WorkOrder, end: Callable[[], None]) -> None:
+        """Have ``stop`` end what runs now."""
+        self._end, self._run = end, order.run
+        if self._stopped == order.run:  # while it was started
+            end()
 
 
 def _scratch() -> str | None:
@@ -604,22 +570,18 @@ def _scratch() -> str | None:
         return None
 
 
-def _later(seconds: float, action: Callable[[], object]) -> threading.Timer:
-    timer = threading.Timer(seconds, action)
-    timer.daemon = True
-    timer.start()
-    return timer
+_WORK = _Work()  # a worker process is there to do it
 
 
-_HELD_CHILD = _HeldChild()  # a worker process is there to hold it
-
-
-def call_child(order: ChildOrder, living: Collection[str], method: str, *args: object) -> Any:  # noqa: ANN401
-    """Call a method of a server in the child of this process; behind its arguments it gets a folder.
+def ask_child(
+    order: WorkOrder, living: Collection[str], server: tuple[object, ...], method: str, *args: object
+) -> Any:  # noqa: ANN401 - of the method
+    """Call a method of a server in a child of this process.
 
     Args:
-        order: which child.
+        order: whose work it is.
         living: the runs that the scheduler knows; none of them may have this worker's setup open.
+        server: ``module:callable`` that builds it in the child, and the callable's arguments.
         method: of the server.
         args: of the method, picklable.
 
@@ -630,9 +592,27 @@ def call_child(order: ChildOrder, living: Collection[str], method: str, *args: o
     """
     check_driver(vars(order).get("build"))
     release_setup(living)
-    return _HELD_CHILD.call(order, method, args)
+    return _WORK.ask(order, server, method, args)
 
 
-def stop_child(run: str) -> None:
-    """End what this process does for a run in its child, in order; does not wait for it."""
-    _HELD_CHILD.stop(run)
+def run_job(order: WorkOrder, living: Collection[str], spec: AttemptSpec) -> EndedJob:
+    """Run a job in a process of its own, on this worker's GPU and into a database of its own.
+
+    Args:
+        order: whose work it is.
+        living: see ``ask_child``.
+        spec: its device is what the run asks for, see ``own_device``.
+
+    Raises:
+        PoolError: as of ``ask_child``.
+        ChildError: no process can be started.
+        InputError: the database file is larger than what is sent.
+    """
+    check_driver(vars(order).get("build"))
+    release_setup(living)
+    return _WORK.job(order, spec)
+
+
+def stop_work(run: str) -> None:
+    """End what this process does for a run in processes of its own, in order; does not wait for it."""
+    _WORK.stop(run)

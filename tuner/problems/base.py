@@ -153,19 +153,19 @@ def stated_values(buffer: Buffer, rng: np.random.Generator) -> NDArray[Any]:
     """
     if buffer.input is None:
         raise ValueError(f"no input is stated for {buffer.name}")
-    values = _made(buffer.input, value_dtype(buffer.dtype), buffer.shape, rng)
+    values = _generated(buffer.input, value_dtype(buffer.dtype), buffer.shape, rng)
     if buffer.dtype == BFLOAT16:
         return values if values.dtype == np.uint16 else bfloat16_bits(values)
     return values.astype(buffer.dtype, copy=False)
 
 
-def _made(
+def _generated(
     spec: InputSpec, dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[Any]:
     if spec.file is not None:
         return array_of(spec.file)
     if spec.inner is not None:
-        return np.sort(_made(spec.inner, dtype, shape, rng), axis=-1)
+        return np.sort(_generated(spec.inner, dtype, shape, rng), axis=-1)
     if spec.kind in _OF_REALS:
         return _OF_REALS[spec.kind](spec, dtype, shape, rng)
     if spec.kind == "constant":
@@ -174,10 +174,10 @@ def _made(
         low, high = map(int, spec.numbers)
         return rng.integers(low, high, size=shape, dtype=np.int64 if high <= 2**63 else np.uint64)
     rows, length = math.prod(shape[:-1]), shape[-1]
-    made = np.empty((rows, length), np.int64)
-    for row in made:
+    values = np.empty((rows, length), np.int64)
+    for row in values:
         row[...] = _row(spec, length, rng)
-    return made.reshape(shape)
+    return values.reshape(shape)
 
 
 def _row(spec: InputSpec, length: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -233,8 +233,8 @@ def _spd(
     """
     n = shape[-1]
     eigenvalues = float(spec.numbers[0]) ** -np.linspace(0, 1, n)
-    made = np.empty(shape, dtype)
-    flat = made.reshape(-1, n, n)
+    values = np.empty(shape, dtype)
+    flat = values.reshape(-1, n, n)
     step = max(1, CHUNK_ELEMENTS // (n * n))
     for start in range(0, len(flat), step):
         piece = flat[start : start + step]
@@ -251,15 +251,15 @@ def _spd(
                 change += 2 * image[:, None, :] * normal[:, rows, None]
                 matrices[:, rows] -= change
         piece[...] = matrices
-    return made
+    return values
 
 
 def _reals(
     spec: InputSpec, dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator
 ) -> NDArray[Any]:
     """Uniform or normal values, piece by piece; of complex numbers both parts."""
-    made = np.empty(shape, dtype)
-    flat = made.view(made.real.dtype).reshape(-1)
+    values = np.empty(shape, dtype)
+    flat = values.view(values.real.dtype).reshape(-1)
     low, second = map(float, spec.numbers)
     for start in range(0, flat.size, CHUNK_ELEMENTS):
         piece = flat[start : start + CHUNK_ELEMENTS]
@@ -267,7 +267,7 @@ def _reals(
             piece[...] = low + second * rng.standard_normal(piece.size)
         else:
             piece[...] = low + (second - low) * rng.random(piece.size)
-    return made
+    return values
 
 
 _OF_REALS = {"uniform": _reals, "normal": _reals, "dominant": _dominant, "definite": _definite, "spd": _spd}
@@ -346,11 +346,11 @@ class Problem(ABC):
         Raises:
             KernelFileError: it is none that the problem knows.
         """
-        known = self.words[name]
-        value = sizes.get(name, known[0])
-        if value not in known:
+        choices = self.words[name]
+        value = sizes.get(name, choices[0])
+        if value not in choices:
             raise KernelFileError(
-                f"[problem.sizes] {name}: {value!r} is neither {' nor '.join(map(repr, known))}, "
+                f"[problem.sizes] {name}: {value!r} is neither {' nor '.join(map(repr, choices))}, "
                 f"which [problem] name = {self.spec.name!r} knows"
             )
         return str(value)
@@ -380,9 +380,13 @@ class Problem(ABC):
     def norm(self, output: Array) -> Norm:
         """Return the norm that compares an output with the right output."""
 
-    @abstractmethod
     def allowed(self, output: Array) -> float:
-        """Largest error of an output that rounding explains, or the tolerance of the kernel file."""
+        """Largest error of an output: the tolerance of the kernel file, or what rounding explains."""
+        return self.rounding(output) if self.spec.tolerance is None else self.spec.tolerance
+
+    @abstractmethod
+    def rounding(self, output: Array) -> float:
+        """Largest error of an output that rounding explains."""
 
     def inputs(
         self, xp: Namespace, rng: Generator, buffers: Sequence[Buffer], sizes: Sizes
@@ -396,18 +400,20 @@ class Problem(ABC):
             InputError: a file of values cannot be read.
         """
         self.validate(buffers)
-        given = {buffer.name: buffer for buffer in buffers}
+        by_name = {buffer.name: buffer for buffer in buffers}
         arrays, problem = {}, self.at(sizes)
         for name, draw in problem.draws(buffers).items():
-            if given[name].input is None:
-                arrays[name] = fill(xp.empty(given[name].shape, value_dtype(given[name].dtype)), rng, draw)
+            if by_name[name].input is None:
+                arrays[name] = fill(
+                    xp.empty(by_name[name].shape, value_dtype(by_name[name].dtype)), rng, draw
+                )
             else:
                 seed = int(rng.integers(2**63))
-                values = stated_values(given[name], np.random.default_rng(seed))
+                values = stated_values(by_name[name], np.random.default_rng(seed))
                 arrays[name] = xp.array(values)
         problem.settle(xp, arrays)
         for name, array in arrays.items():
-            if given[name].dtype == BFLOAT16 and array.dtype == np.float32:
+            if by_name[name].dtype == BFLOAT16 and array.dtype == np.float32:
                 arrays[name] = bfloat16_bits(array)
         return arrays
 
@@ -465,13 +471,13 @@ def relative(xp: Namespace, error: Array, scale: Array) -> Array:
 
 def worst_of(deviations: Sequence[Deviation]) -> Deviation:
     """The deviation that exceeds what it is allowed by the largest factor."""
-    return max(deviations, key=_excess)
 
+    def excess(deviation: Deviation) -> float:
+        if deviation.allowed:
+            return deviation.error / deviation.allowed
+        return math.inf if deviation.error else 0.0
 
-def _excess(deviation: Deviation) -> float:
-    if deviation.allowed:
-        return deviation.error / deviation.allowed
-    return math.inf if deviation.error else 0.0
+    return max(deviations, key=excess)
 
 
 def allowed_difference(answer: Array, tolerance: float | None) -> float:
@@ -498,17 +504,17 @@ def agreement(reference: Array, answer: Array, tolerance: float | None, name: st
     worst = Deviation(-1.0, allowed, f"relative error of {name}", 0)
     with np.errstate(all="ignore"):
         for part in chunks(len(answer), answer[0].size):
-            right, given = reference[part].astype(wide), answer[part].astype(wide)
-            scale = abs(right)
+            expected, actual = reference[part].astype(wide), answer[part].astype(wide)
+            scale = abs(expected)
             mean = float(scale.mean())
             scale[scale < mean] = mean
             scale[scale == 0] = 1.0
-            errors = (abs(given - right) / scale).reshape(part.stop - part.start, -1)
+            errors = (abs(actual - expected) / scale).reshape(part.stop - part.start, -1)
             errors[~(errors < np.inf)] = np.inf  # NaN compares false
-            place = int(errors.argmax())
+            index = int(errors.argmax())
             error = float(errors.max())
             if error > worst.error:
-                worst = Deviation(error, allowed, worst.what, part.start + place // errors.shape[1])
+                worst = Deviation(error, allowed, worst.what, part.start + index // errors.shape[1])
     return worst
 
 
@@ -528,17 +534,17 @@ def expect_buffers(  # noqa: PLR0917 - what a problem says of its buffers
     Raises:
         KernelFileError: number, dtype or shape of the buffers is not what the problem needs.
     """
-    given = tuple(buffer for buffer in buffers if buffer.role in ("in", "inout"))
-    made = tuple(buffer for buffer in buffers if buffer.role in ("out", "inout"))
+    sources = tuple(buffer for buffer in buffers if buffer.role in ("in", "inout"))
+    results = tuple(buffer for buffer in buffers if buffer.role in ("out", "inout"))
     fits = (
-        len(given) == inputs
-        and len(made) == 1
-        and all(value_dtype(buffer.dtype).kind in kinds for buffer in (*given, *made))
-        and len({value_dtype(buffer.dtype).kind for buffer in (*given, *made)}) == 1
-        and len({buffer.shape for buffer in (*given, *made)}) == 1
-        and len(made[0].shape) == axes
+        len(sources) == inputs
+        and len(results) == 1
+        and all(value_dtype(buffer.dtype).kind in kinds for buffer in (*sources, *results))
+        and len({value_dtype(buffer.dtype).kind for buffer in (*sources, *results)}) == 1
+        and len({buffer.shape for buffer in (*sources, *results)}) == 1
+        and len(results[0].shape) == axes
     )
     if not fits:
-        found = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in (*given, *made))
-        raise KernelFileError(f"[problem] name = {spec.name!r} needs {needs}; [[argument]] gives {found}")
-    return given, made[0]
+        listed = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in (*sources, *results))
+        raise KernelFileError(f"[problem] name = {spec.name!r} needs {needs}; [[argument]] gives {listed}")
+    return sources, results[0]

@@ -157,36 +157,39 @@ class Scan(Problem):
         """
         scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
 
-        def errors(x: Array, y: Array) -> Array:
-            given, made = self.scanned(x, y, sizes)
-            return largest(np, _differences(scan.operator, given, made, exclusive=exclusive))
+        def errors(*arrays: Array) -> Array:
+            x, y, begins = self.scanned(np, arrays, sizes)
+            if begins is None:
+                return largest(np, _differences(scan.operator, x, y, exclusive=exclusive))
+            return largest(np, _segmented_differences(scan.operator, x, y, begins, exclusive=exclusive))
 
-        (x,), (y,) = inputs_rows.values(), outputs_rows.values()
-        return sweep(np, (x, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "error"))
+        (y,) = outputs_rows.values()
+        arrays = (*inputs_rows.values(), y)
+        return sweep(np, arrays, errors, allowed=scan.allowed(y), what=scan.metric(y, "error"))
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Half of the largest ``|y[i] - y[i-1] op x[i]|``, by the largest sum; also ``|y[N-1] - sum of x|``.
 
         Sums that are right within e differ from their neighbours by the element between them within 2 e; the
-        total catches errors that creep in below that. Of what must be exact, how many violate this.
+        total catches errors that creep in below that. Of what must be exact, how many violate this. Of
+        segments the law holds within each.
         """
         scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
 
-        def errors(x: Array, y: Array) -> Array:
-            given, made = self.scanned(x, y, sizes)
-            return largest(xp, jumps(xp, scan.operator, given, made, exclusive=exclusive))
+        def errors(*arrays: Array) -> Array:
+            x, y, begins = self.scanned(xp, arrays, sizes)
+            return largest(xp, jumps(xp, scan.operator, x, y, begins, exclusive=exclusive))
 
-        (x,), (y,) = inputs.values(), outputs.values()
-        return sweep(xp, (x, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "residual"))
+        (y,) = outputs.values()
+        arrays = (*inputs.values(), y)
+        return sweep(xp, arrays, errors, allowed=scan.allowed(y), what=scan.metric(y, "residual"))
 
-    def allowed(self, output: Array) -> float:
+    def rounding(self, output: Array) -> float:
         """Twice what serial summation may lose: N roundings of random sign, each of half the largest sum.
 
         Nobody sums more than 2^14 numbers one after another: longer rows are summed in parts. Of products
         every factor's rounding stays. Numbers of 16 bits are summed as float32, and rounded in the end.
         """
-        if self.spec.tolerance is not None:
-            return self.spec.tolerance
         if self.operator.exact(output.dtype):
             return 0.0
         length = output.shape[1] if self.operator.name == "product" else min(output.shape[1], 2**14)
@@ -194,11 +197,24 @@ class Scan(Problem):
         roundoff = unit_roundoff(np.empty(0, np.float32) if narrow else output)
         return roundoff * (4 + 2 * math.sqrt(length)) + (2 * unit_roundoff(output) if narrow else 0)
 
-    def scanned(self, x: Array, y: Array, sizes: Sizes) -> tuple[Array, Array]:
-        """Rows in the direction they are scanned in; whole numbers in the type of the output."""
-        given = x if y.dtype.kind in "fc" else x.astype(y.dtype, copy=False)
-        back = self.word("direction", sizes) == "reverse"
-        return (given[:, ::-1], y[:, ::-1]) if back else (given, y)
+    def scanned(
+        self, xp: Namespace, arrays: Sequence[Array], sizes: Sizes
+    ) -> tuple[Array, Array, Array | None]:
+        """Inputs, outputs and the beginnings of segments, in the direction that rows are scanned in.
+
+        Whole numbers have the type of the output. There are no beginnings where rows have no segments.
+
+        Args:
+            xp: namespace of the arrays.
+            arrays: all inputs, and the output.
+            sizes: of the workload.
+        """
+        del xp
+        x, y = arrays[0], arrays[-1]
+        rows = x if y.dtype.kind in "fc" else x.astype(y.dtype, copy=False)
+        if self.word("direction", sizes) == "reverse":
+            return rows[:, ::-1], y[:, ::-1], None
+        return rows, y, None
 
     def metric(self, y: Array, what: str) -> str:
         """Return the metric of errors, in words."""
@@ -219,8 +235,8 @@ def _differences(
         right = np.concatenate([before, operator.join(np, before, inner)], axis=1)
         before = right[:, -1:]
         right = right[:, :-1] if exclusive else right[:, 1:]
-        given = y[:, part]
-        yield (given != right.astype(given.dtype) if exact else abs(given - right)), right
+        actual = y[:, part]
+        yield (actual != right.astype(actual.dtype) if exact else abs(actual - right)), right
 
 
 def jumps(
@@ -300,10 +316,10 @@ class SegmentedScan(Scan):
         elements, *others = (buffer for buffer in buffers if buffer.role == "in")
         super().validate([buffer for buffer in buffers if buffer not in others])
         if len(others) != 1 or not _are_segments(elements, others[0]):
-            found = ", ".join(f"{b.name} ({b.dtype} {list(b.shape)})" for b in others)
+            listed = ", ".join(f"{b.name} ({b.dtype} {list(b.shape)})" for b in others)
             raise KernelFileError(
                 f"[problem] name = {self.spec.name!r} needs a second input: flags, bool or uint8 [batch, N],"
-                f" or offsets, int32 or int64 [batch, K]; [[argument]] gives {found or 'none'}"
+                f" or offsets, int32 or int64 [batch, K]; [[argument]] gives {listed or 'none'}"
             )
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
@@ -315,34 +331,12 @@ class SegmentedScan(Scan):
             segments.name: Draw(low=0.0, width=1 + 1 / rare),  # whole numbers are rounded down
         }
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
-        """See ``Scan.compare``."""
-        scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
-
-        def errors(x: Array, segments: Array, y: Array) -> Array:
-            given, made = self.scanned(x, y, sizes)
-            begins = self.beginnings(np, x, segments, sizes)
-            return largest(
-                np, _segmented_differences(scan.operator, given, made, begins, exclusive=exclusive)
-            )
-
-        (x, segments), (y,) = inputs_rows.values(), outputs_rows.values()
-        return sweep(np, (x, segments, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "error"))
-
-    def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
-        """Half of the largest ``|y[i] - y[i-1] op x[i]|`` within segments, by the row's largest sum."""
-        scan, exclusive = self.at(sizes), self.word("form", sizes) == "exclusive"
-
-        def errors(x: Array, segments: Array, y: Array) -> Array:
-            given, made = self.scanned(x, y, sizes)
-            begins = self.beginnings(xp, x, segments, sizes)
-            return largest(xp, jumps(xp, scan.operator, given, made, begins, exclusive=exclusive))
-
-        (x, segments), (y,) = inputs.values(), outputs.values()
-        return sweep(xp, (x, segments, y), errors, allowed=scan.allowed(y), what=scan.metric(y, "residual"))
-
-    def beginnings(self, xp: Namespace, x: Array, segments: Array, sizes: Sizes) -> Array:
-        """Return the starts of segments in rows in the direction of the scan, bool of the shape of ``x``."""
+    def scanned(
+        self, xp: Namespace, arrays: Sequence[Array], sizes: Sizes
+    ) -> tuple[Array, Array, Array | None]:
+        """See ``Scan.scanned``."""
+        x, y, _ = super().scanned(xp, arrays, sizes)
+        segments = arrays[1]
         rows, length = x.shape
         begins = xp.zeros((rows, length + 1), bool)
         if segments.dtype.itemsize == 1:
@@ -350,7 +344,7 @@ class SegmentedScan(Scan):
         else:
             begins[xp.arange(rows)[:, None], segments] = True
         begins[:, [0, length]] = True
-        return begins[:, :0:-1] if self.word("direction", sizes) == "reverse" else begins[:, :-1]
+        return x, y, begins[:, :0:-1] if self.word("direction", sizes) == "reverse" else begins[:, :-1]
 
 
 def _are_segments(elements: Buffer, segments: Buffer) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tuner.kernel_files.input_reader import array_header, array_of, file_sha256
 from tuner.model.errors import InputError, KernelFileError, UncheckableError
-from tuner.model.expressions.arrays import ArrayExpression
+from tuner.model.expressions.array_expressions import ArrayExpression
 from tuner.model.plan import Buffer, PythonFunction
 from tuner.problems.base import (
     Array,
@@ -26,7 +26,6 @@ from tuner.problems.base import (
     Namespace,
     Sizes,
     agreement,
-    allowed_difference,
     chunks,
     to_host,
     value_dtype,
@@ -43,23 +42,23 @@ _MOST_WORDS = 500  # characters of a message of the user's
 _TAKES_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def called(function: PythonFunction, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever it returns
+def called(function: PythonFunction, values: Arrays) -> Any:  # noqa: ANN401 - whatever it returns
     """Call the function with those of the given values that it takes by name, and return its result.
 
     Args:
         function: which.
-        given: arrays and sizes by name.
+        values: arrays by name, and sizes as numbers.
 
     Raises:
         UncheckableError: the file cannot be run or is not what was looked at, the function asks for what
             there is not, or it raises.
     """
     loaded = _function(function)
-    taken = _taken(function, loaded, given)
+    arguments = _arguments(function, loaded, values)
     try:
-        return loaded(**taken)
+        return loaded(**arguments)
     except BaseException as error:  # of the user's: he may leave, or interrupt himself
-        raise UncheckableError(f"{function}: raised {_told(error, function.path)}") from error
+        raise UncheckableError(f"{function}: raised {_error_text(error, function.path)}") from error
 
 
 def _function(function: PythonFunction) -> Callable[..., Any]:
@@ -71,11 +70,11 @@ def _function(function: PythonFunction) -> Callable[..., Any]:
         raise UncheckableError(
             f"{function.path}: has changed since the kernel file was read; start the run again"
         )
-    found = getattr(_module(function.path, now), function.name, None)
-    if not callable(found):
-        what = "has no function" if found is None else "is no function:"
+    loaded = getattr(_module(function.path, now), function.name, None)
+    if not callable(loaded):
+        what = "has no function" if loaded is None else "is no function:"
         raise UncheckableError(f"{function.path}: {what} {function.name!r}")
-    return found  # type: ignore[no-any-return]  # callable, as was just seen
+    return loaded  # type: ignore[no-any-return]  # callable, as was just seen
 
 
 @lru_cache(maxsize=16)
@@ -91,7 +90,7 @@ def _module(path: str, sha256: str) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         sys.modules.pop(name, None)
-        raise UncheckableError(f"{path}: cannot be imported: {_told(error, path)}") from error
+        raise UncheckableError(f"{path}: cannot be imported: {_error_text(error, path)}") from error
     return module
 
 
@@ -110,36 +109,36 @@ class _ReadLoader(importlib.machinery.SourceFileLoader):
         return code
 
 
-def _told(error: BaseException, path: str) -> str:
+def _error_text(error: BaseException, path: str) -> str:
     """Return the type of an error, the beginning of its message, and its line."""
     try:
         words = str(error)
     except Exception:  # noqa: BLE001 - the user's own class
         words = "its message cannot be made"
-    shown = words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
-    return f"{type(error).__name__}: {shown}{_line(error, path)}"
+    text = words if len(words) <= _MOST_WORDS else f"{words[:_MOST_WORDS]}..."
+    return f"{type(error).__name__}: {text}{_line(error, path)}"
 
 
-def _taken(function: PythonFunction, loaded: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(function: PythonFunction, loaded: Callable[..., Any], values: Arrays) -> dict[str, Array]:
     try:
         parameters = inspect.signature(loaded).parameters.values()
     except (TypeError, ValueError):
-        return dict(given)
+        return dict(values)
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return dict(given)
+        return dict(values)
     for parameter in parameters:
         by_name = parameter.kind in _TAKES_BY_NAME
         needed = parameter.default is inspect.Parameter.empty
         if (
             needed
             and (parameter.kind is inspect.Parameter.POSITIONAL_ONLY or by_name)
-            and (not by_name or parameter.name not in given)
+            and (not by_name or parameter.name not in values)
         ):
             raise UncheckableError(
                 f"{function}: takes {parameter.name!r}, which is none of what it is called with by name: "
-                f"{', '.join(given)}"
+                f"{', '.join(values)}"
             )
-    return {p.name: given[p.name] for p in parameters if p.kind in _TAKES_BY_NAME and p.name in given}
+    return {p.name: values[p.name] for p in parameters if p.kind in _TAKES_BY_NAME and p.name in values}
 
 
 def _line(error: BaseException, path: str) -> str:
@@ -162,10 +161,6 @@ class StatedReference(Generic):
 
     judged_whole: ClassVar[bool] = True
 
-    def validate(self, buffers: Sequence[Buffer]) -> None:
-        """See ``Problem.validate``."""
-        _expect_output(buffers)
-
     def reference(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> dict[str, NDArray[Any]]:
         """The right outputs on the host, in the types and shapes of the buffers.
 
@@ -178,9 +173,10 @@ class StatedReference(Generic):
             UncheckableError: they cannot be made, or have other names, shapes or types than the outputs, or
                 are not finite. The message says which.
         """
-        made = self.made(inputs, outputs, sizes)
+        results = self.made(inputs, outputs, sizes)
         return {
-            buffer.name: _fitting(self.source(buffer.name), made[buffer.name], buffer) for buffer in outputs
+            buffer.name: _fitting(self.source(buffer.name), results[buffer.name], buffer)
+            for buffer in outputs
         }
 
     @property
@@ -189,16 +185,12 @@ class StatedReference(Generic):
         return "numpy"
 
     @abstractmethod
-    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> dict[str, Any]:
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> Arrays:
         """The right outputs by name, of whatever type and shape they come."""
 
     @abstractmethod
     def source(self, output: str) -> str:
         """Return the name of the reference of an output, for messages."""
-
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
-        """See ``residual``; the rows must be all there are."""
-        return self.residual(np, inputs_rows, outputs_rows, sizes)
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Largest relative error of an element, on the host."""
@@ -238,7 +230,7 @@ class Expressions(StatedReference):
                     f"{output.dtype} {list(output.shape)}"
                 )
 
-    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> dict[str, Any]:
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> Arrays:
         """See ``StatedReference.made``."""
         del outputs
         try:
@@ -263,7 +255,7 @@ class FunctionReference(StatedReference):
         """See ``StatedReference.arrays``."""
         return "numpy" if self.spec.function is None else self.spec.function.arrays
 
-    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> dict[str, Any]:
+    def made(self, inputs: Arrays, outputs: Sequence[Buffer], sizes: Sizes) -> Arrays:
         """See ``StatedReference.made``: one array, several in the order of the outputs, or a table."""
         names = [buffer.name for buffer in outputs]
         if self.spec.function is None:
@@ -300,10 +292,6 @@ class Law(Generic):
 
     judged_whole: ClassVar[bool] = True
 
-    def validate(self, buffers: Sequence[Buffer]) -> None:
-        """See ``Problem.validate``."""
-        _expect_output(buffers)
-
     @property
     def arrays(self) -> str:
         """The library of the arrays that ``residual`` takes: ``numpy`` or ``cupy``."""
@@ -311,11 +299,7 @@ class Law(Generic):
 
     def allowed(self, output: Array) -> float:
         """Largest difference between two right answers that are taken as equal, without asking the law."""
-        return allowed_difference(output, None)
-
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
-        """See ``residual``; the rows must be all there are."""
-        return self.residual(np, inputs_rows, outputs_rows, sizes)
+        return self.rounding(output)
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """The number of the law that is largest; infinity where an output is not finite.
@@ -337,10 +321,10 @@ class Law(Generic):
         if self.spec.function is None or self.spec.tolerance is None:
             raise UncheckableError("[problem] law: needs a function and a tolerance")
         before = {f"{name}_before" if name in outputs else name: array for name, array in inputs.items()}
-        given = {**before, **outputs}
+        values = {**before, **outputs}
         if self.arrays == "numpy":
-            given = {name: to_host(array) for name, array in given.items()}
-        result = called(self.spec.function, {**sizes, **given})
+            values = {name: to_host(array) for name, array in values.items()}
+        result = called(self.spec.function, {**sizes, **values})
         numbers = result if isinstance(result, Mapping) else {self.spec.function.name: result}
         if not numbers:
             raise UncheckableError(f"[problem] law = {str(self.spec.function)!r}: returned nothing")
@@ -366,11 +350,6 @@ class Law(Generic):
             )
         number = abs(float(array.reshape(-1)[0]))
         return min(math.inf, number)
-
-
-def _expect_output(buffers: Sequence[Buffer]) -> None:
-    if not any(buffer.role in ("out", "inout") for buffer in buffers):
-        raise KernelFileError("[[argument]]: no buffer has role 'out' or 'inout', so nothing can be checked")
 
 
 def _stretches(shape: tuple[int, ...], onto: tuple[int, ...]) -> bool:

@@ -1,6 +1,7 @@
 """Fourier transforms of rows and planes, complex and real, and cyclic convolutions."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -34,7 +35,13 @@ FUNCTIONAL_SPREAD = 8
 
 
 class _Transform(Problem):
-    """Inputs are standard normal, and rows are compared by their L2 norm."""
+    """Inputs are standard normal, and rows are compared by their L2 norm.
+
+    Attributes:
+        result: what an output is called in messages.
+    """
+
+    result: ClassVar[str] = "transform"
 
     def draws(self, buffers: Sequence[Buffer]) -> dict[str, Draw]:
         """See ``Problem.draws``."""
@@ -44,6 +51,28 @@ class _Transform(Problem):
         """See ``Problem.norm``."""
         del output
         return Norm.EUCLIDEAN
+
+    @abstractmethod
+    def right(self, x: Array, y: Array, sizes: Sizes, *others: Array) -> Array:
+        """Right answers on the host in double precision.
+
+        Args:
+            x: rows, or planes, of the first input.
+            y: those of the output, whose shape counts.
+            sizes: of the workload.
+            others: the other inputs.
+        """
+
+    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
+        """Relative L2 error of a row, or plane, against the right answer in double precision."""
+
+        def errors(x: Array, y: Array) -> Array:
+            reference = self.right(x, y, sizes, *others)
+            return relative(np, norm(np, flat(y - reference)), norm(np, flat(reference)))
+
+        (x, *others), (y,) = inputs_rows.values(), outputs_rows.values()
+        what = f"relative L2 error of the {self.result}"
+        return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
 
     def _is_inverse(self, sizes: Sizes) -> bool:
         return self.word("direction", sizes) == "inverse"
@@ -65,17 +94,11 @@ class Fft(_Transform):
         """See ``Problem.validate``."""
         expect_buffers(self.spec, buffers, 1, "c", "one complex input and one output of shape [batch, N]")
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
-        """Relative L2 error of a row against the transform in complex128."""
+    def right(self, x: Array, y: Array, sizes: Sizes, *others: Array) -> Array:
+        """See ``_Transform.right``."""
+        del y, others
         transform = np.fft.ifft if self._is_inverse(sizes) else np.fft.fft
-
-        def errors(x: Array, y: Array) -> Array:
-            reference = transform(x.astype(np.complex128), axis=1)
-            return relative(np, norm(np, y - reference), norm(np, reference))
-
-        (x,), (y,) = inputs_rows.values(), outputs_rows.values()
-        what = "relative L2 error of the transform"
-        return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
+        return transform(x.astype(np.complex128), axis=1)
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Parseval's law and one random linear functional of every row, in complex128.
@@ -109,19 +132,22 @@ class Fft(_Transform):
             return phases, np.fft.ifft(phases), math.sqrt(1 / length)
         return phases, np.fft.fft(phases), math.sqrt(length)
 
-    def allowed(self, output: Array) -> float:
+    def rounding(self, output: Array) -> float:
         """Two units of roundoff per radix-2 level (1.2e-7 log2 N in single precision), of three at least.
 
         Of double precision the test's own sums are rounded alike: 4.2 units among 5e5 rows of two points.
         """
-        if self.spec.tolerance is not None:
-            return self.spec.tolerance
         return 2 * unit_roundoff(output) * max(LEAST_LEVELS, math.log2(output.shape[1]))
 
 
 def norm(xp: Namespace, rows: Array) -> Array:
     """Euclidean norm of each row."""
     return xp.sqrt((rows.real**2 + rows.imag**2).sum(axis=1))
+
+
+def flat(planes: Array) -> Array:
+    """Each plane as one row."""
+    return planes.reshape(len(planes), -1)
 
 
 class FftConvolution(_Transform):
@@ -133,6 +159,8 @@ class FftConvolution(_Transform):
     Inputs are complex with standard normal real and imaginary parts.
     """
 
+    result: ClassVar[str] = "convolution"
+
     def validate(self, buffers: Sequence[Buffer]) -> None:
         """See ``Problem.validate``."""
         sides = [b for b in buffers if b.role in ("in", "out", "inout")]
@@ -141,24 +169,19 @@ class FftConvolution(_Transform):
             x, spectrum, y = sides
             if len(x.shape) == 2 and x.shape == y.shape and spectrum.shape == x.shape[1:]:  # noqa: PLR2004
                 return
-        found = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in sides)
+        listed = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in sides)
         raise KernelFileError(
             f"[problem] name = {self.spec.name!r} needs a complex input of shape [batch, N], a spectrum [N]"
-            f" and an output [batch, N]; [[argument]] gives {found}"
+            f" and an output [batch, N]; [[argument]] gives {listed}"
         )
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
-        """Relative L2 error of a row against the convolution in complex128."""
-        del sizes
-        (x, spectrum), (y,) = inputs_rows.values(), outputs_rows.values()
-        exact = spectrum.astype(np.complex128)
-
-        def errors(x: Array, y: Array) -> Array:
-            reference = np.fft.ifft(np.fft.fft(x.astype(np.complex128), axis=1) * exact, axis=1)
-            return relative(np, norm(np, y - reference), norm(np, reference))
-
-        what = "relative L2 error of the convolution"
-        return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
+    def right(self, x: Array, y: Array, sizes: Sizes, *others: Array) -> Array:
+        """See ``_Transform.right``."""
+        del y, sizes
+        (spectrum,) = others
+        return np.fft.ifft(
+            np.fft.fft(x.astype(np.complex128), axis=1) * spectrum.astype(np.complex128), axis=1
+        )
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """One random linear functional of every row, in complex128.
@@ -169,9 +192,9 @@ class FftConvolution(_Transform):
         """
         del sizes
         (x, spectrum), (y,) = inputs.values(), outputs.values()
-        given = to_host(spectrum).astype(np.complex128)
+        factors = to_host(spectrum).astype(np.complex128)
         phases = np.exp(2j * np.pi * np.random.default_rng(x.shape[1]).random(x.shape[1]))
-        v, w = xp.asarray(phases), xp.asarray(np.fft.fft(given * np.fft.ifft(phases)))
+        v, w = xp.asarray(phases), xp.asarray(np.fft.fft(factors * np.fft.ifft(phases)))
 
         def errors(x: Array, y: Array) -> Array:
             x, y = x.astype(xp.complex128), y.astype(xp.complex128)
@@ -182,10 +205,8 @@ class FftConvolution(_Transform):
         what = "deviation of the convolution from a random functional"
         return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
 
-    def allowed(self, output: Array) -> float:
+    def rounding(self, output: Array) -> float:
         """Two units of roundoff per radix-2 level of both transforms."""
-        if self.spec.tolerance is not None:
-            return self.spec.tolerance
         return 4 * unit_roundoff(output) * max(1.0, math.log2(output.shape[1]))
 
 
@@ -211,17 +232,11 @@ class PlaneFft(Fft):
         needs = "one complex input and one output of shape [batch, rows, columns]"
         expect_buffers(self.spec, buffers, 1, "c", needs, axes=1 + len(PLANE))
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
-        """Relative L2 error of a plane against the transform in complex128."""
+    def right(self, x: Array, y: Array, sizes: Sizes, *others: Array) -> Array:
+        """See ``_Transform.right``."""
+        del y, others
         transform = np.fft.ifftn if self._is_inverse(sizes) else np.fft.fftn
-
-        def errors(x: Array, y: Array) -> Array:
-            reference = transform(x.astype(np.complex128), axes=self.axes)
-            return relative(np, norm(np, flat(y - reference)), norm(np, flat(reference)))
-
-        (x,), (y,) = inputs_rows.values(), outputs_rows.values()
-        what = "relative L2 error of the transform"
-        return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
+        return transform(x.astype(np.complex128), axes=self.axes)
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Parseval's law and one random linear functional of every plane, in complex128.
@@ -251,10 +266,8 @@ class PlaneFft(Fft):
         what = "deviation of the transform from Parseval's law and a random functional"
         return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
 
-    def allowed(self, output: Array) -> float:
+    def rounding(self, output: Array) -> float:
         """Two units of roundoff per radix-2 level of all axes, of three at least: see ``Fft.allowed``."""
-        if self.spec.tolerance is not None:
-            return self.spec.tolerance
         points = math.prod(output.shape[axis] for axis in self.axes)
         return 2 * unit_roundoff(output) * max(LEAST_LEVELS, math.log2(points))
 
@@ -263,11 +276,6 @@ class ColumnFft(PlaneFft):
     """Planes whose columns are transformed: along the rows' axis, the middle one."""
 
     axes: ClassVar[tuple[int, ...]] = (1,)
-
-
-def flat(planes: Array) -> Array:
-    """Each plane as one row."""
-    return planes.reshape(len(planes), -1)
 
 
 class RealFft(_Transform):
@@ -290,27 +298,18 @@ class RealFft(_Transform):
             real, spectrum = sorted(sides, key=lambda b: np.dtype(b.dtype).kind, reverse=True)
             if spectrum.shape == (real.shape[0], real.shape[1] // 2 + 1):
                 return
-        found = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in sides)
+        listed = ", ".join(f"{b.name} ({b.role} {b.dtype} {list(b.shape)})" for b in sides)
         raise KernelFileError(
             f"[problem] name = {self.spec.name!r} needs an input and an output, one of them real of shape"
-            f" [batch, N], the other complex of shape [batch, N // 2 + 1]; [[argument]] gives {found}"
+            f" [batch, N], the other complex of shape [batch, N // 2 + 1]; [[argument]] gives {listed}"
         )
 
-    def compare(self, inputs_rows: Arrays, outputs_rows: Arrays, sizes: Sizes) -> Deviation:
-        """Relative L2 error of a row against the transform in float64."""
-        inverse = self._is_inverse(sizes)
-
-        def errors(x: Array, y: Array) -> Array:
-            reference: Array = (
-                np.fft.irfft(x.astype(np.complex128), y.shape[1], axis=1)
-                if inverse
-                else np.fft.rfft(x.astype(np.float64), axis=1)
-            )
-            return relative(np, norm(np, y - reference), norm(np, reference))
-
-        (x,), (y,) = inputs_rows.values(), outputs_rows.values()
-        what = "relative L2 error of the transform"
-        return sweep(np, (x, y), errors, allowed=self.allowed(y), what=what)
+    def right(self, x: Array, y: Array, sizes: Sizes, *others: Array) -> Array:
+        """See ``_Transform.right``."""
+        del others
+        if self._is_inverse(sizes):
+            return np.fft.irfft(x.astype(np.complex128), y.shape[1], axis=1)
+        return np.fft.rfft(x.astype(np.float64), axis=1)
 
     def residual(self, xp: Namespace, inputs: Arrays, outputs: Arrays, sizes: Sizes) -> Deviation:
         """Parseval's law and one random linear functional of every row, in float64.
@@ -336,16 +335,14 @@ class RealFft(_Transform):
             if inverse:  # what no real row has counts for nothing
                 frequencies.imag[:, :: length // 2 if length % 2 == 0 else length] = 0
             squares = (w * (frequencies.real**2 + frequencies.imag**2)).sum(axis=1) / length
-            right, given = (squares, (rows**2).sum(axis=1))[:: 1 if inverse else -1]
+            right, actual = (squares, (rows**2).sum(axis=1))[:: 1 if inverse else -1]
             size = xp.sqrt(right)
             functional = abs((rows * v).sum(axis=1) - (frequencies * spectrum).sum(axis=1).real)
-            return relative(xp, xp.maximum(abs(xp.sqrt(given) - size), functional / FUNCTIONAL_SPREAD), size)
+            return relative(xp, xp.maximum(abs(xp.sqrt(actual) - size), functional / FUNCTIONAL_SPREAD), size)
 
         what = "deviation of the transform from Parseval's law and a random functional"
         return sweep(xp, (x, y), errors, allowed=self.allowed(y), what=what)
 
-    def allowed(self, output: Array) -> float:
+    def rounding(self, output: Array) -> float:
         """Two units of roundoff per radix-2 level, of three at least, in the precision of the output."""
-        if self.spec.tolerance is not None:
-            return self.spec.tolerance
         return 2 * unit_roundoff(output) * max(LEAST_LEVELS, math.log2(2 * output.shape[1]))

@@ -67,8 +67,8 @@ class Tridiagonal(Problem):
             "four real inputs (below, on, above the diagonal, right side) and an output of shape [batch, N], "
             "or all of them complex, or right sides and output of [batch, K * N]"
         )
-        given, _ = expect_buffers(self.spec, _with_one_side(buffers), 4, "fc", needs)
-        stated = next((buffer.name for buffer in given if buffer.input is not None), None)
+        sources, _ = expect_buffers(self.spec, _with_one_side(buffers), 4, "fc", needs)
+        stated = next((buffer.name for buffer in sources if buffer.input is not None), None)
         if stated is not None:
             raise KernelFileError(
                 f"[[argument]] buffer = {stated!r}: input: the problem 'tridiagonal' makes systems that "
@@ -105,8 +105,8 @@ class Tridiagonal(Problem):
         def errors(a: Array, b: Array, c: Array, d: Array, x: Array) -> Array:
             a, b, c, d, x, sides = _one_by_one(a, b, c, d, x)
             reference = answer(a, b, c, d)
-            found = relative(np, abs(x - reference).max(axis=1), abs(reference).max(axis=1))
-            return found.reshape(-1, sides).max(axis=1)
+            error = relative(np, abs(x - reference).max(axis=1), abs(reference).max(axis=1))
+            return error.reshape(-1, sides).max(axis=1)
 
         (x,) = outputs_rows.values()
         what = "error of the solution by the row's largest unknown"
@@ -130,17 +130,15 @@ class Tridiagonal(Problem):
                 defect[:, 0] += a[:, 0] * x[:, -1]
                 defect[:, -1] += c[:, -1] * x[:, 0]
             norm = (abs(a) + abs(b) + abs(c)).max(axis=1)
-            found = relative(xp, abs(defect).max(axis=1), norm * abs(x).max(axis=1))
-            return found.reshape(-1, sides).max(axis=1)
+            error = relative(xp, abs(defect).max(axis=1), norm * abs(x).max(axis=1))
+            return error.reshape(-1, sides).max(axis=1)
 
         (x,) = outputs.values()
         what = "backward error of the solution"
         return sweep(xp, (*inputs.values(), x), errors, allowed=self.allowed(x), what=what)
 
-    def allowed(self, output: Array) -> float:
+    def rounding(self, output: Array) -> float:
         """Condition number times four units of roundoff, the backward error of an elimination step."""
-        if self.spec.tolerance is not None:
-            return self.spec.tolerance
         growth = COMPLEX_GROWTH if _is_complex(output) else 1.0
         return 4 * unit_roundoff(output) * growth * NORM / MARGIN
 

@@ -24,14 +24,14 @@ _INDENT = "  "
 Point = ClockPointDocument
 
 
-def setting_lines(found: Table[Any] | None, width: int) -> Iterator[ReportLine]:
+def setting_lines(table: Table[Any] | None, width: int) -> Iterator[ReportLine]:
     """A table below an empty line, with its title and its sentences; nothing without a table."""
-    if found is None:
+    if table is None:
         return
     yield ReportLine("")
-    yield from lines_of(found.title, width)
-    yield from table_lines(found, width, indent=_INDENT, head="dim")
-    for sentence in found.sentences:
+    yield from lines_of(table.title, width)
+    yield from table_lines(table, width, indent=_INDENT, head="dim")
+    for sentence in table.sentences:
         yield from lines_of(_INDENT + sentence, width, hanging=_INDENT * 2)
 
 
@@ -63,14 +63,18 @@ def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
         answer_mhz: clock of the answer.
     """
     reference = reference_of(points)
-    flat = _lowest_within(points, _FLAT)
+    flat = None  # the lowest clock down to which no round is slower than allowed
+    for point in points:
+        if point["time_ratio"] > 1 + _FLAT:
+            break
+        flat = point
     if flat is not None and flat["clock_mhz"] < _LOWER * reference["clock_mhz"]:
         yield (
             f"down to {_mhz(flat)} a round takes at most {100 * _FLAT:g} % longer than at {_mhz(reference)}"
             f" ({flat['kind']})"
         )
     answer = next((point for point in points if point["clock_mhz"] == answer_mhz), None)
-    lower = [one for one in points if one["clock_mhz"] < answer_mhz]
+    lower = [point for point in points if point["clock_mhz"] < answer_mhz]
     least = _of_least_energy(lower)
     if answer is None or not answer["joules"] or least is None:
         return
@@ -91,35 +95,29 @@ def sentences(points: Sequence[Point], answer_mhz: float) -> Iterator[str]:
 
 def _of_least_energy(points: Sequence[Point]) -> Point | None:
     """The point of the fewest joules; None where none are known."""
-    known = [one for one in points if one["joules"] is not None and one["joules_ratio"] is not None]
-    return min(known, key=lambda one: one["joules"] or 0.0, default=None)
+    metered = [one for one in points if one["joules"] is not None and one["joules_ratio"] is not None]
+    return min(metered, key=lambda point: point["joules"] or 0.0, default=None)
 
 
 def reference_of(points: Sequence[Point]) -> Point:
     """The point that ratios are against."""
-    return next(one for one in points if one["kind"] != MODELLED and one["time_ratio_interval"] == 0.0)
+    return next(point for point in points if _is_reference(point))
+
+
+def _is_reference(point: SettingPoint) -> bool:
+    return point["kind"] != MODELLED and point["time_ratio_interval"] == 0.0
 
 
 def _rows(points: Sequence[Point], answer_mhz: float) -> list[Point]:
     """The clock of least energy for every slowdown that may be allowed, and that of the answer."""
-    chosen = [one for one in points if one["clock_mhz"] == answer_mhz]
+    chosen = [point for point in points if point["clock_mhz"] == answer_mhz]
     for allowed in _ALLOWED:
-        within = [one for one in points if one["time_ratio"] <= 1 + allowed]
+        within = [point for point in points if point["time_ratio"] <= 1 + allowed]
         least = _of_least_energy(within)
         if within:
             chosen.append(least or within[-1])
-    clocks = dict.fromkeys(one["clock_mhz"] for one in chosen)
-    return [one for one in points if one["clock_mhz"] in clocks]
-
-
-def _lowest_within(points: Sequence[Point], allowed: float) -> Point | None:
-    """The lowest clock down to which no round is slower than allowed."""
-    found = None
-    for one in points:
-        if one["time_ratio"] > 1 + allowed:
-            break
-        found = one
-    return found
+    clocks = {point["clock_mhz"] for point in chosen}
+    return [point for point in points if point["clock_mhz"] in clocks]
 
 
 def ratio_columns(points: Sequence[SettingPoint]) -> list[Column[SettingPoint]]:
@@ -138,7 +136,7 @@ def _saved(point: SettingPoint) -> str | None:
 
 def _changed(point: SettingPoint) -> SettingPoint | None:
     """The point; None for the one that the others are against."""
-    return None if point["kind"] != MODELLED and point["time_ratio_interval"] == 0.0 else point
+    return None if _is_reference(point) else point
 
 
 _TIME = Column[SettingPoint](
@@ -182,7 +180,7 @@ def draw_curve(document: RunDocument, path: Path) -> None:
             f"{_OPTION} {path}: the run has no clock curve: its answer was measured at one clock;"
             " `tuner run --clocks auto` searches clocks"
         )
-    from tuner.report.power import check_picture, save_figure  # noqa: PLC0415 - heavy, and only for this
+    from tuner.report.power_tables import check_picture, save_figure  # noqa: PLC0415 - heavy, and only for this
 
     check_picture(path, _OPTION)
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy, and optional
@@ -223,18 +221,18 @@ class _Curve(NamedTuple):
 
 def _draw(axes: "Axes", curve: _Curve, answer_mhz: float | None) -> None:
     """Measured points with their intervals, and a line through the modelled ones with its interval."""
-    known = [point for point, _, _ in curve.points]
+    settings = [point for point, _, _ in curve.points]
     least = min(value for _, value, _ in curve.points)
     scale, prefix = next(((s, p) for s, p in _SCALES if least >= s), _SCALES[-1])
-    clocks = [float(point["clock_mhz"] or 0) for point in known]
+    clocks = [float(point["clock_mhz"] or 0) for point in settings]
     values = [value / scale for _, value, _ in curve.points]
     halves = [COVERAGE * (unsure or 0.0) / scale for _, _, unsure in curve.points]
-    if any(point["kind"] == MODELLED for point in known):
+    if any(point["kind"] == MODELLED for point in settings):
         axes.plot(clocks, values, color="0.5", ls="--", lw=1.0, label="modelled: fitted to the points")
         low = [value - half for value, half in zip(values, halves, strict=True)]
         high = [value + half for value, half in zip(values, halves, strict=True)]
         axes.fill_between(clocks, low, high, color="0.5", alpha=0.2, lw=0, label="modelled, 95 %")
-    measured = [place for place, point in enumerate(known) if point["kind"] != MODELLED]
+    measured = [place for place, point in enumerate(settings) if point["kind"] != MODELLED]
     axes.errorbar(
         [clocks[place] for place in measured],
         [values[place] for place in measured],

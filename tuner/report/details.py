@@ -33,7 +33,9 @@ def detail_lines(document: RunDocument) -> Iterator[str]:
         yield from _co_run(document)
         yield from _net(document["best"], document["default"])
         yield from _parts(document)
-        yield from _sensor(document["best"])
+        if document["best"].get("sensor"):
+            seen = f"{document['best']['sensor']}, scope {document['best'].get('scope')}"
+            yield f"energy: {seen}; intervals are 95 %, the sensor's gain apart"
     yield from _search(document)
     yield from _wall(document)
 
@@ -83,13 +85,13 @@ def _drift(scatter: ScatterDocument) -> str:
 
 
 def _co_run(document: RunDocument) -> Iterator[str]:
-    found = document.get("one_after_another")
-    if found is None:
+    co_run = document.get("one_after_another")
+    if co_run is None:
         return
-    together, in_turn = found["together"], found["in_turn"]
+    together, in_turn = co_run["together"], co_run["in_turn"]
     times = f"{si(together['time_s'], 's')} a round, one after another {si(in_turn['time_s'], 's')}"
     energies = ""
-    if found["energy_change"] is not None:
+    if co_run["energy_change"] is not None:
         energies = f"; {ENERGY.text(together)}, one after another {ENERGY.text(in_turn)}"
     yield f"co-run: {times}{energies}, measured in turn (95 %{label(document, ', {}')})"
 
@@ -98,13 +100,13 @@ def _net(best: TrialDocument, default: TrialDocument | None) -> Iterator[str]:
     net_j = best.get("energy_net_j")
     if net_j is None:
         return
-    shown = with_uncertainty(net_j, interval(best.get("energy_net_j_uncertainty")), "J")
+    net = with_uncertainty(net_j, interval(best.get("energy_net_j_uncertainty")), "J")
     idle = with_uncertainty(best.get("idle_w"), interval(best.get("idle_w_uncertainty")), "W")
     before = default.get("energy_net_j") if default is not None else None
     change = ""
     if before is not None and before > 0 and not same(best, default):
         change = f", {percent(net_j / before - 1)} against the default"
-    yield f"net of idle ({idle} at its clock): {shown} per round{change}"
+    yield f"net of idle ({idle} at its clock): {net} per round{change}"
 
 
 def _parts(document: RunDocument) -> Iterator[str]:
@@ -123,12 +125,6 @@ def _parts(document: RunDocument) -> Iterator[str]:
             words.append("its kernel file states no [work]: every array is taken to move once")
         if words:
             yield f"{workload['name']}: {', '.join(words)}"
-
-
-def _sensor(best: TrialDocument) -> Iterator[str]:
-    if best.get("sensor"):
-        seen = f"{best['sensor']}, scope {best.get('scope')}"
-        yield f"energy: {seen}; intervals are 95 %, the sensor's gain apart"
 
 
 def _search(document: RunDocument) -> Iterator[str]:
@@ -180,8 +176,8 @@ def _replayed(document: RunDocument, wall: WallDocument) -> str:
     """Return the cost of the trials when they were recorded, and the time of replaying them."""
     spent = ""
     if document.get("tuning_energy_j") is not None:
-        shown = TUNING_ENERGY.text(document)
-        spent = f" and {shown}, which include answer checks, warm-up and idle power around them"
+        energy = TUNING_ENERGY.text(document)
+        spent = f" and {energy}, which include answer checks, warm-up and idle power around them"
     return (
         f"tuning cost ({label(document)}): windows of {wall['windows_s']:,.1f} s{spent};"
         f" replaying took {document.get('wall_s', 0.0):,.1f} s"

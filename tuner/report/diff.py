@@ -28,14 +28,14 @@ def diff_report(one: RunDocument, other: RunDocument, titles: tuple[str, str], w
         width: characters of a line, 40 at least.
     """
     width = max(width, LEAST_WIDTH)
-    found = differences_of(one, other, titles)
-    lines = [line for title in found.titles for line in lines_of(title, width, "bold")]
+    compared = differences_of(one, other, titles)
+    lines = [line for title in compared.titles for line in lines_of(title, width, "bold")]
     lines.append(ReportLine(""))
-    lines += table_lines(found.numbers, width, indent=_INDENT)
-    lines.append(ReportLine("answers"))
-    lines += [ReportLine(line) for text in found.answers for line in _indented(text, width)]
-    lines.append(ReportLine(found.heading))
-    lines += [ReportLine(line) for text in found.conditions for line in _indented(text, width)]
+    lines += table_lines(compared.numbers, width, indent=_INDENT)
+    for heading, sentences in (("answers", compared.answers), (compared.heading, compared.conditions)):
+        lines.append(ReportLine(heading))
+        for text in sentences:
+            lines += map(ReportLine, wrapped(text, width, _INDENT, _INDENT * 3))
     return rendered(lines)
 
 
@@ -88,10 +88,6 @@ def differences_of(one: RunDocument, other: RunDocument, titles: tuple[str, str]
     )
 
 
-def _indented(text: str, width: int) -> list[str]:
-    return wrapped(text, width, _INDENT, _INDENT * 3)
-
-
 def _title(title: str, document: RunDocument) -> str:
     names = " + ".join(workload["name"] for workload in document["workloads"])
     parts = [title]
@@ -132,24 +128,23 @@ def quantities(
     a: TrialDocument | None, b: TrialDocument | None
 ) -> Iterator[tuple[str, str, Quantity, Quantity]]:
     """Name and unit of what two answers are compared by, with what it is in both."""
-    numbers = [_quantities(one) for one in (a, b)]
-    yield from zip(("time", "energy", "power"), ("s", "J", "W"), *numbers, strict=True)
-
-
-def _quantities(trial: TrialDocument | None) -> list[Quantity]:
-    if trial is None:
-        return [(None, None)] * 3
-    return [
-        (trial["time_s"], trial.get("time_s_uncertainty")),
-        (trial["energy_j"], trial.get("energy_j_uncertainty")),
-        (trial.get("power_w"), None),
+    numbers: list[list[Quantity]] = [
+        [(None, None)] * 3
+        if trial is None
+        else [
+            (trial["time_s"], trial.get("time_s_uncertainty")),
+            (trial["energy_j"], trial.get("energy_j_uncertainty")),
+            (trial.get("power_w"), None),
+        ]
+        for trial in (a, b)
     ]
+    yield from zip(("time", "energy", "power"), ("s", "J", "W"), *numbers, strict=True)
 
 
 def _change(before: Quantity, after: Quantity) -> str:
     """A change in words."""
-    found = change_of(before, after)
-    return _UNKNOWN if found is None else percent_with_interval(*found)
+    change = change_of(before, after)
+    return _UNKNOWN if change is None else percent_with_interval(*change)
 
 
 def change_of(a: Quantity, b: Quantity) -> tuple[float, float | None] | None:
@@ -158,25 +153,25 @@ def change_of(a: Quantity, b: Quantity) -> tuple[float, float | None] | None:
     Returns:
         None where a value is not known; the interval is None where an uncertainty is not.
     """
-    (before, known), (after, other) = a, b
+    (before, before_sigma), (after, after_sigma) = a, b
     if not before or after is None:
         return None
     half = None
-    if known is not None and other is not None and after:
-        half = COVERAGE * math.hypot(known / before, other / after) * after / before
+    if before_sigma is not None and after_sigma is not None and after:
+        half = COVERAGE * math.hypot(before_sigma / before, after_sigma / after) * after / before
     return after / before - 1, half or None
 
 
 def _answers(one: RunDocument, other: RunDocument) -> Iterator[str]:
     """For each workload what its configuration is in both, or what differs."""
-    found = [best["configurations"] if (best := document["best"]) else {} for document in (one, other)]
-    for name in dict.fromkeys((*found[0], *found[1])):
-        if name not in found[0] or name not in found[1]:
-            yield f"{name}: only in {'A' if name in found[0] else 'B'}"
+    a, b = (best["configurations"] if (best := document["best"]) else {} for document in (one, other))
+    for name in dict.fromkeys((*a, *b)):
+        if name not in a or name not in b:
+            yield f"{name}: only in {'A' if name in a else 'B'}"
             continue
-        mine, theirs = (differences(found[i][name], found[1 - i][name]) for i in (0, 1))
-        yield f"{name}: A {mine}; B {theirs}; else the same" if mine else f"{name}: the same configuration"
-    if not any(found):
+        of_a, of_b = differences(a[name], b[name]), differences(b[name], a[name])
+        yield f"{name}: A {of_a}; B {of_b}; else the same" if of_a else f"{name}: the same configuration"
+    if not a and not b:
         yield "neither run has an answer"
 
 

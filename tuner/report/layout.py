@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from tuner.model.units import MODELLED, RECORDED, si
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PlainConsole(Console):
-    """A console of rich that replaces control characters of texts, and takes no markup out of them.
+    """A console of rich that replaces control characters of texts, and marks nothing up in them.
 
     What rich itself sends to a terminal (colours, the cursor) is untouched.
 
@@ -30,7 +32,7 @@ class PlainConsole(Console):
     """
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - rich's own
-        super().__init__(markup=False, emoji=False, **attributes)
+        super().__init__(markup=False, emoji=False, highlight=False, **attributes)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render; every piece of text that comes out is plain."""
@@ -128,15 +130,15 @@ def table_lines(table: "Table[Row]", width: int, *, indent: str = "", head: str 
     if lines is None:
         heads, *rows = cells
         lines = [""] + [_as_words(heads, row) for row in rows]
-    found = []
+    painted = []
     for number, (line, note) in enumerate(zip(lines, notes, strict=True)):
         if number == 0:
-            found += [line] if line else []
+            painted += [line] if line else []
             continue
-        found += wrapped(line, width, "", below)
+        painted += wrapped(line, width, "", below)
         if note:
-            found += wrapped(note, width, below)
-    return _styled(found, head)
+            painted += wrapped(note, width, below)
+    return _styled(painted, head)
 
 
 def _aligned(
@@ -147,16 +149,16 @@ def _aligned(
         return None
     lines = []
     for row in cells:
-        shown = []
+        padded = []
         for cell, size, is_right in zip(row, widths, right, strict=True):
             space = " " * (size - cell_len(cell))
-            shown.append(space + cell if is_right else cell + space)
-        lines.append((indent + GAP.join(shown)).rstrip())
+            padded.append(space + cell if is_right else cell + space)
+        lines.append((indent + GAP.join(padded)).rstrip())
     return lines
 
 
 def _styled(lines: Sequence[str], head: str) -> list[ReportLine]:
-    return [ReportLine(line, "" if place else head) for place, line in enumerate(lines)]
+    return [ReportLine(line, "" if number else head) for number, line in enumerate(lines)]
 
 
 def _as_words(heads: Sequence[str], row: Sequence[str]) -> str:
@@ -170,6 +172,25 @@ def rendered(lines: Sequence[ReportLine]) -> Group:
     return Group(
         *(Text(line.text, style=line.style, no_wrap=True, overflow="ignore", end="\n") for line in lines)
     )
+
+
+def ruled(table: "Table[Row]") -> RichTable:
+    """A table as rich prints it, with a rule below the heads: cells fold before any of a whole column is cut.
+
+    Its title stands above; notes and sentences are left to the caller.
+    """
+    painted = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title=table.title or None)
+    for column in table.columns:
+        painted.add_column(
+            column.name,
+            justify="right" if column.right else "left",
+            no_wrap=column.whole,
+            overflow="ellipsis" if column.whole else "fold",
+            min_width=column.width or None,
+        )
+    for cells in table.cells[1:]:
+        painted.add_row(*cells)
+    return painted
 
 
 # --- Formats numbers with units, times, labels and sensor responses for people.

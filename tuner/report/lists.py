@@ -1,20 +1,18 @@
 """Lists for people: runs, merges, balances, examinations, fleets, and the daemon's answers."""
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 
 from rich.console import Console, Group
 from rich.text import Text
 
-from tuner.client.values import Best, WorkloadAnswer
-from tuner.database.integrity.checksums import Examination, IsolatedRow, named
+from tuner.database.integrity.checksums import Examination, IsolatedRow, RowRepair, named
 from tuner.database.merging import MergeReport
 from tuner.model.plan import TunableValue, shown_values
 from tuner.model.records import RunStatus
-from tuner.model.run_document import AnswerTrial, RunRow, TrialDocument
+from tuner.model.run_document import AnswerTrial, Best, RunRow, TrialDocument, WorkloadAnswer
 from tuner.model.units import MODELLED, moment, si, significant, with_moments
 from tuner.report.layout import (
     GAP,
@@ -95,55 +93,80 @@ def _times(
 _ONE_BY_ONE = 5  # rows of a table from one place that are named; of more, how many
 
 
-def joined(parts: Iterable[Examination], rows: int) -> Examination:
+def joined(parts: Sequence[Examination], rows: int) -> Examination:
     """Several examinations of one database as one, which verified so many rows."""
-    found = tuple(parts)
     return Examination(
         rows,
-        tuple(repair for part in found for repair in part.repaired),
-        tuple(row for part in found for row in part.isolated),
-        tuple(line for part in found for line in part.rebuilt),
+        tuple(repair for part in parts for repair in part.repaired),
+        tuple(row for part in parts for row in part.isolated),
+        tuple(line for part in parts for line in part.rebuilt),
     )
 
 
-def sentences(found: Examination) -> list[str]:
+def sentences(examination: Examination) -> list[str]:
     """Return the errors and repairs: row by row, or in sums where that would be long."""
-    groups = Counter((repair.table, repair.source) for repair in found.repaired)
-    lines = list(found.rebuilt)
-    for (name, source), count in groups.items():
-        rows = [one for one in found.repaired if (one.table, one.source) == (name, source)]
-        if count <= _ONE_BY_ONE:
+    lines = list(examination.rebuilt)
+    alike: dict[tuple[str, str], list[RowRepair]] = {}
+    for repair in examination.repaired:
+        alike.setdefault((repair.table, repair.source), []).append(repair)
+    for (name, source), rows in alike.items():
+        if len(rows) <= _ONE_BY_ONE:
             lines += map(str, rows)
         else:
             ends = f"from {named(rows[0].key)} to {named(rows[-1].key)}"
-            lines.append(f"{name}: {count:,} rows, {ends}, taken from the {source}")
-    lines += map(str, found.isolated)
-    if found.isolated:
+            lines.append(f"{name}: {len(rows):,} rows, {ends}, taken from the {source}")
+    lines += map(str, examination.isolated)
+    if examination.isolated:
         lines.append("what is left of a row that is kept aside: `tuner db isolated --output FILE`")
     return lines
 
 
-def examination_document(found: Examination) -> dict[str, Any]:
+class IsolatedRowDocument(TypedDict):
+    """A row that was kept aside, as JSON has it, with what is left of it in each file."""
+
+    id: int
+    table: str
+    key: list[int | str]
+    why: str
+    found_at: str
+    database: object
+    mirror: object
+
+
+class RepairDocument(TypedDict):
+    """A row that was put right, as JSON has it."""
+
+    table: str
+    key: list[int | str]
+    source: str
+
+
+class ExaminationDocument(TypedDict):
+    """An examination as JSON has it."""
+
+    whole: bool
+    rows: int
+    repaired: list[RepairDocument]
+    isolated: list[IsolatedRowDocument]
+    rebuilt: list[str]
+
+
+def examination_document(examination: Examination) -> ExaminationDocument:
     """An examination as JSON has it."""
     return {
-        "whole": found.whole,
-        "rows": found.rows,
+        "whole": examination.whole,
+        "rows": examination.rows,
         "repaired": [
             {"table": repair.table, "key": list(repair.key), "source": repair.source}
-            for repair in found.repaired
+            for repair in examination.repaired
         ],
-        "isolated": [isolated_document(row) for row in found.isolated],
-        "rebuilt": list(found.rebuilt),
+        "isolated": list(map(isolated_document, examination.isolated)),
+        "rebuilt": list(examination.rebuilt),
     }
 
 
-def isolated_line(row: IsolatedRow) -> str:
-    """A row that was kept aside, for people."""
-    return f"{row.table} {named(row.key)}: {row.why} (found at {moment(row.found_at)})"
-
-
-def isolated_document(row: IsolatedRow) -> dict[str, Any]:
-    """A row that was kept aside, as JSON has it, with what is left of it in each file."""
+def isolated_document(row: IsolatedRow) -> IsolatedRowDocument:
+    """A row that was kept aside, as JSON has it."""
     return {
         "id": row.id,
         "table": row.table,
@@ -155,13 +178,13 @@ def isolated_document(row: IsolatedRow) -> dict[str, Any]:
     }
 
 
-def _columns(kept: bytes | None) -> Any:  # noqa: ANN401 - whatever was kept
-    if kept is None:
+def _columns(stored: bytes | None) -> object:
+    if stored is None:
         return None
     try:
-        return json.loads(kept)
+        return json.loads(stored)
     except ValueError:
-        return {"hex": kept.hex()}
+        return {"hex": stored.hex()}
 
 
 # --- ``tuner fleet``: how the GPUs of a kind differ.
@@ -198,7 +221,7 @@ def _group(group: FleetGroup, width: int) -> Iterator[ReportLine]:
     gpus = Table[GpuAnswer](
         [
             Column("GPU", lambda gpu: gpu.uuid),
-            Column("where", _place),
+            Column("where", _host_and_device),
             Column("run", lambda gpu: str(gpu.run), number=True),
             replace(_AMOUNT, name=f"time{modelled}", unit="s").of(lambda gpu: gpu.time),
             replace(_AMOUNT, name=f"energy{modelled}", unit="J").of(lambda gpu: gpu.energy),
@@ -208,19 +231,19 @@ def _group(group: FleetGroup, width: int) -> Iterator[ReportLine]:
     )
     yield from table_lines(gpus, width, indent=GAP)
     spreads = (("time", group.time_spread), ("energy", group.energy_spread))
-    told = [
+    parts = [
         f"{name} by {100 * spread.value:.1f} ± {100 * spread.interval:.1f} %"
         for name, spread in spreads
         if spread is not None
     ]
-    if told:
-        yield from lines_of(f"the GPUs differ in {' and in '.join(told)}{modelled}", width)
-    named_on = {gpu.uuid: _place(gpu) for gpu in group.gpus}
-    for one in group.outliers:
-        more = f"{100 * one.excess:.1f} ± {100 * one.interval:.1f} %"
+    if parts:
+        yield from lines_of(f"the GPUs differ in {' and in '.join(parts)}{modelled}", width)
+    named_on = {gpu.uuid: _host_and_device(gpu) for gpu in group.gpus}
+    for outlier in group.outliers:
+        more = f"{100 * outlier.excess:.1f} ± {100 * outlier.interval:.1f} %"
         yield from lines_of(
-            f"outlier: {one.uuid} ({named_on[one.uuid]}) needs {more} more joules than the median of the"
-            f" others{modelled}; from {100 * OUTLIER:g} % on a GPU is named",
+            f"outlier: {outlier.uuid} ({named_on[outlier.uuid]}) needs {more} more joules than the median of"
+            f" the others{modelled}; from {100 * OUTLIER:g} % on a GPU is named",
             width,
             "bold",
         )
@@ -233,7 +256,7 @@ def _kind(gpu: GpuAnswer) -> str:
     return "refuted: not the best here" if gpu.refuted else "verified" if gpu.verified else "searched"
 
 
-def _place(gpu: GpuAnswer) -> str:
+def _host_and_device(gpu: GpuAnswer) -> str:
     """The host of a GPU and its name there."""
     return f"{gpu.host or 'this host'} {gpu.device}".rstrip()
 

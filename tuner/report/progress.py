@@ -191,7 +191,7 @@ class RunProgress:
     def told(self, sentence: str) -> None:
         """Called by the policy with a choice and its reason."""
         whole = not self._console.is_terminal  # a file or a pipe gets whole lines
-        self._console.print(sentence, markup=False, highlight=False, soft_wrap=whole)
+        self._console.print(sentence, soft_wrap=whole)
 
     def _cost(self, value: float | None) -> str:
         return si(value, self._unit) if value is not None and math.isfinite(value) else ""
@@ -216,7 +216,7 @@ class RunProgress:
         if self._display.disable and now_s - self._told_s >= _PLAIN_INTERVAL_S:
             self._told_s = now_s
             line = f"{phase} {count}: {detail}" if detail else f"{phase} {count}"
-            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._console.print(line, soft_wrap=True)
 
 
 class CompareProgress(RunProgress):

@@ -1,7 +1,8 @@
 """Tables as columns of values: what text, HTML, terminal and page paint.
 
 A column has a name, a unit and the value of a row; none of it depends on the painter. ``layout.py`` paints
-text, ``html/elements.py`` HTML, ``html/assets/trials.js`` trials in a page, ``tuner/cli/top`` its panes.
+text, and tables of rich whose cells fold; ``html/elements.py`` HTML; ``html/assets/trials.js`` trials in a
+page; ``tuner/cli/top`` its panes.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +14,7 @@ from tuner.model.run_document import AnswerTrial, Changes, CoRunTotals, HasEnerg
 from tuner.model.units import percent_with_interval, si, with_uncertainty
 
 if TYPE_CHECKING:
-    from tuner.client.values import TrialData
+    from tuner.client.answer_values import TrialData
 
 Row = TypeVar("Row")
 Found = TypeVar("Found")
@@ -35,6 +36,7 @@ class Column(Generic[RowIn]):
         number: aligned as numbers are, as all with a unit are.
         key: of a row, by which rows are sorted; None for the value.
         width: characters that it may be cut to where a line is too long; 0 for a column that is never cut.
+        whole: its cells stay on one line while those of others still fold.
         rank: 0 for a column that is always shown; else those of the highest rank are left out first.
     """
 
@@ -47,6 +49,7 @@ class Column(Generic[RowIn]):
     number: bool = False
     key: Callable[[RowIn], Value] | None = None
     width: int = 0
+    whole: bool = False
     rank: int = 0
 
     @property

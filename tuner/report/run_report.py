@@ -273,14 +273,17 @@ def _change(of: str, change: float, half: float | None) -> Change:
 
 def _one_after_another(document: RunDocument) -> Iterator[Gain]:
     """The gain of running the workloads together; answers stored before that was measured lack it."""
-    found = document.get("one_after_another")
-    if found is None:
+    co_run = document.get("one_after_another")
+    if co_run is None:
         return
-    changes: Changes = {"slowdown": found["time_change"], "slowdown_interval": found["time_change_interval"]}
-    if found["energy_change"] is not None:
-        changes["energy_saving"] = -found["energy_change"]
-    if found["energy_change_interval"] is not None:
-        changes["energy_saving_interval"] = found["energy_change_interval"]
+    changes: Changes = {
+        "slowdown": co_run["time_change"],
+        "slowdown_interval": co_run["time_change_interval"],
+    }
+    if co_run["energy_change"] is not None:
+        changes["energy_saving"] = -co_run["energy_change"]
+    if co_run["energy_change_interval"] is not None:
+        changes["energy_saving_interval"] = co_run["energy_change_interval"]
     yield Gain("one after another", changes)
 
 
@@ -306,12 +309,12 @@ def _solo_bests(document: RunDocument) -> Iterator[str]:
 
 def _hidden(document: RunDocument) -> Iterator[str]:
     """That one workload alone takes most of a round, so that the others hardly count."""
-    found = document.get("one_after_another")
-    if found is None or not found["workloads"]:
+    co_run = document.get("one_after_another")
+    if co_run is None or not co_run["workloads"]:
         return
-    alone = {name: one["time_s"] for name, one in found["workloads"].items()}
-    longest = max(alone, key=lambda name: alone[name])
-    share = alone[longest] / found["together"]["time_s"]
+    alone_s = {name: alone["time_s"] for name, alone in co_run["workloads"].items()}
+    longest = max(alone_s, key=lambda name: alone_s[name])
+    share = alone_s[longest] / co_run["together"]["time_s"]
     if share >= _HIDING:
         yield (
             f"{longest} alone takes {100 * min(share, 1.0):.0f} % of a round: the others hide behind it, and"
@@ -419,16 +422,10 @@ def within_slowdown(document: RunDocument, max_slowdown: float | None) -> RunDoc
             f"--max-slowdown {100 * max_slowdown:g}%: chooses a point of a Pareto front, and this run has"
             " none; tune with --objective pareto"
         )
-    return _with_point(document, max_slowdown)
-
-
-def _with_point(document: RunDocument, max_slowdown: float) -> RunDocument:
-    """The document with the point of least energy within a slowdown in the place of its answer."""
     points = document["front"]
     limit_s = _time_s(points[0]) * (1 + max_slowdown)
-    point = min(
-        (one for one in points if _time_s(one) <= limit_s), key=lambda one: one["trial"]["energy_j"] or 0.0
-    )
+    within = [point for point in points if _time_s(point) <= limit_s]
+    point = min(within, key=lambda point: point["trial"]["energy_j"] or 0.0)
     changed = document.copy()
     changed["best"] = point["trial"]
     changed["front_slowdown"] = max_slowdown
@@ -452,12 +449,6 @@ def _time_s(point: FrontPoint) -> float:
     return point["trial"]["time_s"] or 0.0
 
 
-def point_words(document: RunDocument) -> str:
-    """Return the option that names the same point of the front; empty for the run's own answer."""
-    chosen = document.get("front_slowdown")
-    return "" if chosen is None else f" --max-slowdown {100 * chosen:g}%"
-
-
 def front_table(document: RunDocument, named: str = "") -> Table[FrontPoint] | None:
     """The points of the front, fastest first; None where the run has none.
 
@@ -470,6 +461,10 @@ def front_table(document: RunDocument, named: str = "") -> Table[FrontPoint] | N
         return None
     mark = label(document, "{}; ")
     words = "point" if len(points) == 1 else "points"
+    chosen, run = document.get("front_slowdown"), document.get("run")
+    which = _WHICH if chosen is None else _WHICH_CHOSEN.format(slower=f"{100 * chosen:g}")
+    if chosen is None and run is not None and len(points) > 1:
+        which = f"{which}; {_HOW_TO_CHOOSE.format(run=run, named=named)}"
     against = replace(ENERGY_CHANGE, name="against the default")
     return Table(
         [
@@ -482,22 +477,12 @@ def front_table(document: RunDocument, named: str = "") -> Table[FrontPoint] | N
         points,
         Column("configuration", lambda point: _note(document, point)),
         title=f"Pareto front of time and energy ({mark}{len(points)} {words}, fastest first; ± is 95 %)",
-        sentences=[_sentence(document, named)],
+        sentences=[which],
     )
 
 
 def _trial(point: FrontPoint) -> TrialDocument:
     return point["trial"]
-
-
-def _sentence(document: RunDocument, named: str) -> str:
-    """Which point the answer is, and how to take another one."""
-    chosen, run = document.get("front_slowdown"), document.get("run")
-    if chosen is not None:
-        return _WHICH_CHOSEN.format(slower=f"{100 * chosen:g}")
-    if run is None or len(document["front"]) == 1:
-        return _WHICH
-    return f"{_WHICH}; {_HOW_TO_CHOOSE.format(run=run, named=named)}"
 
 
 def _note(document: RunDocument, point: FrontPoint) -> str:
@@ -551,8 +536,8 @@ def _recorded(document: RunDocument, size: int) -> str:
         *(workload["space"].get("size") for workload in document["workloads"]),
         *(len(values or (1,)) for values in (space.get("clocks_mhz"), space.get("power_limits_w"))),
     ]
-    told = [f"{factor:,}" for factor in factors if factor not in (None, 1)]
-    product = f"{' × '.join(told)} = " if len(told) > 1 else ""
+    several = [f"{factor:,}" for factor in factors if factor not in (None, 1)]
+    product = f"{' × '.join(several)} = " if len(several) > 1 else ""
     what = "combinations of recorded configurations" if product else "recorded configurations"
     tried = "all" if space["measured"] >= size else f"{space['measured']:,} of them"
     return f"{what}: {product}{size:,}, {tried} replayed"
@@ -589,14 +574,19 @@ def failure_lines(document: RunDocument, *, verbose: bool = False) -> Iterator[s
 
 def failures(document: RunDocument) -> Iterator[tuple[str, str]]:
     """Every failure once: what is common to failures of its kind, and its own text."""
-    told: set[str] = set()
+    seen: set[str] = set()
 
     def new(kind: str, text: str, *others: str) -> Iterator[tuple[str, str]]:
-        if text not in told:
-            told.update((text, *others))
-            yield f"{kind} {_common(text)}", f"{kind}: {text}"
+        if text not in seen:
+            seen.update((text, *others))
+            # configuration and numbers differ among failures of one kind
+            common = _NUMBER.sub("#", re.sub(r"\[[^\]]*=[^\]]*\]", "", text))
+            yield f"{kind} {common}", f"{kind}: {text}"
 
-    for trial in document.get("trials") or _default(document):
+    trials, default = document.get("trials"), document.get("default")
+    if not trials and default is not None and "workloads" in default:
+        trials = [default]  # the only trial of a stored answer that may have failed
+    for trial in trials or ():
         for name, result in trial["workloads"].items():
             status, detail = result["status"], result["detail"] or ""
             if status != "ok" and detail:
@@ -608,18 +598,6 @@ def failures(document: RunDocument) -> Iterator[tuple[str, str]]:
             yield from new(
                 "launch-error" if LaunchMisfitError.reason in message else _FAILED_COMPILE, message
             )
-
-
-def _default(document: RunDocument) -> list[TrialDocument]:
-    """The only trial of a stored answer that may have failed."""
-    default = document.get("default")
-    return [] if default is None or "workloads" not in default else [default]
-
-
-def _common(message: str) -> str:
-    """A message without its configuration and numbers, by which failures of one kind are told."""
-    without = re.sub(r"\[[^\]]*=[^\]]*\]", "", message)
-    return _NUMBER.sub("#", without)
 
 
 def _short(text: str) -> str:
@@ -656,49 +634,46 @@ def warnings(document: RunDocument, seen: Collection[str] = (), *, of_ties: bool
     best = document["best"]
     yield from _verdict(document, seen, held=False)
     if best is not None:
-        yield from (f"beware: {flag}" for flag in best.get("flags", ()) if not _is_wanted(flag, best))
+        for text in best.get("flags", ()):
+            flag = Flag.parse(text)
+            reached = flag.only_power_limit or flag.kind is FlagKind.POWER_LIMIT
+            if not reached or best.get("power_limit_w") is None:  # that is what a limit is set for
+                yield f"beware: {text}"
         yield from (
             f"beware: {workload['name']} spills registers"
             for workload in document["workloads"]
             if workload["best"] is not None and workload["best"].get("spills")
         )
-    for one in _new(document, seen):
-        if one.startswith(_NO_GPU):
+    for notice in _new(document, seen):
+        if notice.startswith(_NO_GPU):
             continue
-        if of_ties if _OF_TIES.match(one) else not _is_calm(one):
-            yield one
+        if of_ties if _OF_TIES.match(notice) else not _is_calm(notice):
+            yield notice
 
 
 def notices_of(document: RunDocument, seen: Collection[str] = (), *, of_ties: bool = False) -> Iterator[str]:
     """The other notices: what a policy said of itself, and how the search went."""
     yield from _verdict(document, seen, held=True)
-    for one in _new(document, seen):
-        if of_ties if _OF_TIES.match(one) else _is_calm(one):
-            yield one
+    for notice in _new(document, seen):
+        if of_ties if _OF_TIES.match(notice) else _is_calm(notice):
+            yield notice
 
 
 def _verdict(document: RunDocument, seen: Collection[str], *, held: bool) -> Iterator[str]:
     """Yield the result of a verification if it equals ``held``; an older run calls both results verified."""
-    found = document.get("verification")
-    if found and found["told"] not in seen and bool(found["held"]) is held:
-        told = found["told"]
-        yield told if found["held"] is not False else f"refuted: {told.partition(': ')[2]}"
+    verdict = document.get("verification")
+    if verdict and verdict["told"] not in seen and bool(verdict["held"]) is held:
+        words = verdict["told"]
+        yield words if verdict["held"] is not False else f"refuted: {words.partition(': ')[2]}"
 
 
 def _new(document: RunDocument, seen: Collection[str]) -> Iterator[str]:
     yield from (one for one in dict.fromkeys(document.get("notices", ())) if one not in seen)
 
 
-def _is_wanted(text: str, trial: TrialDocument) -> bool:
-    """True for what a power limit that was set does: the load reaches it."""
-    flag = Flag.parse(text)
-    reached = flag.only_power_limit or flag.kind is FlagKind.POWER_LIMIT
-    return reached and trial.get("power_limit_w") is not None
-
-
 def _is_calm(notice: str) -> bool:
-    told_by = notice.partition(":")[0]
-    return told_by in registry.names("policy") or _CALM.match(notice) is not None
+    subject = notice.partition(":")[0]
+    return subject in registry.names("policy") or _CALM.match(notice) is not None
 
 
 # --- The report as a whole.
@@ -805,8 +780,8 @@ def head_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
 def _named(document: RunDocument, workload: WorkloadDocument) -> str:
     """A workload, with its batch where no table tells it."""
     name, batch = str(workload["name"]), workload.get("batch")
-    told = len(document["workloads"]) > 1 and document["best"] is not None
-    return name if told or batch in (None, 1) else f"{name}, batch {batch:,}"
+    in_table = len(document["workloads"]) > 1 and document["best"] is not None
+    return name if in_table or batch in (None, 1) else f"{name}, batch {batch:,}"
 
 
 def _measured(document: RunDocument) -> str:
@@ -854,7 +829,9 @@ def database_words(database: Path | None) -> str:
 
 def _use(document: RunDocument, width: int, named: str, *, more: bool) -> Iterator[ReportLine]:
     """Yield the text to paste into a build, and the command that prints more."""
-    best, run, named = document["best"], document.get("run"), f"{point_words(document)}{named}"
+    best, run, chosen = document["best"], document.get("run"), document.get("front_slowdown")
+    if chosen is not None:  # the command names the same point of the front
+        named = f" --max-slowdown {100 * chosen:g}%{named}"
     if best is None:
         pass
     elif len(document["workloads"]) == 1:

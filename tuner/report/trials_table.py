@@ -19,7 +19,7 @@ from tuner.report.layout import ReportLine, rows_in, table_lines
 from tuner.report.rows import BRIEF_TIME, CLOCK, ENERGY, POWER, POWER_LIMIT, Column, Table, filled
 
 if TYPE_CHECKING:
-    from tuner.client.values import TrialData
+    from tuner.client.answer_values import TrialData
 
 # --- What stands behind ``use:``: options of the compiler, else the command that writes a header.
 
@@ -128,29 +128,29 @@ def ranked_trials(document: RunDocument) -> list[RankedTrial]:
     listed = document.get("trials")
     numbered = [(0, trial) for trial in _named(document)]
     if listed:  # trials that `tuner show` wrote know their numbers
-        numbered = [(trial.get("number", place), trial) for place, trial in enumerate(listed, 1)]
+        numbered = [(trial.get("number", position), trial) for position, trial in enumerate(listed, 1)]
     best, limit_s, objective = document["best"], longest_s(document), objective_name(document)
     costs = {
         id(trial): None if (trial["time_s"] or 0.0) > limit_s else cost_of(trial, objective)
         for _, trial in numbered
     }
 
-    def place(pair: tuple[int, TrialDocument]) -> tuple[bool, float]:
+    def order(pair: tuple[int, TrialDocument]) -> tuple[bool, float]:
         cost = costs[id(pair[1])]
         return (not same(best, pair[1]), math.inf if cost is None else cost)
 
-    found = []
-    for rank, (number, trial) in enumerate(sorted(numbered, key=place), 1):
+    ranked = []
+    for rank, (number, trial) in enumerate(sorted(numbered, key=order), 1):
         cost = costs[id(trial)]
         marks = tuple(_marks(document, trial, limit_s))
-        found.append(RankedTrial(number, None if cost is None else rank, cost, marks, trial))
-    return found
+        ranked.append(RankedTrial(number, None if cost is None else rank, cost, marks, trial))
+    return ranked
 
 
 def top(trials: Sequence[RankedTrial], count: int) -> list[RankedTrial]:
     """The first so many, and all others that are known for something."""
-    head = [one for one in trials[:count] if one.cost is not None]
-    return head + [one for one in trials if one not in head and set(one.marks) - {"too slow"}]
+    head = [trial for trial in trials[:count] if trial.cost is not None]
+    return head + [trial for trial in trials if trial not in head and set(trial.marks) - {"too slow"}]
 
 
 def _named(document: RunDocument) -> Iterator[TrialDocument]:
@@ -289,32 +289,32 @@ def selected(
         near = suggestion(str(status), _STATUSES)
         raise InputError(f"--status {status}: no trial ends so; choose from {', '.join(_STATUSES)}{near}")
     rows = [(one, values_of(document, one)) for one in trials]
-    known = [name for name in (rows[0][1] if rows else ()) if name not in SHORT_NAMES]
+    names = [name for name in (rows[0][1] if rows else ()) if name not in SHORT_NAMES]
     if status is not None:
         rows = [(one, values) for one, values in rows if values["status"] == status]
     if where is not None:
-        condition = _condition(where, known)
+        condition = _condition(where, names)
         rows = [(one, values) for one, values in rows if _holds(condition, values)]
     key = SHORT_NAMES.get(sort, sort)
-    if known and key not in known:
-        raise InputError(f"--sort {sort}: no trial has this; {_choices(sort, known)}")
-    rows.sort(key=lambda row: _place(row[1][key]))
+    if names and key not in names:
+        raise InputError(f"--sort {sort}: no trial has this; {_choices(sort, names)}")
+    rows.sort(key=lambda row: _order(row[1][key]))
     return [one for one, _ in rows]
 
 
-def _condition(text: str, known: Sequence[str]) -> Expression:
+def _condition(text: str, names: Sequence[str]) -> Expression:
     try:
         condition = Expression(text)
     except ExpressionError as error:
         raise InputError(f"--where: {error}") from None
     for name in sorted(condition.names):
-        if known and name not in (*known, *SHORT_NAMES):
-            raise InputError(f"--where: no trial has {name!r}; {_choices(name, known)}")
+        if names and name not in (*names, *SHORT_NAMES):
+            raise InputError(f"--where: no trial has {name!r}; {_choices(name, names)}")
     return condition
 
 
-def _choices(name: str, known: Sequence[str]) -> str:
-    return f"choose from {', '.join(known)}{suggestion(name, known)}"
+def _choices(name: str, names: Sequence[str]) -> str:
+    return f"choose from {', '.join(names)}{suggestion(name, names)}"
 
 
 def _holds(condition: Expression, values: Values) -> bool:
@@ -325,7 +325,7 @@ def _holds(condition: Expression, values: Values) -> bool:
         raise InputError(f"--where: {error}") from None
 
 
-def _place(value: TunableValue | None) -> tuple[int, float | str]:
+def _order(value: TunableValue | None) -> tuple[int, float | str]:
     """Numbers in their order, then texts, then what is not known."""
     if value is None:
         return (2, 0)
@@ -338,8 +338,8 @@ def csv_of(document: RunDocument, trials: Sequence[RankedTrial]) -> str:
     rows = [values_of(document, one) for one in trials]
     several = len(document["workloads"]) > 1
     tunables = [
-        f"{tunable}_{place}" if several else tunable
-        for place, names in enumerate(tunables_of(document), 1)
+        f"{tunable}_{number}" if several else tunable
+        for number, names in enumerate(tunables_of(document), 1)
         for tunable in names
     ]
     numbers = ("time_s", "energy_j", "energy_j_uncertainty", "power_w", "clock_mhz", "power_limit_w")
@@ -347,8 +347,8 @@ def csv_of(document: RunDocument, trials: Sequence[RankedTrial]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*head, "marks", "flags"])
     for one, values in zip(trials, rows, strict=True):
-        shown = [int(value) if isinstance(value, bool) else value for value in map(values.get, head)]
-        writer.writerow([*shown, "; ".join(one.marks), "; ".join(one.trial.get("flags", ()))])
+        cells = [int(value) if isinstance(value, bool) else value for value in map(values.get, head)]
+        writer.writerow([*cells, "; ".join(one.marks), "; ".join(one.trial.get("flags", ()))])
     return text.getvalue()
 
 
@@ -376,9 +376,9 @@ def trials_table(
         names = _differing([one.trial["configurations"][name] for one in trials])
         tunables = [_tunable(name, tunable) for tunable in names]
         with_tunables = Table([columns[0], *tunables, *columns[1:]], trials)
-        found = rows_in(with_tunables, width, indent=_INDENT, head="dim") if names else None
-        if found is not None:
-            return found
+        lines = rows_in(with_tunables, width, indent=_INDENT, head="dim") if names else None
+        if lines is not None:
+            return lines
         note = Column[RankedTrial](
             "configuration", lambda one: _words(one.trial["configurations"][name], names)
         )
@@ -390,17 +390,17 @@ def trials_table(
 
 def _columns(trials: Sequence[RankedTrial], *, numbered: bool) -> list[Column[RankedTrial]]:
     """The columns of a table of trials but for their tunables; those that would be empty are left out."""
-    found: list[Column[RankedTrial]] = [Column("rank", lambda one: one.rank, number=True)]
+    columns: list[Column[RankedTrial]] = [Column("rank", lambda one: one.rank, number=True)]
     if numbered:
-        found.append(Column("trial", lambda one: one.number, number=True))
-        found.append(Column("status", lambda one: one.trial["status"]))
-    found.append(BRIEF_TIME.of(_trial))
+        columns.append(Column("trial", lambda one: one.number, number=True))
+        columns.append(Column("status", lambda one: one.trial["status"]))
+    columns.append(BRIEF_TIME.of(_trial))
     if energies := filled([ENERGY.of(_trial)], trials):
-        found += [*energies, POWER.of(_trial)]
+        columns += [*energies, POWER.of(_trial)]
     marks = Column[RankedTrial](
         "", lambda one: ", ".join((*one.marks, *(_flags(one.trial) if numbered else ())))
     )
-    return found + filled([CLOCK.of(_trial), POWER_LIMIT.of(_trial), marks], trials)
+    return columns + filled([CLOCK.of(_trial), POWER_LIMIT.of(_trial), marks], trials)
 
 
 def _trial(one: RankedTrial) -> TrialDocument:

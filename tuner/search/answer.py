@@ -1,12 +1,15 @@
 """The answer of a search: contenders measured again, fronts, ties, and neighbours in clock."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, cast
 
 from tuner.measurement.paired import (
     ASSUMED_REPEATABILITY,
+    LEAST_REPEATS,
+    LEAST_TURNS,
+    MOST_REPEATS,
     CoRunComparison,
     PairedRepeats,
     Ratio,
@@ -34,12 +37,121 @@ from tuner.model.trial import (
 from tuner.power.base import SpentEnergy
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.plan import SearchPlan
+from tuner.system.marks import mark
 
-# --- The end of a search of clocks: the best is held against its neighbours in clock, turn by turn.
+# --- Contenders measured again, turn by turn; in a search of clocks with the neighbours of the best in clock.
 
-_ROUNDS = 3  # of paired repeats, each where a neighbour turned out to cost less
+_DECIDED = 2  # repeats that tell who cannot be the lowest
+_ROUNDS = 3  # of paired repeats, each where a neighbour in clock turned out to cost less
 
 Trials = tuple[Trial, ...]
+
+
+class ContenderRepeats:
+    """Measures contenders again in paired repeats, so that a drift meets all of them.
+
+    What the search measured is left out: the best of many noisy values is too good to be true. Trials that
+    were named before anything was measured have been through one turn already, as no chance has chosen them:
+    that turn is the first repeat, unless a killed run made a part of it.
+
+    Args:
+        plan: of the search.
+        objective: whose cost is compared, with the slowdown limit in force.
+        searched: what the search measured.
+        recalled: those of it that a killed run measured.
+        measure: measures a trial for the repeat of that number.
+        out_of_time: True once the time limit is reached: no repeat is begun or ended then.
+    """
+
+    def __init__(
+        self,
+        plan: SearchPlan,
+        objective: Objective,
+        searched: Mapping[Trial, Measurement],
+        *,
+        recalled: Collection[Trial],
+        measure: Callable[[Trial, int], Measurement],
+        out_of_time: Callable[[], bool],
+    ) -> None:
+        self._plan, self._objective = plan, objective
+        self._searched, self._recalled = searched, recalled
+        self._measure, self._out_of_time = measure, out_of_time
+
+    def run(self, default: Trial, solo_bests: Trial | None) -> PairedRepeats:
+        """Measure the trials again whose cost may be the lowest, and those that the answer is held against.
+
+        These are the default, the fastest, the solo bests and what the plan names, as far as they are valid.
+        Of a front, every point is measured three times: a point need not be the lowest.
+
+        Args:
+            default: the default trial.
+            solo_bests: every workload at its solo best; None where that is not known.
+
+        Returns:
+            The paired repeats; none where no trial was valid.
+        """
+        time = Objective("time")
+        valid = {
+            trial: measurement
+            for trial, measurement in self._searched.items()
+            if math.isfinite(time.cost(measurement)) and measurement.estimated_j is None
+        }
+        if not valid:
+            return PairedRepeats()
+        fastest = min(valid, key=lambda trial: time.cost(valid[trial]))
+        references = (default, fastest, solo_bests, *self._plan.named)
+        beside = tuple(dict.fromkeys(trial for trial in references if trial in valid))
+        if self._objective.is_front:
+            return self._repeat((), tuple(dict.fromkeys((*points_to_confirm(valid), *beside))), math.inf)
+        chosen = to_confirm(self._objective, valid)
+        if self._plan.steers_clocks and chosen and not self._plan.named:
+            return confirm_neighbours(
+                self._repeat,
+                lambda: not self._out_of_time(),
+                self._objective,
+                valid,
+                (chosen, beside),
+            )
+        return self._repeat(chosen, beside)
+
+    def _repeat(self, chosen: Trials, beside: Trials, precision: float | None = None) -> PairedRepeats:
+        """Repeat contenders, and trials beside them that need not be the lowest.
+
+        After two repeats only those go on that may yet be the lowest, up to nine, until that is known to the
+        precision; those beside them get three, or two of trials that were named, where they decide. Every
+        other repeat goes in reverse order: a steady drift then cancels, and no trial always follows the same.
+
+        Args:
+            chosen: the contenders.
+            beside: those that the answer is held against.
+            precision: half-width of the 95 % interval of a cost, relative to the lowest one; None for that
+                of the request.
+        """
+        precision = self._plan.request.energy_precision if precision is None else precision
+        named = self._plan.named
+        order = list(dict.fromkeys((*beside, *chosen)))
+        paired = PairedRepeats()
+        if named and not any(trial in self._recalled for trial in order):
+            paired = PairedRepeats(({trial: self._searched[trial] for trial in order},))
+            order.reverse()
+        mark("contenders again")
+        for number in range(1 + len(paired.repeats), MOST_REPEATS + 1):
+            repeat = {}
+            for trial in order:
+                if self._out_of_time():
+                    return paired
+                repeat[trial] = self._measure(trial, number)
+            paired = PairedRepeats((*paired.repeats, repeat))
+            going_on: Iterable[Trial] = order
+            if number >= (LEAST_TURNS if named else LEAST_REPEATS):
+                going_on = paired.undecided(self._objective, precision)
+            elif number == _DECIDED:
+                tied = paired.tied(self._objective, precision)
+                going_on = {*paired.rivals(self._objective), *tied, *beside}
+            order = [trial for trial in reversed(order) if trial in going_on]
+            if not order:
+                break
+        return paired
 
 
 def confirm_neighbours(
@@ -49,17 +161,14 @@ def confirm_neighbours(
     valid: Mapping[Trial, Measurement],
     contenders: tuple[Trials, Trials],
 ) -> PairedRepeats:
-    """Confirm contenders, and the neighbours of the best, until the neighbours of the best are among them.
+    """Confirm contenders until the neighbours of the best in clock are among them.
 
     Args:
-        confirm: measures contenders, and trials that are held beside them, in paired repeats.
+        confirm: measures contenders, and trials beside them, in paired repeats.
         may_go_on: tells whether there is time left.
         objective: whose cost is compared.
         valid: what the search measured.
-        contenders: the trials that may cost least, the lowest first, and those that are held beside them.
-
-    Returns:
-        The paired repeats.
+        contenders: the trials that may cost least, the lowest first, and those beside them.
     """
     chosen, beside = contenders
     paired = PairedRepeats()
@@ -76,14 +185,14 @@ def confirm_neighbours(
     return paired
 
 
-def clock_neighbours(objective: Objective, trials: Mapping[Trial, Measurement], one: Trial) -> Trials:
+def clock_neighbours(objective: Objective, trials: Mapping[Trial, Measurement], best: Trial) -> Trials:
     """The trials next to one in clock, above and below, that differ in nothing else and may be the answer."""
     clocks = {
         trial.clock_mhz: trial
         for trial, measurement in trials.items()
-        if replace(trial, clock_mhz=one.clock_mhz) == one and math.isfinite(objective.known(measurement))
+        if replace(trial, clock_mhz=best.clock_mhz) == best and math.isfinite(objective.known(measurement))
     }
-    present = one.clock_mhz or 0
+    present = best.clock_mhz or 0
     above = min((mhz for mhz in clocks if mhz is not None and mhz > present), default=None)
     below = max((mhz for mhz in clocks if mhz is not None and mhz < present), default=None)
     return tuple(clocks[mhz] for mhz in (above, below) if mhz is not None)
@@ -108,13 +217,13 @@ class Comparison(NamedTuple):
     trials: Mapping[Trial, Measurement]
     paired: PairedRepeats
 
-    def is_lower(self, one: Trial, other: Trial, objective: Objective) -> bool:
+    def is_lower(self, trial: Trial, other: Trial, objective: Objective) -> bool:
         """True where a cost of one trial is below that of another by more than the 95 % interval."""
-        ratio = self.paired.ratio(one, other, objective) or self._of_single_windows(one, other, objective)
+        ratio = self.paired.ratio(trial, other, objective) or self._of_single_windows(trial, other, objective)
         return ratio.value + ratio.interval < 1.0
 
-    def _of_single_windows(self, one: Trial, other: Trial, objective: Objective) -> Ratio:
-        measurements = [self.trials[trial] for trial in (one, other)]
+    def _of_single_windows(self, trial: Trial, other: Trial, objective: Objective) -> Ratio:
+        measurements = [self.trials[each] for each in (trial, other)]
         repeats = _REPEATABILITY[objective]
         relative = math.hypot(*map(objective.relative_uncertainty, measurements), repeats, repeats)
         value = objective.known(measurements[0]) / objective.known(measurements[1])
@@ -153,21 +262,21 @@ def front_of(trials: Mapping[Trial, Measurement], paired: PairedRepeats) -> tupl
 
 def _non_dominated(trials: Mapping[Trial, Measurement]) -> list[Trial]:
     """The front by the costs alone, fastest first."""
-    known = list(trials)
-    costs = [(_TIME.known(trials[trial]), _ENERGY.known(trials[trial])) for trial in known]
-    return [known[i] for i in non_dominated(costs)]
+    order = list(trials)
+    costs = [(_TIME.known(trials[trial]), _ENERGY.known(trials[trial])) for trial in order]
+    return [order[i] for i in non_dominated(costs)]
 
 
 def _told_apart(front: Sequence[Trial], comparison: Comparison) -> list[Trial]:
     """The points of a front, fastest first, that can be told from their neighbours."""
-    kept: list[Trial] = []
+    apart: list[Trial] = []
     for trial in front:
-        if kept and not comparison.is_lower(trial, kept[-1], _ENERGY):
+        if apart and not comparison.is_lower(trial, apart[-1], _ENERGY):
             continue
-        while kept and not comparison.is_lower(kept[-1], trial, _TIME):
-            kept.pop()
-        kept.append(trial)
-    return kept
+        while apart and not comparison.is_lower(apart[-1], trial, _TIME):
+            apart.pop()
+        apart.append(trial)
+    return apart
 
 
 # --- The contenders, and the outcome of a run with its notices.
@@ -279,10 +388,10 @@ def to_confirm(objective: Objective, trials: Mapping[Trial, Measurement]) -> tup
         objective: whose cost.
         trials: with their measurements.
     """
-    found = contenders(objective, trials)
+    by_cost = contenders(objective, trials)
     most = _CONTENDERS if objective.needs_energy else _BRIEF_CONTENDERS
-    held_back = [trial for trial in found[most:] if trials[trial].spoilt - trials[found[0]].spoilt]
-    return (*found[:most], *held_back[:_HELD_BACK])
+    held_back = [trial for trial in by_cost[most:] if trials[trial].spoilt - trials[by_cost[0]].spoilt]
+    return (*by_cost[:most], *held_back[:_HELD_BACK])
 
 
 def contenders(objective: Objective, trials: Mapping[Trial, Measurement]) -> tuple[Trial, ...]:
@@ -305,7 +414,7 @@ def contenders(objective: Objective, trials: Mapping[Trial, Measurement]) -> tup
     def may_be_lowest(trial: Trial) -> bool:
         measurement = trials[trial]
         difference = costs[trial] / costs[by_cost[0]] - 1.0
-        own = [objective.relative_uncertainty(one) ** 2 for one in (measurement, lowest)]
+        own = [objective.relative_uncertainty(each) ** 2 for each in (measurement, lowest)]
         if objective.needs_energy:
             between = 2 * ASSUMED_REPEATABILITY**2
             return difference <= COVERAGE * math.sqrt(math.fsum((*own, between)))
@@ -339,46 +448,52 @@ def outcome_of(
     precision = plan.request.energy_precision
     paired, confirmed, scatter = confirmation
     searched = dict(trials)
-    known = [(trial, stated(confirmed.get(trial, found), scatter)) for trial, found in trials]
-    places = {trial: place for place, (trial, _) in enumerate(known)}
+    at_end = [(trial, stated(confirmed.get(trial, measurement), scatter)) for trial, measurement in trials]
+    places = {trial: index for index, (trial, _) in enumerate(at_end)}
     repeats = {name: repeatability(searched, paired, Objective(name)) for name in ("energy", "time")}
 
-    once = [] if paired.repeats else [(trial, of_window(found)) for trial, found in trials]
+    once = [] if paired.repeats else [(trial, of_window(measurement)) for trial, measurement in trials]
     ties = [] if objective.is_front else tied(objective, once, ASSUMED_REPEATABILITY, precision)
 
     def chosen(objective: Objective) -> int | None:
         if not paired.repeats:
             return choose(objective, once, ASSUMED_REPEATABILITY, precision)
-        found = paired.answer(objective, precision)
-        return None if found is None else places[found]
+        answer = paired.answer(objective, precision)
+        return None if answer is None else places[answer]
 
     front: tuple[int, ...] = ()
     if objective.is_front:
         front = tuple(places[trial] for trial in front_of(paired.joined() or dict(once), paired))
-        answer = min(front, key=lambda i: objective.known(known[i][1]), default=None)
+        answer = min(front, key=lambda i: objective.known(at_end[i][1]), default=None)
         alike: tuple[int, ...] = ()
     else:
         answer = chosen(objective)
-        alike = tuple(places[one] for one in paired.tied(objective, precision)) or tuple(ties)
-    best = None if answer is None else known[answer][1]
+        alike = tuple(places[trial] for trial in paired.tied(objective, precision)) or tuple(ties)
+    best = None if answer is None else at_end[answer][1]
+    once_tied = []  # of a recording, or of a run that was stopped
+    if len(ties) > 1:
+        once_tied.append(
+            f"tie: {len(ties):,} trials, each measured once, cannot be told apart in cost by their 95 %"
+            " intervals; the answer is the fastest of them"
+        )
     return Outcome(
         status=status,
-        trials=known,
+        trials=at_end,
         answer=answer,
         default=places.get(plan.default_trial(spaces)),
         fastest=chosen(Objective("time")),
         objective=objective,
         tied=alike,
         front=front,
-        searched=tuple(stated(found, assumed) for _, found in trials),
+        searched=tuple(stated(measurement, assumed) for _, measurement in trials),
         paired=paired,
         scatter=scatter,
-        repeatability={name: one for name, one in repeats.items() if one is not None},
+        repeatability={name: again for name, again in repeats.items() if again is not None},
         notices=[
-            *_power_limited(known),
-            *_spared(objective, known),
-            *_without_joules(objective, known),
-            *_tie_once(len(ties)),
+            *_power_limited(at_end),
+            *_spared(objective, at_end),
+            *_without_joules(objective, at_end),
+            *once_tied,
             *([] if objective.is_front else _tie(objective, searched, paired, precision)),
             *_imprecise(plan, spaces, best, scatter),
             *_unreferenced(spaces),
@@ -386,17 +501,6 @@ def outcome_of(
             *_uncounted_cpu(spaces, best),
         ],
     )
-
-
-def _tie_once(count: int) -> list[str]:
-    """A notice where trials tie that nobody measured again: of a recording, or of a run that was stopped."""
-    if count <= 1:
-        return []
-    notice = (
-        f"tie: {count:,} trials, each measured once, cannot be told apart in cost by their 95 % intervals;"
-        " the answer is the fastest of them"
-    )
-    return [notice]
 
 
 def _tie(
@@ -422,11 +526,11 @@ def _tie(
 
 def _spared(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
     """A notice of the trials without joules."""
-    spared = sum(measurement.estimated_j is not None for _, measurement in trials)
-    if not objective.needs_energy or not spared:
+    pruned = sum(measurement.estimated_j is not None for _, measurement in trials)
+    if not objective.needs_energy or not pruned:
         return []
     notice = (
-        f"spared: {spared} of {len(trials)} trials had no window for joules: by their times, idle power and"
+        f"spared: {pruned} of {len(trials)} trials had no window for joules: by their times, idle power and"
         " the lowest net joules of the run they cost more than the best (--joules measures them too)"
     )
     return [notice]
@@ -434,10 +538,19 @@ def _spared(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -
 
 def _without_joules(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
     """A notice of the trials of which joules were wanted and the sensor gave none."""
-    missing = [one for _, one in trials if one.ok and one.energy is None and one.estimated_j is None]
+    missing = [
+        measurement
+        for _, measurement in trials
+        if measurement.ok and measurement.energy is None and measurement.estimated_j is None
+    ]
     if not objective.needs_energy or not missing:
         return []
-    whys = (flag.detail for one in missing for flag in one.flags if flag.kind is FlagKind.NO_ENERGY)
+    whys = (
+        flag.detail
+        for measurement in missing
+        for flag in measurement.flags
+        if flag.kind is FlagKind.NO_ENERGY
+    )
     why = next(whys, "the sensor gave none")
     return [f"no joules of {len(missing)} of {len(trials)} trials, which cannot be the answer: {why}"]
 
@@ -505,7 +618,7 @@ def _imprecise(
 
 def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
     """A notice where most trials ran into the power limit as found: there, energy follows time."""
-    valid = [found for trial, found in trials if found.ok and trial.power_limit_w is None]
+    valid = [measurement for trial, measurement in trials if measurement.ok and trial.power_limit_w is None]
     capped = [measurement for measurement in valid if measurement.at_power_limit]
     if len(capped) * 2 <= len(valid):
         return []
@@ -516,39 +629,39 @@ def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
     return [notice]
 
 
-def against(outcome: Outcome, one: int | None, other: int | None) -> Changes | None:
+def against(outcome: Outcome, index: int | None, other: int | None) -> Changes | None:
     """Return the slowdown and the energy saving of a trial against another one; None if one has failed.
 
     The answer against the trial with the shortest makespan is table IV of the multi-kernel paper. Savings
     carry a 95 % interval: of paired repeats where both have them, else of two single windows.
     """
-    if one is None or other is None:
+    if index is None or other is None:
         return None
-    (trial, answer), (reference, measured) = outcome.trials[one], outcome.trials[other]
+    (trial, answer), (reference, measured) = outcome.trials[index], outcome.trials[other]
     if answer.makespan_s is None or measured.makespan_s is None:
         return None
     slowdown = answer.makespan_s / measured.makespan_s - 1
-    against: Changes = {"slowdown": slowdown, "slowdown_interval": _time_interval(outcome, one, other)}
+    against: Changes = {"slowdown": slowdown, "slowdown_interval": _time_interval(outcome, index, other)}
     if answer.energy is None or measured.energy is None:
         return against
-    paired = None if one == other else outcome.paired.ratio(trial, reference, Objective("energy"))
+    paired = None if index == other else outcome.paired.ratio(trial, reference, Objective("energy"))
     ratio = paired or _of_single_windows(answer, measured, outcome.scatter)
-    if one == other:
+    if index == other:
         ratio = Ratio(1.0, 0.0)
     return {
         **against,
         "energy_saving": 1 - ratio.value,
         "energy_saving_interval": ratio.interval,
-        "turn_by_turn": None if one == other else paired is not None,
+        "turn_by_turn": None if index == other else paired is not None,
     }
 
 
-def _time_interval(outcome: Outcome, one: int, other: int) -> float:
+def _time_interval(outcome: Outcome, index: int, other: int) -> float:
     """Half of the 95 % interval of the slowdown of a valid trial against another one."""
-    if one == other:
+    if index == other:
         return 0.0
     time = Objective("time")
-    (trial, answer), (reference, measured) = outcome.trials[one], outcome.trials[other]
+    (trial, answer), (reference, measured) = outcome.trials[index], outcome.trials[other]
     paired = outcome.paired.ratio(trial, reference, time)
     if paired is not None:
         return paired.interval
@@ -557,9 +670,9 @@ def _time_interval(outcome: Outcome, one: int, other: int) -> float:
     return COVERAGE * relative * time.cost(answer) / time.cost(measured)
 
 
-def _of_single_windows(one: Measurement, other: Measurement, scatter: WindowScatter) -> Ratio:
+def _of_single_windows(first: Measurement, second: Measurement, scatter: WindowScatter) -> Ratio:
     """A ratio of joules that were measured at different times; what the GPU still warms by is in both."""
     energy, scatter = Objective("energy"), replace(scatter, drift=0.0)
-    value = energy.cost(one) / energy.cost(other)
-    relative = math.hypot(*(energy.relative_uncertainty(stated(both, scatter)) for both in (one, other)))
+    value = energy.cost(first) / energy.cost(second)
+    relative = math.hypot(*(energy.relative_uncertainty(stated(each, scatter)) for each in (first, second)))
     return Ratio(value, COVERAGE * value * relative)

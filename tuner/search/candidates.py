@@ -22,6 +22,7 @@ from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Configuration, Plan, Resources, Workload
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import RecordedKernel
+from tuner.space.large_spaces import SampledSpace, rounded
 from tuner.space.occupancy import (
     bounds,
     candidate,
@@ -32,7 +33,6 @@ from tuner.space.occupancy import (
     refusal,
     upper_bound,
 )
-from tuner.space.sampling import SampledSpace, rounded
 from tuner.space.search_view import Candidate, LargeSpace
 from tuner.space.space import Space
 
@@ -91,25 +91,25 @@ class TraitReader:
         needed = max(stage.min_architecture for stage in plan.stages)
         if not self.limits.reaches(needed):
             return DeclaredTraits(plan, None, f"needs compute capability {needed // 10}.{needed % 10}", 0.0)
-        found = candidate(
+        judged = candidate(
             *(configuration, bounds(self.limits, plan), self.kernel.roles),
             work=plan.work,
             declared=True,
             stated=place_of(configuration, self.stated),
         )
-        if found.blocks_per_sm == 0:
+        if judged.blocks_per_sm == 0:
             return DeclaredTraits(plan, None, f"cannot be launched ({self._limited_by(plan)})", 0.0)
-        if any(refusal(plan.stages[place], self.limits) for place in own_stages(plan)):
+        if any(refusal(plan.stages[index], self.limits) for index in own_stages(plan)):
             return DeclaredTraits(plan, None, "cannot be launched (grid)", 0.0)
-        if found.occupancy < self.min_occupancy:
-            return DeclaredTraits(plan, None, BEFORE_COMPILING, found.occupancy)
-        return DeclaredTraits(plan, found, "", found.occupancy)
+        if judged.occupancy < self.min_occupancy:
+            return DeclaredTraits(plan, None, BEFORE_COMPILING, judged.occupancy)
+        return DeclaredTraits(plan, judged, "", judged.occupancy)
 
     def _limited_by(self, plan: Plan) -> str:
         """Return the resource that keeps a plan from being launched, whatever it compiles to."""
-        stages = (plan.stages[place] for place in own_stages(plan))
-        filled = (upper_bound(self.limits, one.threads_per_block, one.shared_bytes) for one in stages)
-        return next(one.limited_by for one in filled if one.blocks_per_sm == 0)
+        stages = (plan.stages[index] for index in own_stages(plan))
+        filled = (upper_bound(self.limits, bound.threads_per_block, bound.shared_bytes) for bound in stages)
+        return next(bound.limited_by for bound in filled if bound.blocks_per_sm == 0)
 
 
 # --- Candidates of a space that is too large to be listed, made when somebody asks for them.
@@ -132,12 +132,12 @@ class CandidateSource:
         self.made: dict[Configuration, Candidate | None] = {}
 
     def neighbours(self, configuration: Configuration) -> Sequence[Candidate]:
-        """See ``LargeSpace.neighbours``."""
-        found = map(self._made, self._space.neighbours(configuration))
-        return [one for one in found if one is not None]
+        """Candidates that differ in one tunable, listed or not."""
+        candidates = map(self._made, self._space.neighbours(configuration))
+        return [each for each in candidates if each is not None]
 
     def candidate(self, configuration: Configuration) -> Candidate | None:
-        """See ``LargeSpace.candidate``."""
+        """Candidate of a configuration; None where rules or pruning leave it out."""
         allowed = self._declaration.kernel.allowed(self._declaration.workload, configuration)
         return None if allowed is None else self._made(allowed)
 
@@ -221,9 +221,9 @@ class PreparedWorkload:
         """The candidates listed, and those that were made beside them."""
         if self.source is None:
             return self.candidates
-        listed = {one.configuration for one in self.candidates} | set(self.space)
-        made = (one for one in self.source.made.values() if one is not None)
-        return (*self.candidates, *(one for one in made if one.configuration not in listed))
+        listed = {each.configuration for each in self.candidates} | set(self.space)
+        further = (each for each in self.source.made.values() if each is not None)
+        return (*self.candidates, *(each for each in further if each.configuration not in listed))
 
     @property
     def size_after_pruning(self) -> int:
@@ -244,7 +244,7 @@ class PreparedWorkload:
     @property
     def uncompiled(self) -> int:
         """Candidates that nobody has looked at: they are compiled ahead at most."""
-        return sum(one.declared for one in self.candidates)
+        return sum(each.declared for each in self.candidates)
 
     @property
     def recorded(self) -> bool:
@@ -276,22 +276,19 @@ def fit_batches(
                 f" ({free_bytes // 2 / 2**20:.0f} MiB); choose smaller sizes"
             )
         fitted = [replace(w, batch=max(1, w.batch // 2)) for w in fitted]
-    notices = [
-        _capped(kernel, old, new)
-        for (kernel, old), new in zip(workloads, fitted, strict=True)
-        if old.batch != new.batch
-    ]
+    notices = []
+    for (kernel, old), new in zip(workloads, fitted, strict=True):
+        if old.batch == new.batch:
+            continue
+        if old.batch == kernel.workload(dict(old.sizes)).batch:  # nobody requested it
+            limit = f"capped from {old.batch} to {new.batch} (half of the free device memory)"
+            notices.append(f"{new}: batch {limit}")
+        else:
+            notices.append(
+                f"{new}: measured with a batch of {new.batch:,}; arrays of {old.batch:,} do not fit into half"
+                " of the free device memory"
+            )
     return fitted, notices
-
-
-def _capped(kernel: KernelFile, old: Workload, new: Workload) -> str:
-    """Return the message on a batch that does not fit: one for the default, another for a requested one."""
-    if old.batch == kernel.workload(dict(old.sizes)).batch:
-        return f"{new}: batch capped from {old.batch} to {new.batch} (half of the free device memory)"
-    return (
-        f"{new}: measured with a batch of {new.batch:,}; arrays of {old.batch:,} do not fit into half of the"
-        " free device memory"
-    )
 
 
 def _bytes(kernel: KernelFile, workload: Workload) -> int:
@@ -362,25 +359,25 @@ def _prepared(
     source = CandidateSource(space, declaration) if isinstance(space, SampledSpace) else None
     pruned: Counter[str] = Counter()
     plans: dict[Configuration, Plan] = {} if source is None else PlansOnDemand(kernel, workload)
-    left: list[Candidate] = []
+    candidates: list[Candidate] = []
     highest_dropped = 0.0
     named = [] if source is None else [default, *stated]
     for configuration in stated if stated_only and stated else dict.fromkeys([*space, *named]):
-        found = declaration.of(configuration)
-        if found.candidate is not None:
-            left.append(found.candidate)
+        traits = declaration.of(configuration)
+        if traits.candidate is not None:
+            candidates.append(traits.candidate)
         else:
-            pruned[found.dropped] += 1
-            highest_dropped = max(highest_dropped, found.occupancy)
-        if found.candidate is not None or (configuration == default and found.dropped == BEFORE_COMPILING):
-            plans[configuration] = found.plan
+            pruned[traits.dropped] += 1
+            highest_dropped = max(highest_dropped, traits.occupancy)
+        if traits.candidate is not None or (configuration == default and traits.dropped == BEFORE_COMPILING):
+            plans[configuration] = traits.plan
     item = PreparedWorkload(
-        *(workload, kernel, space, plans, tuple(left), default, threshold, dict(pruned), ()),
+        *(workload, kernel, space, plans, tuple(candidates), default, threshold, dict(pruned), ()),
         highest_dropped=highest_dropped,
         stated=stated,
         source=source,
     )
-    if not left:
+    if not candidates:
         raise EmptySpaceError(nothing_left(item))
     return item
 
@@ -409,7 +406,7 @@ def judge(
     if isinstance(report, CompileError):
         misfit = isinstance(report, LaunchMisfitError)
         return Verdict(None, LaunchMisfitError.reason if misfit else "does not compile", str(report))
-    found = candidate(
+    compiled = candidate(
         plan.configuration,
         launches(limits, plan, report),
         item.kernel.roles,
@@ -417,27 +414,26 @@ def judge(
         work=plan.work,
         stated=place_of(plan.configuration, item.stated),
     )
-    spilled = _spilled(own_resources(plan, report))
+    resources = own_resources(plan, report)
+    spilled = ""
+    if any(stage.spill_bytes for stage in resources):
+        spilled = _SPILLS[0]
+    elif any(stage.local_bytes for stage in resources):
+        spilled = _SPILLS[1]
     allowed = isinstance(item.kernel, KernelFile) and item.kernel.spills
     dropped = ""
-    if found.blocks_per_sm == 0:
+    if compiled.blocks_per_sm == 0:
         dropped = "cannot be launched (registers)"
-    elif _too_many_to_cooperate(plan, found, limits):
+    elif any(
+        not holds_whole(plan.stages[index], launch.blocks_per_sm, limits)
+        for index, launch in zip(own_stages(plan), compiled.launches, strict=False)
+    ):
         dropped = "cooperative grid larger than what the device holds"
     elif spilled and not allowed:
         dropped = spilled
-    elif found.occupancy < item.min_occupancy:
+    elif compiled.occupancy < item.min_occupancy:
         dropped = COMPILED_OCCUPANCY
-    return Verdict(found, dropped, spills=bool(spilled))
-
-
-def _too_many_to_cooperate(plan: Plan, found: Candidate, limits: DeviceLimits) -> bool:
-    """True if a cooperative grid does not fit on the device as a whole."""
-    stages = [plan.stages[place] for place in own_stages(plan)]
-    return any(
-        not holds_whole(stage, launch.blocks_per_sm, limits)
-        for stage, launch in zip(stages, found.launches, strict=False)
-    )
+    return Verdict(compiled, dropped, spills=bool(spilled))
 
 
 def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
@@ -464,13 +460,6 @@ def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
     return f"{item.workload}: none of {len(item.space)} configurations is left ({reasons}){first}"
 
 
-def _spilled(resources: Sequence[Resources]) -> str:
-    """Return the reason for the use of local memory, or an empty string."""
-    if any(taken.spill_bytes for taken in resources):
-        return _SPILLS[0]
-    return _SPILLS[1] if any(taken.local_bytes for taken in resources) else ""
-
-
 def plan_bytes(plan: Plan) -> int:
     """Device memory of one set of the plan's arrays, and of what is kept to restore them."""
     from tuner.model.elements import element_dtype  # noqa: PLC0415 - needs NumPy
@@ -490,8 +479,10 @@ def as_declared(
             replace(
                 trial,
                 configurations=tuple(
-                    known[one] if one in known else _in_order(item, one)
-                    for item, known, one in zip(prepared, declared, trial.configurations, strict=True)
+                    order[configuration] if configuration in order else _in_order(item, configuration)
+                    for item, order, configuration in zip(
+                        prepared, declared, trial.configurations, strict=True
+                    )
                 ),
             ),
             measurement,

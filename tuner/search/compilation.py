@@ -79,10 +79,10 @@ class Compilation:
         self._limits: SearchLimits | None = None
         self._verdicts: dict[_Key, Verdict | BaseException] = {}
         self._looked: dict[_Key, None] = {}
-        for place, item in enumerate(self._prepared):
-            for one in item.candidates:
-                if not one.declared:
-                    self._verdicts[place, one.configuration] = Verdict(one)
+        for index, item in enumerate(self._prepared):
+            for each in item.candidates:
+                if not each.declared:
+                    self._verdicts[index, each.configuration] = Verdict(each)
 
     def begin(self, limits: SearchLimits) -> list[PreparedWorkload]:
         """Compile the defaults, and make sure that every workload has a candidate, while there is time.
@@ -98,47 +98,47 @@ class Compilation:
             EmptySpaceError: all candidates of a workload are ruled out; the message says by what.
         """
         defaults = [
-            (place, item.default) for place, item in enumerate(self._prepared) if item.default in item.plans
+            (index, item.default) for index, item in enumerate(self._prepared) if item.default in item.plans
         ]
         self._resolve(defaults)
         with suppress(LimitReachedError), self.within(limits):
-            for place in range(len(self._prepared)):
-                self._find_candidate(place)
+            for index in range(len(self._prepared)):
+                self._find_candidate(index)
         return [
             replace(
                 item,
                 candidates=tuple(
-                    one
-                    for one in item.candidates
-                    if (key := (place, one.configuration)) not in self._looked or self._candidate(key)
+                    each
+                    for each in item.candidates
+                    if (key := (index, each.configuration)) not in self._looked or self._candidate(key)
                 ),
             )
-            for place, item in enumerate(self._prepared)
+            for index, item in enumerate(self._prepared)
         ]
 
-    def _find_candidate(self, place: int) -> None:
+    def _find_candidate(self, index: int) -> None:
         """Compile candidates of a workload until one is known to be left."""
-        item = self._prepared[place]
-        declared = {one.configuration for one in item.candidates}
-        if item.default in declared and self._candidate((place, item.default)) is not None:
+        item = self._prepared[index]
+        declared = {each.configuration for each in item.candidates}
+        if item.default in declared and self._candidate((index, item.default)) is not None:
             return
-        left = iter(by_new_values(item.candidates))
+        untried = iter(by_new_values(item.candidates))
         while True:
-            self._refuse_alike(place)
-            some = list(islice(left, _TOGETHER))
+            self._refuse_alike(index)
+            some = list(islice(untried, _TOGETHER))
             if not some:
-                raise self._nothing_left(place)
-            if any(self.resolve(place, some)):
+                raise self._nothing_left(index)
+            if any(self.resolve(index, some)):
                 return
 
-    def resolve(self, place: int, candidates: Iterable[Candidate]) -> list[Candidate | None]:
+    def resolve(self, index: int, candidates: Iterable[Candidate]) -> list[Candidate | None]:
         """Compile candidates of a workload now, in parallel; see ``Search.resolve``.
 
         Raises:
             DeviceError: the device is lost.
             CompilerUnavailableError: the compiler itself fails.
         """
-        keys = [(place, one.configuration) for one in candidates]
+        keys = [(index, each.configuration) for each in candidates]
         self._resolve(keys)
         return [self._candidate(key) for key in keys]
 
@@ -163,16 +163,16 @@ class Compilation:
         """
         self._resolve(
             [
-                (place, configuration)
-                for place, item in enumerate(self._prepared)
+                (index, configuration)
+                for index, item in enumerate(self._prepared)
                 for configuration in item.plans
             ]
         )
-        known = self.known()
-        for place, item in enumerate(known):
+        compiled = self.known()
+        for index, item in enumerate(compiled):
             if not item.candidates:
-                raise self._nothing_left(place)
-        return known
+                raise self._nothing_left(index)
+        return compiled
 
     def look_at(self, trial: Trial) -> list[Verdict]:
         """Return the verdicts on the configurations of a trial, which are compiled now if they are not yet.
@@ -194,7 +194,7 @@ class Compilation:
 
     def known(self) -> list[PreparedWorkload]:
         """The workloads as far as they were looked at: compiled candidates, what was ruled out, and why."""
-        return [self._known(place) for place in range(len(self._prepared))]
+        return [self._known(index) for index in range(len(self._prepared))]
 
     def close(self) -> None:
         """Begin nothing more; what is being compiled ends with the device."""
@@ -204,25 +204,25 @@ class Compilation:
                 queue.clear()
             self._changed.notify_all()
 
-    def _known(self, place: int) -> PreparedWorkload:
-        item = self._prepared[place]
+    def _known(self, index: int) -> PreparedWorkload:
+        item = self._prepared[index]
         verdicts = {
             configuration: verdict
             for (at, configuration) in self._looked
-            if at == place and isinstance(verdict := self._verdicts.get((at, configuration)), Verdict)
+            if at == index and isinstance(verdict := self._verdicts.get((at, configuration)), Verdict)
         }
         all_candidates = item.known_candidates
-        declared = {one.configuration for one in all_candidates}
+        declared = {each.configuration for each in all_candidates}
         dropped = {c: v for c, v in verdicts.items() if v.dropped and c in declared}
         reasons = Counter(verdict.dropped for verdict in dropped.values())
         candidates = (
-            one if one.configuration not in verdicts else verdicts[one.configuration].candidate
-            for one in all_candidates
-            if one.configuration not in dropped
+            each if each.configuration not in verdicts else verdicts[each.configuration].candidate
+            for each in all_candidates
+            if each.configuration not in dropped
         )
         return replace(
             item,
-            candidates=tuple(one for one in candidates if one is not None),
+            candidates=tuple(each for each in candidates if each is not None),
             pruned=dict(Counter(item.pruned) + reasons),
             compile_errors=(
                 *item.compile_errors,
@@ -231,21 +231,21 @@ class Compilation:
             spilling=item.spilling | {c for c, verdict in verdicts.items() if verdict.spills},
         )
 
-    def _refuse_alike(self, place: int) -> None:
+    def _refuse_alike(self, index: int) -> None:
         """Give up on a workload whose default and many others fail to compile with one error."""
-        looked = [self._verdict(key) for key in self._looked if key[0] == place]
+        looked = [self._verdict(key) for key in self._looked if key[0] == index]
         alike = {_first_error(verdict.error) for verdict in looked}
         if len(looked) > _ALIKE and len(alike) == 1 and looked[0].error:
-            item = self._prepared[place]
+            item = self._prepared[index]
             raise EmptySpaceError(
                 f"{item.workload}: {len(looked)} of {len(item.space)} configurations, the default among them,"
                 f" fail to compile with one error, so that the others are not tried: {looked[0].error};"
                 " if others compile, make one of them the default"
             )
 
-    def _nothing_left(self, place: int) -> EmptySpaceError:
-        item = self._known(place)
-        dropped = (self._verdict((place, c)) for at, c in self._looked if at == place)
+    def _nothing_left(self, index: int) -> EmptySpaceError:
+        item = self._known(index)
+        dropped = (self._verdict((index, c)) for at, c in self._looked if at == index)
         highest = max(
             (v.candidate.occupancy for v in dropped if v.candidate and v.dropped == COMPILED_OCCUPANCY),
             default=0.0,
@@ -283,11 +283,11 @@ class Compilation:
                 with self._changed:
                     if self._closed:
                         raise DeviceError(f"{self._device.identity.spec}: nothing is compiled any more")
-                    left = {key: None for key in missing if key not in self._verdicts}
-                    if len(left) == len(missing):
+                    pending = {key: None for key in missing if key not in self._verdicts}
+                    if len(pending) == len(missing):
                         self._changed.wait(self._left_s())
                         continue
-                    missing = left
+                    missing = pending
                 self._progress(len(self._looked) - len(missing), len(self._looked))
         finally:
             with self._changed:
@@ -353,8 +353,8 @@ class Compilation:
         return None
 
     def _judged(self, key: _Key) -> Verdict:
-        place, configuration = key
-        item = self._prepared[place]
+        index, configuration = key
+        item = self._prepared[index]
         if item.recorded:  # measured without being a candidate
             return Verdict(None)
         plan = item.plans[configuration]
@@ -371,17 +371,17 @@ def by_new_values(candidates: Sequence[Candidate]) -> list[Candidate]:
     seen: set[tuple[str, TunableValue]] = set()
     first: list[Candidate] = []
     others: list[Candidate] = []
-    for one in drawn:
-        values = one.configuration.items()
-        (others if seen.issuperset(values) else first).append(one)
+    for candidate in drawn:
+        values = candidate.configuration.items()
+        (others if seen.issuperset(values) else first).append(candidate)
         seen.update(values)
     return first + others
 
 
 def _first_error(text: str) -> str:
     """The first error of a compiler's output, without what names the configuration."""
-    found = _FIRST_ERROR.search(text)
-    return text if found is None else found[0]
+    match = _FIRST_ERROR.search(text)
+    return text if match is None else match[0]
 
 
 def _keys(trials: Iterable[Trial]) -> list[_Key]:

@@ -10,7 +10,6 @@ from typing import Literal, cast
 from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
-from tuner.model import registry
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Configuration
 from tuner.model.records import Record, trial_record
@@ -19,9 +18,7 @@ from tuner.model.run_document import (
     ClockCurve,
     ClockPointDocument,
     Comparisons,
-    Confirmation,
     Expanded,
-    FrontPoint,
     PoolGpuDocument,
     PowerLimitPoint,
     RepeatabilityDocument,
@@ -37,7 +34,8 @@ from tuner.model.run_document import (
     WorkloadPart,
     device_document,
 )
-from tuner.model.trial import Energy, Measurement, Trial, of_window, unpacked
+from tuner.model.trial import Measurement, Trial, of_window, unpacked
+from tuner.policies.clocks.steering import curve
 from tuner.search.answer import Outcome, against
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.plan import SearchPlan
@@ -67,16 +65,16 @@ def break_even(document: RunDocument, objective: str, runs_per_day: float | None
         return None
     unit: Literal["J", "s"] = "J" if energy else "s"
     if energy:
-        cost, known = document.get("tuning_energy_j"), document.get("tuning_energy_j_uncertainty")
+        cost, uncertainty = document.get("tuning_energy_j"), document.get("tuning_energy_j_uncertainty")
         saving, half = against["energy_saving"], against["energy_saving_interval"]
         per_run = default["energy_j"]
     else:
-        cost, known = _seconds(document), 0.0
+        cost, uncertainty = _seconds(document), 0.0
         saving, half = -against["slowdown"], against.get("slowdown_interval") or 0.0
         per_run = default["time_s"]
     if cost is None or per_run is None:
         return None
-    cost_half = COVERAGE * (known or 0.0)
+    cost_half = COVERAGE * (uncertainty or 0.0)
     saved, saved_half = per_run * saving, per_run * half
     runs = cost / saved if saved > 0 else None
     return {
@@ -145,13 +143,12 @@ def _points(line: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> list[
     The model is fitted to the windows: it knows of the scatter between them.
     """
     windows = {mhz: of_window(measurement) for mhz, measurement in line.items()}
-    points: list[ClockPoint] = registry.load("clocks", "curve")(windows, clocks_mhz)
-    return [_stated(point, line[point.clock_mhz]) if point.measured else point for point in points]
-
-
-def _stated(point: ClockPoint, measurement: Measurement) -> ClockPoint:
-    energy = measurement.energy
-    return point if energy is None else replace(point, joules_uncertainty=energy.uncertainty_j)
+    return [
+        replace(point, joules_uncertainty=energy.uncertainty_j)
+        if point.measured and (energy := line[point.clock_mhz].energy) is not None
+        else point
+        for point in curve(windows, clocks_mhz)
+    ]
 
 
 def _shown(outcome: Outcome, trials: Mapping[Trial, Measurement]) -> Trial:
@@ -166,12 +163,12 @@ def _shown(outcome: Outcome, trials: Mapping[Trial, Measurement]) -> Trial:
     return next(wide, answer)
 
 
-def clock_line(trials: Mapping[Trial, Measurement], one: Trial) -> dict[int, Measurement]:
+def clock_line(trials: Mapping[Trial, Measurement], reference: Trial) -> dict[int, Measurement]:
     """Trials that differ from one in the clock only, itself among them, by their clocks."""
-    sought = _but_clock(one)
+    sought = _but_clock(reference)
     return {
-        trial.clock_mhz: found
-        for trial, found in trials.items()
+        trial.clock_mhz: measurement
+        for trial, measurement in trials.items()
         if trial.clock_mhz is not None and _but_clock(trial) == sought
     }
 
@@ -214,8 +211,8 @@ def _time_ratio(
     if paired is not None:
         return paired
     ratio = point.time_s / reference.time_s
-    own = [one.time_uncertainty_s / one.time_s for one in (point, reference)]
-    again = [TIME_REPEATABILITY for one in (point, reference) if one.measured]
+    own = [each.time_uncertainty_s / each.time_s for each in (point, reference)]
+    again = [TIME_REPEATABILITY for each in (point, reference) if each.measured]
     return ratio, COVERAGE * ratio * math.hypot(*own, *again)
 
 
@@ -231,7 +228,7 @@ def _joules_ratio(
     if paired is not None:
         return paired
     ratio = point.joules / reference.joules
-    own = [(one.joules_uncertainty or 0.0) / (one.joules or 1.0) for one in (point, reference)]
+    own = [(each.joules_uncertainty or 0.0) / (each.joules or 1.0) for each in (point, reference)]
     return ratio, COVERAGE * ratio * math.hypot(*own)
 
 
@@ -241,8 +238,8 @@ def _paired(
     """A ratio of paired repeats; None where the two were not repeated in turn."""
     if not (point.measured and reference.measured):
         return None
-    one, other = (replace(answer, clock_mhz=at.clock_mhz) for at in (point, reference))
-    ratio = outcome.paired.ratio(one, other, Objective(objective))
+    trial, reference_trial = (replace(answer, clock_mhz=at.clock_mhz) for at in (point, reference))
+    ratio = outcome.paired.ratio(trial, reference_trial, Objective(objective))
     return None if ratio is None else (ratio.value, ratio.interval)
 
 
@@ -263,8 +260,8 @@ def power_limit_curve(outcome: Outcome) -> list[PowerLimitPoint]:
         return []
     answer = outcome.trials[outcome.answer][0]
     line = {
-        trial.power_limit_w: place
-        for place, (trial, measurement) in enumerate(outcome.trials)
+        trial.power_limit_w: index
+        for index, (trial, measurement) in enumerate(outcome.trials)
         if trial.power_limit_w is not None
         and replace(trial, power_limit_w=answer.power_limit_w) == answer
         and measurement.ok
@@ -276,10 +273,10 @@ def power_limit_curve(outcome: Outcome) -> list[PowerLimitPoint]:
     return [point for point in points if point is not None]
 
 
-def _point(outcome: Outcome, place: int, reference: int) -> PowerLimitPoint | None:
+def _point(outcome: Outcome, index: int, reference: int) -> PowerLimitPoint | None:
     """A point; None of a trial without a time or a limit."""
-    trial, measurement = outcome.trials[place]
-    ratios = against(outcome, place, reference)
+    trial, measurement = outcome.trials[index]
+    ratios = against(outcome, index, reference)
     if ratios is None or measurement.makespan_s is None or trial.power_limit_w is None:
         return None
     slowdown, half = ratios["slowdown"], ratios.get("slowdown_interval") or 0.0
@@ -318,6 +315,7 @@ def document(
     request, conditions = plan.request, plan.conditions
     names = conditions.names
     least = _least_energy(outcome)
+    numbers = {trial: number for number, (trial, _) in enumerate(outcome.trials, start=1)}
 
     def named(number: int | None) -> TrialDocument | None:
         return None if number is None else trial_document(outcome.trials[number], names)
@@ -344,7 +342,16 @@ def document(
         "least_energy": named(least),
         "solo_bests": named(outcome.solo_bests),
         **_comparisons(outcome, outcome.answer, least),
-        "front": [_front_point(spaces, outcome, place, names) for place in outcome.front],
+        "front": [
+            {
+                "number": index + 1,
+                "trial": trial_document(outcome.trials[index], names),
+                "parts": [_part(item, outcome, index, i) for i, item in enumerate(spaces)],
+                "expanded": [_expanded(item, outcome, index, i) for i, item in enumerate(spaces)],
+                **_comparisons(outcome, index, least),  # any point may take the place of the answer
+            }
+            for index in outcome.front
+        ],
         "solo_best_runs": dict(zip(names, outcome.solo_best_runs, strict=False)),
         "limited_solo_bests": list(outcome.limited_solo_bests),
         "no_solo_bests": outcome.no_solo_bests or None,
@@ -352,7 +359,8 @@ def document(
         "power_limit_curve": power_limit_curve(outcome),
         "one_after_another": record_of(outcome.co_run, names, outcome.scatter),
         "repeatability": _repeatability(outcome),
-        **_confirmation(outcome),
+        "contenders": sorted(numbers[trial] for trial in outcome.paired.joined()),
+        "tied": sorted(index + 1 for index in outcome.tied),
         "window_scatter": _scatter(outcome),
         **_tuning_energy(outcome),  # type: ignore[typeddict-item]  # to mypy it may have any further key
         "resumed": outcome.resumed,
@@ -385,7 +393,9 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Tri
         "energy_net_j_uncertainty": None if energy is None else energy.net_uncertainty_j,
         "power_w": None if energy is None else energy.watts,
         "idle_w": None if energy is None else energy.idle_watts,
-        "idle_w_uncertainty": _idle_uncertainty(energy),
+        "idle_w_uncertainty": None
+        if energy is None or energy.idle_watts is None
+        else energy.idle_uncertainty_w,
         "sensor": None if energy is None else energy.sensor,
         "scope": None if energy is None else energy.scope,
         "clock_seen_mhz": measurement.clock_mhz,
@@ -411,10 +421,6 @@ def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> Tri
 def is_confirmed(measurement: Measurement) -> bool:
     """True for paired repeats after the search, which measures a trial once."""
     return measurement.repeats > 1
-
-
-def _idle_uncertainty(energy: Energy | None) -> float | None:
-    return None if energy is None or energy.idle_watts is None else energy.idle_uncertainty_w
 
 
 def _workload(
@@ -445,31 +451,18 @@ def _workload(
     return record
 
 
-def _comparisons(outcome: Outcome, one: int | None, least: int | None) -> Comparisons:
+def _comparisons(outcome: Outcome, index: int | None, least: int | None) -> Comparisons:
     """A trial, the answer or a point of the front, against the trials that it is held against."""
     return {
-        "against_default": against(outcome, one, outcome.default),
-        "trade_off": against(outcome, one, outcome.fastest),
-        "against_solo_bests": against(outcome, one, outcome.solo_bests),
-        "energy_trade_off": against(outcome, least, one),
-    }
-
-
-def _front_point(
-    prepared: Sequence[PreparedWorkload], outcome: Outcome, place: int, names: Sequence[str]
-) -> FrontPoint:
-    """A point of the front, with all that a document says of its answer: either may take that place."""
-    return {
-        "number": place + 1,
-        "trial": trial_document(outcome.trials[place], names),
-        "parts": [_part(item, outcome, place, i) for i, item in enumerate(prepared)],
-        "expanded": [_expanded(item, outcome, place, i) for i, item in enumerate(prepared)],
-        **_comparisons(outcome, place, _least_energy(outcome)),
+        "against_default": against(outcome, index, outcome.default),
+        "trade_off": against(outcome, index, outcome.fastest),
+        "against_solo_bests": against(outcome, index, outcome.solo_bests),
+        "energy_trade_off": against(outcome, least, index),
     }
 
 
 def _expanded(item: PreparedWorkload, outcome: Outcome, index: int | None, position: int) -> Expanded | None:
-    """See ``build_record``; None of kernels without a file."""
+    """Record of a build with a trial's configuration; None of kernels without a file."""
     if index is None or not isinstance(item.kernel, KernelFile):
         return None
     trial, _ = outcome.trials[index]
@@ -495,6 +488,9 @@ def _part(item: PreparedWorkload, outcome: Outcome, index: int | None, position:
     share_j = energy_share(measurement, position)
     rate = work.rate_units / work.rate_scale / result.time_s if result.time_s and work.rate_units else None
     watts = share_j / result.time_s if share_j is not None and result.time_s else None
+    share_unsure_j = None  # the measured joules' part; that of sharing by time is not known
+    if measurement.energy is not None and share_j is not None:
+        share_unsure_j = share_j * measurement.energy.uncertainty_j / measurement.energy.joules
     return {
         "configuration": dict(trial.configurations[position]),
         "spills": trial.configurations[position] in item.spilling,
@@ -503,17 +499,10 @@ def _part(item: PreparedWorkload, outcome: Outcome, index: int | None, position:
         "time_spread_s": result.spread_s,
         "restore_s": result.restore_s,
         "energy_share_j": share_j,
-        "energy_share_j_uncertainty": _share_uncertainty(measurement, share_j),
+        "energy_share_j_uncertainty": share_unsure_j,
         "rate": rate,
         "rate_per_watt": rate / watts if rate is not None and watts else None,
     }
-
-
-def _share_uncertainty(measurement: Measurement, share_j: float | None) -> float | None:
-    """The measured joules' part in a share's uncertainty; that of sharing by time is not known."""
-    if measurement.energy is None or share_j is None:
-        return None
-    return share_j * measurement.energy.uncertainty_j / measurement.energy.joules
 
 
 def energy_share(measurement: Measurement, position: int) -> float | None:
@@ -548,9 +537,9 @@ def _tuning_energy(outcome: Outcome) -> TuningEnergy:
         }
     unseen: TuningEnergy = {"tuning_energy_unseen": None}
     relative = [
-        one.energy.uncertainty_j / one.energy.joules
-        for one in outcome.measurements
-        if one.energy is not None and one.energy.joules > 0
+        measurement.energy.uncertainty_j / measurement.energy.joules
+        for measurement in outcome.measurements
+        if measurement.energy is not None and measurement.energy.joules > 0
     ]
     if not relative:
         return {**unseen, "tuning_energy_j": outcome.joules or None, "tuning_energy_j_uncertainty": None}
@@ -574,7 +563,11 @@ def _space(plan: SearchPlan, spaces: Sequence[PreparedWorkload], outcome: Outcom
 def _least_energy(outcome: Outcome) -> int | None:
     """The trial with the least joules; None where none were measured."""
     measured = enumerate(measurement for _, measurement in outcome.trials)
-    joules = {number: one.energy.joules for number, one in measured if one.ok and one.energy is not None}
+    joules = {
+        number: measurement.energy.joules
+        for number, measurement in measured
+        if measurement.ok and measurement.energy is not None
+    }
     return min(joules, key=joules.__getitem__, default=None)
 
 
@@ -592,22 +585,13 @@ def _scatter(outcome: Outcome) -> ScatterDocument | None:
     }
 
 
-def _confirmation(outcome: Outcome) -> Confirmation:
-    """Numbers of the trials that were measured again, and of those that tie with the lowest of them."""
-    numbers = {trial: number for number, (trial, _) in enumerate(outcome.trials, start=1)}
-    return {
-        "contenders": sorted(numbers[trial] for trial in outcome.paired.joined()),
-        "tied": sorted(place + 1 for place in outcome.tied),
-    }
-
-
 def _repeatability(outcome: Outcome) -> RepeatabilityDocument | None:
     """Return the repeatability of trials in energy and time; None if too few were measured again."""
     if not outcome.repeatability:
         return None
     energy, time = outcome.repeatability.get("energy"), outcome.repeatability.get("time")
     return {
-        "trials": max(one.trials for one in outcome.repeatability.values()),
+        "trials": max(each.trials for each in outcome.repeatability.values()),
         "energy_interval": None if energy is None else energy.interval,
         "time_interval": None if time is None else time.interval,
     }
@@ -615,7 +599,7 @@ def _repeatability(outcome: Outcome) -> RepeatabilityDocument | None:
 
 def _wall(outcome: Outcome) -> WallDocument:
     """Wall time split into what is wanted (windows and checks, on the device's clock) and the rest."""
-    checks_s = math.fsum(one.check_s for one in outcome.measurements)
+    checks_s = math.fsum(measurement.check_s for measurement in outcome.measurements)
     return {
         "prepare_s": outcome.prepare_s,
         "search_s": outcome.wall_s,
@@ -628,13 +612,13 @@ def _wall(outcome: Outcome) -> WallDocument:
 
 
 def series_record(
-    searched: Measurement, known: Measurement, names: Sequence[str], ended_at: str | None = None
+    searched: Measurement, final: Measurement, names: Sequence[str], ended_at: str | None = None
 ) -> TrialSeries:
     """The further keys of a trial; ``docs/run.md`` describes them.
 
     Args:
         searched: what the search saw.
-        known: what is known at the end.
+        final: what is known at the end.
         names: of the workloads.
         ended_at: when the trial was stored, UTC; None where it is not.
     """
@@ -652,11 +636,11 @@ def series_record(
         "ended_at": ended_at,
         "check_s": searched.check_s,
         "spent_j": searched.energy_total_j,
-        "repeats_spent_j": known.energy_total_j if is_confirmed(known) else 0.0,
-        "time_spreads_s": {name: result.spread_s for name, result in zip(names, known.results, strict=True)},
+        "repeats_spent_j": final.energy_total_j if is_confirmed(final) else 0.0,
+        "time_spreads_s": {name: result.spread_s for name, result in zip(names, final.results, strict=True)},
         "power_series": [
             {"times_s": list(series.times_s), "watts": list(series.watts)}
-            for series in map(unpacked, known.power)
+            for series in map(unpacked, final.power)
         ],
     }
 
@@ -668,5 +652,5 @@ def with_series(outcome: Outcome) -> RunDocument:
     pairs = zip(document["trials"], outcome.searched, outcome.trials, strict=True)
     return {
         **document,
-        "trials": [{**trial, **series_record(seen, known, names)} for trial, seen, (_, known) in pairs],
+        "trials": [{**trial, **series_record(seen, final, names)} for trial, seen, (_, final) in pairs],
     }

@@ -12,16 +12,16 @@ from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.replay import replayed
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
-from tuner.model import registry
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Progress
 from tuner.model.records import WorkloadName
+from tuner.model.run_document import AnalyticalDocument
+from tuner.policies.analytical import Choice, choose, missing
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation
 from tuner.search.plan import prepared_workloads, resolve
 from tuner.space.occupancy import occupancy
-from tuner.space.search_view import StageLaunch
 
 _LOWEST_PRIORITY = 19  # the machine's own work goes first
 SHOWN = 10  # candidates of a workload, unless all are asked for
@@ -67,24 +67,23 @@ def explain(
                 opened = open_device(device_spec, workloads=(spec,))
                 device = stack.enter_context(closing(opened.device))
                 notices += [opened.notice] if opened.notice else []
-            document, told = _workload(spec, catalog, device, rule=rule, shown=shown, progress=progress)
+            document, messages = _workload(spec, catalog, device, rule=rule, shown=shown, progress=progress)
             documents.append(document)
-            notices += told
-        return {"device": _device(device), "workloads": documents, "notices": notices}
-
-
-def _device(device: Device | None) -> dict[str, Any] | None:
-    if device is None:
-        return None
-    limits, identity = device.limits, device.identity
-    return {
-        "spec": identity.spec,
-        "name": identity.name,
-        "compute_capability": None if limits is None else list(limits.compute_capability),
-        "multiprocessors": None if limits is None else limits.multiprocessors,
-        "max_warps_per_sm": None if limits is None else limits.max_warps_per_sm,
-        "max_blocks_per_sm": None if limits is None else limits.max_blocks_per_sm,
-    }
+            notices += messages
+        limits = None if device is None else device.limits
+        described = (
+            None
+            if device is None
+            else {
+                "spec": device.identity.spec,
+                "name": device.identity.name,
+                "compute_capability": None if limits is None else list(limits.compute_capability),
+                "multiprocessors": None if limits is None else limits.multiprocessors,
+                "max_warps_per_sm": None if limits is None else limits.max_warps_per_sm,
+                "max_blocks_per_sm": None if limits is None else limits.max_blocks_per_sm,
+            }
+        )
+        return {"device": described, "workloads": documents, "notices": notices}
 
 
 def _workload(
@@ -116,14 +115,13 @@ def _workload(
         "choose_s": chosen_s - prepared_s,
     }
     if choice is None or device.limits is None:
-        missing = registry.load("explain", "missing")
         why = missing(prepared.candidates, device.limits, prepared.kernel.rule_roles)
         return document | {
             "rule": None,
             "reasons": [f"no analytical answer: {why or 'compiling rules out what its kernel file states'}"],
             "candidates": [],
         }, notices
-    rows = [_row(one, device.limits, prepared.kernel.roles) for one in choice.table[:shown]]
+    rows = [_row(rated, device.limits, prepared.kernel.roles) for rated in choice.table[:shown]]
     return (
         document
         | {
@@ -143,7 +141,7 @@ def analytical_choice(
     rule: str | None = None,
     progress: Progress | None = None,
     everything: bool = False,
-) -> tuple[Any, PreparedWorkload]:
+) -> tuple[Choice | None, PreparedWorkload]:
     """The analytical answer of a workload; its front-runners are compiled, and nothing runs.
 
     Args:
@@ -154,7 +152,7 @@ def analytical_choice(
         everything: compile all candidates.
 
     Returns:
-        The choice (``tuner.policies.analytical.Choice``), None without one, and the workload with what
+        The choice, None without one, and the workload with what
         compiling told.
 
     Raises:
@@ -165,33 +163,32 @@ def analytical_choice(
     try:
         if everything:
             compilation.resolve_all()
-        choice = registry.load("explain", "choose")(
+        choice = choose(
             declared.candidates,
             device.limits,
             declared.kernel.rule_roles,
             rule=rule,
             resolve=partial(compilation.resolve, 0),
         )
-        missing = registry.load("explain", "missing")
         if choice is None and not missing(declared.candidates, device.limits, declared.kernel.rule_roles):
             compilation.resolve_all()  # says why nothing is left, where that is so
-        (known,) = compilation.known()
-        return choice, known
+        (compiled,) = compilation.known()
+        return choice, compiled
     finally:
         compilation.close()
 
 
 def _architecture(prepared: PreparedWorkload) -> str:
     """Return the architecture of compiled candidates; empty if their resources were recorded."""
-    found = (taken.architecture for one in prepared.candidates for taken in one.resources)
-    return next(found, "")
+    architectures = (resources.architecture for each in prepared.candidates for resources in each.resources)
+    return next(architectures, "")
 
 
 def _origin(prepared: PreparedWorkload, device: Device) -> str:
     """Return the origin of the registers and shared memory of the candidates, for people."""
     if device.identity.recorded:
         return "as recorded"
-    if not any(one.resources for one in prepared.candidates):
+    if not any(each.resources for each in prepared.candidates):
         return "none compiled"
     architecture = _architecture(prepared)
     return f"compiled for {architecture}" if architecture else "as their kernel file declares"
@@ -199,31 +196,31 @@ def _origin(prepared: PreparedWorkload, device: Device) -> str:
 
 def _row(rated: Any, limits: DeviceLimits, roles: Mapping[str, str]) -> dict[str, Any]:  # noqa: ANN401 - of a policy
     configuration = rated.candidate.configuration
-    launches = [
-        _launch(launch, limits) | {"W_SM": W_SM, "B_a": B_a}
-        for launch, W_SM, B_a in zip(rated.launches, rated.W_SM, rated.B_a, strict=True)
-    ]
     return {
         "configuration": dict(configuration),
         **{letter: configuration.get(roles.get(role, "")) for letter, role in _TUPLE.items()},
-        "launches": launches,
+        "launches": [
+            {
+                "blocks": launch.blocks,
+                "threads_per_block": launch.threads_per_block,
+                "registers_per_thread": launch.registers_per_thread,
+                "shared_bytes": launch.shared_bytes,
+                "resident": launch.resident,
+                "blocks_per_sm": launch.blocks_per_sm,
+                "occupancy": launch.occupancy,
+                "binding": list(
+                    occupancy(
+                        limits, launch.threads_per_block, launch.registers_per_thread, launch.shared_bytes
+                    ).binding
+                ),
+                "W_SM": W_SM,
+                "B_a": B_a,
+            }
+            for launch, W_SM, B_a in zip(rated.launches, rated.W_SM, rated.B_a, strict=True)
+        ],
         "occupancy": rated.candidate.occupancy,
         "bytes_in_flight": rated.bytes_in_flight,
         "steps": rated.steps,
-    }
-
-
-def _launch(launch: StageLaunch, limits: DeviceLimits) -> dict[str, Any]:
-    filled = occupancy(limits, launch.threads_per_block, launch.registers_per_thread, launch.shared_bytes)
-    return {
-        "blocks": launch.blocks,
-        "threads_per_block": launch.threads_per_block,
-        "registers_per_thread": launch.registers_per_thread,
-        "shared_bytes": launch.shared_bytes,
-        "resident": launch.resident,
-        "blocks_per_sm": launch.blocks_per_sm,
-        "occupancy": launch.occupancy,
-        "binding": list(filled.binding),
     }
 
 
@@ -233,7 +230,7 @@ class Explainer:
     def __init__(self) -> None:
         os.nice(_LOWEST_PRIORITY)
 
-    def explain(self, workload: str, device: str, kernel_file: Path) -> dict[str, Any]:
+    def explain(self, workload: str, device: str, kernel_file: Path) -> AnalyticalDocument:
         """The analytical answer of a workload, as it is stored.
 
         Args:

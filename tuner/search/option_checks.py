@@ -94,42 +94,30 @@ _LONGEST_SHOWN = 200  # characters of a value in a message
 
 
 class _Setting(NamedTuple):
-    """Setting chosen by a list or a range, with the step of a range that names none."""
+    """Setting chosen by a word, a list or a range, with the step of a range that names none."""
 
     option: str
     name: str
     unit: str
     step: int
+    words: tuple[str, ...]
+    example: str
+
+    def wrong(self, text: str) -> str:
+        """Return the error message for a text that is no choice on any GPU; else empty."""
+        if text in self.words or _LIST.fullmatch(text):
+            return ""
+        bounds = _RANGE.fullmatch(text)
+        if bounds is not None and int(bounds[1]) <= int(bounds[2]):
+            return ""
+        return (
+            f"{text!r} is not a choice of {self.name}s; write {', '.join(self.words)}, a list such as"
+            f" {self.example} or a range MIN:MAX[:STEP] in {self.unit}"
+        )
 
 
-_CLOCKS = _Setting("--clocks", "clock", "MHz", 1)
-_POWER_LIMITS = _Setting("--power-limits", "power limit", "W", 10)
-
-
-def wrong_clocks(text: str) -> str:
-    """Return the error message for a text that is no choice of clocks on any GPU; else empty."""
-    if text in ("off", "all", AUTO_CLOCKS) or _LIST.fullmatch(text):
-        return ""
-    bounds = _RANGE.fullmatch(text)
-    if bounds is not None and int(bounds[1]) <= int(bounds[2]):
-        return ""
-    return (
-        f"{text!r} is not a choice of clocks; write off, auto, all, a list such as 875,810"
-        " or a range MIN:MAX[:STEP] in MHz"
-    )
-
-
-def wrong_power_limits(text: str) -> str:
-    """Return the error message for a text that is no choice of power limits on any GPU; else empty."""
-    if text in ("off", "all") or _LIST.fullmatch(text):
-        return ""
-    bounds = _RANGE.fullmatch(text)
-    if bounds is not None and int(bounds[1]) <= int(bounds[2]):
-        return ""
-    return (
-        f"{text!r} is not a choice of power limits; write off, all, a list such as 600,700"
-        " or a range MIN:MAX[:STEP] in W"
-    )
+_CLOCKS = _Setting("--clocks", "clock", "MHz", 1, ("off", AUTO_CLOCKS, "all"), "875,810")
+_POWER_LIMITS = _Setting("--power-limits", "power limit", "W", 10, ("off", "all"), "600,700")
 
 
 def choose_clocks(text: str, supported_mhz: Sequence[int]) -> tuple[int, ...]:
@@ -145,7 +133,7 @@ def choose_clocks(text: str, supported_mhz: Sequence[int]) -> tuple[int, ...]:
         InputError: a clock the GPU does not have, or a range without any; the message says what it has.
         ClockError: the GPU offers no clocks at all.
     """
-    wrong = wrong_clocks(text)
+    wrong = _CLOCKS.wrong(text)
     if wrong:
         raise InputError(f"--clocks: {wrong}")
     if text == "off":
@@ -172,7 +160,7 @@ def choose_power_limits(text: str, supported_w: Sequence[int]) -> tuple[int, ...
         InputError: a limit that may not be set, or a range without any; the message says which may.
         ClockError: there is no choice.
     """
-    wrong = wrong_power_limits(text)
+    wrong = _POWER_LIMITS.wrong(text)
     if wrong:
         raise InputError(f"--power-limits: {wrong}")
     if text == "off":
@@ -193,30 +181,30 @@ def _chosen(text: str, supported: Sequence[int], setting: _Setting) -> tuple[int
     bounds = _RANGE.fullmatch(text)
     if bounds is not None:
         low, high, step = (int(group or setting.step) for group in bounds.groups())
-        kept = _thinned([one for one in supported if low <= one <= high], step)
-        if not kept:
+        values = _thinned([value for value in supported if low <= value <= high], step)
+        if not values:
             raise InputError(
                 f"{option} {text}: this GPU has no {setting.name} in that range; {_offer(supported, unit)}"
             )
-        return tuple(kept)
-    wanted = {int(part) for part in text.split(",")}
-    unknown = sorted(wanted - set(supported))
+        return tuple(values)
+    requested = {int(part) for part in text.split(",")}
+    unknown = sorted(requested - set(supported))
     if unknown:
-        nearest = sorted({min(supported, key=lambda one: abs(one - want)) for want in unknown})
+        nearest = sorted({min(supported, key=lambda value: abs(value - want)) for want in unknown})
         raise InputError(
             f"{option} {text}: this GPU does not have {', '.join(map(str, unknown))} {unit};"
             f" {_offer(supported, unit)}, the nearest are {', '.join(map(str, nearest))}"
         )
-    return tuple(sorted(wanted, reverse=True))
+    return tuple(sorted(requested, reverse=True))
 
 
 def _thinned(values: Sequence[int], step: int) -> list[int]:
     """Of values, highest first, those that are at least a step below the one kept before."""
-    kept: list[int] = []
+    thinned: list[int] = []
     for value in values:
-        if not kept or kept[-1] - value >= step:
-            kept.append(value)
-    return kept
+        if not thinned or thinned[-1] - value >= step:
+            thinned.append(value)
+    return thinned
 
 
 def _offer(supported: Sequence[int], unit: str) -> str:
@@ -225,7 +213,7 @@ def _offer(supported: Sequence[int], unit: str) -> str:
 
 # --- Options that contradict each other, or cannot be.
 
-_CHOICES = {"clocks": wrong_clocks, "power_limits": wrong_power_limits}
+_CHOICES = {"clocks": _CLOCKS, "power_limits": _POWER_LIMITS}
 
 
 def complaints(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -243,7 +231,7 @@ def complaints(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 near = suggestion(str(value), named[name])
                 yield name, f"unknown {name} {value!r}; choose from {', '.join(named[name])}{near}"
         elif name in _CHOICES:
-            wrong = _CHOICES[name](value)
+            wrong = _CHOICES[name].wrong(value)
             yield from ((name, wrong),) if wrong else ()
         elif not OPTIONS[name].holds(value):
             yield name, f"{repr(value)[:_LONGEST_SHOWN]}: write {OPTIONS[name].form}"
@@ -255,36 +243,34 @@ def _contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if objective == "time" and chosen.get("max_slowdown") is not None:
         yield "max_slowdown", "limits a search for energy; with the objective time it says nothing"
     if objective == PARETO:
-        yield from _front_contradictions(chosen)
+        policy, searching = chosen.get("policy"), registry.names("front")
+        if policy in registry.names("policy") and policy not in searching:
+            use = f"{', '.join(searching[:-1])} or {searching[-1]}"
+            yield "policy", f"{policy} looks for one lowest cost; with the objective pareto use {use}"
+        if chosen.get("max_slowdown") is not None:
+            yield "max_slowdown", _CHOSEN_LATER
+        if chosen.get("verify"):
+            yield (
+                "verify",
+                "holds one answer of another GPU against its rivals; with the objective pareto search",
+            )
     if objective in NAMES and objective not in _PAID_IN and chosen.get("runs_per_day") is not None:
         paid = " or ".join(_PAID_IN)
         yield "runs_per_day", f"measuring costs joules and seconds, not {objective}; use the objective {paid}"
 
 
-def _front_contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the options that contradict the objective pareto, with messages."""
-    policy, searching = chosen.get("policy"), registry.names("front")
-    if policy in registry.names("policy") and policy not in searching:
-        use = f"{', '.join(searching[:-1])} or {searching[-1]}"
-        yield "policy", f"{policy} looks for one lowest cost; with the objective pareto use {use}"
-    if chosen.get("max_slowdown") is not None:
-        yield "max_slowdown", _CHOSEN_LATER
-    if chosen.get("verify"):
-        yield "verify", "holds one answer of another GPU against its rivals; with the objective pareto search"
-
-
-def check_options(chosen: Mapping[str, Any], place: Callable[[str], str] = str) -> None:
+def check_options(chosen: Mapping[str, Any], label: Callable[[str], str] = str) -> None:
     """Refuse options that cannot be.
 
     Args:
         chosen: values by the names of options; None is not chosen.
-        place: how a message names an option.
+        label: how a message names an option.
 
     Raises:
         InputError: the first complaint.
     """
     for name, wrong in complaints(chosen):
-        raise InputError(f"{place(name)}: {wrong}")
+        raise InputError(f"{label(name)}: {wrong}")
 
 
 def job_options(spec: JobSpec) -> dict[str, Any]:
@@ -295,9 +281,9 @@ def job_options(spec: JobSpec) -> dict[str, Any]:
     """
     for name in spec.options:
         if name not in JOB_OPTIONS:
-            shown = name[:_LONGEST_SHOWN]
+            shortened = name[:_LONGEST_SHOWN]
             choices = ", ".join(JOB_OPTIONS)
             raise InputError(
-                f"unknown option {shown!r}; choose from {choices}{suggestion(shown, JOB_OPTIONS)}"
+                f"unknown option {shortened!r}; choose from {choices}{suggestion(shortened, JOB_OPTIONS)}"
             )
-    return {"objective": spec.objective, "policy": spec.policy, "clocks": spec.clocks, **spec.options}
+    return spec.chosen

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
 
 from tuner.database.ranking import distance, size_point, sizes_named
 from tuner.database.runs import Store
@@ -22,7 +21,11 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import PARETO, Objective
 from tuner.model.plan import Configuration, Workload
 from tuner.model.records import PROTOCOL, Conditions, StoredRun
+from tuner.model.run_document import Device as DeviceRecord
+from tuner.model.run_document import RunConditions
 from tuner.model.trial import Measurement, Trial
+from tuner.policies.clocks.steering import steered
+from tuner.policies.power_limits import limited
 from tuner.power.base import SettableClocks, SettableLimits
 from tuner.recordings.values import RecordedKernel
 from tuner.search import replaying
@@ -30,7 +33,7 @@ from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
 from tuner.search.option_checks import AUTO_CLOCKS, choose_clocks, choose_power_limits
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup
-from tuner.space.sampling import LISTED
+from tuner.space.large_spaces import LISTED
 from tuner.space.search_view import Payback, Policy, PriorRun
 
 _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
@@ -81,13 +84,13 @@ class SearchPlan:
             registry.load(kind, self.conditions.policy), **self.request.policy_options
         )
         if self.steers_clocks and not self.named:
-            policy = partial(registry.load("clocks", "steered"), inner=policy)
+            policy = partial(steered, inner=policy)
         if self.power_limits_w and not self.covers_space and not self.named and kind == "policy":
-            policy = partial(registry.load("power-limits", "limited"), inner=policy)
+            policy = partial(limited, inner=policy)
         return policy
 
     def following(
-        self, name: str, settings: Mapping[str, Any], strategy: Policy, named: tuple[Trial, ...] = ()
+        self, name: str, settings: Mapping[str, str | int], strategy: Policy, named: tuple[Trial, ...] = ()
     ) -> "SearchPlan":
         """The same search by a strategy of the caller's.
 
@@ -97,8 +100,7 @@ class SearchPlan:
             strategy: in the place of the policy.
             named: see the class.
         """
-        settings = {**self.conditions.settings, **settings}
-        conditions = replace(self.conditions, policy=name, settings=settings)
+        conditions = replace(self.conditions, policy=name, settings={**self.conditions.settings, **settings})
         return replace(self, conditions=conditions, strategy=strategy, named=named)
 
     def spaces(self, device: Device) -> list[PreparedWorkload]:
@@ -132,7 +134,13 @@ class SearchPlan:
         runs_per_day = self.request.runs_per_day
         if runs_per_day is None or objective.name != self.request.objective:
             return None
-        spent = _spent_j if objective.needs_energy else _spent_s
+
+        def spent(measurement: Measurement) -> float:
+            """Joules of all that a trial made the GPU do; or its seconds, with the check of its answers."""
+            if objective.needs_energy:
+                return measurement.energy_total_j
+            return measurement.window_s + measurement.check_s
+
         return Payback(runs_per_day * self.request.pay_back_days, spent)
 
 
@@ -155,7 +163,7 @@ def plan_search(request: SearchRequest, catalog: Catalog, setup: MeasurementSetu
     power_limits_w = choose_run_limits(request, setup.power_limits, setup.no_power_limits)
     requested: dict[str, int] = {}  # batches before any was capped
     if replayed(device) is None:
-        requested = {str(one): one.batch for one in catalog.workload_set(request.workloads)}
+        requested = {str(workload): workload.batch for workload in catalog.workload_set(request.workloads)}
     conditions = Conditions(
         workloads=tuple((str(workload), workload.batch) for _, workload in workloads),
         sources={kernel.name: kernel.fingerprint for kernel, _ in workloads},
@@ -202,7 +210,9 @@ def resolve(
     kernels = [catalog.kernel(workload.kernel) for workload in workloads]
     fitted, notices = fit_batches(list(zip(kernels, workloads, strict=True)), device.free_memory_bytes())
     named = {kernel.name: kernel for kernel in kernels}
-    notices += [f"{name}: {text}" for name, one in named.items() for text in overridden_macros(one.recipe)]
+    notices += [
+        f"{name}: {text}" for name, kernel in named.items() for text in overridden_macros(kernel.recipe)
+    ]
     notices += [
         f'{name}: states no default: "default" is the first configuration of its space'
         for name, kernel in named.items()
@@ -310,16 +320,6 @@ def default_configuration(item: PreparedWorkload) -> Configuration:
     return item.default if item.default in item.plans else item.candidates[0].configuration
 
 
-def _spent_j(measurement: Measurement) -> float:
-    """Joules of all that a trial made the GPU do."""
-    return measurement.energy_total_j
-
-
-def _spent_s(measurement: Measurement) -> float:
-    """Seconds of a trial: its window, and the check of its answers."""
-    return measurement.window_s + measurement.check_s
-
-
 # --- What earlier runs tell a policy.
 
 RUNS = 8  # nearest runs per workload: as many as a kernel has problem sizes in the papers
@@ -349,66 +349,62 @@ def knowledge(plan: SearchPlan, store: Store, run_id: int, objective: str) -> tu
         objective: name of the objective; costs are in its unit.
     """
     return tuple(
-        PriorRun(place, sizes, name, points)
-        for place in range(len(plan.workloads))
-        for sizes, name, points in islice(_told(plan, place, store, run_id, objective), RUNS)
+        PriorRun(index, sizes, name, points)
+        for index in range(len(plan.workloads))
+        for sizes, name, points in islice(_told(plan, index, store, run_id, objective), RUNS)
     )
 
 
 def _told(
-    plan: SearchPlan, place: int, store: Store, run_id: int, objective: str
+    plan: SearchPlan, index: int, store: Store, run_id: int, objective: str
 ) -> Iterator[tuple[dict[str, int | str], str, Points]]:
     """Sizes, GPU and points of every run that tells something of a workload, nearest first."""
-    kernel, workload = plan.workloads[place]
+    kernel, workload = plan.workloads[index]
     device, together = plan.conditions.device, len(plan.workloads) > 1
     here = kernel.workload(sizes_named(str(workload)))  # as runs are read: names leave some sizes out
     own = size_point(here, here.batch)
-    found: list[tuple[tuple[object, ...], StoredRun, str, Workload]] = []
+    runs: list[tuple[tuple[object, ...], StoredRun, str, Workload]] = []
     for run in store.finished_before(run_id, kernel.name, objective):
         conditions = run.conditions
         ((name, measured),) = conditions["workloads"]
-        alone = together and not device.recorded and _here(conditions["device"], device)
-        tells = _elsewhere if name == str(workload) else _here
-        if not (alone or tells(conditions["device"], device)) or not _comparable(conditions, kernel, device):
+        same_model = conditions["device"]["name"] == device.name
+        alone = together and not device.recorded and same_model
+        tells = _elsewhere(conditions["device"], device) if name == str(workload) else same_model
+        if not (alone or tells) or not _comparable(conditions, kernel, device):
             continue
         try:
             there = kernel.workload(sizes_named(name))
         except InputError:  # of a merged file that says what no run of this kernel can have said
             continue
-        asked = conditions.get("asked", {}).get(name, measured)
-        apart = distance(own, workload.batch, size_point(there, there.batch), measured, asked)
-        elsewhere = bool(conditions["device"]["name"] != device.name)
-        found.append(((elsewhere, apart, -run.id), run, name, there))
-    for _, run, name, there in sorted(found, key=lambda one: one[0]):
+        requested = conditions.get("asked", {}).get(name, measured)
+        apart = distance(own, workload.batch, size_point(there, there.batch), measured, requested)
+        runs.append(((not same_model, apart, -run.id), run, name, there))
+    for _, run, name, there in sorted(runs, key=lambda entry: entry[0]):
         points = _points(store, run, name, Objective(objective))
         if points:
             yield dict(there.sizes), run.conditions["device"]["name"], points
 
 
-def _elsewhere(measured_on: Mapping[str, Any], device: DeviceIdentity) -> bool:
+def _elsewhere(measured_on: DeviceRecord, device: DeviceIdentity) -> bool:
     """Another GPU of this model, or one of another model of the same compute capability.
 
     Recordings of one model may hold the same measurements. What a GPU of another compute capability has
     measured can make a search twice as long (``benchmarks/knowledge_across_kinds.py``).
     """
-    if _here(measured_on, device):
+    if measured_on["name"] == device.name:
         return not device.recorded and bool(measured_on["uuid"] != device.uuid)
     own, other = limits_of(device), limits_of(replace(device, name=str(measured_on["name"])))
     return own is not None and other is not None and own.compute_capability == other.compute_capability
 
 
-def _here(measured_on: Mapping[str, Any], device: DeviceIdentity) -> bool:
-    return bool(measured_on["name"] == device.name)
-
-
 def _comparable(
-    conditions: Mapping[str, Any], kernel: KernelFile | RecordedKernel, device: DeviceIdentity
+    conditions: RunConditions, kernel: KernelFile | RecordedKernel, device: DeviceIdentity
 ) -> bool:
     """True where costs of a run were measured of this kernel, in the present way."""
-    return bool(
+    return (
         conditions["sources"].get(kernel.name) == kernel.fingerprint
         and conditions["clocks"] == "off"
-        and conditions["protocol"] == PROTOCOL
+        and conditions.get("protocol") == PROTOCOL
         and conditions["device"]["modelled"] == device.modelled
         and bool(conditions["device"].get("recorded")) == bool(device.recorded)
     )

@@ -15,7 +15,7 @@ from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
-from tuner.measurement.base import Contest, TrialGate
+from tuner.measurement.base import ComparisonTarget, TrialGate
 from tuner.measurement.gates import passed
 from tuner.model.errors import (
     CompilerUnavailableError,
@@ -36,8 +36,9 @@ from tuner.model.plan import (
     tunable_names,
 )
 from tuner.model.records import StoredRun, WorkloadName
+from tuner.model.run_document import RunConditions, RunSettings
 from tuner.model.trial import Measurement, Trial
-from tuner.recordings.checks import AMOUNT
+from tuner.recordings.checking import AMOUNT
 from tuner.recordings.files import RecordedSpaces
 from tuner.recordings.values import RecordedKernel, RecordedSpace, RecordedWorkload
 from tuner.search.candidates import PreparedWorkload
@@ -76,7 +77,7 @@ class ReplayMeasurer:
         self,
         trial: Trial,
         plans: Sequence[Plan],  # noqa: ARG002 - nothing runs
-        contest: Contest | None = None,  # noqa: ARG002 - a recorded window is as long as it is
+        target: ComparisonTarget | None = None,  # noqa: ARG002 - a recorded window is as long as it is
     ) -> Measurement:
         """Return the measurement of the trial."""
 
@@ -128,8 +129,8 @@ def kernel_of(recorded: RecordedWorkload) -> RecordedKernel:
 def workload_of(recorded: RecordedWorkload) -> Workload:
     """The workload, whose text is the name it was recorded under; sizes that are not in it are implied."""
     sizes = tuple(recorded.sizes.items())
-    told = WorkloadName.parse(recorded.name).sizes
-    implied = tuple(name for name, value in sizes if (name, str(value)) not in told)
+    named_sizes = WorkloadName.parse(recorded.name).sizes
+    implied = tuple(name for name, value in sizes if (name, str(value)) not in named_sizes)
     named = Workload(recorded.kernel, sizes, recorded.batch, implied)
     if str(named) == recorded.name:
         return named
@@ -150,14 +151,14 @@ def prepared(space: RecordedSpace, min_occupancy: float | None = None) -> list[P
 
 
 def _prepared(recorded: RecordedWorkload, min_occupancy: float) -> PreparedWorkload:
-    kept = tuple(c for c in recorded.candidates if c.occupancy >= min_occupancy)
-    if not kept:
+    candidates = tuple(c for c in recorded.candidates if c.occupancy >= min_occupancy)
+    if not candidates:
         raise EmptySpaceError(
             f"{recorded.name}: no recorded configuration reaches an occupancy of {min_occupancy:.0%};"
             " lower --min-occupancy, or leave it out"
         )
     workload = workload_of(recorded)
-    left_out = len(recorded.candidates) - len(kept)
+    left_out = len(recorded.candidates) - len(candidates)
     return PreparedWorkload(
         workload=workload,
         kernel=kernel_of(recorded),
@@ -166,7 +167,7 @@ def _prepared(recorded: RecordedWorkload, min_occupancy: float) -> PreparedWorkl
             c.configuration: Plan(workload, c.configuration, (), (), _RECORDED, c.work or _NO_WORK)
             for c in recorded.candidates
         },
-        candidates=kept,
+        candidates=candidates,
         default=recorded.default,
         min_occupancy=min_occupancy,
         pruned={"occupancy, as recorded": left_out} if left_out else {},
@@ -178,9 +179,11 @@ def space_of(
     configurations: Sequence[Configuration], tunables: Mapping[str, tuple[TunableValue, ...]]
 ) -> Space:
     """The configurations as a space, in the order of the value lists."""
-    places = {name: {value: i for i, value in enumerate(values)} for name, values in tunables.items()}
+    columns = {name: {value: i for i, value in enumerate(values)} for name, values in tunables.items()}
     rows = sorted(
-        tuple(place[configuration[name]] if name in configuration else -1 for name, place in places.items())
+        tuple(
+            indices[configuration[name]] if name in configuration else -1 for name, indices in columns.items()
+        )
         for configuration in configurations
     )
     return Space(tunables, [np.array(column) for column in zip(*rows, strict=True)])
@@ -199,7 +202,7 @@ def changed(space: RecordedSpace, catalog: Catalog) -> list[str]:
     return notices
 
 
-def measured_as(space: RecordedSpace) -> dict[str, Any]:
+def measured_as(space: RecordedSpace) -> RunSettings:
     """Return the window (the longest, in seconds) and the sensor of the trials of a space."""
     longest_s = max((measurement.window_s for measurement in space.trials.values()), default=0.0)
     wanted_s = space.provenance.get("window_s")  # by its maker's words; anything may stand there
@@ -282,11 +285,23 @@ def recorded_space(  # noqa: PLR0917 - what a recording is made of
     measured = dict(trials.items() if isinstance(trials, Mapping) else trials)
     if not measured:
         raise InputError(f"{' + '.join(str(item.workload) for item in prepared)}: no trial was measured")
+    workloads = (
+        RecordedWorkload(
+            name=str(item.workload),
+            kernel=item.kernel.name,
+            family=item.kernel.family,
+            sizes=dict(item.workload.sizes),
+            batch=item.workload.batch,
+            fingerprint=item.kernel.fingerprint,
+            tunables=item.space.tunables,
+            roles=item.kernel.rule_roles,
+            default=item.default,
+            candidates=tuple(_candidates(item, {trial.configurations[lane] for trial in measured})),
+        )
+        for lane, item in enumerate(prepared)
+    )
     return RecordedSpace(
-        workloads=tuple(
-            _workload(item, {trial.configurations[lane] for trial in measured})
-            for lane, item in enumerate(prepared)
-        ),
+        workloads=tuple(workloads),
         identity=identity,
         limits=limits,
         trials=measured,
@@ -295,26 +310,13 @@ def recorded_space(  # noqa: PLR0917 - what a recording is made of
     )
 
 
-def _workload(item: PreparedWorkload, tried: set[Configuration]) -> RecordedWorkload:
-    return RecordedWorkload(
-        name=str(item.workload),
-        kernel=item.kernel.name,
-        family=item.kernel.family,
-        sizes=dict(item.workload.sizes),
-        batch=item.workload.batch,
-        fingerprint=item.kernel.fingerprint,
-        tunables=item.space.tunables,
-        roles=item.kernel.rule_roles,
-        default=item.default,
-        candidates=tuple(_candidates(item, tried)),
-    )
-
-
 def _candidates(item: PreparedWorkload, tried: set[Configuration]) -> list[Candidate]:
     """Candidates that were tried; a default that pruning dropped was tried, too, without being one."""
-    known = {c.configuration: c for c in item.candidates}
-    found = [known.get(c) or candidate(c, (), item.kernel.roles, work=item.plans[c].work) for c in tried]
-    return sorted(found, key=lambda one: item.space.order(one.configuration))
+    compiled = {c.configuration: c for c in item.candidates}
+    candidates = [
+        compiled.get(c) or candidate(c, (), item.kernel.roles, work=item.plans[c].work) for c in tried
+    ]
+    return sorted(candidates, key=lambda each: item.space.order(each.configuration))
 
 
 class SpaceExport(NamedTuple):
@@ -356,7 +358,11 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
     trials: dict[Trial, Measurement] = {}
     for run in reversed(alike):
         for trial, measurement in store.best_known(run.id, names):
-            if trial not in trials or _weight(measurement) >= _weight(trials[trial]):
+            before = trials.get(trial)
+            if before is None or (measurement.estimated_j is None, measurement.repeats) >= (
+                before.estimated_j is None,
+                before.repeats,
+            ):
                 trials[trial] = measurement
     identity = DeviceIdentity(**chosen.conditions["device"])
     device = _device(identity)
@@ -365,10 +371,10 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
     else:
         with closing(device):
             prepared, notices = _prepared_workloads(chosen.conditions, catalog, trials, device)
-    spared = sum(measurement.estimated_j is not None for measurement in trials.values())
-    if spared:
+    without_joules = sum(measurement.estimated_j is not None for measurement in trials.values())
+    if without_joules:
         notices.append(
-            f"{spared} of {len(trials)} trials have no joules: tuner run --joules measures them too"
+            f"{without_joules} of {len(trials)} trials have no joules: tuner run --joules measures them too"
         )
     settings = chosen.conditions["settings"]
     provenance: dict[str, Any] = {
@@ -382,37 +388,34 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
         provenance["window_s"] = settings["window_s"]
     limits = None if device is None else device.limits
     space = recorded_space(prepared, identity, limits, trials, settings.get("sensor") or "", provenance)
-    return SpaceExport(space, tuple(run.id for run in alike), _size(alike), tuple(notices))
-
-
-def _weight(measurement: Measurement) -> tuple[bool, int]:
-    """Of a measurement among those of one trial."""
-    return measurement.estimated_j is None, measurement.repeats
+    sizes = [run.answer["space"].get("pruned") for run in alike if run.answer is not None]
+    size = max((size for size in sizes if size is not None), default=None)  # of the largest of their spaces
+    return SpaceExport(space, tuple(run.id for run in alike), size, tuple(notices))
 
 
 def _chosen(history: Sequence[StoredRun], run_id: int | None) -> StoredRun:
     """The run of that number, or the newest that measured something."""
     if run_id is None:
-        found = next((run for run in history if run.trials and not _replayed(run)), None)
-        if found is None:
+        run = next((run for run in history if run.trials and not _replayed(run)), None)
+        if run is None:
             what = "only replays of recordings are" if any(map(_replayed, history)) else "nothing is"
             raise InputError(f"{what} stored, so there is nothing to export: tuner run measures and stores")
-        return found
-    found = next((run for run in history if run.id == run_id), None)
-    if found is None:
+        return run
+    run = next((run for run in history if run.id == run_id), None)
+    if run is None:
         raise InputError(f"--run {run_id}: there is no such run; tuner history lists them")
-    if not found.trials:
+    if not run.trials:
         raise InputError(f"--run {run_id}: no trial of it was measured")
-    if _replayed(found):
+    if _replayed(run):
         raise InputError(f"--run {run_id}: it replayed a recording, which is the file to give away")
-    return found
+    return run
 
 
 def _replayed(run: StoredRun) -> bool:
     return bool(run.conditions["device"].get("recorded"))
 
 
-def _key(conditions: Mapping[str, Any]) -> tuple[Any, ...]:
+def _key(conditions: RunConditions) -> tuple[object, ...]:
     """Return the key that runs share if their trials can be compared."""
     device = {name: value for name, value in conditions["device"].items() if name != "spec"}
     settings = conditions["settings"]
@@ -423,12 +426,6 @@ def _key(conditions: Mapping[str, Any]) -> tuple[Any, ...]:
         conditions.get("protocol"),
         [settings.get(name) for name in _MEASURED_ALIKE],
     )
-
-
-def _size(runs: Sequence[StoredRun]) -> int | None:
-    """Trials of the largest of the runs' spaces."""
-    sizes = [run.answer["space"].get("pruned") for run in runs if run.answer is not None]
-    return max((size for size in sizes if size is not None), default=None)
 
 
 def _device(identity: DeviceIdentity) -> Device | None:
@@ -446,7 +443,7 @@ def _device(identity: DeviceIdentity) -> Device | None:
 
 
 def _prepared_workloads(
-    conditions: Mapping[str, Any],
+    conditions: RunConditions,
     catalog: Catalog,
     trials: Mapping[Trial, Measurement],
     device: Device | None,
@@ -465,7 +462,7 @@ def _prepared_workloads(
         workload = replace(catalog.workload(name), batch=batch)
         plans = {configuration: kernel.plan(workload, configuration) for configuration in tried}
         candidates = tuple(_compiled_candidates(kernel, list(plans.values()), device))
-        if not any(one.launches for one in candidates):
+        if not any(each.launches for each in candidates):
             notices.append(f"{name}: without launches: the GPU, or a compiler for it, is not here")
         prepared.append(
             PreparedWorkload(
@@ -495,9 +492,9 @@ def _compiled_candidates(
     if device is not None and limits is not None:
         reports = device.resources(plans)
     for plan, report in zip(plans, reports, strict=True):
-        known: tuple[Resources, ...] = report if isinstance(report, tuple) else ()
-        stages = launches(limits, plan, known) if known and limits is not None else ()
-        yield candidate(plan.configuration, stages, kernel.roles, resources=known, work=plan.work)
+        resources: tuple[Resources, ...] = report if isinstance(report, tuple) else ()
+        stages = launches(limits, plan, resources) if resources and limits is not None else ()
+        yield candidate(plan.configuration, stages, kernel.roles, resources=resources, work=plan.work)
 
 
 def _forgotten(

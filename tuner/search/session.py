@@ -5,19 +5,12 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from tuner.database.runs import Store
-from tuner.measurement.base import Anchor, Contest, PlannedTrial
-from tuner.measurement.paired import (
-    LEAST_REPEATS,
-    LEAST_TURNS,
-    MOST_REPEATS,
-    CoRunComparison,
-    PairedRepeats,
-    window_scatter,
-)
-from tuner.model import registry
+from tuner.measurement.base import ComparisonTarget, PlannedTrial, ReferenceTrial
+from tuner.measurement.paired import LEAST_TURNS, CoRunComparison, PairedRepeats, window_scatter
 from tuner.model.errors import InputError, PoolLostError, RunInterrupted, StoreError
 from tuner.model.objective import Objective
 from tuner.model.plan import Plan
@@ -33,16 +26,14 @@ from tuner.model.trial import (
     of_window,
     stated,
 )
+from tuner.policies.analytical import first_compiled
 from tuner.power.base import SpentEnergy
 from tuner.search import verification
 from tuner.search.answer import (
     Confirmation,
+    ContenderRepeats,
     Outcome,
-    Trials,
-    confirm_neighbours,
     outcome_of,
-    points_to_confirm,
-    to_confirm,
 )
 from tuner.search.candidates import PreparedWorkload, as_declared
 from tuner.search.compilation import Compilation
@@ -52,11 +43,10 @@ from tuner.search.plan import SearchPlan, default_configuration, knowledge
 from tuner.search.setup import MeasurementSetup
 from tuner.search.together import SoloBests, compare_in_turn, find_solo_bests, note_solo_bests
 from tuner.search.verification import NOTHING_TO_VERIFY, verdict, verifiable_answer
-from tuner.space.search_view import Criterion, Policy, PriorRun, Search
+from tuner.space.search_view import Criterion, Policy, Search
 from tuner.system.marks import mark
 
 _ANALYTICAL_FIRST = ("analytical", "auto", "bayesian")  # policies that begin with the analytical answer
-_DECIDED = 2  # repeats that tell who cannot be the lowest
 _WHOLE = 1.5  # windows: what one takes with its warm-up and the host's part
 _ROOM = 3.0  # of a time limit its end takes a third at most, or is left out
 _SEVERAL = 2  # trials of a list from which on a pool pays
@@ -126,8 +116,8 @@ class Session:
     def __init__(
         self, plan: SearchPlan, setup: MeasurementSetup, store: Store, listener: SearchListener
     ) -> None:
-        wanted = plan.request.verify and plan.strategy is None
-        self._verified = verifiable_answer(store, plan.conditions) if wanted else None
+        verify = plan.request.verify and plan.strategy is None
+        self._verified = verifiable_answer(store, plan.conditions) if verify else None
         if self._verified is not None:
             answer = self._verified
             plan = plan.following(verification.POLICY, answer.settings, answer.trials, (answer.answer,))
@@ -136,12 +126,11 @@ class Session:
         self._names = plan.conditions.names
         self._spent_before = self._measurer.spent() if self._measurer.windows_s else None  # by earlier runs
         self._windows_before_s = self._measurer.windows_s
-        self._told: list[str] = []  # every sentence for the user
+        self._messages: list[str] = []  # for the user
         self._notices: dict[str, None] = {}  # those of them that are notices of the outcome
         self._run = 0
-        self._trials: list[tuple[Trial, Measurement]] = []
-        self._memory: dict[Trial, Measurement] = {}
-        self._asked: dict[Trial, Measurement] = {}  # in order: the same in a resumed run as in a whole one
+        self._trials: dict[Trial, Measurement] = {}  # measured, in their order
+        self._requested: dict[Trial, Measurement] = {}  # in an order that resuming does not change
         self._ruled_out: set[Trial] = set()
         self._recalled: set[Trial] = set()  # measured by a killed run
         self._recalled_j = 0.0
@@ -152,9 +141,8 @@ class Session:
         self._leader: tuple[Trial, Measurement] | None = None  # the trial of lowest cost in this phase
         self._lowest_cost = self._best_cost = math.inf  # of trials; of what was told, repeats included
         self._reference_s: float | None = None  # makespan that --max-slowdown compares with
-        self._paired = PairedRepeats()
-        self._confirmed: dict[Trial, Measurement] = {}
-        if wanted and self._verified is None:
+        self._confirmation = Confirmation(PairedRepeats(), {}, self._assumed)
+        if verify and self._verified is None:
             self._tell(NOTHING_TO_VERIFY)
 
     def run(self, *, resume: bool = False, insisted: bool = False, confirm: bool = True) -> Outcome:
@@ -179,15 +167,15 @@ class Session:
         """
         prepare_s = self._compile_defaults()
         confirm = confirm and not self._device.identity.recorded
-        with _ended_in_any_case(self._store) as taken:
+        with _ended_in_any_case(self._store) as owned:
             begun = time.monotonic()
-            known = self._open_run(taken, resume=resume, insisted=insisted)
+            resumed = self._open_run(owned, resume=resume, insisted=insisted)
             self._started_s = self._device.now_s()
             self._measures_end = confirm and self._final_objective.needs_energy
             status, notices = RunStatus.FAILED, list[str]()
             solo, co_run = SoloBests(), None
             try:
-                self._recall(known)
+                self._recall(resumed)
                 solo = find_solo_bests(self._plan, self._spaces, self._store)
                 limit = self._search(solo.trial)
                 if confirm:
@@ -197,7 +185,8 @@ class Session:
                 status = RunStatus.FINISHED if limit is None else RunStatus.LIMITED
             except (KeyboardInterrupt, RunInterrupted) as order:
                 status = RunStatus.INTERRUPTED
-                self._reload()
+                # An interrupt may come between storing a trial and remembering it.
+                self._trials = self._as_declared(self._store.trials(self._run, self._names))
                 notices += [str(order)] if isinstance(order, PoolLostError) else []
                 notices.append("interrupted: this is what was known; --resume goes on from here")
             finally:
@@ -205,18 +194,20 @@ class Session:
                 outcome = self._outcome(status)
                 outcome.notices[:0] = [*self._notices, *notices, *self._measurer.notices]
                 note_solo_bests(outcome, solo)
-                outcome.resumed, outcome.co_run, outcome.run = len(known), co_run, self._run
+                outcome.resumed, outcome.co_run, outcome.run = len(resumed), co_run, self._run
                 outcome.prepare_s, outcome.wall_s = prepare_s, time.monotonic() - begun
                 outcome.spent = self._spent()
                 answer = None if outcome.answer is None else self._document(outcome, with_trials=False)
                 self._store.end(self._run, status, answer)
-                taken.clear()
+                owned.clear()
         outcome.notices[:0] = [*self._setup.notices, *self._plan.notices]
         outcome.document = self._document(outcome, with_trials=True)
-        if told := outcome.document.get("verification"):
-            self._tell(told["told"])
-        outcome.told = self._told
+        if judgement := outcome.document.get("verification"):
+            self._tell(judgement["told"])
+        outcome.told = self._messages
         return outcome
+
+    # --- The search: the policy's trials, one after another ------------------------------------------
 
     def _search(self, solo_bests: Trial | None) -> LimitReachedError | None:
         """Search once, or twice under a slowdown limit; returns the limit that ended it early."""
@@ -224,11 +215,11 @@ class Session:
         search = self._search_view({})
         self._begin_phase(self._objective, search.listed if plan.covers_space else None)
         if plan.conditions.policy in _ANALYTICAL_FIRST and plan.strategy is None:
-            search.expect(registry.load("explain", "first")(search))
+            search.expect(first_compiled(search))
         try:
-            if self._pool is not None and self._default not in self._memory:
-                anchor = PlannedTrial(self._default, tuple(self._plans(self._default)))
-                self._pool.prepare(anchor)  # all GPUs measure the default, while home does
+            if self._pool is not None and self._default not in self._trials:
+                # All GPUs measure the default, while this one does.
+                self._pool.prepare(PlannedTrial(self._default, tuple(self._plans(self._default))))
             self._measure(self._default)
             with self._compilation.within(self._limits):
                 if solo_bests is not None:
@@ -237,18 +228,18 @@ class Session:
                 if self._is_limited:
                     self._reference_s = self._fastest_s()
                     self._begin_phase(self._final_objective, self._expected)
-                    self._follow(plan.policy, self._search_view(dict(self._asked)))
+                    self._follow(plan.policy, self._search_view(dict(self._requested)))
         except LimitReachedError as limit:
             return limit
         return None
 
     def _follow(self, policy: Policy, search: Search) -> None:
-        """Measure the trials that a policy wants, list by list, until it has no more."""
+        """Measure the trials of a policy, list by list, until it has no more."""
         generator = policy(search)
         try:
             batch = next(generator)
             while True:
-                self._compilation.ahead([trial for trial in batch if trial not in self._memory])
+                self._compilation.ahead([trial for trial in batch if trial not in self._trials])
                 self._spread(batch)
                 batch = generator.send([self._measure(trial) for trial in batch])
         except StopIteration:
@@ -257,30 +248,38 @@ class Session:
             generator.close()
 
     def _measure(self, trial: Trial, *, whole: bool = False) -> Measurement:
-        """Answer a trial from memory, or compile, check, measure, store and announce it now.
-
-        One that compiled resources rule out is answered as ``pruned``: it costs nothing, and is not stored.
+        """Budget, compile, check and measure, store, tell: one trial from request to numbers.
 
         Args:
-            trial: what is measured.
+            trial: what is measured; one that was measured before is answered from memory.
             whole: measure it to the end, also where it cannot be the best.
 
         Raises:
             LimitReachedError: the budget or the time is used up.
         """
-        if trial not in self._memory:
-            if self._trials:  # one is measured whatever it takes
+        if trial not in self._trials:
+            if self._trials:  # a run has one trial at least, however small its limits are
                 self._limits.check(len(self._trials), out_of_time=self.out_of_time)
             pruned = self._pruned(trial)  # waits for the compiler
             if pruned is not None:
-                return pruned
+                return pruned  # it costs nothing, and is not stored
             mark(f"trial {len(self._trials) + 1}")
-            contest = None if whole else self._contest()
+            target = None if whole else self._target()
             # The measurer checks the output of each configuration once, and locks the clock.
-            measured = self._counted(self._measurer.measure(trial, self._plans(trial), contest))
-            self._keep(trial, measured)
-        self._asked[trial] = self._memory[trial]
-        return self._memory[trial]
+            self._record(trial, self._measurer.measure(trial, self._plans(trial), target))
+        self._requested[trial] = self._trials[trial]
+        return self._trials[trial]
+
+    def _record(self, trial: Trial, measurement: Measurement) -> None:
+        """Store a trial, remember it, and tell of it."""
+        measurement = self._counted(measurement)
+        if trial != self._default:
+            measurement = replace(measurement, power=())  # of contenders their repeats keep it
+        number = len(self._trials) + 1
+        # Stored first: whoever is told of a trial finds it in the database, also after a crash.
+        self._store.add(self._run, number, trial, stated(measurement, self._assumed), self._names)
+        self._remember(trial, measurement)
+        self._announce(trial, measurement, number)
 
     def _pruned(self, trial: Trial) -> Measurement | None:
         """The answer to a trial that compiled resources rule out; the default trial is measured anyway."""
@@ -295,23 +294,32 @@ class Session:
             )
         )
 
-    def _keep(self, trial: Trial, measurement: Measurement) -> None:
-        """Store a trial at once, remember it, and only then tell of it."""
-        if trial != self._default:
-            measurement = replace(measurement, power=())  # of contenders their repeats keep it
-        number = len(self._trials) + 1
-        self._store.add(self._run, number, trial, stated(measurement, self._assumed), self._names)
-        self._remember(trial, measurement)
-        self._announce(trial, measurement)
+    def _target(self) -> ComparisonTarget:
+        """Objective and best trial so far, which the next trial is compared with."""
+        leader = None if self._objective.is_front else self._leader
+        return ComparisonTarget(self._objective, leader, len(self._trials))
+
+    def _plans(self, trial: Trial) -> list[Plan]:
+        return [
+            item.plans[configuration]
+            for item, configuration in zip(self._spaces, trial.configurations, strict=True)
+        ]
+
+    def _counted(self, measured: Measurement) -> Measurement:
+        """A measurement that has just ended, dated; its cost counts."""
+        measurement = replace(measured, ended_s=self._device.now_s())
+        self._measurements.append(measurement)
+        self._joules += measurement.energy_total_j
+        return measurement
 
     def _remember(self, trial: Trial, measurement: Measurement) -> None:
-        self._memory[trial] = measurement
-        self._trials.append((trial, measurement))
-        if self._objective.known(measurement) < self._lowest_cost:
-            self._leader, self._lowest_cost = (trial, measurement), self._objective.known(measurement)
+        self._trials[trial] = measurement
+        cost = self._objective.known(measurement)
+        if cost < self._lowest_cost:
+            self._leader, self._lowest_cost = (trial, measurement), cost
 
-    def _announce(self, trial: Trial, measurement: Measurement, *, place: int = 0, repeat: int = 0) -> None:
-        """Notify the listener of a trial, or of a contender's repeat."""
+    def _announce(self, trial: Trial, measurement: Measurement, number: int, *, repeat: int = 0) -> None:
+        """Notify the listener of a trial of the run, or of a contender's repeat."""
         cost, expected = self._objective.known(measurement), self._expected
         self._best_cost = min(cost, self._best_cost)
         if expected is not None:
@@ -328,13 +336,36 @@ class Session:
                 self._joules,
                 confirming=repeat > 0,
                 names=self._names,
-                place=place or len(self._trials),
+                place=number,
                 repeat=repeat,
                 objective=self._objective.name,
                 label=self._device.identity.label,
                 gpus=1 if self._pool is None or repeat else self._pool.parallel,
             )
         )
+
+    def _spread(self, batch: Sequence[Trial]) -> None:
+        """Measure the new trials of a list on all GPUs of a pool; what a limit leaves is not measured."""
+        new = [trial for trial in dict.fromkeys(batch) if trial not in self._trials]
+        default = self._trials.get(self._default)
+        if self._pool is None or len(new) < _SEVERAL or default is None or not default.ok:
+            return  # one is measured here, and all where nothing tells how GPUs compare
+        reference = ReferenceTrial(self._default, tuple(self._plans(self._default)), default)
+        for trial, measured in self._pool.measure_all(self._planned(new), reference):
+            if trial not in self._trials:
+                self._record(trial, measured)
+
+    def _planned(self, trials: Sequence[Trial]) -> Iterator[PlannedTrial]:
+        """The trials that may be measured, up to the limits; each is compared with the best by then."""
+        budget = self._limits.budget
+        remaining = len(trials) if budget is None else budget - len(self._trials)
+        for trial in trials:
+            if remaining <= 0 or self.out_of_time:
+                return
+            if self._pruned(trial) is not None:
+                continue
+            remaining -= 1
+            yield PlannedTrial(trial, tuple(self._plans(trial)), self._target())
 
     # --- The begin: spaces, defaults, and the run in the database ------------------------------------
 
@@ -350,16 +381,28 @@ class Session:
         self._default = self._plan.default_trial(self._spaces)
         return time.monotonic() - begun
 
-    def _open_run(self, taken: list[int], *, resume: bool, insisted: bool) -> list[tuple[Trial, Measurement]]:
+    def _open_run(self, owned: list[int], *, resume: bool, insisted: bool) -> list[tuple[Trial, Measurement]]:
         """Begin a run in the database, or take over a killed one; returns what that has measured."""
         conditions = self._plan.conditions
-        run_id = self._store.resume(conditions, taken.append) if resume else None
+        run_id = self._store.resume(conditions, owned.append) if resume else None
         if run_id is not None:
             self._run = run_id
             return self._store.trials(run_id, self._names)
         if resume and insisted:
-            self._refuse_finished()
-        self._run = self._store.begin(conditions, taken.append)
+            runs = self._store.answered(conditions.names, conditions.objective, conditions.device.uuid)
+            own = fingerprint(conditions.record())
+            finished = (
+                run.id
+                for run in runs
+                if run.status is RunStatus.FINISHED and fingerprint(run.conditions) == own
+            )
+            if (ended := next(finished, None)) is not None:
+                self._compilation.close()
+                raise InputError(
+                    f"--resume: there is nothing to resume: run {ended} has finished under these conditions"
+                    f" (`tuner show {ended}`); leave --resume out to measure again"
+                )
+        self._run = self._store.begin(conditions, owned.append)
         if resume and insisted:
             self._notice(
                 "--resume: no unfinished run has these workloads, options, driver and sources on this GPU"
@@ -367,52 +410,32 @@ class Session:
             )
         return []
 
-    def _refuse_finished(self) -> None:
-        conditions = self._plan.conditions
-        runs = self._store.answered(conditions.names, conditions.objective, conditions.device.uuid)
-        wanted = fingerprint(conditions.record())
-        same = (run for run in runs if fingerprint(run.conditions) == wanted)
-        ended = next((run for run in same if run.status is RunStatus.FINISHED), None)
-        if ended is not None:
-            self._compilation.close()
-            raise InputError(
-                f"--resume: there is nothing to resume: run {ended.id} has finished under these conditions"
-                f" (`tuner show {ended.id}`); leave --resume out to measure again"
-            )
-
     def _recall(self, trials: Iterable[tuple[Trial, Measurement]]) -> None:
         """Take over what a killed run measured, as if this one had; its configurations are compiled again."""
-        declared = as_declared(
-            self._spaces, ((trial, of_window(measurement)) for trial, measurement in trials)
-        )
-        self._compilation.ahead([trial for trial, _ in declared])
-        for trial, measurement in declared:
+        recalled = self._as_declared(trials)
+        self._compilation.ahead(list(recalled))
+        for trial, measurement in recalled.items():
             self._compilation.look_at(trial)
             self._remember(trial, measurement)
             self._recalled.add(trial)
             self._joules += measurement.energy_total_j
         self._recalled_j = self._joules
-        if self._trials:
-            self._measurer.recall(self._trials, [item.workload for item in self._spaces])
-            self._device.resume_at(self._trials[-1][1].ended_s)
+        if recalled:
+            self._measurer.recall(list(recalled.items()), [item.workload for item in self._spaces])
+            self._device.resume_at(next(reversed(recalled.values())).ended_s)
             self._started_s = self._device.now_s()
 
-    def _reload(self) -> None:
-        """Take the trials from the store: an interrupt may come between storing and remembering one."""
-        stored = self._store.trials(self._run, self._names)
-        self._trials = as_declared(
-            self._spaces, ((trial, of_window(measurement)) for trial, measurement in stored)
-        )
+    def _as_declared(self, stored: Iterable[tuple[Trial, Measurement]]) -> dict[Trial, Measurement]:
+        """Stored trials as this process measures them."""
+        windows = ((trial, of_window(measurement)) for trial, measurement in stored)
+        return dict(as_declared(self._spaces, windows))
 
-    # --- What a policy and a measurer are told -------------------------------------------------------
+    # --- What a policy sees, and the phases of a search ----------------------------------------------
 
     def _search_view(self, prior: Mapping[Trial, Measurement]) -> Search:
         """The search as a policy sees it under the present objective."""
         plan, spaces, objective = self._plan, self._spaces, self._objective
-
-        def prior_runs(name: str) -> tuple[PriorRun, ...]:
-            return knowledge(plan, self._store, self._run, name)
-
+        prior_runs = partial(knowledge, plan, self._store, self._run)
         both = (Objective("time"), Objective("energy")) if objective.is_front else ()
         return Search(
             workloads=self._names,
@@ -437,178 +460,76 @@ class Session:
             expect=self._compilation.expect,
             parallel=1 if self._pool is None else self._pool.parallel,
             criteria=tuple(
-                Criterion(one.known, one.relative_uncertainty, prior_runs(one.name)) for one in both
+                Criterion(criterion.known, criterion.relative_uncertainty, prior_runs(criterion.name))
+                for criterion in both
             ),
             large_spaces=tuple(None if item.source is None else item.source.as_told() for item in spaces),
         )
 
-    def _notice(self, sentence: str) -> None:
-        """Tell the user once what is a notice of the outcome, too."""
-        if sentence not in self._notices:
-            self._notices[sentence] = None
-            self._tell(sentence)
-
-    def _tell(self, sentence: str) -> None:
-        self._told.append(sentence)
-        self._listener.told(sentence)
-
     def _begin_phase(self, objective: Objective, expected: int | None = None) -> None:
         """Look for the lowest cost under an objective from here on, in so many trials at most."""
         self._objective, self._expected = objective, expected
-        costs = ((objective.known(known), place) for place, (_, known) in enumerate(self._trials))
-        cost, place = min(costs, default=(math.inf, 0))
-        self._leader = self._trials[place] if cost < math.inf else None
+        costs = ((objective.known(pair[1]), index) for index, pair in enumerate(self._trials.items()))
+        cost, index = min(costs, default=(math.inf, 0))
+        self._leader = list(self._trials.items())[index] if cost < math.inf else None
         self._lowest_cost = self._best_cost = cost
 
-    def _contest(self) -> Contest:
-        """Return the contest of the next trial: objective and best trial so far."""
-        objective = self._objective
-        return Contest(objective, None if objective.is_front else self._leader, len(self._trials))
+    def _notice(self, message: str) -> None:
+        """Tell the user once what is a notice of the outcome, too."""
+        if message not in self._notices:
+            self._notices[message] = None
+            self._tell(message)
 
-    def _plans(self, trial: Trial) -> list[Plan]:
-        return [
-            item.plans[configuration]
-            for item, configuration in zip(self._spaces, trial.configurations, strict=True)
-        ]
-
-    def _counted(self, measured: Measurement) -> Measurement:
-        """A measurement that has just ended, dated; its cost counts."""
-        measurement = replace(measured, ended_s=self._device.now_s())
-        self._measurements.append(measurement)
-        self._joules += measurement.energy_total_j
-        return measurement
-
-    # --- Several GPUs --------------------------------------------------------------------------------
-
-    def _spread(self, batch: Sequence[Trial]) -> None:
-        """Measure the new trials of a list on all GPUs of a pool; what a limit leaves is not measured."""
-        new = [trial for trial in dict.fromkeys(batch) if trial not in self._memory]
-        default = self._memory.get(self._default)
-        if self._pool is None or len(new) < _SEVERAL or default is None or not default.ok:
-            return  # home measures one alone, and all where nothing tells how GPUs compare
-        anchor = Anchor(self._default, tuple(self._plans(self._default)), default)
-        for trial, measured in self._pool.measure_all(self._planned(new), anchor):
-            if trial not in self._memory:
-                self._keep(trial, self._counted(measured))
-
-    def _planned(self, trials: Sequence[Trial]) -> Iterator[PlannedTrial]:
-        """The trials that may be measured, up to the limits; each is held against what is known by then."""
-        budget = self._limits.budget
-        left = len(trials) if budget is None else budget - len(self._trials)
-        for trial in trials:
-            if left <= 0 or self.out_of_time:
-                return
-            if self._pruned(trial) is not None:
-                continue
-            left -= 1
-            yield PlannedTrial(trial, tuple(self._plans(trial)), self._contest())
+    def _tell(self, message: str) -> None:
+        self._messages.append(message)
+        self._listener.told(message)
 
     # --- The end: contenders measured again, and the answer ------------------------------------------
 
     def _confirm(self, solo_bests: Trial | None, limit: LimitReachedError | None) -> LimitReachedError | None:
         """Repeat the contenders while there is time; returns the limit that ended search or repeats."""
-        self._begin_phase(self._final_objective)
+        objective = self._final_objective
+        self._begin_phase(objective)
+        paired = PairedRepeats()
         if limit is None or not limit.out_of_time:
-            try:
-                self._confirm_contenders(solo_bests)
-            except LimitReachedError as reached:
-                limit = reached
-            else:
-                return limit
-        found = self._outcome(RunStatus.LIMITED)
-        self._finish(PairedRepeats(), None if found.answer is None else found.trials[found.answer][0])
+            again = ContenderRepeats(
+                self._plan,
+                objective,
+                self._trials,
+                recalled=self._recalled,
+                measure=self._repeat,
+                out_of_time=lambda: self.out_of_time,
+            )
+            paired = again.run(self._default, solo_bests)
+            if len(paired.repeats) < LEAST_TURNS and self.out_of_time:  # the least that compare
+                paired, limit = PairedRepeats(), self._limits.time_is_over()
+        if paired.repeats:
+            single = Objective("energy") if objective.is_front else objective
+            answer = paired.answer(single, self._plan.request.energy_precision)
+        else:
+            outcome = self._outcome(RunStatus.LIMITED)
+            answer = None if outcome.answer is None else outcome.trials[outcome.answer][0]
+        self._finish(paired, answer)
         return limit
 
-    def _confirm_contenders(self, solo_bests: Trial | None) -> None:
-        """Measure the trials again whose cost may be the lowest, and those that the answer is held against.
+    def _repeat(self, trial: Trial, repeat: int) -> Measurement:
+        """Measure a contender once more, and tell of it; its repeats are stored joined."""
+        measurement = self._measure_again(trial)
+        self._announce(trial, measurement, 1 + list(self._trials).index(trial), repeat=repeat)
+        return measurement
 
-        These are the default trial, the fastest, every workload at its solo best where that was measured,
-        and what the plan names. Of a front, every point is measured three times: a point need not be the
-        lowest.
-
-        Raises:
-            LimitReachedError: the time was over before two repeats were whole, the least that compare.
-        """
-        plan, objective, time_ = self._plan, self._objective, Objective("time")
-        precision = plan.request.energy_precision
-        valid = {
-            trial: measurement
-            for trial, measurement in self._trials
-            if math.isfinite(time_.cost(measurement)) and measurement.estimated_j is None
-        }
-        if not valid:
-            return
-        fastest = min(valid, key=lambda trial: time_.cost(valid[trial]))
-        references = (self._default, fastest, solo_bests, *plan.named)
-        beside = tuple(dict.fromkeys(trial for trial in references if trial in valid))
-        if objective.is_front:
-            beside = tuple(dict.fromkeys((*points_to_confirm(valid), *beside)))
-            paired = self._repeat((), beside, math.inf)
-            objective = Objective("energy")
-        else:
-            chosen = to_confirm(objective, valid)
-            if plan.steers_clocks and chosen and not plan.named:
-                paired = confirm_neighbours(
-                    lambda trials, beside: self._repeat(trials, beside, precision),
-                    lambda: not self.out_of_time,
-                    objective,
-                    valid,
-                    (chosen, beside),
-                )
-            else:
-                paired = self._repeat(chosen, beside, precision)
-        if len(paired.repeats) < LEAST_TURNS and self.out_of_time:
-            raise self._limits.time_is_over()
-        self._finish(paired, paired.answer(objective, precision))
-
-    def _repeat(self, trials: Trials, beside: Trials, precision: float) -> PairedRepeats:
-        """Measure trials again in paired repeats, so that a drift meets all of them.
-
-        What the search measured is left out: the best of many noisy values is too good to be true. After two
-        repeats only those go on that may yet be the lowest, up to nine, until that is known to the wanted
-        precision; those that are held beside them get three. Every other repeat goes in reverse order: a
-        steady drift then cancels, and no trial always follows the same one.
-        Once the time limit is reached there are none beyond those that are whole.
-
-        Trials that were named before anything was measured have been through one turn already, as no chance
-        has chosen them: that turn is the first repeat, unless a killed run made a part of it, and two are
-        enough where they decide.
+    def _measure_again(self, trial: Trial, index: int | None = None) -> Measurement:
+        """Measure a trial once more, or one workload of it alone; nothing is stored or told, its cost counts.
 
         Args:
-            trials: the contenders.
-            beside: those that the answer is held against, which need not be among them.
-            precision: wanted half-width of the 95 % interval of a cost, relative to the lowest one.
+            trial: all that is run together.
+            index: of the workload; None for the trial.
         """
-        objective, named = self._objective, self._plan.named
-        order = list(dict.fromkeys((*beside, *trials)))
-        paired = PairedRepeats()
-        least = LEAST_TURNS if named else LEAST_REPEATS
-        if named and self._recalled.isdisjoint(order):
-            paired = PairedRepeats(({trial: self._memory[trial] for trial in order},))
-            order.reverse()
-        places = {trial: number for number, (trial, _) in enumerate(self._trials, start=1)}
-        mark("contenders again")
-        for count in range(1 + len(paired.repeats), MOST_REPEATS + 1):
-            repeat = {}
-            for trial in order:
-                if self.out_of_time:
-                    return paired
-                repeat[trial] = self._measure_again(trial)
-                self._announce(trial, repeat[trial], place=places[trial], repeat=count)
-            paired = PairedRepeats((*paired.repeats, repeat))
-            if count >= least:
-                going_on = paired.undecided(objective, precision)
-                order = [trial for trial in order if trial in going_on]
-            elif count == _DECIDED:
-                going_on = [*paired.rivals(objective), *paired.tied(objective, precision), *beside]
-                order = [trial for trial in order if trial in going_on]
-            if not order:
-                break
-            order.reverse()
-        return paired
-
-    def _measure_again(self, trial: Trial) -> Measurement:
-        return self._counted(self._measurer.measure(trial, self._plans(trial)))
+        plans = self._plans(trial)
+        if index is not None:
+            trial = replace(trial, configurations=(trial.configurations[index],))
+            plans = [plans[index]]
+        return self._counted(self._measurer.measure(trial, plans))
 
     def _finish(self, paired: PairedRepeats, answer: Trial | None) -> None:
         """Measure default and answer once more, then idle power at the contenders' clocks, and store it all.
@@ -621,14 +542,12 @@ class Session:
             answer: the trial that is to be the answer; None where all failed.
         """
         joined = paired.joined()
-        known = joined or self._memory
-        wanted = [] if answer is None or not self._measures_end else [self._default, answer]
-        again = [
-            trial for trial in dict.fromkeys(wanted) if trial in known and known[trial].energy is not None
-        ]
+        known = joined or self._trials
+        both = dict.fromkeys((self._default, answer)) if self._measures_end and answer is not None else {}
+        again = [trial for trial in both if trial in known and known[trial].energy is not None]
         if again and not self._is_over(0.0):
             end = {trial: self._measure_again(trial) for trial in again}
-            if all(one.ok and one.energy is not None for one in end.values()):
+            if all(last.ok and last.energy is not None for last in end.values()):
                 paired = replace(paired, end=end)
         for clock_mhz in dict.fromkeys(trial.clock_mhz for trial in joined):
             if not self._is_over(0.0):
@@ -637,45 +556,34 @@ class Session:
             trial: self._measurer.with_idle(measurement, trial.clock_mhz)
             for trial, measurement in paired.at_end().items()
         }
-        # Trials were stored with the scatter and the drift that are assumed; the run may have shown others.
         scatter = self._scatter(paired)
+        # Trials were stored with the scatter and the drift that are assumed; the run may have shown others.
         changed = {
             number: stated(confirmed.get(trial, measurement), scatter)
-            for number, (trial, measurement) in enumerate(self._trials, start=1)
+            for number, (trial, measurement) in enumerate(self._trials.items(), start=1)
             if trial in confirmed or (scatter != ASSUMED and measurement.energy is not None)
         }
-        self._store.confirm(self._run, changed)
-        self._paired, self._confirmed = paired, confirmed
+        if changed:
+            self._store.confirm(self._run, changed)
+        self._confirmation = Confirmation(paired, confirmed, scatter)
 
     def _compare_answer(self) -> CoRunComparison | None:
         """The answer against its workloads one after another; None of a lone one, and without an answer."""
-        found = self._outcome(RunStatus.FINISHED)
-        if found.answer is None or len(self._spaces) == 1:
+        outcome = self._outcome(RunStatus.FINISHED)
+        if outcome.answer is None or len(self._spaces) == 1:
             return None
-        trial = found.trials[found.answer][0]
+        trial = outcome.trials[outcome.answer][0]
         return compare_in_turn(
-            trial, lambda place: self.measure_beside(trial, place), lambda: not self.out_of_time
+            trial, lambda index: self._measure_again(trial, index), lambda: not self.out_of_time
         )
-
-    def measure_beside(self, trial: Trial, place: int | None) -> Measurement:
-        """Measure a trial once more, or one workload of it alone; nothing is stored or told, its cost counts.
-
-        Args:
-            trial: all that is run together.
-            place: of the workload; None for the trial.
-        """
-        if place is None:
-            return self._measure_again(trial)
-        alone = replace(trial, configurations=(trial.configurations[place],))
-        return self._counted(self._measurer.measure(alone, [self._plans(trial)[place]]))
 
     def _outcome(self, status: RunStatus) -> Outcome:
         """The outcome as it would be now."""
         outcome = outcome_of(
             self._plan,
             self._spaces,
-            self._trials,
-            Confirmation(self._paired, self._confirmed, self._scatter(self._paired)),
+            list(self._trials.items()),
+            self._confirmation,
             self._final_objective,
             assumed=self._assumed,
             status=status,
@@ -685,10 +593,12 @@ class Session:
         return outcome
 
     def _document(self, outcome: Outcome, *, with_trials: bool) -> RunDocument:
-        made = document(self._plan, outcome, self._compilation.known(), with_trials=with_trials)
+        record = document(self._plan, outcome, self._compilation.known(), with_trials=with_trials)
         precision = self._plan.request.energy_precision
-        made["verification"] = None if self._verified is None else verdict(self._verified, outcome, precision)
-        return made
+        record["verification"] = (
+            None if self._verified is None else verdict(self._verified, outcome, precision)
+        )
+        return record
 
     # --- Objectives, time and joules -----------------------------------------------------------------
 
@@ -708,12 +618,17 @@ class Session:
 
     def _fastest_s(self) -> float:
         """Shortest makespan of a valid trial asked for so far; infinity while there is none."""
-        return min(map(Objective("time").cost, self._asked.values()), default=math.inf)
+        return min(map(Objective("time").cost, self._requested.values()), default=math.inf)
 
     @property
     def out_of_time(self) -> bool:
         """True once the time limit of the run is reached, but for the time that its end takes."""
-        return self._is_over(self._end_s)
+        end_s, default = 0.0, self._trials.get(self._default)
+        if self._measures_end and default is not None and default.energy is not None:
+            end_s = 2 * _WHOLE * default.window_s  # default and answer once more
+            if end_s * _ROOM > (self._limits.time_limit_s or 0.0):
+                end_s = 0.0
+        return self._is_over(end_s)
 
     def _is_over(self, early_s: float) -> bool:
         time_limit_s = self._limits.time_limit_s
@@ -721,15 +636,6 @@ class Session:
             return False
         passed_s = self._device.now_s() - self._started_s
         return passed_s >= time_limit_s - early_s or time.monotonic() >= self._limits.ends_s
-
-    @property
-    def _end_s(self) -> float:
-        """Time in s of default and answer once more; 0 if they are not measured, or would take too much."""
-        default = self._memory.get(self._default)
-        if not self._measures_end or default is None or default.energy is None:
-            return 0.0
-        end_s = 2 * _WHOLE * default.window_s
-        return end_s if end_s * _ROOM <= (self._limits.time_limit_s or 0.0) else 0.0
 
     @property
     def _assumed(self) -> WindowScatter:
@@ -743,7 +649,7 @@ class Session:
         """
         if not (paired.repeats or paired.end):
             return self._assumed
-        here = {trial: measured for trial, measured in self._trials if trial not in self._recalled}
+        here = {trial: known for trial, known in self._trials.items() if trial not in self._recalled}
         return window_scatter(here, paired.repeats, paired.end)
 
     def _spent(self) -> SpentEnergy | None:
@@ -758,12 +664,12 @@ class Session:
 @contextmanager
 def _ended_in_any_case(store: Store) -> Iterator[list[int]]:
     """Numbers of runs that were taken; one that is still there when an interrupt comes through is ended."""
-    taken: list[int] = []
+    owned: list[int] = []
     try:
-        yield taken
+        yield owned
     except BaseException as error:
         stopped = isinstance(error, KeyboardInterrupt | RunInterrupted)
-        for number in taken[-1:]:
+        for number in owned[-1:]:
             with suppress(StoreError):  # what came before is told
                 store.end(number, RunStatus.INTERRUPTED if stopped else RunStatus.FAILED, None)
         raise

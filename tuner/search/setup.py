@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
@@ -16,7 +15,8 @@ from tuner.measurement.settle import WarmUp
 from tuner.measurement.window import least_window_s
 from tuner.model.errors import InputError
 from tuner.model.objective import GPU, Objective
-from tuner.power.base import Meter, PowerLimitControl, SettableClocks, SettableLimits
+from tuner.model.run_document import RunSettings
+from tuner.power.base import PowerLimitControl, SettableClocks, SettableLimits
 from tuner.search.replaying import (
     ReplayMeasurer,
     measured_as,
@@ -57,7 +57,7 @@ class MeasurementSetup:
     pool: TrialPool | None = None
 
     @property
-    def measuring(self) -> dict[str, Any]:
+    def measuring(self) -> RunSettings:
         """Window and sensor of the trials: numbers of another sensor or window are other numbers."""
         replay = replayed(self.device)
         if replay is not None:
@@ -113,16 +113,22 @@ def open_setup(
             stack.callback(limits.close)
         needs_energy = Objective(request.objective).needs_energy
         meter, no_meter = None, ""
-        asked = request.sensor is not None or request.scope != GPU
-        every = request.joules or (asked and not needs_energy)
+        sensor_named = request.sensor is not None or request.scope != GPU
+        every = request.joules or (sensor_named and not needs_energy)
         if needs_energy or every:
             meter, no_meter = open_meter(device, clocks, request.sensor, request.scope)
         if meter is not None:
             stack.callback(meter.close)
         elif needs_energy:
             raise InputError(f"--objective {request.objective}: {no_meter}; use --objective time")
-        if meter is not None and needs_energy:
-            _check_window(request, meter)
+        if meter is not None and needs_energy and request.window_s is not None:
+            least_s = least_window_s(meter.info)
+            if request.window_s < least_s:  # only trials of long rounds would have joules, not the best
+                raise InputError(
+                    f"--window {request.window_s:g}: {meter.info.name} gives a sample every"
+                    f" {meter.info.period_s:.3g} s, and joules need two; choose {least_s:.3g} s or more,"
+                    " or --objective time"
+                )
         measurer = stack.enter_context(
             TrialMeasurer(
                 device,
@@ -153,23 +159,16 @@ def _power_limits(device: Device, request: SearchRequest) -> tuple[PowerLimitCon
     return (None, "") if request.power_limits == "off" else open_power_limits(device)
 
 
-def _check_window(request: SearchRequest, meter: Meter) -> None:
-    """Refuse a window in which only some trials would have joules: those of long rounds, not the best."""
-    least_s = least_window_s(meter.info)
-    if request.window_s is not None and request.window_s < least_s:
-        raise InputError(
-            f"--window {request.window_s:g}: {meter.info.name} gives a sample every"
-            f" {meter.info.period_s:.3g} s, and joules need two; choose {least_s:.3g} s or more,"
-            " or --objective time"
-        )
-
-
 def _replay_setup(
     device: ReplayDevice, request: SearchRequest, gates: Sequence[TrialGate]
 ) -> MeasurementSetup:
     """A setup on which nothing runs: windows and sensor are those of the recording."""
-    asked = (("--sensor", request.sensor), ("--window", request.window_s), ("--scope", request.scope))
-    for option, value in asked:
+    measured_options = (
+        ("--sensor", request.sensor),
+        ("--window", request.window_s),
+        ("--scope", request.scope),
+    )
+    for option, value in measured_options:
         if value not in (None, GPU):
             raise InputError(f"{option} {value}: {device.spec} was measured already; leave the option out")
     if Objective(request.objective).needs_energy:
@@ -178,6 +177,6 @@ def _replay_setup(
     require_power_limits(device.space, request.power_limits)
     clocks, no_clocks = open_clocks(device)
     limits, no_limits = _power_limits(device, request)
-    window_s = measured_as(device.space)["window_s"]
+    window_s = measured_as(device.space)["window_s"] or 0.0
     measurer = ReplayMeasurer(device, gates)
     return MeasurementSetup(device, measurer, clocks, no_clocks, None, window_s, (), limits, no_limits)

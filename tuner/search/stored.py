@@ -1,11 +1,10 @@
 """Stored runs as documents and as rows."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import cast
 
 from tuner.database.runs import Store
-from tuner.model.records import RunStatus, StoredRun, StoredTrial
+from tuner.model.records import RunStatus, StoredRun
 from tuner.model.run_document import MergedFrom, RunDocument, RunRow, TrialDocument
 from tuner.search.document import series_record, trial_document
 from tuner.system.ownership import is_alive
@@ -23,8 +22,16 @@ def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) 
         with_series: its trials with what ``tuner.search.document`` adds.
     """
     names = [name for name, _ in run.conditions["workloads"]]
+    trials: list[TrialDocument]
     if with_series:
-        trials = [_with_series(one, names) for one in store.stored_trials(run.id, names)]
+        trials = [
+            {
+                "number": stored.number,
+                **trial_document((stored.trial, stored.known), names),
+                **series_record(stored.searched, stored.known, names, stored.ended_at),
+            }
+            for stored in store.stored_trials(run.id, names)
+        ]
     else:
         trials = [trial_document(pair, names) for pair in store.best_known(run.id, names)]
     document = run.answer or _without_answer(run, failed=sum(trial["status"] != "ok" for trial in trials))
@@ -40,19 +47,14 @@ def stored_document(store: Store, run: StoredRun, *, with_series: bool = False) 
     }
 
 
-def _with_series(one: StoredTrial, names: Sequence[str]) -> TrialDocument:
-    series = series_record(one.searched, one.known, names, one.ended_at)
-    return {"number": one.number, **trial_document((one.trial, one.known), names), **series}
-
-
 def _in_order(document: RunDocument, trial: TrialDocument) -> TrialDocument:
     """A trial with its tunables as its kernel declares them: stored trials have them sorted by name."""
     configurations = dict(trial["configurations"])
     for workload in document["workloads"]:
-        known = workload["best"] or workload["default"]
-        if known is not None:
+        trial_part = workload["best"] or workload["default"]
+        if trial_part is not None:
             own = configurations[workload["name"]]
-            order = [name for name in known["configuration"] if name in own]
+            order = [name for name in trial_part["configuration"] if name in own]
             order += [name for name in own if name not in order]
             configurations[workload["name"]] = {name: own[name] for name in order}
     return {**trial, "configurations": configurations}

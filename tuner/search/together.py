@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TypedDict
 
 from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.database.ranking import AnswerQuery, served_answer
@@ -14,9 +14,9 @@ from tuner.kernel_files.sizes import SizeValues
 from tuner.measurement.paired import CoRunComparison, compared
 from tuner.model.errors import DeviceError, InputError
 from tuner.model.objective import Objective
-from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, Workload, with_priority
-from tuner.model.records import Conditions, RunStatus, StoredRun, WorkloadName
-from tuner.model.run_document import CoRunDocument, CoRunTotals, device_document
+from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, TunableValue, Workload, with_priority
+from tuner.model.records import Conditions, RunStatus, StoredRun
+from tuner.model.run_document import CoRunDocument, CoRunTotals, Device, device_document
 from tuner.model.trial import ASSUMED, Measurement, Trial, WindowScatter, stated
 from tuner.search.answer import Outcome
 from tuner.search.candidates import PreparedWorkload, fit_batches
@@ -47,18 +47,18 @@ def compare_in_turn(
     """
     alone = range(len(trial.configurations))
     repeats: list[tuple[Measurement, Sequence[Measurement]]] = []
-    places: list[int | None] = [None, *alone]  # None is the co-run
+    order: list[int | None] = [None, *alone]  # None is the co-run
     most = _REPEATS
     while len(repeats) < most:
         measured: dict[int | None, Measurement] = {}
-        for place in places:
+        for index in order:
             if not may_go_on():
                 return compared(trial, repeats)
-            measured[place] = measure(place)
-            if not measured[place].ok:
+            measured[index] = measure(index)
+            if not measured[index].ok:
                 return None
-        repeats.append((measured[None], [measured[place] for place in alone]))
-        places.reverse()
+        repeats.append((measured[None], [measured[index] for index in alone]))
+        order.reverse()
         if measured[None].energy is not None:
             most = _REPEATS_WITH_JOULES
     return compared(trial, repeats)
@@ -81,7 +81,10 @@ def record_of(
         "repeats": comparison.together.repeats,
         "together": _totals(comparison.together, scatter),
         "in_turn": _totals(comparison.in_turn, scatter),
-        "workloads": {name: _totals(one, scatter) for name, one in zip(names, comparison.alone, strict=True)},
+        "workloads": {
+            name: _totals(measurement, scatter)
+            for name, measurement in zip(names, comparison.alone, strict=True)
+        },
         "time_change": time.value - 1.0,
         "time_change_interval": time.interval,
         "energy_change": None if energy is None else energy.value - 1.0,
@@ -167,11 +170,13 @@ def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store:
     conditions = plan.conditions
     if len(spaces) == 1 or conditions.device.recorded:
         return SoloBests()
-    found = {item.workload: solo_best(store, item.workload, conditions) for item in spaces}
-    without = [workload for workload, answer in found.items() if answer is None]
+    stored = {item.workload: solo_best(store, item.workload, conditions) for item in spaces}
+    without = [workload for workload, answer in stored.items() if answer is None]
     if without:
-        return SoloBests(missing=_not_tuned_alone(without, len(found)))
-    answers = [answer for answer in found.values() if answer is not None]
+        names = "any workload" if len(without) == len(stored) else ", ".join(map(str, without))
+        missing = f"no answer of {names} alone is stored for this batch and these conditions"
+        return SoloBests(missing=f"{missing}; --solo-bests N finds one")
+    answers = [answer for answer in stored.values() if answer is not None]
     configurations: list[Configuration] = []
     for item, answer in zip(spaces, answers, strict=True):
         configuration = Configuration(answer.configurations[str(item.workload)])
@@ -190,15 +195,8 @@ def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store:
         max(filter(None, clocks), default=default.clock_mhz),
         max(filter(None, limits), default=default.power_limit_w),
     )
-    limited = tuple(str(workload) for workload, answer in found.items() if answer and not answer.finished)
+    limited = tuple(str(workload) for workload, answer in stored.items() if answer and not answer.finished)
     return SoloBests(trial, tuple(answer.run for answer in answers), limited)
-
-
-def _not_tuned_alone(without: Sequence[Workload], count: int) -> str:
-    names = "any workload" if len(without) == count else ", ".join(map(str, without))
-    return (
-        f"no answer of {names} alone is stored for this batch and these conditions; --solo-bests N finds one"
-    )
 
 
 def note_solo_bests(outcome: Outcome, solo: SoloBests) -> None:
@@ -208,7 +206,7 @@ def note_solo_bests(outcome: Outcome, solo: SoloBests) -> None:
         outcome: of the run.
         solo: what was to be measured.
     """
-    places = {trial: place for place, (trial, _) in enumerate(outcome.trials)}
+    places = {trial: index for index, (trial, _) in enumerate(outcome.trials)}
     outcome.solo_best_runs, outcome.no_solo_bests = solo.runs, solo.missing
     outcome.limited_solo_bests = solo.limited
     if solo.trial is None:
@@ -245,14 +243,14 @@ class Scale:
     def nearest(self, workload: Workload, factor: float) -> int:
         """The value at which a workload takes about so many times its time."""
         present = self.of(workload)
-        wanted = present * factor
+        target = present * factor
         if isinstance(self.values, range):
-            power: int = 2 ** math.floor(math.log2(max(1.0, wanted)))
-            rounded = [present, *(one * power // 2 for one in (2, 3, 4))]
-            numbers = [one for one in rounded if one in self.values] or [present]
+            power: int = 2 ** math.floor(math.log2(max(1.0, target)))
+            rounded = [present, *(value * power // 2 for value in (2, 3, 4))]
+            numbers = [value for value in rounded if value in self.values] or [present]
         else:
-            numbers = [one for one in self.values if isinstance(one, int)]
-        return min(numbers, key=lambda one: abs(math.log2(one / wanted)))
+            numbers = [value for value in self.values if isinstance(value, int)]
+        return min(numbers, key=lambda value: abs(math.log2(value / target)))
 
 
 def scale_of(kernel: KernelFile, workload: Workload) -> Scale | None:
@@ -264,7 +262,7 @@ def scale_of(kernel: KernelFile, workload: Workload) -> Scale | None:
     if more is not None and (_grids(here), here.work) != (_grids(more), more.work):
         return Scale(_BATCH, range(1, _MOST))
     for name, value in workload.sizes:
-        others = (one for one in kernel.sizes[name] if isinstance(one, int) and one > 0 and one != value)
+        others = (size for size in kernel.sizes[name] if isinstance(size, int) and size > 0 and size != value)
         other = next(others, None)
         if other is None or not isinstance(value, int):
             continue
@@ -323,16 +321,9 @@ class SoloTime:
     uncertainty_s: float
 
 
-def spec_of(kernel: KernelFile, workload: Workload) -> str:
-    """The workload as a command takes it, with its batch where that is not the kernel file's."""
-    name = WorkloadName.parse(str(workload))
-    usual = kernel.workload(dict(workload.sizes)).batch
-    return str(name if workload.batch == usual else name.with_batch(workload.batch))
-
-
 def apart(times: Sequence[SoloTime]) -> float:
     """The longest time by the shortest one."""
-    return max(one.time_s for one in times) / min(one.time_s for one in times)
+    return max(each.time_s for each in times) / min(each.time_s for each in times)
 
 
 def proposal(times: Sequence[SoloTime], scales: Sequence[Scale | None]) -> dict[int, int]:
@@ -341,23 +332,23 @@ def proposal(times: Sequence[SoloTime], scales: Sequence[Scale | None]) -> dict[
     Wanted is the geometric mean of the longest time and the shortest. Workloads without a scale, or whose
     scale is at its end, stay as they are, and the others come to them.
     """
-    stuck = {place for place, scale in enumerate(scales) if scale is None}
+    stuck = {index for index, scale in enumerate(scales) if scale is None}
     while True:
-        held = [times[place].time_s for place in stuck] or [one.time_s for one in times]
-        wanted_s = math.sqrt(min(held) * max(held))
-        found: dict[int, int] = {}
+        fixed_s = [times[index].time_s for index in stuck] or [each.time_s for each in times]
+        wanted_s = math.sqrt(min(fixed_s) * max(fixed_s))
+        values: dict[int, int] = {}
         ended: set[int] = set()
-        for place, scale in enumerate(scales):
-            factor = wanted_s / times[place].time_s
-            if place in stuck or scale is None or abs(math.log2(factor)) <= _CLOSE:
+        for index, scale in enumerate(scales):
+            factor = wanted_s / times[index].time_s
+            if index in stuck or scale is None or abs(math.log2(factor)) <= _CLOSE:
                 continue
-            value = scale.nearest(times[place].workload, factor)
-            if value != scale.of(times[place].workload):
-                found[place] = value
+            value = scale.nearest(times[index].workload, factor)
+            if value != scale.of(times[index].workload):
+                values[index] = value
             elif abs(math.log2(factor)) > math.log2(MOST_APART) / 2:
-                ended.add(place)
+                ended.add(index)
         if not ended:
-            return found
+            return values
         stuck |= ended
 
 
@@ -388,7 +379,7 @@ class Balance:
     def specs(self) -> tuple[str, ...]:
         """Proposed workloads, as a command takes them."""
         return tuple(
-            spec_of(kernel, one.workload) for kernel, one in zip(self.kernels, self.after, strict=True)
+            kernel.spec_of(each.workload) for kernel, each in zip(self.kernels, self.after, strict=True)
         )
 
     @property
@@ -396,13 +387,13 @@ class Balance:
         """Which sizes to change where batches and repeats do not suffice."""
         if self.balanced:
             return ()
-        times = [one.time_s for one in self.after]
+        times = [each.time_s for each in self.after]
         ends = {max(times): ("long", "smaller"), min(times): ("briefly", "larger")}
         return tuple(
-            f"{one.workload} takes too {ends[one.time_s][0]}, and {_stuck(scale)}: choose"
-            f" {_sizes_of(one.workload, scale, ends[one.time_s][1])}"
-            for one, scale in zip(self.after, self.scales, strict=True)
-            if one.time_s in ends
+            f"{each.workload} takes too {ends[each.time_s][0]}, and {_stuck(scale)}: choose"
+            f" {_sizes_of(each.workload, scale, ends[each.time_s][1])}"
+            for each, scale in zip(self.after, self.scales, strict=True)
+            if each.time_s in ends
         )
 
 
@@ -449,13 +440,13 @@ def balance(
         raise InputError(f"--balance: {pairs[0][1]} is alone; name the workloads that run with it")
     kernels = tuple(kernel for kernel, _ in pairs if isinstance(kernel, KernelFile))
     workloads = [workload for _, workload in pairs]
-    known = [_known(setup, request, store, *pair) for pair in zip(kernels, workloads, strict=True)]
+    stored = [_known(setup, request, store, *pair) for pair in zip(kernels, workloads, strict=True)]
 
-    def measured(place: int, workload: Workload) -> SoloTime:
-        progress(f"balance: {spec_of(kernels[place], workload)} is measured alone")
-        return _measured(setup, kernels[place], workload, known[place])
+    def measured(index: int, workload: Workload) -> SoloTime:
+        progress(f"balance: {kernels[index].spec_of(workload)} is measured alone")
+        return _measured(setup, kernels[index], workload, stored[index])
 
-    before = tuple(measured(place, workload) for place, workload in enumerate(workloads))
+    before = tuple(measured(index, workload) for index, workload in enumerate(workloads))
     scales = tuple(scale_of(*pair) for pair in zip(kernels, workloads, strict=True))
     present = best = before
     for _ in range(_MOST_ROUNDS):
@@ -464,8 +455,8 @@ def balance(
         if proposed is None:
             break
         present = tuple(
-            one if one.workload == workload else measured(place, workload)
-            for place, (one, workload) in enumerate(zip(present, proposed, strict=True))
+            present_time if present_time.workload == workload else measured(index, workload)
+            for index, (present_time, workload) in enumerate(zip(present, proposed, strict=True))
         )
         best = min(best, present, key=apart)
     return Balance(kernels, before, best, scales, (*setup.notices, *notices))
@@ -479,16 +470,16 @@ def _fitting(
     values: dict[int, int],
 ) -> list[Workload] | None:
     """The workloads with new values, in batches that fit the memory together; None where nothing changes."""
-    workloads = [one.workload for one in times]
-    for place, value in values.items():
-        scale = scales[place]
+    workloads = [each.workload for each in times]
+    for index, value in values.items():
+        scale = scales[index]
         if scale is not None:
-            workloads[place] = changed(kernels[place], workloads[place], scale.name, value)
+            workloads[index] = changed(kernels[index], workloads[index], scale.name, value)
     try:
         fitted, _ = fit_batches(list(zip(kernels, workloads, strict=True)), setup.device.free_memory_bytes())
     except InputError:  # such repeats need more arrays than there is memory
         return None
-    return None if fitted == [one.workload for one in times] else fitted
+    return None if fitted == [each.workload for each in times] else fitted
 
 
 def _known(
@@ -513,10 +504,10 @@ def _known(
     return None if served is None else (served.configurations[str(workload)], served.answer.run)
 
 
-def _measured(setup: MeasurementSetup, kernel: KernelFile, workload: Workload, known: _Known) -> SoloTime:
-    best = None if known is None else kernel.allowed(workload, known[0])
+def _measured(setup: MeasurementSetup, kernel: KernelFile, workload: Workload, stored: _Known) -> SoloTime:
+    best = None if stored is None else kernel.allowed(workload, stored[0])
     configuration, run = (
-        (kernel.default(workload), None) if known is None or best is None else (best, known[1])
+        (kernel.default(workload), None) if stored is None or best is None else (best, stored[1])
     )
     measurement = setup.measurer.measure(Trial((configuration,)), [kernel.plan(workload, configuration)])
     if not measurement.ok or not measurement.makespan_s:
@@ -528,30 +519,57 @@ def _measured(setup: MeasurementSetup, kernel: KernelFile, workload: Workload, k
     return SoloTime(workload, configuration, run, measurement.makespan_s, measurement.makespan_uncertainty_s)
 
 
-def balance_document(setup: MeasurementSetup, found: Balance) -> dict[str, Any]:
-    """The result as a JSON object; its keys are described in ``docs/run.md``."""
-    same = found.after == found.before
+class SoloTimeDocument(TypedDict):
+    """A workload alone."""
+
+    name: str
+    batch: int
+    configuration: dict[str, TunableValue]
+    run: int | None
+    time_s: float
+    time_s_uncertainty: float
+
+
+class BalanceDocument(TypedDict):
+    """The result of balancing; its keys are described in ``docs/run.md``."""
+
+    device: Device
+    modelled: bool
+    most_apart: float
+    workloads: list[SoloTimeDocument]
+    apart: float
+    proposed: list[SoloTimeDocument] | None
+    proposed_apart: float | None
+    balanced: bool
+    advice: list[str]
+    specs: list[str]
+    notices: list[str]
+
+
+def balance_document(setup: MeasurementSetup, balanced: Balance) -> BalanceDocument:
+    """The result as a JSON object."""
+    same = balanced.after == balanced.before
     return {
         "device": device_document(setup.device.identity),
         "modelled": setup.device.identity.modelled,
         "most_apart": MOST_APART,
-        "workloads": [_time_record(one) for one in found.before],
-        "apart": apart(found.before),
-        "proposed": None if same else [_time_record(one) for one in found.after],
-        "proposed_apart": None if same else apart(found.after),
-        "balanced": found.balanced,
-        "advice": list(found.advice),
-        "specs": list(found.specs),
-        "notices": list(found.notices),
+        "workloads": [_time_record(each) for each in balanced.before],
+        "apart": apart(balanced.before),
+        "proposed": None if same else [_time_record(each) for each in balanced.after],
+        "proposed_apart": None if same else apart(balanced.after),
+        "balanced": balanced.balanced,
+        "advice": list(balanced.advice),
+        "specs": list(balanced.specs),
+        "notices": list(balanced.notices),
     }
 
 
-def _time_record(one: SoloTime) -> dict[str, Any]:
+def _time_record(solo: SoloTime) -> SoloTimeDocument:
     return {
-        "name": str(one.workload),
-        "batch": one.workload.batch,
-        "configuration": dict(one.configuration),
-        "run": one.run,
-        "time_s": one.time_s,
-        "time_s_uncertainty": one.uncertainty_s,
+        "name": str(solo.workload),
+        "batch": solo.workload.batch,
+        "configuration": dict(solo.configuration),
+        "run": solo.run,
+        "time_s": solo.time_s,
+        "time_s_uncertainty": solo.uncertainty_s,
     }

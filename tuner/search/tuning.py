@@ -69,7 +69,11 @@ def tune_alone(
     if len(workloads) == 1:
         raise InputError(f"--solo-bests: {workloads[0]} is alone; name the workloads that run with it")
     most = request.solo_bests or 1
-    missing = [one for one in workloads if solo_best(store, one, conditions, least_trials=most) is None]
+    missing = [
+        workload
+        for workload in workloads
+        if solo_best(store, workload, conditions, least_trials=most) is None
+    ]
     for workload in missing:
         spec = str(WorkloadName.parse(str(workload)).with_batch(workload.batch))
         listener.told(f"solo bests: {spec} is tuned alone, within {most} trials")
@@ -92,7 +96,7 @@ class SetupOpener(Protocol):
         allow_simulated: bool = False,
         turns: BoardTurns | None = None,
     ) -> AbstractContextManager[MeasurementSetup]:
-        """See ``open_setup``."""
+        """Open a device for a request, and close it on every way out."""
 
 
 class RunListener(SearchListener, Protocol):

@@ -15,7 +15,7 @@ from tuner.measurement.paired import LEAST_REPEATS, join
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.model.errors import InputError, suggestion
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.plan import Configuration, Plan
+from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.model.records import Conditions, RunStatus, StoredRun, trial_from
 from tuner.model.run_document import RunDocument, TrialDocument, Verdict
 from tuner.model.trial import Measurement, Trial
@@ -68,22 +68,21 @@ def measure_again(
 
 def _joined(setup: MeasurementSetup, request: SearchRequest, trial: Trial, plans: list[Plan]) -> Measurement:
     objective = Objective(request.objective)
+
+    def is_known(measurement: Measurement) -> bool:
+        """True where half of the cost's 95 % interval is within the precision; or where it has no cost."""
+        cost = objective.cost(measurement)
+        unsure = COVERAGE * objective.uncertainty(measurement)
+        return not math.isfinite(cost) or unsure <= request.energy_precision * cost
+
     repeats: list[Measurement] = []
-    while len(repeats) < LEAST_REPEATS or (
-        len(repeats) < MOST_REPEATS and not _known(join(repeats), objective, request.energy_precision)
-    ):
+    while len(repeats) < LEAST_REPEATS or (len(repeats) < MOST_REPEATS and not is_known(join(repeats))):
         repeats.append(setup.measurer.measure(trial, plans))
         if not repeats[-1].ok:
             return repeats[-1]
     setup.measurer.measure_idle(trial.clock_mhz)
     joined = setup.measurer.with_idle(join(repeats), trial.clock_mhz)
     return replace(joined, ended_s=setup.device.now_s())
-
-
-def _known(measurement: Measurement, objective: Objective, precision: float) -> bool:
-    """True where half of the cost's 95 % interval is no more than so much of it; or where it has no cost."""
-    cost = objective.cost(measurement)
-    return not math.isfinite(cost) or COVERAGE * objective.uncertainty(measurement) <= precision * cost
 
 
 # --- How the GPUs of a kind differ: the answers of stored runs, held against each other.
@@ -100,23 +99,10 @@ OUTLIER = 0.05
 
 @dataclass(frozen=True)
 class Amount:
-    """A measured value.
+    """A value with its uncertainty.
 
     Attributes:
-        value: in seconds or joules of a round.
-        interval: half of its 95 % interval.
-    """
-
-    value: float
-    interval: float
-
-
-@dataclass(frozen=True)
-class CostDifference:
-    """By how much one cost is above another.
-
-    Attributes:
-        value: as a fraction.
+        value: in seconds or joules of a round; of a difference of two costs, as a fraction of the lower.
         interval: half of its 95 % interval.
     """
 
@@ -149,7 +135,7 @@ class GpuAnswer:
     at: str
     verified: bool
     refuted: bool
-    configurations: Mapping[str, Mapping[str, Any]]
+    configurations: Mapping[str, Mapping[str, TunableValue]]
     time: Amount | None
     energy: Amount | None
     default_energy: Amount | None
@@ -193,31 +179,27 @@ class FleetGroup:
     gpus: tuple[GpuAnswer, ...]
 
     @property
-    def time_spread(self) -> CostDifference | None:
+    def time_spread(self) -> Amount | None:
         """The longest time above the shortest; None of fewer than two."""
         return _spread([gpu.time for gpu in self.gpus], TIME_REPEATABILITY)
 
     @property
-    def energy_spread(self) -> CostDifference | None:
+    def energy_spread(self) -> Amount | None:
         """The most joules above the least; None of fewer than two."""
         return _spread([gpu.energy for gpu in self.gpus], ENERGY_REPEATABILITY)
 
     @property
     def outliers(self) -> tuple[Outlier, ...]:
         """GPUs that need at least ``OUTLIER`` more joules than the median of the others, beyond chance."""
-        found = [self._against_others(gpu) for gpu in self.gpus]
-        return tuple(
-            one
-            for one in found
-            if one is not None and one.excess >= OUTLIER and one.excess - one.interval > 0.0
-        )
-
-    def _against_others(self, gpu: GpuAnswer) -> Outlier | None:
-        others = [one.energy for one in self.gpus if one.uuid != gpu.uuid and one.energy is not None]
-        if gpu.energy is None or not others:
-            return None
-        found = _difference(gpu.energy, _median(others), ENERGY_REPEATABILITY)
-        return Outlier(gpu.uuid, found.value, found.interval)
+        outliers = []
+        for gpu in self.gpus:
+            others = [one.energy for one in self.gpus if one.uuid != gpu.uuid and one.energy is not None]
+            if gpu.energy is None or not others:
+                continue
+            excess = _difference(gpu.energy, _median(others), ENERGY_REPEATABILITY)
+            if excess.value >= OUTLIER and excess.value - excess.interval > 0.0:
+                outliers.append(Outlier(gpu.uuid, excess.value, excess.interval))
+        return tuple(outliers)
 
     def document(self) -> dict[str, Any]:
         """As JSON has it; seconds and joules of a round, intervals half of 95 %."""
@@ -227,10 +209,25 @@ class FleetGroup:
             "clocks": self.clocks,
             "kind": {"model": self.model, "driver": self.driver},
             "modelled": self.modelled,
-            "gpus": [_gpu_document(gpu) for gpu in self.gpus],
-            **_spread_document("time_spread", self.time_spread),
-            **_spread_document("energy_spread", self.energy_spread),
-            "outliers": [vars(one) for one in self.outliers],
+            "gpus": [
+                {
+                    "uuid": gpu.uuid,
+                    "device": gpu.device,
+                    "host": gpu.host,
+                    "run": gpu.run,
+                    "at": gpu.at,
+                    "verified": gpu.verified,
+                    "refuted": gpu.refuted,
+                    "configurations": {name: dict(values) for name, values in gpu.configurations.items()},
+                    **_numbers(gpu.time, "time_s", "time_interval_s"),
+                    **_numbers(gpu.energy, "energy_j", "energy_interval_j"),
+                    **_numbers(gpu.default_energy, "default_energy_j", "default_energy_interval_j"),
+                }
+                for gpu in self.gpus
+            ],
+            **_numbers(self.time_spread, "time_spread", "time_spread_interval"),
+            **_numbers(self.energy_spread, "energy_spread", "energy_spread_interval"),
+            "outliers": [vars(outlier) for outlier in self.outliers],
         }
 
 
@@ -247,13 +244,13 @@ def fleet(answers: Iterable[StoredAnswer], names: Sequence[str] = (), *, least: 
     """
     groups: dict[tuple[object, ...], list[StoredAnswer]] = {}
     for answer in answers:
-        asked = not names or not set(names).isdisjoint(answer.names)
-        if asked and not answer.conditions["device"].get("recorded"):
+        named = not names or not set(names).isdisjoint(answer.names)
+        if named and not answer.conditions["device"].get("recorded"):
             groups.setdefault(_kind(answer), []).append(answer)
-    made = [_group(sorted(found, key=lambda one: -one.run)) for found in groups.values()]
-    kept = [group for group in made if len(group.gpus) >= least]
+    built = [_group(sorted(members, key=lambda answer: -answer.run)) for members in groups.values()]
+    large = [group for group in built if len(group.gpus) >= least]
     return sorted(
-        kept, key=lambda group: (tuple(group.workloads), group.model, group.driver, group.objective)
+        large, key=lambda group: (tuple(group.workloads), group.model, group.driver, group.objective)
     )
 
 
@@ -283,10 +280,10 @@ def _kind(answer: StoredAnswer) -> tuple[object, ...]:
 def _group(answers: Sequence[StoredAnswer]) -> FleetGroup:
     """The group of answers, the newest first."""
     newest = answers[0]
-    alike = [one for one in answers if _measured(one) == _measured(newest)]
+    alike = [answer for answer in answers if _measured(answer) == _measured(newest)]
     chosen: dict[str, StoredAnswer] = {}
-    for one in sorted(alike, key=lambda one: not one.finished):  # stable: the newest of each first
-        chosen.setdefault(one.uuid, one)
+    for answer in sorted(alike, key=lambda answer: not answer.finished):  # stable: the newest of each first
+        chosen.setdefault(answer.uuid, answer)
     device = newest.conditions["device"]
     return FleetGroup(
         dict(sorted(newest.batches.items())),
@@ -327,52 +324,30 @@ def _amount(value: float | None, uncertainty: float | None) -> Amount | None:
 
 def _median(amounts: Sequence[Amount]) -> Amount:
     """The median, with the interval of the mean of the one or two values in the middle."""
-    ordered = sorted(amounts, key=lambda one: one.value)
+    ordered = sorted(amounts, key=lambda amount: amount.value)
     middle = ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1]
-    interval = math.hypot(*(one.interval for one in middle)) / len(middle)
-    return Amount(statistics.fmean(one.value for one in middle), interval)
+    interval = math.hypot(*(amount.interval for amount in middle)) / len(middle)
+    return Amount(statistics.fmean(amount.value for amount in middle), interval)
 
 
-def _spread(amounts: Sequence[Amount | None], repeatability: float) -> CostDifference | None:
+def _spread(amounts: Sequence[Amount | None], repeatability: float) -> Amount | None:
     """The highest against the lowest; None of fewer than two."""
-    ordered = sorted((one for one in amounts if one is not None), key=lambda one: one.value)
+    ordered = sorted((amount for amount in amounts if amount is not None), key=lambda amount: amount.value)
     return _difference(ordered[-1], ordered[0], repeatability) if len(ordered) > 1 else None
 
 
-def _difference(more: Amount, less: Amount, repeatability: float) -> CostDifference:
+def _difference(more: Amount, less: Amount, repeatability: float) -> Amount:
     """One cost against another; each was measured once, with that relative standard deviation of repeats."""
     ratio = more.value / less.value
-    parts = [one.interval / one.value for one in (more, less)]
-    return CostDifference(ratio - 1.0, ratio * math.hypot(*parts, COVERAGE * math.sqrt(2.0) * repeatability))
+    parts = [amount.interval / amount.value for amount in (more, less)]
+    return Amount(ratio - 1.0, ratio * math.hypot(*parts, COVERAGE * math.sqrt(2.0) * repeatability))
 
 
-def _spread_document(name: str, spread: CostDifference | None) -> dict[str, float | None]:
+def _numbers(amount: Amount | None, name: str, interval: str) -> dict[str, float | None]:
+    """An amount under its two names in a document."""
     return {
-        name: None if spread is None else spread.value,
-        f"{name}_interval": None if spread is None else spread.interval,
-    }
-
-
-def _gpu_document(gpu: GpuAnswer) -> dict[str, Any]:
-    amounts = (
-        ("time", "s", gpu.time),
-        ("energy", "j", gpu.energy),
-        ("default_energy", "j", gpu.default_energy),
-    )
-    numbers: dict[str, Any] = {}
-    for name, unit, amount in amounts:
-        numbers[f"{name}_{unit}"] = None if amount is None else amount.value
-        numbers[f"{name}_interval_{unit}"] = None if amount is None else amount.interval
-    return {
-        "uuid": gpu.uuid,
-        "device": gpu.device,
-        "host": gpu.host,
-        "run": gpu.run,
-        "at": gpu.at,
-        "verified": gpu.verified,
-        "refuted": gpu.refuted,
-        "configurations": {name: dict(values) for name, values in gpu.configurations.items()},
-        **numbers,
+        name: None if amount is None else amount.value,
+        interval: None if amount is None else amount.interval,
     }
 
 
@@ -411,23 +386,29 @@ class VerifiableAnswer:
     rivals: tuple[Trial, ...] = ()
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, str | int]:
         """Settings that a verifying run is bound to."""
         return {"verified_run": self.run, "verified_gpu": self.gpu}
 
     def trials(self, search: Search) -> Generator[list[Trial], list[Measurement], Trial | None]:
         """The policy: the answer, then its rivals, as far as they are in the space of this run."""
-        known = [
-            {one: one for one in (default, *(each.configuration for each in candidates))}
+        spaces = [
+            {
+                configuration: configuration
+                for configuration in (default, *(each.configuration for each in candidates))
+            }
             for candidates, default in zip(search.candidates, search.defaults, strict=True)
         ]
         limits_w = search.power_limits_w or (None,)
         trials = [  # with the tunables in the order of this run, which a stored answer has lost
-            replace(trial, configurations=tuple(map(dict.__getitem__, known, trial.configurations)))
+            replace(trial, configurations=tuple(map(dict.__getitem__, spaces, trial.configurations)))
             for trial in (self.answer, *self.rivals)
             if trial.clock_mhz in search.clocks
             and trial.power_limit_w in limits_w
-            and all(one in space for one, space in zip(trial.configurations, known, strict=True))
+            and all(
+                configuration in space
+                for configuration, space in zip(trial.configurations, spaces, strict=True)
+            )
         ]
         measured = yield trials
         costs = dict(zip(trials, map(search.cost, measured), strict=True))
@@ -445,7 +426,7 @@ def verifiable_answer(store: Store, conditions: Conditions) -> VerifiableAnswer 
         store: the database.
         conditions: of the run.
     """
-    found = [
+    verifiable_runs = [
         (run.conditions["policy"] == POLICY, -run.id, run, document, best)
         for run in store.answered(conditions.names, conditions.objective)
         if (answer := stored_answer(run)) is not None
@@ -453,9 +434,9 @@ def verifiable_answer(store: Store, conditions: Conditions) -> VerifiableAnswer 
         and (best := document["best"]) is not None
         and verifiable(answer, run, conditions)
     ]
-    if not found:
+    if not verifiable_runs:
         return None
-    _, _, run, document, best = min(found, key=lambda one: one[:2])
+    _, _, run, document, best = min(verifiable_runs, key=lambda entry: entry[:2])
     trials = [trial for trial, _ in store.trials(run.id, conditions.names)]
     trial, rivals = _answer_and_rivals(document, best, trials, conditions.names)
     return VerifiableAnswer(run.id, run.conditions["device"]["uuid"], trial, rivals)
@@ -485,8 +466,8 @@ def _answer_and_rivals(
     if document.get("max_slowdown") is not None and fastest is not None:
         others.insert(0, _trial(fastest, names))  # what the slowdown is held against
     answer = _trial(best, names)
-    known = {answer} if default is None else {answer, _trial(default, names)}
-    rivals = [trial for trial in dict.fromkeys(others) if trial not in known]
+    named = {answer} if default is None else {answer, _trial(default, names)}
+    rivals = [trial for trial in dict.fromkeys(others) if trial not in named]
     return answer, tuple(rivals[:RIVALS])
 
 
@@ -507,7 +488,7 @@ def verdict(verified: VerifiableAnswer, outcome: Outcome, precision: float) -> V
         ``run`` and ``gpu`` of the answer, ``held`` (None where the run was ended before it was known), its
         ``ratio`` to the lowest cost here with ``ratio_interval`` (half of the 95 % interval), and ``told``.
     """
-    held, ratio, told = _judged(verified, outcome, precision)
+    held, ratio, message = _judged(verified, outcome, precision)
     value, interval = (None, None) if ratio is None else ratio
     return {
         "run": verified.run,
@@ -515,7 +496,7 @@ def verdict(verified: VerifiableAnswer, outcome: Outcome, precision: float) -> V
         "held": held,
         "ratio": value,
         "ratio_interval": interval,
-        "told": f"{_VERDICTS[held]}: the answer of {verified.gpu} (run {verified.run}) {told}",
+        "told": f"{_VERDICTS[held]}: the answer of {verified.gpu} (run {verified.run}) {message}",
     }
 
 
@@ -530,10 +511,14 @@ def _judged(
         return False, None, "does not run here as it did there: a search is needed"
     lowest = next(iter(outcome.paired.rivals(outcome.objective)), verified.answer)
     ratio = outcome.paired.ratio(verified.answer, lowest, cost)
-    known = (1.0, 0.0) if lowest == verified.answer or ratio is None else (ratio.value, ratio.interval)
+    judged_ratio = (1.0, 0.0) if lowest == verified.answer or ratio is None else (ratio.value, ratio.interval)
     if verified.answer in outcome.paired.tied(outcome.objective, precision):
-        return True, known, "holds on this GPU, turn by turn with the default and its rivals"
+        return True, judged_ratio, "holds on this GPU, turn by turn with the default and its rivals"
     default = None if outcome.default is None else outcome.trials[outcome.default][0]
     winner = "the default" if lowest == default else "a rival"
-    more = f"{100 * (known[0] - 1):.2g} ± {100 * known[1]:.2g} %"
-    return False, known, f"is not the best here: it costs {more} more than {winner}; a search is needed"
+    more = f"{100 * (judged_ratio[0] - 1):.2g} ± {100 * judged_ratio[1]:.2g} %"
+    return (
+        False,
+        judged_ratio,
+        f"is not the best here: it costs {more} more than {winner}; a search is needed",
+    )

@@ -22,8 +22,8 @@ from tuner.model.errors import (
     SpaceSizeError,
     suggestion,
 )
-from tuner.model.expressions.arithmetic import NoValue, Value
 from tuner.model.expressions.callables import Expression, is_free_name
+from tuner.model.expressions.operations import NoValue, Value
 from tuner.model.plan import TunableValue
 
 # --- The values of tunables: lists that are checked, conditions under which there is none, and arrays.
@@ -167,7 +167,7 @@ class Enumeration:
     def _grown(self, columns: dict[str, Column], name: str, rules: list[Expression]) -> dict[str, Column]:
         count, rows = len(self.lists[name]), row_count(columns)
         step = max(1, CHUNK_ROWS // count)
-        kept: list[dict[str, Column]] = []
+        chunks: list[dict[str, Column]] = []
         total = 0
         certain = 0 if rules or name in self.conditions else rows * count  # nothing is removed here
         for start in range(0, rows, step):
@@ -179,11 +179,11 @@ class Enumeration:
                     f"the rules leave more than {self.max_rows:,} combinations{self._where()}; "
                     "add rules or shorten value lists"
                 )
-            kept.append(chunk)
+            chunks.append(chunk)
         if not total:
             last = next(rule for rule in rules if not self.left[rule])
             raise EmptySpaceError(f"the rule {last.text!r} removes the last configuration{self._where()}")
-        return {other: np.concatenate([chunk[other] for chunk in kept]) for other in kept[0]}
+        return {other: np.concatenate([chunk[other] for chunk in chunks]) for other in chunks[0]}
 
     def extended(self, columns: Mapping[str, Column], rows: int, name: str) -> dict[str, Column]:
         """Every row with every value of a tunable, or with none where its condition is false."""
@@ -212,8 +212,8 @@ class Enumeration:
         """The rows that satisfy some rules, whose names all have columns."""
         for rule in rules:
             if rows := row_count(columns):
-                held = self.holds(rule, columns, rows)
-                columns = columns if held.all() else {name: c[held] for name, c in columns.items()}
+                allowed = self.holds(rule, columns, rows)
+                columns = columns if allowed.all() else {name: c[allowed] for name, c in columns.items()}
             self.left[rule] += row_count(columns)
         return columns
 
@@ -223,16 +223,16 @@ class Enumeration:
         conditional = [name for name in self.conditions if name in needed and name in columns]
         if not conditional:
             return self._result(rule, columns, rows)
-        told = needed.union(*(self._needed(self.conditions[name].when) for name in conditional))
+        names = needed.union(*(self._needed(self.conditions[name].when) for name in conditional))
         codes = np.zeros(rows, dtype=np.int64)
-        for place, name in enumerate(conditional):
-            codes += (columns[name] >= 0).astype(np.int64) << place
-        held = np.empty(rows, dtype=np.bool_)
+        for index, name in enumerate(conditional):
+            codes += (columns[name] >= 0).astype(np.int64) << index
+        allowed = np.empty(rows, dtype=np.bool_)
         for code in np.unique(codes):
             members = codes == code
-            group = {name: column[members] for name, column in columns.items() if name in told}
-            held[members] = self._result(rule, group, int(members.sum()))
-        return held
+            group = {name: column[members] for name, column in columns.items() if name in names}
+            allowed[members] = self._result(rule, group, int(members.sum()))
+        return allowed
 
     def _result(self, rule: Expression, columns: Mapping[str, Column], rows: int) -> Mask:
         """A condition, of rows in which the same tunables have values.
@@ -241,7 +241,7 @@ class Enumeration:
             NoValueError: it comes to one that has none; the message has the values of the first such row.
         """
         try:
-            held = np.asarray(_evaluated(rule, self._environment(rule, columns)))
+            allowed = np.asarray(_evaluated(rule, self._environment(rule, columns)))
         except NoValueError as error:
             if rows == 1:
                 raise NoValueError(f"{error} (in {self._shown(columns)})") from None
@@ -252,7 +252,7 @@ class Enumeration:
             return np.concatenate(
                 [self._result(rule, part, count) for part, count in zip(parts, counts, strict=True)]
             )
-        return np.broadcast_to(held.astype(np.bool_), rows)
+        return np.broadcast_to(allowed.astype(np.bool_), rows)
 
     def _environment(self, rule: Expression, columns: Mapping[str, Column]) -> dict[str, Value]:
         needed = self._needed(rule)
@@ -276,21 +276,19 @@ class Enumeration:
 
     def _needed(self, rule: Expression) -> frozenset[str]:
         """Names a rule depends on, through derived names and what stands for tunables without a value too."""
-        found = self._needed_by.get(rule)
-        if found is None:
-            found = self._needed_by[rule] = frozenset(self._names_below(rule))
-        return found
-
-    def _names_below(self, rule: Expression) -> set[str]:
-        needed = set(rule.names)
+        needed = self._needed_by.get(rule)
+        if needed is not None:
+            return needed
+        names = set(rule.names)
         for name, expression in reversed(self.derived.items()):
-            if name in needed:
-                needed |= expression.names
+            if name in names:
+                names |= expression.names
         for name in reversed(list(self.lists)):
-            if name in needed and name in self.conditions:
+            if name in names and name in self.conditions:
                 otherwise = self.conditions[name].otherwise
-                needed |= frozenset() if otherwise is None else otherwise.names
-        return needed
+                names |= frozenset() if otherwise is None else otherwise.names
+        self._needed_by[rule] = frozenset(names)
+        return self._needed_by[rule]
 
     def scope(self, rule: Expression) -> list[str]:
         """The tunables that decide whether a rule holds, in the order of the space."""
@@ -304,12 +302,12 @@ class Enumeration:
         """The same of one rule and of the tunables that decide it."""
         scope = self.scope(rule)
         conditions = {name: self.conditions[name] for name in scope if name in self.conditions}
-        needed = self._needed(rule).union(*(self._needed(one.when) for one in conditions.values()))
+        needed = self._needed(rule).union(*(self._needed(item.when) for item in conditions.values()))
         return Enumeration(
             {name: self.lists[name] for name in scope},
             [rule],
             self.constants,
-            {name: one for name, one in self.derived.items() if name in needed},
+            {name: item for name, item in self.derived.items() if name in needed},
             conditions,
             max_rows=max_rows,
         )
@@ -320,8 +318,8 @@ class Enumeration:
         return " ".join(f"{name}={self.lists[name][at]}" for name, at in first.items() if at >= 0)
 
     def _where(self) -> str:
-        shown = ", ".join(f"{name}={value}" for name, value in self.constants.items())
-        return f" (with {shown})" if shown else ""
+        constants = ", ".join(f"{name}={value}" for name, value in self.constants.items())
+        return f" (with {constants})" if constants else ""
 
 
 def _evaluated(expression: Expression, env: Mapping[str, Value]) -> Value:

@@ -113,13 +113,13 @@ def device_limits(
         InputError: the family is unknown.
     """
     major, minor = compute_capability
-    known = [key for key in _CAPABILITIES if key[0] == major and key[1] <= minor]
-    if not known:
+    family = [key for key in _CAPABILITIES if key[0] == major and key[1] <= minor]
+    if not family:
         raise InputError(
             f"compute capability {major}.{minor} is unknown; known are "
             + ", ".join(f"{known_major}.{known_minor}" for known_major, known_minor in _CAPABILITIES)
         )
-    numbers = _CAPABILITIES[max(known)]
+    numbers = _CAPABILITIES[max(family)]
     return DeviceLimits(
         compute_capability=compute_capability,
         multiprocessors=multiprocessors,
@@ -218,18 +218,18 @@ def _blocks_by_registers(limits: DeviceLimits, warps: int, registers_per_thread:
         or per_warp * _round_up(warps, schedulers) > limits.registers_per_block
     ):
         return 0
-    fitting = _round_down(limits.registers_per_sm // per_warp, limits.warp_alloc_granularity)
-    return fitting // warps
+    fitting = limits.registers_per_sm // per_warp
+    return (fitting - fitting % limits.warp_alloc_granularity) // warps
 
 
 def _blocks_by_shared_memory(limits: DeviceLimits, shared_bytes: int) -> int | None:
     """Equation (3): blocks that shared memory allows; None where a block takes none."""
-    taken = _round_up(shared_bytes + limits.shared_reserved_bytes, limits.shared_alloc_unit)
-    if taken == 0:
+    used = _round_up(shared_bytes + limits.shared_reserved_bytes, limits.shared_alloc_unit)
+    if used == 0:
         return None
     if shared_bytes > limits.shared_bytes_per_block:
         return 0
-    return limits.shared_bytes_per_sm // taken
+    return limits.shared_bytes_per_sm // used
 
 
 def _validate(threads_per_block: int, registers_per_thread: int, shared_bytes: int) -> None:
@@ -247,10 +247,6 @@ def _ceil_div(value: int, unit: int) -> int:
 
 def _round_up(value: int, unit: int) -> int:
     return _ceil_div(value, unit) * unit
-
-
-def _round_down(value: int, unit: int) -> int:
-    return value // unit * unit
 
 
 # --- Candidates from declared bounds or compiled resources: how each stage fills the device.
@@ -289,40 +285,40 @@ def holds_whole(stage: Stage, blocks_per_sm: int, limits: DeviceLimits) -> bool:
 
 
 def own_stages(plan: Plan) -> tuple[int, ...]:
-    """Places of the stages that stand for a plan: one of each kernel, without libraries and set-up.
+    """Indices of the stages that stand for a plan: one of each kernel, without libraries and set-up.
 
     Of a stage that a loop repeats, it is the one with the most blocks; without loops it is every stage.
     """
-    found: dict[tuple[object, ...], int] = {}
-    for place, stage in enumerate(plan.stages):
+    largest: dict[tuple[object, ...], int] = {}
+    for index, stage in enumerate(plan.stages):
         if stage.library is not None or stage.setup:
             continue
         key = (stage.name, stage.entry, stage.block, stage.shared_bytes)
-        if key not in found or stage.blocks > plan.stages[found[key]].blocks:
-            found[key] = place
-    return tuple(found.values())
+        if key not in largest or stage.blocks > plan.stages[largest[key]].blocks:
+            largest[key] = index
+    return tuple(largest.values())
 
 
 def own_resources(plan: Plan, resources: Sequence[Resources]) -> tuple[Resources, ...]:
     """The resources of ``own_stages``, of those of all stages."""
     if len(resources) != len(plan.stages):  # recorded: of those that stand for the plan
         return tuple(resources)
-    return tuple(resources[place] for place in own_stages(plan))
+    return tuple(resources[index] for index in own_stages(plan))
 
 
 def launches(limits: DeviceLimits, plan: Plan, resources: Sequence[Resources]) -> tuple[StageLaunch, ...]:
     """The stages that stand for a plan on a device, by their compiled resources."""
-    stages = (plan.stages[place] for place in own_stages(plan))
+    stages = (plan.stages[index] for index in own_stages(plan))
     return tuple(
         launch(
             limits,
             blocks=stage.blocks,
             threads_per_block=stage.threads_per_block,
-            shared_bytes=taken.static_shared_bytes + stage.shared_bytes,
-            registers_per_thread=taken.registers_per_thread,
+            shared_bytes=own.static_shared_bytes + stage.shared_bytes,
+            registers_per_thread=own.registers_per_thread,
             resident=stage.resident,
         )
-        for stage, taken in zip(stages, own_resources(plan, resources), strict=True)
+        for stage, own in zip(stages, own_resources(plan, resources), strict=True)
     ) or (_LIBRARY,)
 
 
@@ -340,7 +336,7 @@ def bounds(limits: DeviceLimits, plan: Plan) -> tuple[StageLaunch, ...]:
             registers_per_thread=0,
             resident=stage.resident,
         )
-        for stage in (plan.stages[place] for place in own_stages(plan))
+        for stage in (plan.stages[index] for index in own_stages(plan))
     ) or (_LIBRARY,)
 
 
@@ -354,15 +350,15 @@ def launch(
     resident: bool = False,
 ) -> StageLaunch:
     """One stage on a device: equations (1)-(5)."""
-    held = occupancy(limits, threads_per_block, registers_per_thread, shared_bytes)
+    fitting = occupancy(limits, threads_per_block, registers_per_thread, shared_bytes)
     return StageLaunch(
         blocks,
         threads_per_block,
         shared_bytes,
         registers_per_thread,
-        held.occupancy,
-        held.blocks_per_sm,
-        held.warps_per_sm,
+        fitting.occupancy,
+        fitting.blocks_per_sm,
+        fitting.warps_per_sm,
         resident,
     )
 

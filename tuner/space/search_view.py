@@ -264,15 +264,15 @@ class Search:
     def size(self) -> int:
         """Trials in the pruned joint space: of a large space all that there are about, listed or not."""
         total = self.listed
-        for place, candidates in enumerate(self.candidates):
-            large = self.large_space(place)
+        for index, candidates in enumerate(self.candidates):
+            large = self.large_space(index)
             if large is not None:
                 total = total // len(candidates) * large.size
         return total
 
-    def large_space(self, place: int) -> LargeSpace | None:
+    def large_space(self, index: int) -> LargeSpace | None:
         """The space of a workload where its candidates are a sample of it, else None."""
-        return self.large_spaces[place] if self.large_spaces else None
+        return self.large_spaces[index] if self.large_spaces else None
 
 
 Policy = Callable[[Search], Generator[list[Trial], list[Measurement], Trial | None]]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from tuner.model.errors import InputError, UnknownNameError
-from tuner.model.expressions.arithmetic import Value
 from tuner.model.expressions.callables import Expression
+from tuner.model.expressions.operations import Value
 from tuner.model.plan import Configuration, TunableValue
 from tuner.space.enumeration import CHUNK_ROWS, Column, Condition, Enumeration, checked_values, value_array
 
@@ -63,39 +63,39 @@ def count_configurations(
     """
     constant = _constant(derived, cases[0])
     values = [_with_derived(case, derived, constant) for case in cases]
-    varied = {name: one for name, one in derived.items() if name not in constant}
-    asked = [*rules, *varied.values(), *(one.when for one in conditions.values())]
-    asked += [one.otherwise for one in conditions.values() if one.otherwise is not None]
-    names = sorted(frozenset().union(*(one.names for one in asked)) & values[0].keys())
-    told = [tuple(case[name] for name in names) for case in values]
-    distinct = {one: number for number, one in enumerate(dict.fromkeys(told))}
+    varied = {name: item for name, item in derived.items() if name not in constant}
+    expressions = [*rules, *varied.values(), *(item.when for item in conditions.values())]
+    expressions += [item.otherwise for item in conditions.values() if item.otherwise is not None]
+    names = sorted(frozenset().union(*(item.names for item in expressions)) & values[0].keys())
+    keys = [tuple(case[name] for name in names) for case in values]
+    distinct = {item: number for number, item in enumerate(dict.fromkeys(keys))}
     columns = zip(*distinct, strict=True)
     looked_up = {name: _OfCase(name, column) for name, column in zip(names, columns, strict=True)}
-    lists = {name: checked_values(name, one) for name, one in tunables.items()}
+    lists = {name: checked_values(name, item) for name, item in tunables.items()}
     lists = {_CASE: tuple(range(len(distinct))), **lists}
     rows = Enumeration(lists, rules, {}, {**looked_up, **varied}, conditions, max_rows=_MAX_ROWS).columns()[0]
     counts = np.bincount(rows, minlength=len(distinct)).tolist()
-    return [counts[distinct[one]] for one in told]
+    return [counts[distinct[item]] for item in keys]
 
 
 def _constant(derived: Mapping[str, Expression], constants: Collection[str]) -> set[str]:
     """Derived names that no tunable changes."""
-    known = set(constants)
+    names = set(constants)
     for name, expression in derived.items():
-        if expression.names <= known:
-            known.add(name)
-    return known.difference(constants)
+        if expression.names <= names:
+            names.add(name)
+    return names.difference(constants)
 
 
 def _with_derived(
     case: Mapping[str, TunableValue], derived: Mapping[str, Expression], constant: Collection[str]
 ) -> dict[str, TunableValue]:
     """The constants of a case with the derived names that no tunable changes."""
-    found = dict(case)
+    values = dict(case)
     for name, expression in derived.items():
         if name in constant:
-            found[name] = expression.evaluate(found)
-    return found
+            values[name] = expression.evaluate(values)
+    return values
 
 
 MAX_PRODUCT = 2**62  # positions in the product are 64-bit codes
@@ -107,7 +107,7 @@ class Space(Sequence[Configuration]):
     Attributes:
         tunables: value lists by name, in the order of declaration.
         cartesian_size: combinations there are without rules.
-        is_sample: only some of its configurations are listed (`tuner.space.sampling`).
+        is_sample: only some of its configurations are listed (`tuner.space.large_spaces`).
     """
 
     is_sample = False
@@ -216,15 +216,15 @@ class Space(Sequence[Configuration]):
         Raises:
             UnknownNameError: it is not in the space.
         """
-        found = self._find(configuration)
-        if found is None:
+        row = self._find(configuration)
+        if row is None:
             raise self._not_in_space(configuration)
-        return found
+        return row
 
     @staticmethod
     def _not_in_space(configuration: Mapping[str, TunableValue]) -> UnknownNameError:
-        shown = " ".join(f"{name}={value}" for name, value in configuration.items())
-        return UnknownNameError(f"configuration {shown} is not in the space")
+        text = " ".join(f"{name}={value}" for name, value in configuration.items())
+        return UnknownNameError(f"configuration {text} is not in the space")
 
     def order(self, configuration: Mapping[str, TunableValue]) -> tuple[int, ...]:
         """Return the sort key of a configuration, which need not be listed.
@@ -244,10 +244,10 @@ class Space(Sequence[Configuration]):
         if not configuration.keys() <= self._positions.keys():
             return None
         code = 0
-        for (name, known), absent, stride in zip(
+        for (name, positions), absent, stride in zip(
             self._positions.items(), self._absent, self._strides, strict=True
         ):
-            position = known.get(configuration[name]) if name in configuration else -1
+            position = positions.get(configuration[name]) if name in configuration else -1
             if position is None or position + absent < 0:
                 return None
             code += (position + absent) * stride

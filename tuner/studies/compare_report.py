@@ -3,22 +3,25 @@
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from tuner.model.objective import COVERAGE
 from tuner.model.units import si, significant, with_uncertainty
-from tuner.report.power import need_matplotlib, save_figure
+from tuner.report.layout import ruled
+from tuner.report.power_tables import need_matplotlib, save_figure
+from tuner.report.rows import Column, Table
 from tuner.studies.comparison import CLOSE, TOGETHER, Group, Rules
 from tuner.studies.comparison import operation as operation_of
+from tuner.studies.scores import ComparisonDocument, Means, OperationDocument
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from rich.table import Table as RichTable
 
 
 _ROOM_FOR_ALL = 110  # characters
@@ -31,7 +34,7 @@ _ROOM = 0.1  # below the lowest value shown, by the range to 1
 _LEAST_RANGE = 0.02  # of Φ shown: less is noise of the measurements
 
 
-def show_comparison(document: Mapping[str, Any], console: Console) -> None:
+def show_comparison(document: ComparisonDocument, console: Console) -> None:
     """Print a comparison: per operation the best of all trials, and what every policy made of it."""
     console.print(Text(_title(document), style="bold"))
     if document["operations"]:
@@ -52,7 +55,7 @@ def plan(groups: Sequence[Group], rules: Rules) -> str:
     )
 
 
-def provenance_word(document: Mapping[str, Any]) -> str:
+def provenance_word(document: ComparisonDocument) -> str:
     """Return the provenance of its numbers: ``modelled``, ``recorded`` or ``measured``."""
     if document["modelled"]:
         return "modelled"
@@ -60,7 +63,7 @@ def provenance_word(document: Mapping[str, Any]) -> str:
     return "recorded" if origins == {"recorded"} else "measured"
 
 
-def _title(document: Mapping[str, Any]) -> str:
+def _title(document: ComparisonDocument) -> str:
     device = document["device"]
     if device is None:
         return "nothing to compare yet"
@@ -71,65 +74,86 @@ def _title(document: Mapping[str, Any]) -> str:
     return f"{device['name']}{where}, {note}; objective {document['objective']}{stopped}"
 
 
-def _table(document: Mapping[str, Any], width: int) -> Table:
+class _Row(NamedTuple):
+    """Texts of a policy, or of the best of all; dashes for one that an interruption left without figures."""
+
+    operation: str
+    policy: str
+    phi: str = "–"
+    of_seeds: str = "–"
+    evaluations: str = "–"
+    most: str = "–"
+    to_close: str = "–"
+    performance: str = "–"
+    energy: str = "–"
+    search: str = "–"
+
+
+def _table(document: ComparisonDocument, width: int) -> "RichTable":
     """A row per operation and policy; a narrow console gets what the comparison is about."""
     kind = provenance_word(document)
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-    table.add_column("operation", overflow="fold")
-    table.add_column("policy", overflow="fold")
-    titles = ["Φ", "Φ of seeds", "evalu-\nations", "most", f"to\n{100 * CLOSE:.0f} %"]
+    columns: list[Column[_Row]] = [
+        Column("operation", lambda row: row.operation),
+        Column("policy", lambda row: row.policy),
+        Column("Φ", lambda row: row.phi, number=True, whole=True),
+        Column("Φ of seeds", lambda row: row.of_seeds, number=True, whole=True),
+        Column("evalu-\nations", lambda row: row.evaluations, number=True, whole=True),
+        Column("most", lambda row: row.most, number=True, whole=True),
+        Column(f"to\n{100 * CLOSE:.0f} %", lambda row: row.to_close, number=True, whole=True),
+    ]
     if width >= _ROOM_FOR_ALL:
-        titles += [f"performance\n({kind})", f"energy\n({kind})", "search of\na trial"]
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
-    for operation in document["operations"]:
-        for row in _rows(operation, document["policies"]):
-            table.add_row(*row[: len(titles) + 2])
-        table.add_section()
-    return table
+        columns += [
+            Column(f"performance\n({kind})", lambda row: row.performance, number=True, whole=True),
+            Column(f"energy\n({kind})", lambda row: row.energy, number=True, whole=True),
+            Column("search of\na trial", lambda row: row.search, number=True, whole=True),
+        ]
+    groups = [list(_rows(operation, document["policies"])) for operation in document["operations"]]
+    shown = ruled(Table(columns, [row for group in groups for row in group]))
+    shown.collapse_padding = True
+    for end in accumulate(map(len, groups)):
+        shown.rows[end - 1].end_section = True
+    return shown
 
 
-def _rows(operation: Mapping[str, Any], policies: Sequence[str]) -> Iterator[list[str]]:
-    """The best, and every policy; one that an interruption left without figures has dashes."""
-    best, shown = operation["best"], operation["policies"]
-    yield [
+def _rows(operation: OperationDocument, policies: Sequence[str]) -> Iterator[_Row]:
+    """The best, and every policy."""
+    best, scores = operation["best"], operation["policies"]
+    yield _Row(
         " +".join(operation["operation"].split(TOGETHER)),  # a cell breaks at spaces
         "best of all",
-        "1",
-        "",
-        f"{operation['trials']:,}",
-        "",
-        "",
-        _rate(best),
-        _energy(best),
-        "",
-    ]
-    if not shown:
-        yield [_sizes(operation), "no policy yet", *["–"] * 8]
-        return
-    for number, policy in enumerate(policies):
-        note = _sizes(operation) if number == 0 else ""
-        if policy not in shown:
-            yield [note, policy, *["–"] * 8]
-            continue
-        row = shown[policy]
-        yield [
-            note,
-            policy,
-            f"{row['phi']:.4f}",
-            f"{row['phi_lowest']:.4f}–{row['phi_highest']:.4f}",
-            *map(_count, (row["evaluations"], row["evaluations_most"], row["evaluations_to_close"])),
-            _rate(row),
-            _energy(row),
-            si(row["search_s_per_evaluation"], "s", 2),
-        ]
-
-
-def _sizes(operation: Mapping[str, Any]) -> str:
-    """Of how many sizes all figures of an operation are."""
+        phi="1",
+        of_seeds="",
+        evaluations=f"{operation['trials']:,}",
+        most="",
+        to_close="",
+        performance=_rate(best),
+        energy=_energy(best),
+        search="",
+    )
     every, compared = len(operation["workloads"]), len(operation["compared"])
     sizes = _counted(every, "size", "sizes")
-    return f"({sizes})" if compared == every else f"({compared} of {sizes})"
+    note = f"({sizes})" if compared == every else f"({compared} of {sizes})"
+    if not scores:
+        yield _Row(note, "no policy yet")
+        return
+    for number, policy in enumerate(policies):
+        beside = note if number == 0 else ""
+        if policy not in scores:
+            yield _Row(beside, policy)
+            continue
+        row = scores[policy]
+        yield _Row(
+            beside,
+            policy,
+            phi=f"{row['phi']:.4f}",
+            of_seeds=f"{row['phi_lowest']:.4f}–{row['phi_highest']:.4f}",
+            evaluations=_count(row["evaluations"]),
+            most=_count(row["evaluations_most"]),
+            to_close=_count(row["evaluations_to_close"]),
+            performance=_rate(row),
+            energy=_energy(row),
+            search=si(row["search_s_per_evaluation"], "s", 2),
+        )
 
 
 def _counted(count: int, one: str, several: str) -> str:
@@ -140,17 +164,17 @@ def _count(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def _rate(row: Mapping[str, Any]) -> str:
+def _rate(row: Means) -> str:
     return "–" if row["rate"] is None else f"{significant(row['rate'])} {row['rate_name']}"
 
 
-def _energy(row: Mapping[str, Any]) -> str:
-    if row["energy_j"] is None:
+def _energy(row: Means) -> str:
+    if row["energy_j"] is None or row["energy_j_uncertainty"] is None:
         return "–"
     return with_uncertainty(row["energy_j"], COVERAGE * row["energy_j_uncertainty"], "J")
 
 
-def _legend(document: Mapping[str, Any]) -> Iterator[str]:
+def _legend(document: ComparisonDocument) -> Iterator[str]:
     if not document["operations"]:
         return
     yield f"best of all: the trials of lowest {document['objective']}, over the same sizes as the policies"
@@ -169,7 +193,7 @@ def _legend(document: Mapping[str, Any]) -> Iterator[str]:
         yield "performance and energy: means over sizes; energy over those with joules, ± is a 95 % interval"
 
 
-def draw_comparison(document: Mapping[str, Any], path: Path) -> None:
+def draw_comparison(document: ComparisonDocument, path: Path) -> None:
     """Draw a comparison into a file: bars of Φ above, below Φ over evaluations for every operation.
 
     Raises:
@@ -194,21 +218,18 @@ def draw_comparison(document: Mapping[str, Any], path: Path) -> None:
             axes.set_xlabel("evaluations", fontsize="small")
     handles, labels = bars.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
-    figure.suptitle(_figure_title(document), fontsize="medium", parse_math=False)
+    device = "" if document["device"] is None else document["device"]["name"]
+    title = (
+        f"Φ by policy on {device} ({provenance_word(document)}), objective {document['objective']},"
+        f" {document['seeds']} seeds; bands hold two of three seeds"
+    )
+    figure.suptitle(title, fontsize="medium", parse_math=False)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a letter that the font lacks is drawn as a box
         save_figure(figure, path)
 
 
-def _figure_title(document: Mapping[str, Any]) -> str:
-    device = document["device"]
-    return (
-        f"Φ by policy on {device['name']} ({provenance_word(document)}), objective {document['objective']},"
-        f" {document['seeds']} seeds; bands hold two of three seeds"
-    )
-
-
-def _bars(axes: "Axes", operations: Sequence[Mapping[str, Any]], colours: Mapping[str, str]) -> None:
+def _bars(axes: "Axes", operations: Sequence[OperationDocument], colours: Mapping[str, str]) -> None:
     """Φ of every policy by operation, with the range over seeds."""
     width = _GROUP / len(colours)
     for number, (policy, colour) in enumerate(colours.items()):
@@ -235,7 +256,7 @@ def _bars(axes: "Axes", operations: Sequence[Mapping[str, Any]], colours: Mappin
     axes.grid(axis="y", alpha=0.3)
 
 
-def _curves(axes: "Axes", operation: Mapping[str, Any], colours: Mapping[str, str]) -> None:
+def _curves(axes: "Axes", operation: OperationDocument, colours: Mapping[str, str]) -> None:
     """Φ over evaluations: median and band over seeds, dotted from the end of the last play on."""
     last = max(row["curve"]["evaluations"][-1] for row in operation["policies"].values())
     lows: list[float] = []

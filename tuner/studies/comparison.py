@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -71,13 +72,13 @@ def policies(words: str | None) -> tuple[PolicyChoice, ...]:
         InputError: nothing is named, or something twice.
     """
     named = every_policy() if words is None else tuple(word.strip() for word in words.split(","))
-    found = tuple(_policy(word) for word in named if word)
-    if not found:
+    choices = tuple(_policy(word) for word in named if word)
+    if not choices:
         raise InputError(f"--policies {words!r} names none; choose from {', '.join(every_policy())}")
-    twice = {one.label for one in found if sum(one.label == other.label for other in found) > 1}
+    twice = {label for label, count in Counter(choice.label for choice in choices).items() if count > 1}
     if twice:
         raise InputError(f"--policies: {', '.join(sorted(twice))} is named more than once")
-    return found
+    return choices
 
 
 def _policy(label: str) -> PolicyChoice:
@@ -88,12 +89,12 @@ def _policy(label: str) -> PolicyChoice:
         raise UnknownNameError(f"--policies: unknown policy {name!r}; choose from {', '.join(choices)}{near}")
     if not pairs:
         return PolicyChoice(label, name)
-    known = [p.name for p in inspect.signature(registry.load("policy", name)).parameters.values()][1:]
+    taken = list(inspect.signature(registry.load("policy", name)).parameters)[1:]
     options = []
     for pair in pairs:
         key, equals, text = pair.partition("=")
-        if key not in known or not equals:
-            there = f"its options are {', '.join(known)}" if known else "it has none"
+        if key not in taken or not equals:
+            there = f"its options are {', '.join(taken)}" if taken else "it has none"
             raise UnknownNameError(f"--policies {label}: {pair!r} is no option of {name}; {there}")
         options.append((key, _value(text)))
     return PolicyChoice(label, name, tuple(options))
@@ -124,14 +125,21 @@ def recorded_groups(words: Sequence[str], names: Sequence[Group], where: str) ->
     """
     if not words:
         return tuple(names)
-
-    def named(word: str) -> list[Group]:
+    groups: dict[Group, None] = {}
+    for word in words:
         parts = _parts(word)
+        alone = [group for group in names if len(group) == 1]
         if len(parts) > 1:
-            return [group for group in names if sorted(group) == sorted(parts)]
-        return [group for group in names if len(group) == 1 and _covers(parts[0], group[0])]
-
-    return _unique(words, named, lambda word: _not_recorded(word, names, where))
+            matching = [group for group in names if sorted(group) == sorted(parts)]
+        else:
+            matching = [group for group in alone if parts[0] in (group[0], operation(group))]
+        if not matching:
+            kernels = set(map(operation, alone))
+            near = suggestion(word, [*sorted(kernels), *map(TOGETHER.join, names)])
+            there = listed(names, TOGETHER)
+            raise UnknownNameError(f"{where}: no recorded space of {word}{near}; there are {there}")
+        groups |= dict.fromkeys(matching)
+    return tuple(groups)
 
 
 def catalog_groups(words: Sequence[str], catalog: Catalog) -> tuple[Group, ...]:
@@ -145,16 +153,19 @@ def catalog_groups(words: Sequence[str], catalog: Catalog) -> tuple[Group, ...]:
         raise InputError(
             "name workloads to compare policies on, e.g. fft, fft:N=1024 or scan-lf:N=256+fft:N=256"
         )
-
-    def named(word: str) -> list[Group]:
+    groups: dict[Group, None] = {}
+    for word in words:
         parts = _parts(word)
         if len(parts) == 1 and ":" not in word:
-            return [(str(workload),) for workload in catalog.kernel(word).workloads()]
+            workloads = catalog.kernel(word).workloads()
+            if not workloads:
+                raise UnknownNameError(f"{word} has no sizes")
+            groups |= dict.fromkeys((str(workload),) for workload in workloads)
+            continue
         for part in parts:
             catalog.workload(part)
-        return [tuple(parts)]
-
-    return _unique(words, named, lambda word: f"{word} has no sizes")
+        groups[tuple(parts)] = None
+    return tuple(groups)
 
 
 def operation(group: Group) -> str:
@@ -170,30 +181,6 @@ def _parts(word: str) -> list[str]:
     if len(set(parts)) < len(parts):
         raise InputError(f"workload {word!r}: a co-run holds a workload once")
     return parts
-
-
-def _covers(word: str, name: str) -> bool:
-    return word == name or WorkloadName.parse(name).kernel == word
-
-
-def _unique(
-    words: Iterable[str], named: Callable[[str], list[Group]], missing: Callable[[str], str]
-) -> tuple[Group, ...]:
-    """The groups of all words in order, each once."""
-    groups: dict[Group, None] = {}
-    for word in words:
-        found = named(word)
-        if not found:
-            raise UnknownNameError(missing(word))
-        groups |= dict.fromkeys(found)
-    return tuple(groups)
-
-
-def _not_recorded(word: str, names: Sequence[Group], where: str) -> str:
-    kernels = {WorkloadName.parse(group[0]).kernel for group in names if len(group) == 1}
-    choices = [*sorted(kernels), *(TOGETHER.join(group) for group in names)]
-    there = listed(names, TOGETHER)
-    return f"{where}: no recorded space of {word}{suggestion(word, choices)}; there are {there}"
 
 
 # --- Plays of policies on ground truths, and what they come to.
@@ -229,23 +216,23 @@ def play(
     Raises:
         RuntimeError: the policy asked ``STANDSTILL`` times in a row for nothing new, and would never end.
     """
-    known: dict[Trial, Measurement] = {}
-    asked_in_vain = 0
+    measured: dict[Trial, Measurement] = {}
+    in_vain = 0  # batches in a row without a new trial
     generator = policy(search)
     try:
         batch = next(generator)
-        while asked_in_vain < STANDSTILL:
-            before = len(known)
+        while in_vain < STANDSTILL:
+            before = len(measured)
             for trial in batch:
-                if trial not in known:
-                    if budget is not None and len(known) >= budget:
-                        return list(known.items())
-                    known[trial] = look(trial)
-            asked_in_vain = asked_in_vain + 1 if len(known) == before else 0
-            batch = generator.send([known[trial] for trial in batch])
+                if trial not in measured:
+                    if budget is not None and len(measured) >= budget:
+                        return list(measured.items())
+                    measured[trial] = look(trial)
+            in_vain = in_vain + 1 if len(measured) == before else 0
+            batch = generator.send([measured[trial] for trial in batch])
         raise RuntimeError(f"the policy asked {STANDSTILL:,} times in a row for no new trial")
     except StopIteration:
-        return list(known.items())
+        return list(measured.items())
     finally:
         generator.close()
 
@@ -354,13 +341,13 @@ def play_one(job: EvaluationJob, spaces: Sequence[RecordedSpace], rules: Rules) 
         policy = rules.policies[job.policy].load()
         search = search_of(space, objective.cost, seed=job.seed, noise=objective.relative_uncertainty)
         begun_s = time.thread_time()
-        asked = play(policy, search, space.look, rules.budget)
+        trials = play(policy, search, space.look, rules.budget)
     except Exception as error:  # noqa: BLE001 - whatever a policy raises is its result here
         return Play(job, error=f"{type(error).__name__}: {error}")
     search_s = time.thread_time() - begun_s
-    steps = improvements(objective.cost(measurement) for _, measurement in asked)
-    answer = asked[steps[-1][0] - 1][0] if steps else None
-    return Play(job, len(asked), steps, answer, search_s)
+    steps = improvements(objective.cost(measurement) for _, measurement in trials)
+    answer = trials[steps[-1][0] - 1][0] if steps else None
+    return Play(job, len(trials), steps, answer, search_s)
 
 
 def play_all(spaces: Sequence[RecordedSpace], rules: Rules, processes: int) -> Generator[Play, None, None]:

@@ -4,21 +4,18 @@ import os
 import platform
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import RunInterrupted
 from tuner.model.objective import Objective
 from tuner.model.records import Conditions, RunStatus, fingerprint
-from tuner.model.trial import Measurement, Trial
 from tuner.model.version import VERSION
-from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation
 from tuner.search.plan import plan_search
 from tuner.search.replaying import recorded_space
@@ -32,7 +29,17 @@ from tuner.studies.measured_spaces import Truth
 _PACKAGES = ("numpy", "scipy")
 
 
-def provenance() -> dict[str, Any]:
+class Provenance(TypedDict, total=False):
+    """Time, command and machine of a comparison."""
+
+    date: str
+    command: str
+    python: str
+    packages: dict[str, str]
+    system: str
+
+
+def provenance() -> Provenance:
     """Date, command line, versions and the machine that the policies searched on."""
     return {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -90,25 +97,19 @@ def measured(
         sensor = str(setup.measuring["sensor"] or "")
         compilation = Compilation(plan.spaces(setup.device), setup.device, progress=listener.compiled)
         prepared = compilation.resolve_all()
-    trials = _of_space(prepared, store.trials(run_id, conditions.names))
+    # a default that pruning drops is measured, but no policy may choose it
+    candidates = [{c.configuration for c in workload.candidates} for workload in prepared]
+    trials = {
+        trial: measurement
+        for trial, measurement in store.trials(run_id, conditions.names)
+        if all(c in allowed for c, allowed in zip(trial.configurations, candidates, strict=True))
+    }
     space = recorded_space(prepared, identity, limits, trials, sensor, {"run": run_id, **conditions.record()})
     return Truth(group, space, origin)
 
 
 def finished(store: Store, conditions: Conditions) -> int | None:
     """The newest finished run under exactly these conditions."""
-    wanted = fingerprint(conditions.record())
+    same = fingerprint(conditions.record())
     runs = (run for run in store.history() if run.status is RunStatus.FINISHED)
-    return next((run.id for run in runs if fingerprint(run.conditions) == wanted), None)
-
-
-def _of_space(
-    prepared: Sequence[PreparedWorkload], trials: Sequence[tuple[Trial, Measurement]]
-) -> Mapping[Trial, Measurement]:
-    """Trials of candidates only: a default that pruning drops is measured, but no policy may choose it."""
-    candidates = [{c.configuration for c in item.candidates} for item in prepared]
-    return {
-        trial: measurement
-        for trial, measurement in trials
-        if all(c in known for c, known in zip(trial.configurations, candidates, strict=True))
-    }
+    return next((run.id for run in runs if fingerprint(run.conditions) == same), None)

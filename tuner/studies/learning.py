@@ -26,7 +26,7 @@ METHODS = ("forest", "g-adapt")
 BETWEEN = 300  # inputs between the measured ones, of which the forest tells the tree
 
 Progress = Callable[[int, int], None]
-"""Hears how many inputs of how many were left out."""
+"""Function that is called with the number of inputs left out so far, and of all."""
 
 
 def feature_table(kernel: KernelFile, limits: DeviceLimits | None) -> FeatureTable:
@@ -139,17 +139,17 @@ def accuracies(
     Raises:
         InputError: as ``predictors``.
     """
-    found: dict[str, list[LeftOut]] = {}
+    by_method: dict[str, list[LeftOut]] = {}
     between, allowed = between_of(kernel, data), allowed_of(kernel)
 
     def learn(others: TrainingSet) -> dict[str, Predictor]:
         return predictors(table, kernel, others, method, between=between, allowed=allowed)
 
-    for number, one in enumerate(leave_one_out(data, learn, allowed), start=1):
-        for name, left_out in one.items():
-            found.setdefault(name, []).append(left_out)
+    for number, predicted in enumerate(leave_one_out(data, learn, allowed), start=1):
+        for method_name, left_out in predicted.items():
+            by_method.setdefault(method_name, []).append(left_out)
         progress(number, len(data.inputs))
-    return found
+    return by_method
 
 
 def model_of(
@@ -162,7 +162,7 @@ def model_of(
     objective: str,
     method: str,
 ) -> SelectionModel:
-    """The model that is kept: versions and tree, with what they were learned from.
+    """The model as it is stored: versions and tree, with what they were learned from.
 
     Args:
         kernel: the kernel.
@@ -207,15 +207,15 @@ def trained_model(store: Store, kernel: str, objective: str | None) -> Selection
     Raises:
         InputError: there is none, or there are several objectives and none is named.
     """
-    found = decoded_models(Ledger(store.database).models(kernel))
-    objectives = sorted({model.objective for model in found})
-    if not found:
+    models = decoded_models(Ledger(store.database).models(kernel))
+    objectives = sorted({model.objective for model in models})
+    if not models:
         raise InputError(f"{kernel} has no trained model here; `tuner train {kernel}` makes one")
     if objective is None and len(objectives) > 1:
         raise InputError(
             f"{kernel} was trained for {', '.join(objectives)}: name one, --objective {objectives[0]}"
         )
-    chosen = [model for model in found if objective in (None, model.objective)]
+    chosen = [model for model in models if objective in (None, model.objective)]
     if not chosen:
         raise InputError(f"{kernel} was trained for {', '.join(objectives)}, not for {objective}")
     return max(chosen, key=lambda model: model.date)
@@ -223,13 +223,13 @@ def trained_model(store: Store, kernel: str, objective: str | None) -> Selection
 
 def training_runs(store: Store, model: SelectionModel) -> list[int]:
     """The runs of the inputs that a model was trained on, one for each, in their order."""
-    found: dict[str, int] = {}
+    newest: dict[str, int] = {}
     for run in store.answered_alone(model.kernel):  # the newest first
         ((name, _),) = run.conditions["workloads"]
         of_model = run.conditions["sources"].get(model.kernel) == model.source
         if of_model and run.conditions["device"]["uuid"] == model.device.uuid:
-            found.setdefault(name, run.id)
-    return sorted(found.values())
+            newest.setdefault(name, run.id)
+    return sorted(newest.values())
 
 
 @dataclass(frozen=True)
@@ -282,23 +282,20 @@ def version_launches(model: SelectionModel, kernel: KernelFile) -> list[tuple[St
             versions are not enough.
     """
     workloads = [kernel.workload(dict(sizes)) for sizes in model.inputs]
-    found = []
-    for place, version in enumerate(model.portfolio.versions):
-        allowed = ((one, kernel.allowed(one, version)) for one in workloads)
-        launches = [kernel.launches(one, version) for one, version in allowed if version is not None]
+    versions = []
+    for number, version in enumerate(model.portfolio.versions):
+        allowed = ((workload, kernel.allowed(workload, version)) for workload in workloads)
+        launches = [kernel.launches(workload, one) for workload, one in allowed if one is not None]
         if not launches:
-            raise InputError(f"{model.kernel}: no trained input allows version {place}; train it again")
-        if any(list(map(_code, one)) != list(map(_code, launches[0])) for one in launches[1:]):
+            raise InputError(f"{model.kernel}: no trained input allows version {number}; train it again")
+        programs = [[(stage.entry, stage.options) for stage in stages] for stages in launches]
+        if any(program != programs[0] for program in programs[1:]):
             raise InputError(
                 f"{model.kernel}: sizes are compiled into its code, so that a version is no single program;"
                 " a c-selector needs sizes that are parameters"
             )
-        found.append(launches[0])
-    return found
-
-
-def _code(stage: Stage) -> tuple[str, tuple[str, ...]]:
-    return stage.entry, stage.options
+        versions.append(launches[0])
+    return versions
 
 
 def write_cubins(

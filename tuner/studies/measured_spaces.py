@@ -1,13 +1,13 @@
 """Ground truths: the measurement of every trial of a space, and its cost under an objective."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from tuner.model.objective import Objective
-from tuner.model.records import Record, trial_record
+from tuner.model.records import trial_record
+from tuner.model.run_document import TrialRecord
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.values import RecordedSpace
 from tuner.studies.comparison import (
@@ -19,6 +19,16 @@ from tuner.studies.comparison import (
     lowest_after,
     operation,
 )
+
+
+class ScoredTrial(TrialRecord):
+    """A trial of a space with its rate and joules; None where these are not known."""
+
+    time_s: float | None
+    rate: float | None
+    rate_name: str
+    energy_j: float | None
+    energy_j_uncertainty: float | None
 
 
 @dataclass(frozen=True)
@@ -54,20 +64,20 @@ class Truth:
 
     def best(self, objective: Objective) -> tuple[Trial, Measurement] | None:
         """The trial of lowest cost, the earliest of equals; None where every one failed."""
-        found = min(self.trials.items(), key=lambda pair: objective.cost(pair[1]), default=None)
-        return None if found is None or not math.isfinite(objective.cost(found[1])) else found
+        lowest = min(self.trials.items(), key=lambda pair: objective.cost(pair[1]), default=None)
+        return None if lowest is None or not math.isfinite(objective.cost(lowest[1])) else lowest
 
     def unusable(self, objective: Objective) -> str:
         """Return the reason why policies cannot be compared on it; empty if they can."""
         trials = list(self.trials.values())
         if not trials:
             return f"{self.name}: nothing is recorded of it"
-        found = self.best(objective)
-        if found is not None:
-            cost = objective.cost(found[1])
-            return (
-                "" if cost > 0 else f"{self.name}: its lowest {objective.name} is {cost:g}, which is no cost"
-            )
+        best = self.best(objective)
+        if best is not None:
+            cost = objective.cost(best[1])
+            if cost > 0:
+                return ""
+            return f"{self.name}: its lowest {objective.name} is {cost:g}, which is no cost"
         if any(measurement.ok for measurement in trials):
             return (
                 f"{self.name}: no joules are recorded, which --objective {objective.name} needs;"
@@ -115,22 +125,18 @@ class Field:
         count = evaluations_to(play.steps, self.lowest)
         return math.inf if count is None else count
 
-    def median_efficiency(self, plays: Sequence[Play]) -> float:
-        """Of all plays, each a search with another seed."""
-        return statistics.median(map(self.efficiency, plays))
-
     def median_play(self, plays: Sequence[Play]) -> Play:
         """The play of median efficiency, of two the lower one: whose answer is shown."""
         ordered = sorted(plays, key=self.efficiency)
         return ordered[(len(ordered) - 1) // 2]
 
-    def answer(self, play: Play) -> Record | None:
+    def answer(self, play: Play) -> ScoredTrial | None:
         """The answer of an evaluation; None if no trial was valid."""
         if play.answer is None:
             return None
         return self.described(play.answer, self.truth.space.look(play.answer))
 
-    def described(self, trial: Trial, measurement: Measurement) -> Record:
+    def described(self, trial: Trial, measurement: Measurement) -> ScoredTrial:
         """A trial as a JSON object."""
         energy = measurement.energy
         rate, unit = self._rate(trial, measurement)

@@ -3,12 +3,13 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 from tuner.model.objective import Objective
-from tuner.model.records import Record
+from tuner.model.run_document import Device, device_document
 from tuner.studies.comparison import Play, Rules, phi
-from tuner.studies.measured_spaces import Field, Truth
+from tuner.studies.ground_truth import Provenance
+from tuner.studies.measured_spaces import Field, ScoredTrial, Truth
 
 # --- Scores of a policy: on one space, and over the problem sizes of an operation.
 
@@ -20,14 +21,72 @@ Played = Sequence[tuple[Field, Sequence[Play]]]
 """The plays of one policy, field by field."""
 
 
-def on_space(field: Field, plays: Sequence[Play]) -> Record:
+class Effort(TypedDict):
+    """Evaluations and search time of plays; None where every one raised."""
+
+    evaluations: int | None
+    evaluations_most: int | None
+    evaluations_to_close: int | None
+    search_s_per_evaluation: float | None
+
+
+class Means(TypedDict):
+    """Means over sizes, as far as they exist."""
+
+    rate: float | None
+    rate_name: str
+    energy_j: float | None
+    energy_j_uncertainty: float | None
+    energy_sizes: int
+
+
+class Curve(TypedDict):
+    """Φ over evaluations: median and band over seeds."""
+
+    evaluations: list[int]
+    median: list[float]
+    low: list[float]
+    high: list[float]
+
+
+class SeedScores(TypedDict):
+    """Efficiency and evaluations, seed by seed."""
+
+    efficiency: list[float]
+    evaluations: list[int]
+
+
+class SpaceScores(Effort):
+    """A policy on one space."""
+
+    plays: int
+    errors: list[str]
+    efficiency: float
+    efficiency_lowest: float
+    efficiency_highest: float
+    answer: ScoredTrial | None
+    of_seeds: SeedScores
+
+
+class OperationScores(Effort, Means):
+    """A policy over the sizes of an operation."""
+
+    sizes: int
+    plays: int
+    phi: float
+    phi_lowest: float
+    phi_highest: float
+    curve: Curve
+
+
+def on_space(field: Field, plays: Sequence[Play]) -> SpaceScores:
     """A policy on one space."""
     efficiencies = [field.efficiency(play) for play in plays]
     middle = field.median_play(plays)
     return {
         "plays": len(plays),
         "errors": sorted({play.error for play in plays if play.error}),
-        "efficiency": field.median_efficiency(plays),
+        "efficiency": statistics.median(efficiencies),
         "efficiency_lowest": min(efficiencies),
         "efficiency_highest": max(efficiencies),
         **_effort([(field, plays)]),
@@ -36,7 +95,7 @@ def on_space(field: Field, plays: Sequence[Play]) -> Record:
     }
 
 
-def on_operation(played: Played, *, alike: bool) -> Record:
+def on_operation(played: Played, *, alike: bool) -> OperationScores:
     """A policy over the sizes of an operation.
 
     Args:
@@ -58,7 +117,7 @@ def on_operation(played: Played, *, alike: bool) -> Record:
     }
 
 
-def means(answers: Sequence[Mapping[str, Any] | None], best: Sequence[Record], *, alike: bool) -> Record:
+def means(answers: Sequence[ScoredTrial | None], best: Sequence[ScoredTrial], *, alike: bool) -> Means:
     """Average performance, as in the paper's Table II, and average energy over the sizes that have joules.
 
     A mean over other sizes than the best has could be above it: there is none where an answer is missing.
@@ -68,20 +127,24 @@ def means(answers: Sequence[Mapping[str, Any] | None], best: Sequence[Record], *
         best: of each size. Where these have joules, energy is averaged.
         alike: whether the sizes share a rate.
     """
-    found = [answer for answer in answers if answer is not None]
-    units = {answer["rate_name"] for answer in found}
-    rates = [answer["rate"] for answer in found if answer["rate"] is not None]
+    valid = [answer for answer in answers if answer is not None]
+    units = {answer["rate_name"] for answer in valid}
+    rates = [answer["rate"] for answer in valid if answer["rate"] is not None]
     rated = alike and len(units) == 1 and len(rates) == len(answers) > 0
-    wanted = [answer for answer, one in zip(answers, best, strict=True) if one["energy_j"] is not None]
-    joules = [answer for answer in wanted if answer is not None and answer["energy_j"] is not None]
-    known = alike and len(joules) == len(wanted) > 0
-    spread_j = math.hypot(*(a["energy_j_uncertainty"] for a in joules)) / len(joules) if known else None
+    measured = [answer for answer, one in zip(answers, best, strict=True) if one["energy_j"] is not None]
+    joules = [
+        (answer["energy_j"], answer["energy_j_uncertainty"] or 0.0)
+        for answer in measured
+        if answer is not None and answer["energy_j"] is not None
+    ]
+    complete = alike and len(joules) == len(measured) > 0
+    spread_j = math.hypot(*(sigma_j for _, sigma_j in joules))
     return {
         "rate": statistics.fmean(rates) if rated else None,
         "rate_name": units.pop() if rated else "",
-        "energy_j": statistics.fmean(a["energy_j"] for a in joules) if known else None,
-        "energy_j_uncertainty": spread_j,
-        "energy_sizes": len(joules) if known else 0,
+        "energy_j": statistics.fmean(energy_j for energy_j, _ in joules) if complete else None,
+        "energy_j_uncertainty": spread_j / len(joules) if complete else None,
+        "energy_sizes": len(joules) if complete else 0,
     }
 
 
@@ -95,12 +158,16 @@ def phi_by_seed(played: Played, evaluations: float = math.inf) -> list[float]:
     ]
 
 
-def _effort(played: Played) -> Record:
+def _effort(played: Played) -> Effort:
     """Evaluations and search time, over all plays that did not raise."""
     ended = [(field, play) for field, plays in played for play in plays if not play.error]
     if not ended:
-        names = ("evaluations", "evaluations_most", "evaluations_to_close", "search_s_per_evaluation")
-        return dict.fromkeys(names)
+        return {
+            "evaluations": None,
+            "evaluations_most": None,
+            "evaluations_to_close": None,
+            "search_s_per_evaluation": None,
+        }
     counts = [play.evaluations for _, play in ended]
     to_close = statistics.median_low([field.to_close(play) for field, play in ended])
     each_s = [play.search_s / play.evaluations for _, play in ended if play.evaluations]
@@ -112,7 +179,7 @@ def _effort(played: Played) -> Record:
     }
 
 
-def _curve(played: Played) -> Record:
+def _curve(played: Played) -> Curve:
     """Φ over evaluations: median and band over seeds, up to where no play went on."""
     last = max(play.evaluations for _, plays in played for play in plays)
     marks = [mark for mark in MARKS if mark < last] + [last]
@@ -134,6 +201,60 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 FORMAT, VERSION = "tuner-comparison", 1
 ALL = "all"  # the operation that holds every workload
 
+
+class GroundTruthDocument(TypedDict):
+    """The trials that policies were evaluated on."""
+
+    origin: str
+    trials: int
+    failed: int
+    missing: int
+    sensor: str
+    provenance: dict[str, object]
+
+
+class WorkloadScores(TypedDict):
+    """All policies on one space."""
+
+    name: str
+    operation: str
+    workloads: list[str]
+    sizes: list[dict[str, int | str]]
+    batches: list[int]
+    ground_truth: GroundTruthDocument
+    best: ScoredTrial
+    policies: dict[str, SpaceScores]
+
+
+class OperationDocument(TypedDict):
+    """All policies over the sizes of an operation."""
+
+    operation: str
+    workloads: list[str]
+    compared: list[str]
+    trials: int
+    best: Means
+    policies: dict[str, OperationScores]
+
+
+class ComparisonDocument(TypedDict):
+    """A comparison as ``--json`` writes it; ``docs/methodologies.md`` describes its keys."""
+
+    format: str
+    version: int
+    provenance: Provenance
+    status: str
+    device: Device | None
+    modelled: bool
+    objective: str
+    seeds: int
+    budget: int | None
+    policies: list[str]
+    operations: list[OperationDocument]
+    workloads: list[WorkloadScores]
+    notices: list[str]
+
+
 Cells = Mapping[tuple[int, int], Sequence[Play]]
 """Plays by the places of their space and their policy; only those there are."""
 
@@ -144,10 +265,10 @@ def document(
     rules: Rules,
     *,
     status: str,
-    provenance: Mapping[str, Any],
+    provenance: Provenance,
     notices: Sequence[str] = (),
-) -> Record:
-    """The comparison as a JSON object; its keys are described in ``docs/recordings.md``.
+) -> ComparisonDocument:
+    """The comparison as a JSON object.
 
     Times are seconds and energies joules of one round; +- 1.96 uncertainties cover 95 %. What is not known is
     null.
@@ -168,9 +289,9 @@ def document(
     return {
         "format": FORMAT,
         "version": VERSION,
-        "provenance": dict(provenance),
+        "provenance": provenance,
         "status": status,
-        "device": None if identity is None else dict(vars(identity)),
+        "device": None if identity is None else device_document(identity),
         "modelled": identity is not None and identity.modelled,
         "objective": rules.objective,
         "seeds": rules.seeds,
@@ -182,7 +303,7 @@ def document(
     }
 
 
-def _workload(place: int, field: Field, cells: Cells, rules: Rules) -> Record:
+def _workload(place: int, field: Field, cells: Cells, rules: Rules) -> WorkloadScores:
     truth, space = field.truth, field.truth.space
     return {
         "name": truth.name,
@@ -207,7 +328,7 @@ def _workload(place: int, field: Field, cells: Cells, rules: Rules) -> Record:
     }
 
 
-def _operations(fields: Sequence[Field], cells: Cells, rules: Rules) -> list[Record]:
+def _operations(fields: Sequence[Field], cells: Cells, rules: Rules) -> list[OperationDocument]:
     """Every operation, and all together where there are several.
 
     The figures of an operation are all of the same sizes: those on which every policy shown has ended all its
@@ -223,9 +344,10 @@ def _operations(fields: Sequence[Field], cells: Cells, rules: Rules) -> list[Rec
 
 def _operation(
     name: str, fields: Sequence[Field], spaces: Sequence[int], cells: Cells, rules: Rules
-) -> Record:
+) -> OperationDocument:
     alike = name != ALL
-    ended = [{space for space in spaces if _ended(cells, space, policy, rules)} for policy in _places(rules)]
+    policies = range(len(rules.policies))
+    ended = [{space for space in spaces if _ended(cells, space, policy, rules)} for policy in policies]
     common = set[int]().union(*ended).intersection(*filter(None, ended))
     compared = [fields[space] for space in spaces if space in common or not common]
     best = [field.described(*field.best) for field in compared]
@@ -239,14 +361,10 @@ def _operation(
             rules.policies[policy].label: on_operation(
                 [(fields[space], cells[space, policy]) for space in spaces if space in common], alike=alike
             )
-            for policy in _places(rules)
+            for policy in policies
             if common and ended[policy]
         },
     }
-
-
-def _places(rules: Rules) -> range:
-    return range(len(rules.policies))
 
 
 def _ended(cells: Cells, space: int, policy: int, rules: Rules) -> bool:

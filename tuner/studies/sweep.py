@@ -5,7 +5,7 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -16,11 +16,13 @@ from tuner.database.runs import Store
 from tuner.devices.replay import PREFIX
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, RunInterrupted, TunerError
+from tuner.model.jobs import JobSpec
 from tuner.model.options import LIMITS
 from tuner.model.records import Conditions, RunStatus, StoredRun, binding, canonical
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 from tuner.search.plan import plan_search
 from tuner.search.request import SearchRequest
-from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.search.setup import open_setup
 from tuner.search.stored import stored_document
 from tuner.studies.sweep_file import SweepJob
 
@@ -92,7 +94,7 @@ class SweepReport:
     @property
     def failed(self) -> list[JobResult]:
         """Jobs without an answer, in the order of the file."""
-        return [one for one in self.in_order() if one.end == "failed"]
+        return [result for result in self.in_order() if result.end == "failed"]
 
     @property
     def left(self) -> int:
@@ -166,7 +168,7 @@ def median_change(results: Sequence[JobResult]) -> float | None:
 
 def kinds_of(results: Sequence[JobResult]) -> list[str]:
     """Return the kinds of the numbers of results, each once; see ``JobResult.kind``."""
-    return list(dict.fromkeys(one.kind for one in results if one.kind))
+    return list(dict.fromkeys(result.kind for result in results if result.kind))
 
 
 def label_of(kind: str) -> str:
@@ -198,6 +200,9 @@ _OF_SETUP = frozenset(
 )
 """Options that a setup is opened for."""
 
+OWN_FIELDS = ("policy", "clocks")
+"""Options that the spec of a job has beside its options."""
+
 
 class RefusedJobsError(InputError):
     """Jobs that cannot be, each with the reason.
@@ -211,32 +216,24 @@ class RefusedJobsError(InputError):
         self.refused = list(refused)
 
 
-def known_results(jobs: Iterable[SweepJob], store: Store | None, catalog: Catalog) -> dict[str, JobResult]:
-    """Results of jobs that a finished run under exactly their conditions has answered, by their keys.
-
-    The device of jobs with the same options is opened once, and closed again.
-
-    A device that cannot be opened, or whose clocks cannot be set, has none: its jobs say so when they run.
-
-    Args:
-        jobs: of the sweep.
-        store: with stored runs; None where there is no database yet.
-        catalog: where their kernels are.
+def refuse(reasons: Iterable[tuple[SweepJob, str]]) -> None:
+    """Refuse jobs for these reasons, each told once for a group; an empty one is none.
 
     Raises:
-        RefusedJobsError: workloads or devices that are not there, or options that cannot be.
+        RefusedJobsError: there is a reason.
     """
-    told = told_conditions(jobs, catalog)
-    if told.refused:
-        raise RefusedJobsError(told.refused)
-    return {} if store is None else answers_under(told.conditions, store)
+    refused = dict.fromkeys((job.place, reason) for job, reason in reasons if reason)
+    if refused:
+        raise RefusedJobsError(list(refused))
 
 
-def request_of(job: SweepJob, kernel_files: Sequence[Path] = ()) -> SearchRequest:
-    """The request of a job."""
-    return SearchRequest(
-        workloads=job.workloads, kernel_files=kernel_files, objective=job.objective, **job.options
-    )
+def complaint(check: Callable[[], object]) -> str:
+    """Return the reason why something cannot be, as its check tells; empty if it can."""
+    try:
+        check()
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def check_options(jobs: Iterable[SweepJob]) -> None:
@@ -245,11 +242,7 @@ def check_options(jobs: Iterable[SweepJob]) -> None:
     Raises:
         RefusedJobsError: says which.
     """
-    refused = _Refusals()
-    for job in jobs:
-        refused.allows(job, request_of(job).check)
-    if refused.reasons:
-        raise RefusedJobsError(list(refused.reasons))
+    refuse((job, complaint(request_of(job).check)) for job in jobs)
 
 
 def check_workloads(jobs: Iterable[SweepJob], catalog: Catalog) -> None:
@@ -258,42 +251,97 @@ def check_workloads(jobs: Iterable[SweepJob], catalog: Catalog) -> None:
     Raises:
         RefusedJobsError: unknown kernels or sizes.
     """
-    refused = _Refusals()
-    for job in jobs:
-        refused.allows(job, partial(catalog.workloads, job.workloads))
-    if refused.reasons:
-        raise RefusedJobsError(list(refused.reasons))
+    refuse((job, complaint(partial(catalog.workloads, job.workloads))) for job in jobs)
+
+
+def request_of(job: SweepJob) -> SearchRequest:
+    """The request of a job."""
+    return SearchRequest(workloads=job.workloads, objective=job.objective, **job.options)
+
+
+def attempt_at(job: SweepJob, device: str, database: Path, kernel_files: Sequence[Path] = ()) -> AttemptSpec:
+    """The attempt at a job on a device, for its process.
+
+    Args:
+        job: of a sweep.
+        device: that it runs on.
+        database: where its trials go.
+        kernel_files: beside the catalogue.
+    """
+    options = dict(job.options)
+    own = {name: options.pop(name) for name in OWN_FIELDS if name in options}
+    job_spec = JobSpec(job.workloads, job.objective, **own, device=device, options=options)
+    return AttemptSpec(None, job_spec, database, tuple(kernel_files), idle_test=False)
+
+
+def result_of(job: SweepJob, ended: AttemptResult, store: Store) -> JobResult:
+    """The result of a job whose process has ended, with the answer that its run has stored.
+
+    Args:
+        job: of a sweep.
+        ended: how; its run is of this store.
+        store: that has the run.
+    """
+    if not ended.whole:
+        return JobResult(job, "failed", ended.message)
+    run = None if ended.run is None else store.run(ended.run)
+    answer = None if run is None else answer_of(stored_document(store, run))
+    end: End = "failed" if ended.message else "finished"
+    return JobResult(job, end, ended.message, ended.run, answer=answer)
 
 
 @dataclass(frozen=True)
-class ToldConditions:
+class JobConditions:
     """Conditions that the answers of jobs are bound to where a machine's devices run them.
 
     Attributes:
         conditions: of each job whose device can be opened.
-        refused: what cannot be, with the places of the jobs' groups.
+        refused: jobs that cannot be, each with the reason.
     """
 
     conditions: Sequence[tuple[SweepJob, Conditions]]
-    refused: Sequence[tuple[str, str]]
+    refused: Sequence[tuple[SweepJob, str]]
 
 
-def told_conditions(jobs: Iterable[SweepJob], catalog: Catalog) -> ToldConditions:
-    """The conditions of jobs on this machine's devices; see ``known_results``.
+def conditions_of(jobs: Iterable[SweepJob], catalog: Catalog) -> JobConditions:
+    """The conditions of jobs on this machine's devices.
+
+    The device of jobs with the same options is opened once, and closed again. One that cannot be opened, or
+    whose clocks cannot be set, has none: its jobs say so when they run.
 
     Args:
         jobs: of a sweep.
         catalog: where their kernels are.
     """
-    refused = _Refusals()
-    found: list[tuple[SweepJob, Conditions]] = []
+    conditions: list[tuple[SweepJob, Conditions]] = []
+    refused: list[tuple[SweepJob, str]] = []
+
+    @contextmanager
+    def refusing(job: SweepJob) -> Iterator[None]:
+        try:
+            yield
+        except InputError as error:
+            refused.append((job, str(error)))
+        except TunerError:  # such as of a device that may answer later
+            pass
+
     alike: dict[str, list[SweepJob]] = defaultdict(list)
     for job in jobs:
-        if refused.allows(job, request_of(job).check):
-            alike[_setup_key(job)].append(job)
+        with refusing(job):
+            request_of(job).check()
+            # The same text for jobs that are measured on the same setup; a recording has its workloads.
+            recorded = job.workloads if job.device.startswith(PREFIX) else ()
+            chosen = {name: value for name, value in job.options.items() if name in _OF_SETUP}
+            alike[canonical([job.device, job.objective, chosen, recorded])].append(job)
     for group in alike.values():
-        refused.allows(group[0], partial(_tell, group, catalog, refused, found))
-    return ToldConditions(found, list(refused.reasons))
+        with (
+            refusing(group[0]),
+            open_setup(group[0].device or None, request_of(group[0])) as setup,
+        ):
+            for job in group:
+                with refusing(job):
+                    conditions.append((job, plan_search(request_of(job), catalog, setup).conditions))
+    return JobConditions(conditions, refused)
 
 
 def answers_under(
@@ -306,71 +354,22 @@ def answers_under(
         store: with stored runs.
         same_kind: a run on another GPU of the kind answers too.
     """
-    found: dict[str, JobResult] = {}
+    results: dict[str, JobResult] = {}
     for job, bound in conditions:
-        runs = _answered_on_kind(bound, store) if same_kind else store.answered_under(bound)
-        run = next((run for run in runs if _is_whole(run, request_of(job))), None)
-        if run is not None:
-            found[job.key] = JobResult(
-                job, "known", run=run.id, answer=answer_of(stored_document(store, run))
-            )
-    return found
-
-
-def _answered_on_kind(conditions: Conditions, store: Store) -> Iterator[StoredRun]:
-    """Runs with an answer under these conditions on any GPU of the kind, newest first."""
-    wanted = of_kind(conditions.record())
-    return (run for run in store.answered(conditions.names, None) if of_kind(run.conditions) == wanted)
+        runs = store.answered(bound.names, None) if same_kind else store.answered_under(bound)
+        kind = of_kind(bound.record())
+        for run in runs:
+            if (not same_kind or of_kind(run.conditions) == kind) and _is_whole(run, request_of(job)):
+                answer = answer_of(stored_document(store, run))
+                results[job.key] = JobResult(job, "known", run=run.id, answer=answer)
+                break
+    return results
 
 
 def of_kind(record: Mapping[str, Any]) -> str:
     """Conditions as text, without what tells GPUs of a kind apart."""
     device = {name: value for name, value in record["device"].items() if name not in ("spec", "uuid")}
     return canonical({**binding(record), "device": device})
-
-
-class _Refusals:
-    """Collects why jobs cannot be, each reason once."""
-
-    def __init__(self) -> None:
-        self.reasons: dict[tuple[str, str], None] = {}
-
-    def allows(self, job: SweepJob, check: Callable[[], object]) -> bool:
-        """False where a check of a job fails; ``InputError`` is a reason to refuse it."""
-        try:
-            check()
-        except InputError as error:
-            self.reasons[job.place, str(error)] = None
-            return False
-        except TunerError:  # such as of a device that may answer later
-            return False
-        return True
-
-
-def _setup_key(job: SweepJob) -> str:
-    """The same text for jobs that are measured on the same setup; a recording has its workloads."""
-    recorded = job.workloads if job.device.startswith(PREFIX) else ()
-    chosen = {name: value for name, value in job.options.items() if name in _OF_SETUP}
-    return canonical([job.device, job.objective, chosen, recorded])
-
-
-def _tell(
-    jobs: Sequence[SweepJob],
-    catalog: Catalog,
-    refused: _Refusals,
-    found: list[tuple[SweepJob, Conditions]],
-) -> None:
-    """Add the conditions of jobs that are measured on the same setup."""
-    with open_setup(jobs[0].device or None, request_of(jobs[0])) as setup:
-        for job in jobs:
-            refused.allows(job, partial(_add, job, setup, catalog, found))
-
-
-def _add(
-    job: SweepJob, setup: MeasurementSetup, catalog: Catalog, found: list[tuple[SweepJob, Conditions]]
-) -> None:
-    """Add the conditions of a job on a setup that was opened for its options."""
-    found.append((job, plan_search(request_of(job), catalog, setup).conditions))
 
 
 def _is_whole(run: StoredRun, request: SearchRequest) -> bool:
@@ -477,11 +476,6 @@ class PlacedJob:
 
     job: SweepJob
     device: str
-
-    @property
-    def to_run(self) -> SweepJob:
-        """The job as a lane runs it."""
-        return replace(self.job, device=self.device)
 
     @cached_property
     def held(self) -> frozenset[str]:
@@ -591,13 +585,13 @@ class WaitingJobs:
 
     def _free(self) -> PlacedJob | None:
         first = (job for jobs in self._by_choice.values() for job in islice(jobs, _LOOKED_AT))
-        choices = (placed for job in first for placed in self._places(job))
-        found = next((placed for placed in choices if self._busy.isdisjoint(placed.held)), None)
-        if found is not None:
-            self._by_choice[found.job.device].remove(found.job)
-        return found
+        choices = (placed for job in first for placed in self._choices(job))
+        free = next((placed for placed in choices if self._busy.isdisjoint(placed.held)), None)
+        if free is not None:
+            self._by_choice[free.job.device].remove(free.job)
+        return free
 
-    def _places(self, job: SweepJob) -> Iterator[PlacedJob]:
+    def _choices(self, job: SweepJob) -> Iterator[PlacedJob]:
         """A job on each device that it may run on now."""
         stays, failed_on = self._stays.get(job.key), self._failed_on.get(job.key)
         for device in self._devices(job) if stays is None else (stays,):
@@ -606,9 +600,8 @@ class WaitingJobs:
 
     def _due(self) -> PlacedJob | None:
         now_s = time.monotonic()
-        due = (one for one in self._put_back if one[0] <= now_s and self._busy.isdisjoint(one[1].held))
-        found = next(due, None)
-        if found is None:
-            return None
-        self._put_back.remove(found)
-        return found[1]
+        for at_s, placed in self._put_back:
+            if at_s <= now_s and self._busy.isdisjoint(placed.held):
+                self._put_back.remove((at_s, placed))
+                return placed
+        return None

@@ -11,13 +11,13 @@ from tuner.model.errors import DaemonError, DaemonRefusedError, DaemonUnavailabl
 from tuner.model.jobs import ACTIVE, DeviceChoice
 from tuner.model.options import JOB_OPTIONS
 from tuner.model.records import WorkloadName
-from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError, answer_of
+from tuner.studies.sweep import OWN_FIELDS, JobResult, JobStarted, answer_of, refuse
 from tuner.studies.sweep_file import SweepJob
 
 if TYPE_CHECKING:
     from tuner.client.client import Client
-    from tuner.client.values import Best
     from tuner.model.jobs import Job
+    from tuner.model.run_document import Best
 
 
 _AHEAD = 5  # jobs that run and wait for each device: enough that none is idle between two looks
@@ -27,7 +27,6 @@ _PATIENCE_S = 60.0  # for a daemon that went away; a service manager starts it a
 _PAGE = 500  # jobs in one answer of the daemon
 _NEWEST = 50  # jobs among which one is looked for whose submission got no answer
 _LOG = logging.getLogger(__name__)
-_OWN_FIELDS = ("policy", "clocks")  # which jobs have beside their options
 _FILLED = frozenset(name for name, option in JOB_OPTIONS.items() if option.table == "tuning")
 _BOUND = ("uuid", "name", "driver", "runtime")
 
@@ -123,12 +122,12 @@ class DaemonQueues:
         """
         asked: dict[tuple[Any, ...], Best] = {}
         named: dict[str, Best] = {}
-        refused: dict[tuple[str, str], None] = {}
+        refused: list[tuple[SweepJob, str]] = []
         for job in jobs:
             for option in job.options:
-                if option not in (*JOB_OPTIONS, *_OWN_FIELDS):
+                if option not in (*JOB_OPTIONS, *OWN_FIELDS):
                     why = f"jobs of the daemon have no option {option}; leave it out, or use --on local"
-                    refused[job.place, why] = None
+                    refused.append((job, why))
             slowdown = job.options.get("max_slowdown")
             question = (job.workloads, job.objective, job.device, slowdown)
             try:
@@ -142,11 +141,10 @@ class DaemonQueues:
                     )
                 named[job.key] = asked[question]
             except InputError as error:
-                refused[job.place, str(error)] = None
+                refused.append((job, str(error)))
             except DaemonRefusedError:  # no answer yet of a kernel without a default
                 continue
-        if refused:
-            raise RefusedJobsError(list(refused))
+        refuse(refused)
         return named
 
     def _listed(self) -> Iterator["Job"]:
@@ -228,7 +226,7 @@ class DaemonQueues:
 
     def _submitted(self, job: SweepJob) -> int:
         options = dict(job.options)
-        named = {name: options.pop(name, None) for name in _OWN_FIELDS}
+        named = {name: options.pop(name, None) for name in OWN_FIELDS}
         queued = self._client.submit(
             *job.workloads, objective=job.objective, device=job.device, **named, **options
         )
@@ -290,7 +288,7 @@ def _asks_for(job: SweepJob, other: "Job") -> bool:
     What the sweep leaves open is the daemon's to choose: policy, clocks, and options of ``[tuning]``.
     """
     options = dict(job.options)
-    own = {name: options.pop(name) for name in _OWN_FIELDS if name in options}
+    own = {name: options.pop(name) for name in OWN_FIELDS if name in options}
     return (
         all(getattr(other, name) == value for name, value in own.items())
         and all(other.options.get(name) == value for name, value in options.items())

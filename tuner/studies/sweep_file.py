@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from tuner.kernel_files import document as messages
+from tuner.kernel_files import kernel_document as messages
 from tuner.model.errors import InputError, suggestion
 from tuner.model.objective import NAMES
 from tuner.model.options import OPTIONS

@@ -8,11 +8,12 @@ import tempfile
 import time
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tuner.database.connection import default_path, holds_something
 from tuner.database.merging import merge_file
@@ -20,31 +21,30 @@ from tuner.database.runs import Store
 from tuner.devices.choice import identify
 from tuner.devices.replay import PREFIX
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import ChildError, InputError, PoolError, PoolLostError, TunerError, WorkerLostError
 from tuner.model.jobs import DeviceChoice, DeviceIdentity
 from tuner.model.records import Conditions, WorkloadName
-from tuner.pool.worker import ChildOrder, call_child, own_device, stop_child
-from tuner.pool.workers import PoolWorker, open_workers
+from tuner.pool.worker import EndedJob, WorkOrder, ask_child, own_device, run_job, stop_work
+from tuner.pool.worker_calls import Workers, open_workers
 from tuner.studies.sweep import (
+    JobConditions,
     JobResult,
     JobStarted,
-    RefusedJobsError,
-    ToldConditions,
     answers_under,
+    attempt_at,
+    complaint,
+    conditions_of,
+    refuse,
     request_of,
-    told_conditions,
+    result_of,
 )
 from tuner.studies.sweep_file import SweepJob
-from tuner.studies.sweep_local import INTERRUPTED, Lane
-from tuner.system.untrusted.reading import RUN_BYTES, shown_bytes
 
-# --- What a pool worker's child does for a sweep: whole jobs, each into a database file of its own.
+# --- What a worker tells a sweep of itself, in a child: devices may hang.
 
-_FILE_BYTES = 2 * RUN_BYTES  # indices and empty pages beside the run
-
-SERVER = "tuner.studies.sweep_pool:PoolLane"
-"""For ``ChildOrder``."""
-
+SERVER = "tuner.studies.sweep_pool:LaneQuestions"
+"""For ``ask_child``."""
 
 _SIMULATED = "sim:"
 
@@ -73,51 +73,30 @@ class LaneFacts:
     unusable: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class LaneAnswer:
-    """Result of a job on a worker.
-
-    Attributes:
-        found: see ``Lane.run``.
-        database: content of the file with its run; empty where there is none.
-    """
-
-    found: Mapping[str, Any]
-    database: bytes = b""
-
-
-class PoolLane:
-    """Runs jobs of a sweep in a pool worker; the server of a child process.
+class LaneQuestions:
+    """Answers what a sweep asks of a pool worker; the server of a child process.
 
     Args:
         kernel_files: beside the catalogue.
-        bytes_limit: of a job's database file.
     """
 
-    def __init__(self, kernel_files: Sequence[Path], bytes_limit: int = _FILE_BYTES) -> None:
+    def __init__(self, kernel_files: Sequence[Path]) -> None:
         self._missing = [path for path in kernel_files if not path.is_file()]
         there = [path for path in kernel_files if path not in self._missing]
-        reasons = {path: _unusable(path) for path in there}
+        reasons = {path: complaint(partial(load_kernel_file, path)) for path in there}
         self._unusable = [reason for reason in reasons.values() if reason]
-        self._lane = Lane([path for path in there if not reasons[path]], None)
-        self._bytes_limit = bytes_limit
+        self._catalog = Catalog.load(path for path, reason in reasons.items() if not reason)
 
-    @property
-    def _catalog(self) -> Catalog:
-        return self._lane.catalog
-
-    def facts(self, kernels: Collection[str], devices: Collection[str], folder: Path) -> LaneFacts:
+    def facts(self, kernels: Collection[str], devices: Collection[str]) -> LaneFacts:
         """Return the facts about this worker.
 
         Args:
             kernels: whose sources are told.
             devices: that are opened, to tell who they are.
-            folder: not used.
 
         Raises:
             TunerError: a device cannot be opened.
         """
-        del folder
         here = {name: self._catalog.kernels[name] for name in kernels if name in self._catalog.kernels}
         return LaneFacts(
             host=platform.node(),
@@ -127,54 +106,13 @@ class PoolLane:
             unusable=self._unusable,
         )
 
-    def conditions(self, jobs: Sequence[SweepJob], folder: Path) -> ToldConditions:
-        """Return the conditions that answers of jobs are bound to here.
-
-        Args:
-            jobs: of the sweep.
-            folder: not used.
-        """
-        del folder
-        told = told_conditions(map(_own, jobs), self._catalog)
+    def conditions(self, jobs: Sequence[SweepJob]) -> JobConditions:
+        """Return the conditions that answers of jobs are bound to here."""
+        own = {job.key: replace(job, device=own_device(asked_device(job.device))) for job in jobs}
+        told = conditions_of(own.values(), self._catalog)
         bound = {job.key: conditions for job, conditions in told.conditions}
-        found = [(job, bound[_own(job).key]) for job in jobs if _own(job).key in bound]
-        return ToldConditions(found, told.refused)
-
-    def run(self, job: SweepJob, folder: Path) -> LaneAnswer:
-        """Run a job.
-
-        Args:
-            job: of the sweep.
-            folder: where its database is written.
-
-        Raises:
-            InputError: the database file is larger than what is sent.
-        """
-        path = folder / "job.db"
-        found = self._lane.run(_own(job), path)
-        if found.get("run") is None:
-            return LaneAnswer(found)
-        size = path.stat().st_size
-        if size > self._bytes_limit:
-            raise InputError(
-                f"its database file has {shown_bytes(size)}, and at most {shown_bytes(self._bytes_limit)}"
-                " are sent; use --on local, or a smaller budget"
-            )
-        return LaneAnswer(found, path.read_bytes())
-
-
-def _unusable(kernel_file: Path) -> str:
-    """Return the reason why a kernel file cannot be used here; empty if it can."""
-    try:
-        load_kernel_file(kernel_file)
-    except InputError as error:
-        return str(error)
-    return ""
-
-
-def _own(job: SweepJob) -> SweepJob:
-    """The job on the device that this worker has for it."""
-    return replace(job, device=own_device(asked_device(job.device)))
+        pairs = [(job, bound[own[job.key].key]) for job in jobs if own[job.key].key in bound]
+        return JobConditions(pairs, told.refused)
 
 
 # --- The workers of a pool as a sweep sees them: which are met, and which of its jobs each may take.
@@ -183,44 +121,11 @@ _LOG = logging.getLogger(__name__)
 _POLL_S = 0.5
 
 
-class Workers(Protocol):
-    """Part of ``tuner.pool.workers.Workers`` that a sweep uses."""
-
-    @property
-    def present(self) -> Mapping[str, PoolWorker]:
-        """The workers by address."""
-
-    @property
-    def left_out(self) -> Mapping[str, str]:
-        """Workers that are not of the pool, by address, and why."""
-
-    @property
-    def name(self) -> str:
-        """Name of this process in the scheduler."""
-
-    def refresh(self) -> None:
-        """Ask who is there."""
-
-    def living(self) -> tuple[str, ...]:
-        """Names of all processes that have work done by the scheduler."""
-
-    def submit(
-        self,
-        function: Callable[..., Any],
-        *args: object,
-        worker: str | None = None,
-    ) -> Future[Any]:
-        """Call a function in a worker."""
-
-    def run_everywhere(self, function: Callable[..., Any], *args: object) -> None:
-        """Call a function in all workers at once."""
-
-
 class SweepWorkers:
     """The workers that may run jobs of a sweep: same package, same sources, a device that opens.
 
     Args:
-        workers: of the pool.
+        pool: its workers.
         kernel_files: of the sweep, beside the catalogue.
         sources: fingerprints of its kernels here, by their names.
         devices: what workers are asked to open for its jobs.
@@ -228,16 +133,17 @@ class SweepWorkers:
 
     def __init__(
         self,
-        workers: Workers,
+        pool: Workers,
         kernel_files: Sequence[Path],
         sources: Mapping[str, str],
         devices: Collection[str],
     ) -> None:
-        self._workers = workers
+        self._pool = pool
         self._sources = sources
         self._devices = tuple(devices)
-        self._run = f"{workers.name}/{uuid.uuid4().hex}"
-        self._order = ChildOrder(self._run, SERVER, (tuple(kernel_files),))
+        self._run = f"{pool.name}/{uuid.uuid4().hex}"
+        self._order = WorkOrder(self._run)
+        self._kernel_files = tuple(kernel_files)
         self._asked: dict[str, Future[LaneFacts]] = {}
         self._facts: dict[str, LaneFacts] = {}
         self._told: dict[str, str] = {}
@@ -246,7 +152,7 @@ class SweepWorkers:
     @property
     def present(self) -> Mapping[str, LaneFacts]:
         """Workers that may run jobs, by address."""
-        return {address: one for address, one in self._facts.items() if address in self._workers.present}
+        return {address: one for address, one in self._facts.items() if address in self._pool.present}
 
     def meet(self) -> None:
         """Wait until every worker that is there has told what it is.
@@ -273,14 +179,14 @@ class SweepWorkers:
         Raises:
             PoolLostError: the scheduler does not answer.
         """
-        self._workers.refresh()
-        for address, why in self._workers.left_out.items():
+        self._pool.refresh()
+        for address, why in self._pool.left_out.items():
             if self._told.get(address) != why:
                 self._told[address] = why
                 _LOG.warning("pool: a worker is left out: %s: %s", address, why)
-        for address in self._workers.present:
+        for address in self._pool.present:
             if not ({address} & (self._asked.keys() | self._facts.keys() | self.left_out.keys())):
-                self._asked[address] = self.submit(address, "facts", tuple(self._sources), self._devices)
+                self._asked[address] = self.ask(address, "facts", tuple(self._sources), self._devices)
         for address, answer in list(self._asked.items()):
             if answer.done():
                 del self._asked[address]
@@ -304,14 +210,23 @@ class SweepWorkers:
         """The host of a worker."""
         return self._facts[address].host
 
-    def submit(self, address: str, method: str, *args: object) -> Future[Any]:
-        """Call a method of the ``PoolLane`` in a worker's child.
+    def ask(self, address: str, method: str, *args: object) -> Future[Any]:
+        """Call a method of ``LaneQuestions`` in a worker.
 
         Raises:
             PoolLostError: the scheduler does not answer.
         """
-        living = self._workers.living()
-        return self._workers.submit(call_child, self._order, living, method, *args, worker=address)
+        living, server = self._pool.living(), (SERVER, self._kernel_files)
+        return self._pool.submit(ask_child, self._order, living, server, method, *args, worker=address)
+
+    def run(self, address: str, job: SweepJob) -> Future[EndedJob]:
+        """Run a job in a worker.
+
+        Raises:
+            PoolLostError: the scheduler does not answer.
+        """
+        spec = attempt_at(job, asked_device(job.device), Path(), self._kernel_files)
+        return self._pool.submit(run_job, self._order, self._pool.living(), spec, worker=address)
 
     def gather(self, calls: Collection[Future[Any]], timeout_s: float = math.inf) -> None:
         """Wait until calls have ended, or the time is over.
@@ -322,11 +237,11 @@ class SweepWorkers:
         until = time.monotonic() + timeout_s
         while time.monotonic() < until and not all(call.done() for call in calls):
             wait(calls, timeout=_POLL_S)
-            self._workers.refresh()
+            self._pool.refresh()
 
     def stop(self) -> None:
         """Have all workers end what they do for this sweep, in order; does not wait."""
-        self._workers.run_everywhere(stop_child, self._run)
+        self._pool.run_everywhere(stop_work, self._run)
 
     def _hear(self, address: str, answer: Future[LaneFacts]) -> None:
         try:
@@ -384,15 +299,14 @@ class SweepWorkers:
 # --- What is asked before jobs run on a pool: whether they can be, and what answers are bound to there.
 
 
-def check_jobs(jobs: Iterable[SweepJob]) -> None:
+def check_jobs(jobs: Sequence[SweepJob]) -> None:
     """Refuse what no pool runs.
 
     Raises:
         RefusedJobsError: options or devices that cannot be.
     """
-    jobs = list(jobs)
     devices = {device: _misfit(device) for device in {job.device for job in jobs}}
-    _refuse((job, why) for job in jobs for why in (devices[job.device], _check(job)) if why)
+    refuse((job, why) for job in jobs for why in (devices[job.device], complaint(request_of(job).check)))
 
 
 def sources_of(jobs: Iterable[SweepJob], catalog: Catalog) -> dict[str, str]:
@@ -401,30 +315,22 @@ def sources_of(jobs: Iterable[SweepJob], catalog: Catalog) -> dict[str, str]:
     Raises:
         RefusedJobsError: kernels that are not there.
     """
-    first = {text: job for job in jobs for text in job.workloads}
-    found: dict[str, str] = {}
-    _refuse((job, why) for text, job in first.items() if (why := _add_source(text, catalog, found)))
-    return found
+
+    def kernel(workload: str) -> KernelFile:
+        return catalog.kernel(WorkloadName.parse(workload).kernel)
+
+    first = {workload: job for job in jobs for workload in job.workloads}
+    refuse((job, complaint(partial(kernel, workload))) for workload, job in first.items())
+    return {found.name: found.fingerprint for found in map(kernel, first)}
 
 
-def _add_source(workload: str, catalog: Catalog, found: dict[str, str]) -> str:
-    """Add the fingerprint of a workload's kernel; why there is none, else empty."""
-    try:
-        name = WorkloadName.parse(workload).kernel
-        if name not in found:
-            found[name] = catalog.kernel(name).fingerprint
-    except InputError as error:
-        return str(error)
-    return ""
-
-
-def told_by_workers(
-    crew: SweepWorkers, jobs: Sequence[SweepJob], on: str
+def conditions_on(
+    workers: SweepWorkers, jobs: Sequence[SweepJob], on: str
 ) -> list[tuple[SweepJob, Conditions]]:
     """The conditions of jobs, as one worker of each kind that may run them tells.
 
     Args:
-        crew: met.
+        workers: met.
         jobs: of the sweep.
         on: what messages call the pool.
 
@@ -437,26 +343,24 @@ def told_by_workers(
         of_device[job.device].append(job)
     asked: dict[str, list[SweepJob]] = defaultdict(list)
     for device, alike in of_device.items():
-        chosen = _one_of_each_kind(crew, alike[0])
+        chosen = _one_of_each_kind(workers, alike[0])
         if not chosen:
-            _refuse((job, f"no worker of {on} is a {DeviceChoice.parse(device)}") for job in alike)
+            refuse((job, f"no worker of {on} is a {DeviceChoice.parse(device)}") for job in alike)
         for address in chosen:
             asked[address] += alike
-    answers = [crew.submit(address, "conditions", some) for address, some in asked.items()]
-    crew.gather(answers)
-    told: list[ToldConditions] = [answer.result() for answer in answers]
-    refused = dict.fromkeys(one for some in told for one in some.refused)
-    if refused:
-        raise RefusedJobsError(list(refused))
-    return [one for some in told for one in some.conditions]
+    answers = [workers.ask(address, "conditions", some) for address, some in asked.items()]
+    workers.gather(answers)
+    told: list[JobConditions] = [answer.result() for answer in answers]
+    refuse(reason for some in told for reason in some.refused)
+    return [pair for some in told for pair in some.conditions]
 
 
-def _one_of_each_kind(crew: SweepWorkers, job: SweepJob) -> list[str]:
+def _one_of_each_kind(workers: SweepWorkers, job: SweepJob) -> list[str]:
     """A worker of each kind that may take a job."""
     found: dict[tuple[str, str, str], str] = {}
-    for address in crew.fitting():
-        if crew.allows(address, job):
-            identity = crew.identity(address, job)
+    for address in workers.fitting():
+        if workers.allows(address, job):
+            identity = workers.identity(address, job)
             found.setdefault((identity.name, identity.driver, identity.runtime), address)
     return list(found.values())
 
@@ -466,29 +370,10 @@ def _misfit(device: str) -> str:
     if device.startswith(PREFIX):
         return f"{device} was measured already; leave it out, or use --on local"
     if asked_device(device):
-        try:
-            identify(device)
-        except InputError as error:
-            return str(error)
-        return ""
+        return complaint(partial(identify, device))
     if DeviceChoice.parse(device).one:
         return f"device {device}: each worker has its own GPU; leave devices out, or write kind:MODEL"
     return ""
-
-
-def _check(job: SweepJob) -> str:
-    try:
-        request_of(job).check()
-    except InputError as error:
-        return str(error)
-    return ""
-
-
-def _refuse(refused: Iterable[tuple[SweepJob, str]]) -> None:
-    """Raise with the reasons, each once for a group; nothing where there is none."""
-    found = dict.fromkeys((job.place, why) for job, why in refused)
-    if found:
-        raise RefusedJobsError(list(found))
 
 
 # --- The lanes.
@@ -514,8 +399,8 @@ def open_pool_lanes(
         InputError: as of ``open_workers``.
         PoolError: no worker came in time.
     """
-    with open_workers(on) as workers:
-        yield PoolLanes(workers, on, database, kernel_files)
+    with open_workers(on) as pool:
+        yield PoolLanes(pool, on, database, kernel_files)
 
 
 @dataclass
@@ -549,22 +434,22 @@ class PoolLanes:
     """Runs jobs of a sweep on the workers of a pool, one at a time on each.
 
     Args:
-        workers: of the pool.
+        pool: its workers.
         on: what messages call it.
         database: where runs are taken over to; None for the user's own.
         kernel_files: beside the catalogue; every worker has them under the same paths.
     """
 
     def __init__(
-        self, workers: Workers, on: str, database: Path | None, kernel_files: Sequence[Path] = ()
+        self, pool: Workers, on: str, database: Path | None, kernel_files: Sequence[Path] = ()
     ) -> None:
-        count = len(workers.present)
+        count = len(pool.present)
         self.where = f"{on}, {count} worker{'s' if count > 1 else ''}"
-        self._workers = workers
+        self._pool = pool
         self._on = on
         self._database = database
         self._kernel_files = [path.absolute() for path in kernel_files]
-        self._crew: SweepWorkers | None = None
+        self._workers: SweepWorkers | None = None
 
     def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
         """See ``Backend.known``; a run on any GPU of a kind that the pool has counts.
@@ -574,7 +459,7 @@ class PoolLanes:
             InputError: a worker has other sources of kernels.
             PoolError: no worker may run jobs.
         """
-        told = told_by_workers(self._met(jobs), jobs, self._on)
+        told = conditions_on(self._met(jobs), jobs, self._on)
         path = self._database or default_path()
         if not holds_something(path):
             return {}
@@ -583,32 +468,32 @@ class PoolLanes:
 
     def run(self, jobs: Sequence[SweepJob]) -> Iterator[JobStarted | JobResult]:
         """See ``Backend.run``."""
-        crew = self._met(jobs)
-        tasks = _Tasks(jobs, crew)
+        workers = self._met(jobs)
+        tasks = _Tasks(jobs, workers)
         with Store(self._database) as store:
             try:
-                yield from self._run(tasks, crew, store)
+                yield from self._run(tasks, workers, store)
             except PoolLostError as error:
                 raise PoolError(str(error)) from error
             finally:
-                crew.stop()
+                workers.stop()
                 tasks.wait(_GRACE_S)
 
     def _met(self, jobs: Sequence[SweepJob]) -> SweepWorkers:
         """The workers, once they have told what they are."""
-        if self._crew is None:
+        if self._workers is None:
             check_jobs(jobs)
             sources = sources_of(jobs, Catalog.load(self._kernel_files))
             devices = sorted({asked_device(job.device) for job in jobs})
-            crew = SweepWorkers(self._workers, self._kernel_files, sources, devices)
-            crew.meet()
-            self._crew = crew
-        return self._crew
+            workers = SweepWorkers(self._pool, self._kernel_files, sources, devices)
+            workers.meet()
+            self._workers = workers
+        return self._workers
 
-    def _run(self, tasks: "_Tasks", crew: SweepWorkers, store: Store) -> Iterator[JobStarted | JobResult]:
+    def _run(self, tasks: "_Tasks", workers: SweepWorkers, store: Store) -> Iterator[JobStarted | JobResult]:
         useful_s = time.monotonic()
         while tasks.left:
-            crew.look()
+            workers.look()
             for job in tasks.start():
                 yield JobStarted(job)
             if tasks.running:
@@ -629,10 +514,10 @@ class PoolLanes:
 class _Tasks:
     """Jobs that wait for a worker or run on one; a job that is lost with its worker waits again."""
 
-    def __init__(self, jobs: Sequence[SweepJob], crew: SweepWorkers) -> None:
+    def __init__(self, jobs: Sequence[SweepJob], workers: SweepWorkers) -> None:
         self._waiting = deque(map(_Task, jobs))
-        self._crew = crew
-        self.running: dict[Future[LaneAnswer], _Task] = {}
+        self._workers = workers
+        self.running: dict[Future[EndedJob], _Task] = {}
 
     @property
     def left(self) -> bool:
@@ -642,7 +527,7 @@ class _Tasks:
     def start(self) -> Iterator[SweepJob]:
         """Give jobs to idle workers; yields those that begin for the first time."""
         busy = {task.worker for task in self.running.values()}
-        fitting = self._crew.fitting()
+        fitting = self._workers.fitting()
         for address in fitting:
             if address in busy:
                 continue
@@ -650,13 +535,13 @@ class _Tasks:
             if task is None:
                 continue
             self._waiting.remove(task)
-            self.running[self._crew.submit(address, "run", task.job)] = task
+            self.running[self._workers.run(address, task.job)] = task
             task.worker = address
             if task.begun_s is None:
                 task.begun_s = time.monotonic()
                 yield task.job
 
-    def ended(self, answer: Future[LaneAnswer], store: Store) -> JobResult | None:
+    def ended(self, answer: Future[EndedJob], store: Store) -> JobResult | None:
         """The result of a job whose call has ended; None where it waits again.
 
         Raises:
@@ -665,65 +550,59 @@ class _Tasks:
         """
         task = self.running.pop(answer)
         try:
-            given = _given(answer)
+            ended = answer.result()
         except WorkerLostError as error:
             task.lost += 1
-            return self._again(task, error, may=task.lost < _MOST_LOST)
+            return self._again(task, str(error), may=task.lost < _MOST_LOST)
         except (ChildError, PoolError) as error:
-            may = not task.crashed_on
-            task.crashed_on = task.worker
-            return self._again(task, error, may=may)
+            return self._elsewhere(task, str(error))
         except PoolLostError:
             raise
         except TunerError as error:
             return task.failed(str(error))
-        return _taken_over(task, given, store, self._crew.host(task.worker))
+        if ended.result.status == "interrupted":  # and not by this sweep
+            return self._elsewhere(task, "it was stopped on its worker")
+        if not ended.result.whole:  # such as of a GPU that fell off: all jobs of its worker would fail
+            return self._elsewhere(task, ended.result.message)
+        return _taken_over(task, ended, store, self._workers.host(task.worker))
 
     def wait(self, seconds: float) -> None:
         """Wait until what runs has ended, some time at most."""
         with contextlib.suppress(PoolLostError):  # then nobody answers
-            self._crew.gather(self.running, seconds)
+            self._workers.gather(self.running, seconds)
 
-    def _again(self, task: _Task, error: TunerError, *, may: bool) -> JobResult | None:
+    def _elsewhere(self, task: _Task, reason: str) -> JobResult | None:
+        """Have a job that a worker could not do run on another, once."""
+        may = not task.crashed_on
+        task.crashed_on = task.worker
+        return self._again(task, reason, may=may)
+
+    def _again(self, task: _Task, reason: str, *, may: bool) -> JobResult | None:
         if not may:
-            return task.failed(str(error))
-        _LOG.warning("pool: %s runs again: %s", task.job.title, error)
+            return task.failed(reason)
+        _LOG.warning("pool: %s runs again: %s", task.job.title, reason)
         self._waiting.appendleft(task)
         return None
 
     def _may_take(self, address: str, task: _Task, fitting: Sequence[str]) -> bool:
         """Return True if a worker may take a job: not the one where it crashed, unless there is no other."""
-        if not self._crew.allows(address, task.job):
+        if not self._workers.allows(address, task.job):
             return False
         others = (other for other in fitting if other != address)
-        return address != task.crashed_on or not any(self._crew.allows(one, task.job) for one in others)
+        return address != task.crashed_on or not any(self._workers.allows(one, task.job) for one in others)
 
 
-def _given(answer: Future[LaneAnswer]) -> LaneAnswer:
-    """Return the result of a job.
-
-    Raises:
-        PoolError: it has no run: it could not begin, or was told to stop, and not by this sweep.
-        TunerError: as of the call.
-    """
-    given = answer.result()
-    if given.found["end"] == INTERRUPTED:
-        raise PoolError("it was stopped on its worker")
-    if given.found.get("run") is None:  # such as of a GPU that fell off: all jobs of its worker would fail
-        raise PoolError(given.found["reason"])
-    return given
-
-
-def _taken_over(task: _Task, given: LaneAnswer, store: Store, host: str) -> JobResult:
+def _taken_over(task: _Task, ended: EndedJob, store: Store, host: str) -> JobResult:
     """The result of a job whose run is stored here now."""
     with tempfile.TemporaryDirectory(prefix="tuner-sweep-") as folder:
         path = Path(folder) / "job.db"
-        path.write_bytes(given.database)
+        path.write_bytes(ended.database)
         try:
             report = merge_file(store.database, path, source=f"a sweep's job on {host}", limited=True)
         except InputError as error:
             return task.failed(f"the database file that {host} sent cannot be read: {error}")
-    if report.newest_run is None and given.found["end"] == "finished":
+    if report.newest_run is None and not ended.result.message:
         why = report.refused[0] if report.refused else "it has no run that is not here already"
         return task.failed(f"the database file that {host} sent is of no use: {why}")
-    return JobResult(task.job, seconds=task.seconds, **{**given.found, "run": report.newest_run})
+    result = result_of(task.job, replace(ended.result, run=report.newest_run), store)
+    return replace(result, seconds=task.seconds)

@@ -22,12 +22,12 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import MAX_SIZE
 from tuner.kernel_files.size_condition import written_out
-from tuner.model import registry
 from tuner.model.errors import InputError, RunInterrupted, suggestion
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import Objective
-from tuner.model.plan import Configuration, Workload
+from tuner.model.plan import Configuration
 from tuner.model.records import PROTOCOL, RunStatus, StoredRun, canonical
+from tuner.policies.independent import predicted
 from tuner.prediction.accuracy import LeftOut
 from tuner.prediction.methods import Predictor
 from tuner.prediction.model import SelectionModel
@@ -101,8 +101,11 @@ def _is_comparable(run: StoredRun, kernel: KernelFile, device: DeviceIdentity) -
 
 def _trials(store: Store, kernel: KernelFile, run: StoredRun, objective: Objective) -> Iterator[_Trial]:
     ((name, batch),) = run.conditions["workloads"]
-    workload = _workload(kernel, name)
-    if workload is None or workload.batch != batch:
+    try:
+        workload = kernel.workload(sizes_named(name))
+    except (InputError, ValueError):  # of a size that the kernel takes no more
+        return
+    if workload.batch != batch:
         return
     for trial, measurement in store.best_known(run.id, [name]):
         if objective.needs_energy and measurement.ok and measurement.energy is None:
@@ -111,13 +114,6 @@ def _trials(store: Store, kernel: KernelFile, run: StoredRun, objective: Objecti
         if configuration is not None:
             cost, sigma = objective.cost(measurement), objective.relative_uncertainty(measurement)
             yield dict(workload.sizes), written_out(kernel.recipe, configuration), cost, sigma
-
-
-def _workload(kernel: KernelFile, name: str) -> Workload | None:
-    try:
-        return kernel.workload(sizes_named(name))
-    except (InputError, ValueError):
-        return None
 
 
 POLICIES = ("predicted", "hill-climbing", "random", "exhaustive")
@@ -278,23 +274,25 @@ class Trainer:
         Raises:
             KeyboardInterrupt, RunInterrupted: it was interrupted; what was measured is stored.
         """
-        known = 0
+        measured_before = 0
         for number, sizes in enumerate(self._request.inputs, start=1):
             data = self._stored.all()
             valid = data is not None and any(one.sizes == sizes for one in data.inputs)
             if valid and self._stored.is_done(sizes):
-                known += 1
+                measured_before += 1
             else:
-                self._look_at(number, sizes, _of_others(data, sizes))
-        return known
+                # an interrupted run goes on with what it began with: the trials of other inputs
+                others = () if data is None else tuple(one for one in data.inputs if one.sizes != sizes)
+                self._measure_input(number, sizes, TrainingSet(others) if others else None)
+        return measured_before
 
-    def _look_at(self, number: int, sizes: Sizes, data: TrainingSet | None) -> None:
+    def _measure_input(self, number: int, sizes: Sizes, others: TrainingSet | None) -> None:
         """Measure some configurations of an input, as one run."""
         request, total = self._request, len(self._request.inputs)
         workload = self._kernel.workload(sizes)
         self._listener.begins(number, total, str(workload))
         guided = request.policy == "predicted"
-        asked = SearchRequest(
+        search = SearchRequest(
             (str(workload),),
             objective=request.objective,
             policy="random" if guided else request.policy,
@@ -302,9 +300,11 @@ class Trainer:
             budget=None if guided else request.evaluations,
             **request.search,
         )
-        plan = plan_search(asked, self._catalog, self._setup)
+        plan = plan_search(search, self._catalog, self._setup)
         if guided:
-            predictor = self._predictor(data)
+            predictor = None
+            if others is not None and len(others.inputs) >= max(_LEAST_FIRST, total // _FIRST_SHARE):
+                predictor = ranking(self._table, self._kernel, others, request.method)
             size = len(self._kernel.space(workload))
             count = _evaluations(request, size, first=predictor is None)
             strategy = _strategy(self._kernel, sizes, predictor, count, seed=request.seed + number)
@@ -317,19 +317,6 @@ class Trainer:
             raise RunInterrupted(
                 f"interrupted at input {number} of {total}; the same command goes on from here"
             )
-
-    def _predictor(self, data: TrainingSet | None) -> Predictor | None:
-        """Return the predictor for the configurations of the next input; None after too few inputs."""
-        first = max(_LEAST_FIRST, len(self._request.inputs) // _FIRST_SHARE)
-        if data is None or len(data.inputs) < first:
-            return None
-        return ranking(self._table, self._kernel, data, self._request.method)
-
-
-def _of_others(data: TrainingSet | None, sizes: Sizes) -> TrainingSet | None:
-    """The trials of other inputs; an interrupted run goes on with what it began with."""
-    inputs = () if data is None else tuple(one for one in data.inputs if one.sizes != sizes)
-    return TrainingSet(inputs) if inputs else None
 
 
 def model_key(model: SelectionModel) -> str:
@@ -356,7 +343,7 @@ def _strategy(
             scores = predictor.scores(sizes, written)
             return [float(score) for score in np.asarray(scores)]
 
-    return partial(registry.load("training", "predicted"), predictor=rank, evaluations=count, seed=seed)
+    return partial(predicted, predictor=rank, evaluations=count, seed=seed)
 
 
 # --- The inputs that a kernel is trained on: problem sizes drawn from ranges, or listed.
@@ -463,9 +450,9 @@ def _number(text: str) -> int:
     """
     base, _, power = text.strip().replace("**", "^").partition("^")
     if len(base) <= _MOST_DIGITS and len(power) <= 2:  # noqa: PLR2004 - digits of an exponent
-        found: int = int(base) ** int(power or 1)
-        if found <= MAX_SIZE:
-            return found
+        number: int = int(base) ** int(power or 1)
+        if number <= MAX_SIZE:
+            return number
     raise InputError(f"{text:.40}: is beyond all sizes; the largest is 2^53")
 
 
@@ -483,19 +470,19 @@ def draw(sizes: Sequence[DrawnSize], count: int, seed: int, allowed: Callable[[S
     """
     from scipy.stats import qmc  # noqa: PLC0415 - takes a third of a second, and only training needs it
 
-    found: dict[tuple[int | str, ...], Sizes] = {}
+    drawn: dict[tuple[int | str, ...], Sizes] = {}
     sequence = qmc.Halton(max(1, len(sizes)), seed=seed)
     for _ in range(_MOST_DRAWS):
         for point in sequence.random(count):
-            one = {size.name: size.value(share) for size, share in zip(sizes, point, strict=False)}
-            key = tuple(one.values())
-            if key not in found and allowed(one):
-                found[key] = one
-            if len(found) == count:
-                return list(found.values())
-        if math.prod(len(size.values) or size.high - size.low + 1 for size in sizes) <= len(found):
+            values = {size.name: size.value(share) for size, share in zip(sizes, point, strict=False)}
+            key = tuple(values.values())
+            if key not in drawn and allowed(values):
+                drawn[key] = values
+            if len(drawn) == count:
+                return list(drawn.values())
+        if math.prod(len(size.values) or size.high - size.low + 1 for size in sizes) <= len(drawn):
             break
-    return list(islice(found.values(), count))
+    return list(islice(drawn.values(), count))
 
 
 def listed_inputs(kernel: KernelFile, texts: Sequence[str]) -> list[Sizes]:
@@ -504,7 +491,7 @@ def listed_inputs(kernel: KernelFile, texts: Sequence[str]) -> list[Sizes]:
     Raises:
         InputError: one is twice, or not of the kernel's sizes.
     """
-    found: list[Sizes] = []
+    inputs: list[Sizes] = []
     for text in texts:
         sizes: dict[str, int | str] = {}
         for part in text.split(","):
@@ -515,8 +502,8 @@ def listed_inputs(kernel: KernelFile, texts: Sequence[str]) -> list[Sizes]:
                 raise InputError(f"--input {text}: {name} is there twice")
             sizes[name] = _number(value) if re.fullmatch(_NUMBER, value) else value
         workload = kernel.workload(sizes)
-        whole: Mapping[str, int | str] = dict(workload.sizes)
-        if dict(whole) in found:
+        complete = dict(workload.sizes)
+        if complete in inputs:
             raise InputError(f"--input {text}: is there twice")
-        found.append(dict(whole))
-    return found
+        inputs.append(complete)
+    return inputs

@@ -20,6 +20,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from tuner.cli.page import upstream
 from tuner.cli.page.guard import (
     Headers,
     Refusal,
@@ -29,7 +30,6 @@ from tuner.cli.page.guard import (
     refusal_to_read,
     refusal_to_write,
 )
-from tuner.cli.page.upstream import asked, live_stream, until_closed
 from tuner.client.transport import Transport
 from tuner.model.errors import InputError, TunerError
 from tuner.system.timed_connection import TimedConnection
@@ -72,14 +72,14 @@ class Asset(NamedTuple):
 
 def assets() -> dict[str, Asset]:
     """The files of the page, by their names."""
-    found: dict[str, Asset] = {}
+    files: dict[str, Asset] = {}
     folder = importlib.resources.files("tuner.cli.page") / "assets"
     for directory in (folder, folder / "uplot"):
         for file in directory.iterdir():
             media_type = _TYPES.get(f".{file.name.rpartition('.')[2]}")
             if media_type is not None and file.is_file():
-                found[file.name] = Asset(file.read_bytes(), media_type)
-    return found
+                files[file.name] = Asset(file.read_bytes(), media_type)
+    return files
 
 
 class PageServer:
@@ -109,7 +109,9 @@ class PageServer:
             ("/{path:path}", self._forward, ["GET", "POST"]),
         ]
         return Starlette(
-            routes=[Route(path, _told(handler), methods=methods) for path, handler, methods in routes]
+            routes=[
+                Route(path, _answering_errors(handler), methods=methods) for path, handler, methods in routes
+            ]
         )
 
     async def _enter(self, request: Request) -> Response:
@@ -133,31 +135,31 @@ class PageServer:
 
     async def _asset(self, request: Request) -> Response:
         refusal = refusal_to_read(_headers(request), self._session)
-        found = self._assets.get(request.path_params["name"])
-        if refusal is None and (found is None or request.path_params["name"] == _PAGE):
+        asset = self._assets.get(request.path_params["name"])
+        if refusal is None and (asset is None or request.path_params["name"] == _PAGE):
             refusal = Refusal(404, "no such file")
-        if refusal is not None or found is None:
+        if refusal is not None or asset is None:
             return _refused(refusal or Refusal(404, "no such file"))
-        return Response(found.content, headers=_HEADERS, media_type=found.media_type)
+        return Response(asset.content, headers=_HEADERS, media_type=asset.media_type)
 
     async def _events(self, request: Request) -> Response:
         refusal = refusal_to_read(_headers(request), self._session)
-        place = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        if refusal is None and not _PLACE.fullmatch(place):
+        position = request.headers.get("last-event-id") or request.query_params.get("after", "")
+        if refusal is None and not _PLACE.fullmatch(position):
             refusal = Refusal(400, "after: must be an id of an event")
         if refusal is not None:
             return _refused(refusal)
         power = request.query_params.get("power") == "true"
-        stream = live_stream(self._transport, place, power=power)
+        stream = upstream.live_stream(self._transport, position, power=power)
         return StreamingResponse(
-            until_closed(stream, self.closing), headers=_HEADERS, media_type="text/event-stream"
+            upstream.until_closed(stream, self.closing), headers=_HEADERS, media_type="text/event-stream"
         )
 
     async def _forward(self, request: Request) -> Response:
         writes = request.method == "POST"
-        check, known = (refusal_to_write, _WRITE) if writes else (refusal_to_read, _READ)
+        check, paths = (refusal_to_write, _WRITE) if writes else (refusal_to_read, _READ)
         refusal = check(_headers(request), self._session)
-        if refusal is None and not known.fullmatch(request.url.path):
+        if refusal is None and not paths.fullmatch(request.url.path):
             refusal = Refusal(404, "no such path")
         if refusal is not None:
             return _refused(refusal)
@@ -165,13 +167,13 @@ class PageServer:
         if body is None:
             return _refused(Refusal(413, f"a request has at most {_MOST_BYTES} bytes of body"))
         target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        async with asked(self._transport, request.method, target, body=body) as answer:
+        async with upstream.request(self._transport, request.method, target, body=body) as answer:
             content = await answer.body()
             media_type = answer.header("content-type") or "application/json"
             return Response(content, answer.status, _HEADERS, media_type)
 
 
-def _told(handler: Handler) -> Handler:
+def _answering_errors(handler: Handler) -> Handler:
     """A handler whose errors are answers."""
 
     async def handle(request: Request) -> Response:

@@ -54,9 +54,9 @@ class Session:
         return same(header.decode("latin-1"), self.csrf)
 
 
-def same(given: str, wanted: str) -> bool:
+def same(secret: str, other: str) -> bool:
     """Return True if two secrets are equal, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(given.encode(), wanted.encode())
+    return hmac.compare_digest(secret.encode(), other.encode())
 
 
 # --- Requests that are refused: of other sites, and without the secrets.
@@ -147,7 +147,7 @@ def is_another_user(
         server: those of this end.
         tables: of TCP sockets.
     """
-    wanted = [_hex(*client), _hex(*server)]
+    ends = [_hex(*client), _hex(*server)]
     lines = list[str]()
     for table in tables:
         with suppress(OSError, ValueError):
@@ -157,9 +157,9 @@ def is_another_user(
         if [
             fields[_LOCAL_COLUMN].removeprefix(_MAPPED),
             fields[_REMOTE_COLUMN].removeprefix(_MAPPED),
-        ] == wanted:
-            left = fields[_STATE_COLUMN] != _ESTABLISHED and int(fields[_UID_COLUMN]) == 0
-            return left or int(fields[_UID_COLUMN]) not in (0, os.geteuid())
+        ] == ends:
+            gone = fields[_STATE_COLUMN] != _ESTABLISHED and int(fields[_UID_COLUMN]) == 0
+            return gone or int(fields[_UID_COLUMN]) not in (0, os.geteuid())
     return any(table.exists() for table in tables)
 
 

@@ -60,7 +60,7 @@ class DaemonAnswer:
 
 
 @contextlib.asynccontextmanager
-async def asked(
+async def request(
     transport: Transport,
     method: str,
     target: str,
@@ -152,25 +152,25 @@ _ID = b"id: "
 _OK = 200
 
 
-async def live_stream(transport: Transport, place: str, *, power: bool) -> AsyncGenerator[bytes, None]:
+async def live_stream(transport: Transport, position: str, *, power: bool) -> AsyncGenerator[bytes, None]:
     """Whole events of the daemon; ``away`` says that it cannot be reached, and why.
 
     A daemon that comes back is asked for what was missed.
 
     Args:
         transport: to the daemon.
-        place: of the last event that the browser has; empty for none.
+        position: of the last event that the browser has; empty for none.
         power: have the power of the devices sampled.
     """
     pause_s = _PAUSE_S
     while True:
-        query = urlencode({"power": "true" if power else "false", "after": place})
+        query = urlencode({"power": "true" if power else "false", "after": position})
         try:
-            async with asked(transport, "GET", f"/v1/events?{query}") as answer:
+            async with request(transport, "GET", f"/v1/events?{query}") as answer:
                 if answer.status == _OK:
                     async for event in _whole(answer):
                         pause_s = _PAUSE_S
-                        place = _place(event) or place
+                        position = _place(event) or position
                         yield event
                     why = "it has stopped"
                 else:

@@ -1,6 +1,7 @@
 """The view of the daemon in a terminal: panes, dialogs, style."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -10,22 +11,8 @@ from textual.markup import escape
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from tuner.cli.top import state
-from tuner.cli.top.rows import (
-    Arrangement,
-    Listing,
-    Row,
-    TrialRows,
-    aligned,
-    answer_listing,
-    arranged,
-    device_listing,
-    fitted,
-    gap,
-    job_listing,
-    line,
-)
-from tuner.cli.top.state import (
+from tuner.cli.top import live_state
+from tuner.cli.top.live_state import (
     ANSWERS,
     CANCEL,
     CONSEQUENCES,
@@ -41,8 +28,22 @@ from tuner.cli.top.state import (
     question,
     why_not,
 )
+from tuner.cli.top.view_rows import (
+    Arrangement,
+    Listing,
+    Row,
+    TrialRows,
+    aligned,
+    answer_listing,
+    arranged,
+    device_listing,
+    fitted,
+    gap,
+    job_listing,
+    line,
+)
+from tuner.client.answer_values import ServedAnswer, TrialData
 from tuner.client.client import Client
-from tuner.client.values import ServedAnswer, TrialData
 from tuner.model.errors import TunerError
 from tuner.model.jobs import Job, JobState
 from tuner.system.untrusted.reading import plain, plain_line
@@ -200,18 +201,15 @@ class Pane(Vertical):
         self._listing = listing
         rows = arranged(listing.rows, self.arrangement)
         shown = rows[:MOST_ROWS]
-        self._entitle(len(rows), len(shown))
+        first = f"first {len(shown)} of {len(rows):,}" if len(shown) < len(rows) else ""
+        chosen = ", ".join(filter(None, (self.arrangement.words(listing.columns), first)))
+        self.border_title = escape(f"{self.number} {f'({chosen}) ' if chosen else ''}{listing.title}")
+        self.border_subtitle = escape(listing.caption)
         drawn = (listing.columns, shown, self.columns, bool(rows))
         if drawn != self._drawn:
             self._drawn = drawn
             self._draw(listing, shown)
-        self._tell()
-
-    def _entitle(self, rows: int, shown: int) -> None:
-        first = f"first {shown} of {rows:,}" if shown < rows else ""
-        chosen = ", ".join(filter(None, (self.arrangement.words(self._listing.columns), first)))
-        self.border_title = escape(f"{self.number} {f'({chosen}) ' if chosen else ''}{self._listing.title}")
-        self.border_subtitle = escape(self._listing.caption)
+        self._show_details()
 
     def _draw(self, listing: Listing, rows: list[Row]) -> None:
         table, width = self.table, self.columns
@@ -227,11 +225,11 @@ class Pane(Vertical):
             style = _STYLES.get(row.style, "")
             table.add_row(*(Text(cell, style) for cell in line(row, listing.columns, widths)))
         if chosen is not None and not at_first:  # who is at the first row sees what comes
-            found = next((number for number, row in enumerate(rows) if row.key == chosen.key), place)
-            table.move_cursor(row=found, scroll=False)
-            table.scroll_to(y=above + found - place, animate=False, immediate=True)
+            now = next((number for number, row in enumerate(rows) if row.key == chosen.key), place)
+            table.move_cursor(row=now, scroll=False)
+            table.scroll_to(y=above + now - place, animate=False, immediate=True)
 
-    def _tell(self) -> None:
+    def _show_details(self) -> None:
         filtered = "no row has it; / and enter show all" if self.arrangement.text else ""
         chosen = self.chosen
         words = chosen.details if chosen is not None else filtered or self._listing.empty
@@ -239,7 +237,7 @@ class Pane(Vertical):
 
     def on_data_table_row_highlighted(self) -> None:
         """Another row is under the cursor."""
-        self._tell()
+        self._show_details()
 
 
 # --- The view.
@@ -338,7 +336,7 @@ class TerminalView(App[None]):
 
     def on_resize(self) -> None:
         """Fit the tables to another width."""
-        self.call_after_refresh(self.draw, state.ALL)
+        self.call_after_refresh(self.draw, live_state.ALL)
 
     def catch_up(self) -> None:
         """Take in what has come, and draw what has changed."""
@@ -356,7 +354,10 @@ class TerminalView(App[None]):
     def draw(self, parts: Collection[str]) -> None:
         """Draw parts of the view anew, those that are shown."""
         if HEAD in parts:
-            self._draw_head()
+            self._static("headline").update(headline(self.state, str(self._client.address)))
+            trouble = warning(self.state)
+            self._static("warning").update(trouble)
+            self._static("warning").display = bool(trouble)
         for pane in (self._pane(name) for name in _PANES if name in parts):
             if pane.display and pane.table.size.width:
                 pane.show(self._listing(pane))
@@ -371,12 +372,6 @@ class TerminalView(App[None]):
             self._ask_for_trials()
             return self._trial_rows.listing(self.state, self._chosen)
         return answer_listing(self.state)
-
-    def _draw_head(self) -> None:
-        self._static("headline").update(headline(self.state, str(self._client.address)))
-        wrong = warning(self.state)
-        self._static("warning").update(wrong)
-        self._static("warning").display = bool(wrong)
 
     def _static(self, name: str) -> Static:
         return self.screen_stack[0].query_one(f"#{name}", Static)
@@ -398,8 +393,8 @@ class TerminalView(App[None]):
 
     def on_descendant_focus(self) -> None:
         """The mouse may have chosen another pane."""
-        found = next((name for name in _PANES if self._pane(name).table.has_focus), self._current)
-        self._current = found
+        focused = (name for name in _PANES if self._pane(name).table.has_focus)
+        self._current = next(focused, self._current)
 
     def action_pane(self, number: int) -> None:
         """Go to a pane."""
@@ -440,7 +435,7 @@ class TerminalView(App[None]):
     def _filter(self, text: str) -> None:
         self.query_one("#filter", Input).display = False
         pane = self._pane(self._current)
-        pane.arrangement = pane.arrangement.filtered_by(text)
+        pane.arrangement = replace(pane.arrangement, text=text.strip())
         pane.table.focus()
         self.draw((self._current,))
 

@@ -7,10 +7,9 @@ enough. Another GPU is opened only while ``may_open`` allows it.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tuner.database.answers import analytical_key
 from tuner.devices.gpu_models import stand_in
@@ -18,6 +17,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import ChildCrashedError, TunerError, UnknownNameError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import WorkloadName
+from tuner.model.run_document import AnalyticalDocument
 from tuner.system.processes import Child
 from tuner.system.threads import is_shortage
 
@@ -38,7 +38,7 @@ BUSY_S = 60.0
 
 _LOG = logging.getLogger(__name__)
 
-Remember = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+Remember = Callable[[str, AnalyticalDocument], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,9 @@ class Analyst:
         again_s: how long one that failed is not tried again.
         server: ``module:callable`` of the child.
         monotonic: seconds.
+
+    Attributes:
+        quiet: set while everything that was asked for has been worked out, or has failed.
     """
 
     def __init__(
@@ -88,7 +91,7 @@ class Analyst:
         self._working: _Task | None = None
         self._not_before: dict[str, float] = {}
         self._news = asyncio.Event()
-        self._quiet = asyncio.Event()
+        self.quiet = asyncio.Event()
         self._child: Child | None = None
         self._closed = False
         self._told_to_leave = False
@@ -117,7 +120,7 @@ class Analyst:
             key, workload, stands_in or device.spec, stands_in is None, kernel.path, kernel.fingerprint
         )
         self._news.set()
-        self._quiet.clear()
+        self.quiet.clear()
 
     def leave(self, device: str) -> None:
         """A job wants a GPU: a child that has opened it ends now; what it compiled stays on the disk."""
@@ -133,17 +136,13 @@ class Analyst:
         """Workloads that are worked out, or will be."""
         return len(self._tasks) + (self._working is not None)
 
-    async def quiet(self) -> None:
-        """Return when everything that was asked for has been worked out, or has failed."""
-        await self._quiet.wait()
-
     async def run(self) -> None:
         """Work out what is asked for, until this is cancelled."""
         try:
             while True:
                 while not self._tasks:
                     self._news.clear()
-                    self._quiet.set()
+                    self.quiet.set()
                     await self._news.wait()
                 self._working = self._tasks.pop(next(iter(self._tasks)))
                 try:
@@ -183,14 +182,14 @@ class Analyst:
             return
         _LOG.info("%s: analytical answer after %.1f s", task.workload, self._monotonic() - begun_s)
 
-    def _work(self, task: _Task) -> dict[str, Any]:
+    def _work(self, task: _Task) -> AnalyticalDocument:
         """In a thread: one child for one workload, so that nothing of it stays in memory."""
         child = Child(self._server, name=f"analysis of {task.workload}")
         self._child = child
         try:
             if self._closed or self._told_to_leave:
                 raise ChildCrashedError("told to end")
-            document: dict[str, Any] = child.call(
+            document: AnalyticalDocument = child.call(
                 "explain", task.workload, task.device, task.kernel_file, timeout_s=self._timeout_s
             )
             return document

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from tuner.daemon.answers.replies import (
     AnswerIndex,
@@ -35,7 +35,8 @@ from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, JobSpec
 from tuner.model.objective import COVERAGE, UNITS, Objective
 from tuner.model.records import measurement_from
-from tuner.model.trial import FlagKind, Measurement
+from tuner.model.run_document import AnalyticalDocument, AnswerDocument, SampleDocument
+from tuner.model.trial import FlagKind
 from tuner.prediction.model import SelectionModel
 
 LEAST_REPEATABILITY = 0.005
@@ -45,7 +46,7 @@ What a run learns of its contenders are minutes of one day; windows of the same 
 two minutes, had 0.36 to 0.49 %.
 """
 
-_EXPONENT = {"time": 1, "energy": 0, "edp": 1, "ed2p": 2, "pareto": 1}
+_SERVED = ("configuration", "rule", "considered", "default")  # of an analytical answer
 _VOID = frozenset({FlagKind.THROTTLED, FlagKind.OFF_CLOCK})  # it was not the answer that was measured
 MOST_PREPARED = 2048
 """Workloads of replies that are kept, 2 KiB each; the reply that was asked for longest ago makes room."""
@@ -58,8 +59,8 @@ Analyse = Callable[[str, DeviceIdentity], None]
 
 
 def sample_document(
-    objective: str, answer: Mapping[str, Any], record: Mapping[str, Any], at: datetime
-) -> dict[str, Any]:
+    objective: str, answer: AnswerDocument, record: Mapping[str, Any], at: datetime
+) -> SampleDocument:
     """Return the document that is stored of a sample.
 
     Args:
@@ -68,10 +69,6 @@ def sample_document(
         record: what was measured now, as ``tuner.model.records.measurement_record`` writes it.
         at: when.
 
-    Returns:
-        ``at``, ``verdict``, ``cost``, ``expected``, ``interval`` (half of the joint 95 % interval of their
-        difference) in ``unit``, and ``told`` in words; numbers that are not there are None.
-
     Raises:
         StoreError: the record is no measurement.
     """
@@ -79,45 +76,46 @@ def sample_document(
     measurement = measurement_from(record)
     if not measurement.results:
         raise StoreError("a measurement is not understood: it has no results")
-    document: dict[str, Any] = {
+    document: SampleDocument = {
         "at": at.isoformat(timespec="milliseconds"),
         "unit": UNITS[name],
         "cost": None,
         "expected": None,
         "interval": None,
+        "verdict": "void",
+        "told": "not counted: a cost is missing",
     }
     if _VOID & measurement.flag_kinds:
-        return document | {
-            "verdict": "void",
-            "told": f"not counted: {', '.join(map(str, measurement.flags))}",
-        }
+        return {**document, "told": f"not counted: {', '.join(map(str, measurement.flags))}"}
     if not measurement.ok:
-        return document | {"verdict": "failed", "told": f"it ends with {_failures(measurement)} now"}
+        statuses = {result.status.value for result in measurement.results} - {"ok"}
+        failure = ", ".join(sorted(statuses)) or "nothing measured"
+        return {**document, "verdict": "failed", "told": f"it ends with {failure} now"}
     expected, unsure, repeats = _stored(name, answer)
     cost = Objective(name).cost(measurement)
     if not math.isfinite(cost) or expected is None:
-        return document | {"verdict": "void", "told": "not counted: a cost is missing"}
+        return document
     own = COVERAGE * Objective(name).uncertainty(measurement)
     joint = math.hypot(COVERAGE * unsure, own, repeats * expected)
-    verdict = "inside" if abs(cost - expected) <= joint else "above" if cost > expected else "below"
-    told = (
+    sentence = (
         f"{cost:.4g} ± {own:.2g} {UNITS[name]} on {at.date().isoformat()}, was {expected:.4g} ±"
         f" {COVERAGE * unsure:.2g} {UNITS[name]}, a difference of up to {joint:.2g} {UNITS[name]} is chance"
         f"{' (modelled)' if measurement.modelled else ''}"
     )
-    numbers = {"cost": cost, "expected": expected, "interval": joint}
-    return document | numbers | {"verdict": verdict, "told": told}
+    return {
+        **document,
+        "cost": cost,
+        "expected": expected,
+        "interval": joint,
+        "verdict": "inside" if abs(cost - expected) <= joint else "above" if cost > expected else "below",
+        "told": sentence,
+    }
 
 
-def _failures(measurement: Measurement) -> str:
-    parts = {result.status.value for result in measurement.results if result.status.value != "ok"}
-    return ", ".join(sorted(parts)) or "nothing measured"
-
-
-def _stored(name: str, answer: Mapping[str, Any]) -> tuple[float | None, float, float]:
+def _stored(name: str, answer: AnswerDocument) -> tuple[float | None, float, float]:
     """Cost of an answer, its standard uncertainty, and half the relative 95 % interval of repeating it."""
     best = answer["best"]
-    exponent = _EXPONENT[name]
+    exponent = Objective(name).time_exponent
     time_s, time_unsure_s = best.get("time_s"), best.get("time_s_uncertainty") or 0.0
     repeatability = answer.get("repeatability") or {}
     assumed = COVERAGE * LEAST_REPEATABILITY
@@ -163,9 +161,9 @@ class Answerer:
             try:
                 prepared = prepare(question, self.snapshot)
             except NotNowError:
-                asked = normalised(question, self.snapshot)
-                for spec in asked.workloads:
-                    self._analyse(without_batch(spec), self.snapshot.identities[asked.device])
+                unanswered = normalised(question, self.snapshot)
+                for spec in unanswered.workloads:
+                    self._analyse(without_batch(spec), self.snapshot.identities[unanswered.device])
                 raise
             self._workloads += len(question.workloads)
         self._prepared[question] = prepared  # asked for last
@@ -192,34 +190,49 @@ class Answerer:
 
     # --- changes ---------------------------------------------------------------------------------
 
-    def read(self, store: Store, names: Sequence[str] | None = None) -> AnswerIndex:
-        """Read stored answers and their samples for ``take``; belongs to the thread of the database.
+    def read(
+        self, store: Store, names: Sequence[str] | None = None
+    ) -> tuple[AnswerIndex, Mapping[str, Sequence[SelectionModel]] | None]:
+        """Read stored answers with their samples, and trained models; belongs to the thread of the database.
 
         Args:
             store: the database.
             names: a co-running set whose answers have changed, with or without batches; None for all.
-        """
-        runs = store.all_answered() if names is None else store.answered([*map(without_batch, names)], None)
-        ledger = Ledger(store.database)
-        snapshot = self.snapshot
-        found = (stored_answer(run, ledger.samples(run.id)) for run in runs)
-        here = (answer for answer in found if answer is not None and snapshot.may_serve(answer))
-        return AnswerIndex.of(here, snapshot.stale)
 
-    def take(self, read: AnswerIndex, names: Sequence[str] | None = None) -> None:
-        """Answer with what was read."""
+        Returns:
+            Arguments of ``take``; models are read with all answers only, as a run trains none.
+        """
+        snapshot, ledger = self.snapshot, Ledger(store.database)
+        trained = None
+        if names is None:
+            runs = store.all_answered()
+            trained = {name: decoded_models(ledger.models(name)) for name in snapshot.sources}
+        else:
+            runs = store.answered([*map(without_batch, names)], None)
+        answers = filter(None, (stored_answer(run, ledger.samples(run.id)) for run in runs))
+        return AnswerIndex.of(filter(snapshot.may_serve, answers), snapshot.stale), trained
+
+    def take(
+        self,
+        read: AnswerIndex,
+        trained: Mapping[str, Sequence[SelectionModel]] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        """Answer with what ``read`` has returned for these names; no models leave those that are known."""
         if names is not None:
             read = self.snapshot.index.with_set([*map(without_batch, names)], read)
-        self._adopt(replace(self.snapshot, index=read))
+        models = self.snapshot.trained if trained is None else trained
+        self._adopt(replace(self.snapshot, index=read, trained=models))
 
     def take_samples(self, run: int, samples: SampleHistory) -> None:
         """Answer with what the samples of a run say of its answer."""
         index = self.snapshot.index
         answer = next(answer for answer in index.answers if answer.run == run)
         answers = [
-            replace(one, samples=samples) if one.run == run else one for one in index.sets[answer.together]
+            replace(stored, samples=samples) if stored.run == run else stored
+            for stored in index.sets[answer.together]
         ]
-        self.take(AnswerIndex.of(answers, self.snapshot.stale), answer.names)
+        self.take(AnswerIndex.of(answers, self.snapshot.stale), names=answer.names)
 
     def adopt(self, state: State) -> None:
         """Answer for another state; reading then finds older answers that are fresh again."""
@@ -227,30 +240,24 @@ class Answerer:
         old = self.snapshot
         self._adopt(replace(new, index=old.index, predictions=old.predictions, trained=old.trained))
 
-    def remember(self, analytical: Mapping[str, Mapping[str, Any]]) -> None:
-        """Answer with further analytical answers, by their keys."""
+    def remember(self, analytical: Mapping[str, AnalyticalDocument]) -> None:
+        """Answer with further analytical answers, by their keys; their reasons are for people only."""
         new = {
-            key: {name: document.get(name) for name in ("configuration", "rule", "considered", "default")}
+            key: cast("AnalyticalDocument", {name: document.get(name) for name in _SERVED})
             for key, document in analytical.items()
         }
-        old = [one for one in self.snapshot.predictions.items() if one[0] not in new]
+        old = [item for item in self.snapshot.predictions.items() if item[0] not in new]
         self._adopt(replace(self.snapshot, predictions=dict([*old, *new.items()][-MOST_ANALYTICAL:])))
-
-    def read_models(self, ledger: Ledger) -> dict[str, Sequence[SelectionModel]]:
-        """Read trained models for ``take_models``; belongs to the thread of the database."""
-        return {name: decoded_models(ledger.models(name)) for name in self.snapshot.sources}
-
-    def take_models(self, trained: Mapping[str, Sequence[SelectionModel]]) -> None:
-        """Answer with trained models."""
-        self._adopt(replace(self.snapshot, trained=dict(trained)))
 
     def forget_outdated(self) -> frozenset[str]:
         """Drop analytical answers of other sources than now; returns the keys of those kept."""
         snapshot = self.snapshot
-        kept = {key: document for key, document in snapshot.predictions.items() if not snapshot.outdated(key)}
-        if len(kept) < len(snapshot.predictions):
-            self._adopt(replace(snapshot, predictions=kept))
-        return frozenset(kept)
+        current = {
+            key: document for key, document in snapshot.predictions.items() if not snapshot.outdated(key)
+        }
+        if len(current) < len(snapshot.predictions):
+            self._adopt(replace(snapshot, predictions=current))
+        return frozenset(current)
 
     def _adopt(self, snapshot: AnswerSnapshot) -> None:
         self.snapshot = snapshot
@@ -290,11 +297,11 @@ def may_verify(question: Question, spec: JobSpec, snapshot: AnswerSnapshot) -> b
         snapshot: with the answers.
     """
     query = query_of(question, snapshot)
-    answers = [one for one in snapshot.of_set(tuple(query.batches)) if query.concerns(one)]
-    own = (one for one in answers if one.uuid == query.device.uuid)
-    if any(one.refuted and query.stale(one, query.batches) == (one.refuted,) for one in own):
+    answers = [answer for answer in snapshot.of_set(tuple(query.batches)) if query.concerns(answer)]
+    own = (answer for answer in answers if answer.uuid == query.device.uuid)
+    if any(answer.refuted and query.stale(answer, query.batches) == (answer.refuted,) for answer in own):
         return False
-    return any(_fresh_but_for_its_gpu(one, query) and _of_these_clocks(one, spec) for one in answers)
+    return any(_fresh_but_for_its_gpu(answer, query) and _of_these_clocks(answer, spec) for answer in answers)
 
 
 def _fresh_but_for_its_gpu(answer: StoredAnswer, query: AnswerQuery) -> bool:

@@ -3,18 +3,16 @@
 A question also names the job specs that would answer it better.
 """
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, NotNowError, Question, Reply
-from tuner.daemon.jobs.specs import answer_key, choices_of, exact, sets_on, topic, with_defaults
+from tuner.daemon.jobs.specs import answer_key, choices_of, sets_on, topic, with_defaults
 from tuner.daemon.settings import Settings
 from tuner.daemon.state import State
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer
-from tuner.database.best_known import BestKnown, BestWorkload, best_known, worked_out
+from tuner.database.best_known import best_known, worked_out
 from tuner.database.ranking import (
     AnswerQuery,
     Neighbour,
@@ -32,6 +30,8 @@ from tuner.model.jobs import DeviceChoice, DeviceIdentity, JobKind, JobSpec
 from tuner.model.objective import described
 from tuner.model.options import LIMITS
 from tuner.model.records import RunStatus, WorkloadName, canonical
+from tuner.model.run_document import AnalyticalDocument, TrialRecord
+from tuner.model.typed import UnfitError, document, typed
 from tuner.prediction.model import SelectionModel
 from tuner.search.option_checks import check_options
 
@@ -72,43 +72,39 @@ class AnswerIndex:
             key = (answer.together, _group(answer))
             if key not in groups or rank < groups[key][0]:
                 groups[key] = rank, answer
-        newest = sorted(groups.values(), key=lambda one: one[0][2])
+        newest = sorted(groups.values(), key=lambda ranked: ranked[0][2])
         sets: dict[tuple[str, ...], list[StoredAnswer]] = {}
         for _, answer in newest:
             sets.setdefault(answer.together, []).append(answer)
         return cls._of_sets(
-            {names: tuple(found) for names, found in sets.items()},
+            {names: tuple(members) for names, members in sets.items()},
             tuple(answer for rank, answer in newest if rank[0]),
         )
 
     def with_set(self, names: Sequence[str], other: "AnswerIndex") -> "AnswerIndex":
         """The same, with what another index has of one set."""
         changed = tuple(sorted(names))
-        sets = {names: found for names, found in self.sets.items() if names != changed}
+        sets = {names: answers for names, answers in self.sets.items() if names != changed}
         if changed in other.sets:
             sets[changed] = other.sets[changed]
-        kept = [answer for answer in self.stale if answer.together != changed]
+        others = [answer for answer in self.stale if answer.together != changed]
         new = [answer for answer in other.stale if answer.together == changed]
-        return replace(self._of_sets(sets, (*new, *kept)), parsed=self.parsed)
+        return replace(self._of_sets(sets, (*new, *others)), parsed=self.parsed)
 
     @classmethod
     def _of_sets(
         cls, sets: Mapping[tuple[str, ...], tuple[StoredAnswer, ...]], stale: tuple[StoredAnswer, ...]
     ) -> "AnswerIndex":
         singles: dict[str, list[StoredAnswer]] = {}
-        for names, found in sets.items():
+        for names, answers in sets.items():
             if len(names) == 1:
-                singles.setdefault(WorkloadName.parse(names[0]).kernel, []).extend(found)
-        return cls(sets, {kernel: tuple(found) for kernel, found in singles.items()}, stale)
+                singles.setdefault(WorkloadName.parse(names[0]).kernel, []).extend(answers)
+        return cls(sets, {kernel: tuple(answers) for kernel, answers in singles.items()}, stale)
 
     @property
     def answers(self) -> Iterator[StoredAnswer]:
         """All of them."""
-        return (answer for found in self.sets.values() for answer in found)
-
-    def of_set(self, names: Sequence[str]) -> tuple[StoredAnswer, ...]:
-        """Answers of exactly these workloads together."""
-        return self.sets.get(tuple(sorted(names)), ())
+        return (answer for answers in self.sets.values() for answer in answers)
 
     def neighbours(self, kernel: KernelFile) -> Iterator[Neighbour]:
         """Answers of one workload of a kernel, alone, with their sizes."""
@@ -148,7 +144,7 @@ class AnswerSnapshot:
     sources: Mapping[str, str]
     searches: Mapping[str, JobSpec]
     index: AnswerIndex = field(default_factory=AnswerIndex)
-    predictions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    predictions: Mapping[str, AnalyticalDocument] = field(default_factory=dict)
     trained: Mapping[str, Sequence[SelectionModel]] = field(default_factory=dict)
 
     @classmethod
@@ -194,19 +190,22 @@ class AnswerSnapshot:
         alike = [identity for identity in self.identities.values() if answer.on(identity)]
         return min(alike, key=lambda identity: identity.uuid != answer.uuid, default=None)
 
-    def doubts(self, answer: StoredAnswer) -> Iterable[str]:
-        """Return the reasons that the settings forbid an answer."""
-        return filter(None, [clock_reason(answer.clock_mhz, self.settings), _limit_reason(answer)])
+    def doubts(self, answer: StoredAnswer) -> Iterator[str]:
+        """Yield the reasons that the settings forbid an answer."""
+        if reason := clock_reason(answer.clock_mhz, self.settings):
+            yield reason
+        if answer.power_limit_w is not None:
+            yield f"it sets a power limit of {answer.power_limit_w} W, which no job does"
 
     def of_set(self, names: Sequence[str]) -> Iterable[StoredAnswer]:
         """See ``tuner.database.best_known.AnswerSource``."""
-        return self.index.of_set(names)
+        return self.index.sets.get(tuple(sorted(names)), ())
 
     def neighbours(self, kernel: KernelFile) -> Iterable[Neighbour]:
         """See ``tuner.database.best_known.AnswerSource``."""
         return self.index.neighbours(kernel)
 
-    def analytical(self, key: str) -> Mapping[str, Any] | None:
+    def analytical(self, key: str) -> AnalyticalDocument | None:
         """See ``tuner.database.best_known.AnswerSource``."""
         return self.predictions.get(key)
 
@@ -229,16 +228,10 @@ def clock_reason(clock_mhz: int | None, settings: Settings) -> str:
     """
     if clock_mhz is None or settings.tuning.client_clocks:
         return ""
-    choices = [settings.tuning.clocks, *(one.clocks for one in settings.set if one.clocks is not None)]
+    choices = [settings.tuning.clocks, *(group.clocks for group in settings.set if group.clocks is not None)]
     if any(_holds(choice, clock_mhz) for choice in choices):
         return ""
     return f"it sets the GPU clock to {clock_mhz} MHz, and [tuning] clocks is {settings.tuning.clocks!r} now"
-
-
-def _limit_reason(answer: StoredAnswer) -> str:
-    """Return the reason that an answer's power limit may not be set; empty if it sets none."""
-    limit_w = answer.power_limit_w
-    return "" if limit_w is None else f"it sets a power limit of {limit_w} W, which no job does"
 
 
 def _holds(choice: str, clock_mhz: int) -> bool:
@@ -253,7 +246,7 @@ def _holds(choice: str, clock_mhz: int) -> bool:
     if ":" in choice:
         low, high = (int(bound) for bound in choice.split(":")[:2])
         return low <= clock_mhz <= high
-    return clock_mhz in {int(one) for one in choice.split(",")}
+    return clock_mhz in {int(text) for text in choice.split(",")}
 
 
 # --- Questions in one form, with their keys and job specs; replies prepared from a snapshot.
@@ -274,7 +267,7 @@ def normalised(question: Question, snapshot: AnswerSnapshot) -> Question:
     """
     check(question)
     device = _device(question.device, snapshot.identities)
-    specs = exact(question.workloads, snapshot.catalog)
+    specs = snapshot.catalog.exact(question.workloads)
     return replace(question, workloads=specs, device=device.spec)
 
 
@@ -305,9 +298,9 @@ def _device(spec: str, identities: Mapping[str, DeviceIdentity]) -> DeviceIdenti
         raise InputError("device: the daemon has found no GPU to tune; status says why")
     if not spec:
         return next(iter(identities.values()))
-    known = ", ".join(identities)
+    names = ", ".join(identities)
     raise UnknownNameError(
-        f"device: {spec!r} is not tuned here; choose from {known}{suggestion(spec, identities)}"
+        f"device: {spec!r} is not tuned here; choose from {names}{suggestion(spec, identities)}"
     )
 
 
@@ -331,10 +324,10 @@ def question_of(key: str) -> Question:
         InputError: the text is no key.
     """
     try:
-        fields: dict[str, Any] = json.loads(key)
-        return Question(**{**fields, "workloads": tuple(fields["workloads"])})
-    except (ValueError, TypeError, KeyError) as error:
+        question: Question = typed(Question, document(key))
+    except UnfitError as error:
         raise InputError(f"{key[:80]!r} is no question that was counted") from error
+    return question
 
 
 def query_of(question: Question, snapshot: AnswerSnapshot) -> AnswerQuery:
@@ -444,72 +437,18 @@ def prepare(question: Question, snapshot: AnswerSnapshot) -> PreparedReply:
     query = query_of(question, snapshot)
     best = best_known(query, snapshot)
     search = tuning_spec(question, snapshot)
-    reply = _stored(query, best, best.stored) if best.stored is not None else _assembled(query, best)
+    for name, part in best.parts.items():
+        if part is None:
+            kernel = WorkloadName.parse(name).kernel
+            raise NotNowError(f"{name}: prediction pending, and {kernel} names no default; ask again")
+    reply = Reply(**vars(best.answer(query)))
     unpredicted = tuple(
         str(workload)
         for workload in query.workloads
-        if reply.workloads[str(workload)]["origin"] in ("nearest", "default")
+        if reply.workloads[str(workload)].origin in ("nearest", "default")
         and worked_out(query, workload, snapshot) is None
     )
     return PreparedReply(reply, question_key(question), unpredicted, query.device, search, topic(search))
-
-
-def _stored(query: AnswerQuery, best: BestKnown, found: ServedAnswer) -> Reply:
-    """The reply with the stored answer of exactly these workloads."""
-    fresh = not query.stale(found.answer, {})  # but, it may be, for its batches
-    return Reply(
-        origin="stored",
-        device=vars(query.device),
-        objective=query.objective,
-        workloads={
-            name: {
-                "configuration": dict(configuration),
-                "origin": "stored",
-                "details": found.answer.told,
-                "fresh": fresh,
-                "source": query.sources[WorkloadName.parse(name).kernel],  # a client may have another
-            }
-            for name, configuration in found.configurations.items()
-        },
-        clock_mhz=found.answer.clock_mhz,
-        power_limit_w=found.answer.power_limit_w,
-        stale=found.stale,
-        answer=found.answer.answer,
-        run=found.answer.run,
-        refinement=None,
-        notices=best.notices(query),
-    )
-
-
-def _assembled(query: AnswerQuery, best: BestKnown) -> Reply:
-    """The reply with the best known configuration of each workload."""
-    parts = {name: _found(name, part) for name, part in best.parts.items()}
-    return Reply(
-        origin=best.origin,
-        device=vars(query.device),
-        objective=query.objective,
-        workloads={
-            name: {
-                "configuration": dict(part.configuration),
-                "origin": part.origin,
-                "details": part.details,
-            }
-            for name, part in parts.items()
-        },
-        clock_mhz=None,
-        stale=tuple(reason for part in parts.values() for reason in part.stale),
-        answer=None,
-        run=None,
-        refinement=None,
-        notices=best.notices(query),
-    )
-
-
-def _found(name: str, part: BestWorkload | None) -> BestWorkload:
-    if part is None:
-        kernel = WorkloadName.parse(name).kernel
-        raise NotNowError(f"{name}: prediction pending, and {kernel} names no default; ask again")
-    return part
 
 
 def stored_answer_to(question: Question, snapshot: AnswerSnapshot) -> ServedAnswer | None:
@@ -518,32 +457,17 @@ def stored_answer_to(question: Question, snapshot: AnswerSnapshot) -> ServedAnsw
     return served_answer(query, snapshot.of_set(tuple(query.batches)))
 
 
-@dataclass(frozen=True)
-class SampleTask:
-    """Task of a job that measures an answer again.
-
-    Attributes:
-        run: whose answer it is.
-        trial: as ``tuner.model.records.trial_record`` writes it.
-    """
-
-    run: int
-    trial: Mapping[str, Any]
-
-
-def sample_task(spec: JobSpec, snapshot: AnswerSnapshot) -> SampleTask | None:
-    """Return the task of a job of the kind ``sample``; None if there is no fresh answer any more.
+def sample_task(spec: JobSpec, snapshot: AnswerSnapshot) -> tuple[int, TrialRecord] | None:
+    """Return the run and the trial of a job of the kind ``sample``; None without a fresh answer.
 
     Raises:
         InputError: its workloads or its device are not known any more.
     """
-    found = stored_answer_to(normalised(question_answered_by(spec), snapshot), snapshot)
-    if found is None or found.stale:
+    served = stored_answer_to(normalised(question_answered_by(spec), snapshot), snapshot)
+    if served is None or served.stale:
         return None
-    configurations = {name: dict(one) for name, one in found.configurations.items()}
-    return SampleTask(
-        found.answer.run, {"configurations": configurations, "clock_mhz": found.answer.clock_mhz}
-    )
+    configurations = {name: dict(values) for name, values in served.configurations.items()}
+    return served.answer.run, {"configurations": configurations, "clock_mhz": served.answer.clock_mhz}
 
 
 def answering_run(spec: JobSpec, snapshot: AnswerSnapshot) -> int | None:
@@ -552,7 +476,7 @@ def answering_run(spec: JobSpec, snapshot: AnswerSnapshot) -> int | None:
     Of a job for one of several devices, that of the first that has one.
     """
     choice = DeviceChoice.parse(spec.device)
-    allowed = [device for device, one in snapshot.identities.items() if choice.allows(one)]
+    allowed = [device for device, identity in snapshot.identities.items() if choice.allows(identity)]
     runs = (_answering_run(replace(spec, device=device), snapshot) for device in allowed)
     return next((run for run in runs if run is not None), None)
 
@@ -563,10 +487,10 @@ def _answering_run(spec: JobSpec, snapshot: AnswerSnapshot) -> int | None:
         question = normalised(question_answered_by(spec, clocks_as_found=as_found), snapshot)
     except InputError:  # its kernel, size or device is gone
         return None
-    found = stored_answer_to(question, snapshot)
-    if found is None or found.stale or found.answer.clocks_as_found is not as_found:
+    served = stored_answer_to(question, snapshot)
+    if served is None or served.stale or served.answer.clocks_as_found is not as_found:
         return None
-    return found.answer.run if searched(found.answer, spec) else None
+    return served.answer.run if searched(served.answer, spec) else None
 
 
 def searched(answer: StoredAnswer, spec: JobSpec) -> bool:

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from tuner.daemon.answers.answerer import Answerer, may_verify, sample_document
 from tuner.daemon.answers.replies import (
     AnswerSnapshot,
-    SampleTask,
     answering_run,
     normalised,
     question_key,
@@ -31,12 +30,13 @@ from tuner.daemon.answers.replies import (
 )
 from tuner.daemon.interface import NotNowError, Question, measured_saving
 from tuner.daemon.jobs.board import Board
-from tuner.daemon.jobs.specs import topic, verifies, verifying, with_batch
+from tuner.daemon.jobs.specs import topic, verifies, verifying
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import ServedAnswer
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import OWN, Job, JobKind, JobSpec, JobState, Origin
 from tuner.model.records import WorkloadName, canonical
+from tuner.model.run_document import SampleDocument, TrialRecord
 
 # --- How often answers are used, by counts that fade, and how long a job that was tried is left alone.
 
@@ -74,18 +74,18 @@ class UseCounter:
     """
 
     def __init__(
-        self, known: Mapping[str, float] | None = None, monotonic: Callable[[], float] = time.monotonic
+        self, flushed: Mapping[str, float] | None = None, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._monotonic = monotonic
         self._now_s = monotonic()
         self._counts: dict[str, float] = {}
         self._flushed: dict[str, float] = {}
         self._touched: set[str] = set()  # used since they were flushed last
-        self.restore(known or {})
+        self.restore(flushed or {})
 
-    def restore(self, known: Mapping[str, float]) -> None:
+    def restore(self, flushed: Mapping[str, float]) -> None:
         """Add the counts that were flushed before this process began."""
-        usable = {key: value for key, value in known.items() if math.isfinite(value)}
+        usable = {key: value for key, value in flushed.items() if math.isfinite(value)}
         self._flushed |= usable
         for key, value in usable.items():
             if value > 0.0:
@@ -283,7 +283,7 @@ class CandidateJobs:
 
     def __init__(self, snapshot: AnswerSnapshot) -> None:
         self.snapshot = snapshot
-        self._looks: dict[str, _Assessment | None] = {}
+        self._assessments: dict[str, _Assessment | None] = {}
         self._stale: dict[int, _Assessment | None] = {}  # by run
         # What other hosts have measured is only tuned here where somebody asks for it.
         own = (answer for answer in snapshot.index.stale if not answer.merged_from)
@@ -308,33 +308,33 @@ class CandidateJobs:
             now: the present, for samples.
             backed_off: whether a job is left alone for a while.
         """
-        found: dict[str, CandidateJob] = {}
+        candidates: dict[str, CandidateJob] = {}
         for key, uses in itertools.islice(per_day.items(), MOST_CANDIDATES):
-            look = self._question(key)
-            one = None if look is None else self._of(look, uses, now)
-            if one is not None and not backed_off(one.spec):
-                found[key] = one
+            assessment = self._question(key)
+            candidate = None if assessment is None else self._of(assessment, uses, now)
+            if candidate is not None and not backed_off(candidate.spec):
+                candidates[key] = candidate
         for answer in self._stale_answers:
-            look = self._of_stale(answer)
-            if look is None or look.key in per_day:
+            assessment = self._of_stale(answer)
+            if assessment is None or assessment.key in per_day:
                 continue
-            one = self._of(look, 0.0, now)
-            if one is not None and not backed_off(one.spec):
-                found[look.key] = one
-        return sorted(found.values(), key=lambda one: -one.priority)[:MOST_CANDIDATES]
+            candidate = self._of(assessment, 0.0, now)
+            if candidate is not None and not backed_off(candidate.spec):
+                candidates[assessment.key] = candidate
+        return sorted(candidates.values(), key=lambda candidate: -candidate.priority)[:MOST_CANDIDATES]
 
     def work_out(self, per_day: Mapping[str, float]) -> bool:
         """Do some of the work of ``best``; True where more is left, for after others had a turn."""
-        left = _AT_ONCE
+        remaining = _AT_ONCE
         new: Iterator[str | StoredAnswer] = itertools.chain(
-            (key for key in itertools.islice(per_day, MOST_CANDIDATES) if key not in self._looks),
+            (key for key in itertools.islice(per_day, MOST_CANDIDATES) if key not in self._assessments),
             (answer for answer in self._stale_answers if answer.run not in self._stale),
         )
-        for one in new:
-            if left <= 0:
+        for subject in new:
+            if remaining <= 0:
                 return True
-            look = self._question(one) if isinstance(one, str) else self._of_stale(one)
-            left -= 1 if look is None else len(look.question.workloads)
+            assessment = self._question(subject) if isinstance(subject, str) else self._of_stale(subject)
+            remaining -= 1 if assessment is None else len(assessment.question.workloads)
         return False
 
     def expected_saving_j(self, question: Question) -> float:
@@ -349,66 +349,66 @@ class CandidateJobs:
             self._savings.get((device, WorkloadName.parse(spec).kernel)) or every
             for spec in question.workloads
         ]
-        return math.fsum(math.fsum(one) / len(one) for one in values)
+        return math.fsum(math.fsum(each_j) / len(each_j) for each_j in values)
 
-    def _of(self, look: "_Assessment", uses: float, now: datetime) -> CandidateJob | None:
+    def _of(self, assessment: "_Assessment", uses: float, now: datetime) -> CandidateJob | None:
         """Return the job that would make the answer to a question better or surer; None if no job would."""
-        online, found = self.snapshot.settings.online, look.found
-        if found is not None and not found.stale:
+        online, served = self.snapshot.settings.online, assessment.served
+        if served is not None and not served.stale:
             if not uses:
                 return None
-            if online.refine and not searched(found.answer, look.spec):
-                worth_j, reason = REST_SHARE * uses * saving_j(found.answer), "its search did not finish"
-                return look.search(Origin.REQUEST, worth_j, reason)
-            return self._sample(look, found.answer, uses, now)
-        if found is not None:
-            origin = Origin.DRIFT if found.answer.samples.drifted else Origin.STALE
-            worth_j, reason = uses * saving_j(found.answer), "; ".join(found.stale)
-            return look.search(origin, worth_j, reason) if online.retune_stale else None
-        worth_j = uses * self.expected_saving_j(look.question)
-        return look.search(Origin.REQUEST, worth_j, "never tuned") if online.refine and uses else None
+            if online.refine and not searched(served.answer, assessment.spec):
+                worth_j, reason = REST_SHARE * uses * saving_j(served.answer), "its search did not finish"
+                return assessment.search(Origin.REQUEST, worth_j, reason)
+            return self._sample(assessment, served.answer, uses, now)
+        if served is not None:
+            origin = Origin.DRIFT if served.answer.samples.drifted else Origin.STALE
+            worth_j, reason = uses * saving_j(served.answer), "; ".join(served.stale)
+            return assessment.search(origin, worth_j, reason) if online.retune_stale else None
+        worth_j = uses * self.expected_saving_j(assessment.question)
+        return assessment.search(Origin.REQUEST, worth_j, "never tuned") if online.refine and uses else None
 
     def _sample(
-        self, look: "_Assessment", answer: StoredAnswer, uses: float, now: datetime
+        self, assessment: "_Assessment", answer: StoredAnswer, uses: float, now: datetime
     ) -> CandidateJob | None:
         if not answer.samples.due(answer.at, now, self.snapshot.settings.online.sample_every_hours):
             return None
         worth_j, reason = uses * saving_j(answer), "the last sample was outside its interval"
         if not answer.samples.doubted:
             worth_j, reason = SAMPLE_SHARE * worth_j, "measured again now and then"
-        spec = sampling_spec(look.question, answer, self.snapshot)
+        spec = sampling_spec(assessment.question, answer, self.snapshot)
         return CandidateJob(spec, topic(spec), Origin.CHECK, priority(worth_j), reason, worth_j)
 
     def _question(self, key: str) -> "_Assessment | None":
         """The question that is counted by a key; None where it cannot be asked any more."""
-        if key not in self._looks:
+        if key not in self._assessments:
             try:
-                self._looks[key] = self._look(question_of(key))
+                self._assessments[key] = self._assess(question_of(key))
             except InputError:  # its kernel, size or device is gone: it counts until it fades
-                self._looks[key] = None
-        return self._looks[key]
+                self._assessments[key] = None
+        return self._assessments[key]
 
     def _of_stale(self, answer: StoredAnswer) -> "_Assessment | None":
         """The question that an answer was made for; None where it cannot be asked any more."""
         if answer.run not in self._stale:
             device = self.snapshot.device(answer)
             tuned = {**dict(answer.conditions["workloads"]), **answer.conditions["asked"]}
-            specs = tuple(with_batch(name, tuned[name]) for name in answer.names)
+            specs = tuple(str(WorkloadName.parse(name).with_batch(tuned[name])) for name in answer.names)
             objective = answer.objective.split(" ", 1)[0]
             self._stale[answer.run] = None
             with contextlib.suppress(InputError):  # its kernel or size is gone
                 if device is not None:
                     question = Question(specs, objective, device.spec, answer.max_slowdown, count=0.0)
-                    self._stale[answer.run] = self._look(question)
+                    self._stale[answer.run] = self._assess(question)
         return self._stale[answer.run]
 
-    def _look(self, question: Question) -> "_Assessment":
-        asked = normalised(question, self.snapshot)
-        spec = tuning_spec(asked, self.snapshot)
-        if may_verify(asked, spec, self.snapshot):
+    def _assess(self, question: Question) -> "_Assessment":
+        question = normalised(question, self.snapshot)
+        spec = tuning_spec(question, self.snapshot)
+        if may_verify(question, spec, self.snapshot):
             spec = verifying(spec)
-        found = stored_answer_to(asked, self.snapshot)
-        return _Assessment(asked, question_key(asked), found, spec, topic(spec))
+        served = stored_answer_to(question, self.snapshot)
+        return _Assessment(question, question_key(question), served, spec, topic(spec))
 
 
 class _Assessment(NamedTuple):
@@ -416,7 +416,7 @@ class _Assessment(NamedTuple):
 
     question: Question
     key: str
-    found: ServedAnswer | None
+    served: ServedAnswer | None
     spec: JobSpec
     topic: str
 
@@ -484,19 +484,19 @@ class Backlog:
         """End all back-off: settings, kernels or devices have changed."""
         self._back_off.clear()
 
-    def sample_task(self, spec: JobSpec) -> SampleTask | None:
-        """Return the task of a job of the kind ``sample``; None if there is no fresh answer any more.
+    def sample_task(self, spec: JobSpec) -> tuple[int, TrialRecord] | None:
+        """Return the run and the trial of a job of the kind ``sample``; None without a fresh answer.
 
         Raises:
             InputError: its workloads or its device are not known any more.
         """
         task = sample_task(spec, self._answerer.snapshot)
         if task is not None:
-            self._sampling[task.run] = _key(spec)
+            self._sampling[task[0]] = _key(spec)
             self._back_off.begin(_key(spec), SAMPLE_BACK_OFF_S)
         return task
 
-    def sampled(self, run: int, measurement: Mapping[str, Any]) -> dict[str, Any] | None:
+    def sampled(self, run: int, measurement: Mapping[str, Any]) -> SampleDocument | None:
         """Judge a sample; replies take account of it from now on.
 
         Args:
@@ -556,9 +556,9 @@ class AutoQueue:
             None where it cannot be queued now; it will be proposed again.
         """
         async with self._lock:
-            known = self._known(spec, origin)
-            if known is not None:
-                return known
+            queued = self._known(spec, origin)
+            if queued is not None:
+                return queued
             try:
                 job = await self._board.add(
                     spec, origin=origin, priority=priority, most_waiting=self._most_waiting()
@@ -583,8 +583,10 @@ class AutoQueue:
         async with self._proposing:
             await self._weigh(candidates)
             for _ in candidates:
-                one = self._next(candidates)
-                if one is None or await self.queue(one.spec, one.origin, one.priority) is None:
+                candidate = self._next(candidates)
+                if candidate is None:
+                    return
+                if await self.queue(candidate.spec, candidate.origin, candidate.priority) is None:
                     return
 
     def _next(self, candidates: Sequence[CandidateJob]) -> CandidateJob | None:
@@ -602,12 +604,12 @@ class AutoQueue:
             return None
         return next(
             (
-                one
-                for one in candidates
-                if first.get(one.spec.device, -math.inf) < one.priority
-                and not self._is_asked(one.spec)
-                and (verifies(one.spec) or not self.searched_elsewhere(one.spec))
-                and self._known(one.spec, one.origin) is None
+                candidate
+                for candidate in candidates
+                if first.get(candidate.spec.device, -math.inf) < candidate.priority
+                and not self._is_asked(candidate.spec)
+                and (verifies(candidate.spec) or not self.searched_elsewhere(candidate.spec))
+                and self._known(candidate.spec, candidate.origin) is None
             ),
             None,
         )
@@ -641,7 +643,11 @@ class AutoQueue:
         A job that is not among so many candidates is worth no more than the last of them.
         """
         most_j = candidates[-1].worth_j if len(candidates) >= MOST_CANDIDATES else math.inf
-        listed = {job.id: one.worth_j for one in candidates for job in self._alike(one.spec, one.topic)}
+        listed = {
+            job.id: candidate.worth_j
+            for candidate in candidates
+            for job in self._alike(candidate.spec, candidate.topic)
+        }
         priorities: dict[int, float] = {}
         for job in self._board.jobs:
             if job.origin in OWN and job.state is JobState.QUEUED:

@@ -5,16 +5,15 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Protocol
 
 from tuner.daemon.answers.answerer import Answerer, cheapest
 from tuner.daemon.answers.replies import answering_run
 from tuner.daemon.backlog.backlog import AutoQueue, Backlog
 from tuner.daemon.jobs.board import Board
-from tuner.daemon.jobs.shares import GONE_AFTER_S
+from tuner.daemon.jobs.shares import GONE_AFTER_S, Budgets
 from tuner.daemon.jobs.specs import WITHDRAWN, missing, reprioritised, unwanted, verifies
 from tuner.daemon.state import State
 from tuner.database.storage import Repositories, Storage
@@ -128,16 +127,6 @@ class Debouncer:
             _LOG.exception("%s: unexpected exception", name)
 
 
-class SpendingRecord(Protocol):
-    """Record of the cost of tuning: read at the start, stored when something was spent."""
-
-    async def load(self, day: str, uuids: Iterable[str]) -> None:
-        """Read what was spent on a day on each GPU."""
-
-    async def store(self) -> None:
-        """Store what was spent since the last call."""
-
-
 class Maintenance:
     """Background tasks of the daemon, run some time after their cause.
 
@@ -157,7 +146,7 @@ class Maintenance:
         *,
         storage: Storage,
         board: Board,
-        budgets: SpendingRecord,
+        budgets: Budgets,
         answerer: Answerer,
         backlog: Backlog,
         wall: Callable[[], datetime],
@@ -220,14 +209,11 @@ class Maintenance:
             names: of workloads that run together; None for all answers.
         """
         try:
-            if names is None:
-                trained = await self._storage.run(lambda books: self._answerer.read_models(books.ledger))
-                self._answerer.take_models(trained)
-            read = await self._storage.run(lambda books: self._answerer.read(books.store, names))
+            index, trained = await self._storage.run(lambda books: self._answerer.read(books.store, names))
         except StoreError:
             self._debouncer.soon("refresh", _RETRY_S, lambda: self.refresh(None))
             return
-        self._answerer.take(read, names)
+        self._answerer.take(index, trained, names)
         self._debouncer.soon("sets of new answers", _BACKLOG_S, self.queue_sets)
         await self._drop_answered()
 
@@ -248,10 +234,10 @@ class Maintenance:
 
     async def prune(self) -> None:
         """Remove analytical answers that nobody can be given any more, or that there are too many of."""
-        kept = self._answerer.forget_outdated()
+        current = self._answerer.forget_outdated()
 
         def prune(books: Repositories) -> None:
-            gone = books.ledger.analytical().keys() - kept
+            gone = books.ledger.analytical().keys() - current
             if gone:
                 books.ledger.forget_analytical(gone)
 
@@ -291,11 +277,11 @@ class Maintenance:
         """Queue what daemon.toml wants tuned and never was; take back what it wants no more."""
         state = self._state
         try:
-            known = await self._storage.run(lambda books: books.jobs.jobs())
+            jobs = await self._storage.run(lambda books: books.jobs.jobs())
         except StoreError:
             self._debouncer.soon("sets", _RETRY_S, self.queue_sets)
             return
-        specs, state.troubles["sets"] = missing(state.settings, state.catalog, state.identities, known)
+        specs, state.troubles["sets"] = missing(state.settings, state.catalog, state.identities, jobs)
         for number in unwanted(state.settings, state.catalog, state.identities, self._board.jobs):
             with contextlib.suppress(TunerError):  # it has ended just now
                 await self._board.change(number, JobState.CANCELLED, WITHDRAWN)
@@ -304,11 +290,11 @@ class Maintenance:
         for spec, rank in specs:
             if answering_run(spec, self._answerer.snapshot) is not None:
                 continue
-            wanted = cheapest(spec, self._answerer.snapshot)
-            if not verifies(wanted) and self._auto_queue.searched_elsewhere(spec):
+            request = cheapest(spec, self._answerer.snapshot)
+            if not verifies(request) and self._auto_queue.searched_elsewhere(spec):
                 self._debouncer.soon("sets", _SETS_S, self.queue_sets)  # to be verified then
                 continue
-            job = await self._auto_queue.queue(wanted, Origin.SET, rank)
+            job = await self._auto_queue.queue(request, Origin.SET, rank)
             if job is None or job.origin is not Origin.SET:  # a client's, which may be cancelled
                 self._debouncer.soon("sets", _SETS_S, self.queue_sets)
 

@@ -4,25 +4,23 @@ Windows are opened by cron expressions, in local time.
 """
 
 import asyncio
-import itertools
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
-from datetime import date, datetime, timedelta, timezone, tzinfo
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta, timezone, tzinfo
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim
 
+from tuner.daemon.jobs.shares import Budgets, Cost
 from tuner.daemon.settings import BudgetTable, Settings, WindowTable
-from tuner.database.storage import Storage
 from tuner.devices.gpu_users import Contention
 from tuner.model.jobs import DeviceChoice, DeviceIdentity
 from tuner.model.units import moment
 
-_DAYS_AROUND = 7  # read at the start: corrections of a wall clock are seldom larger
 _RECHECK_S = 60.0  # a change of the wall clock is noticed after so long
 _HALTED_S = 2.0  # the state of the daemon is looked at as often
 _LOOK_TIMEOUT_S = 10.0  # for a look at a GPU; after it, its driver hangs
@@ -32,77 +30,6 @@ _MISSED_LOOKS = 8.0  # looks left out, after which it is unknown whether the GPU
 WallClock = Callable[[], datetime]
 _LOCALTIME = Path("/etc/localtime")
 _TICK = timedelta(seconds=1)  # of cron expressions
-
-
-class Cost(NamedTuple):
-    """Time and energy of measuring."""
-
-    seconds: float = 0.0
-    joules: float = 0.0
-
-
-class Budgets:
-    """Costs by day and GPU, in memory and in the database.
-
-    Costs that could not be stored yet count all the same, and are stored with the next. No day is forgotten:
-    a wall clock that was wrong for a while comes back to the right one.
-
-    Args:
-        storage: the database.
-    """
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._spent: dict[tuple[str, str], Cost] = {}
-        self._unstored: dict[tuple[str, str], Cost] = {}
-
-    async def load(self, day: str, uuids: Iterable[str]) -> None:
-        """Read the costs of a day and those around it.
-
-        Args:
-            day: local date, ISO 8601.
-            uuids: of the devices.
-
-        Raises:
-            StoreError: the database cannot be used just now.
-        """
-        around = range(-_DAYS_AROUND, _DAYS_AROUND + 1)
-        days = [(date.fromisoformat(day) + timedelta(days=away)).isoformat() for away in around]
-        keys = list(itertools.product(days, uuids))
-        found = await self._storage.run(lambda db: [db.ledger.spent(*key) for key in keys])
-        self._spent.update((key, Cost(*spent)) for key, spent in zip(keys, found, strict=True))
-
-    def on(self, day: str, uuid: str) -> Cost:
-        """Return the cost of tuning on a GPU on a day."""
-        return self._spent.get((day, uuid), Cost())
-
-    def of_host(self, day: str) -> Cost:
-        """Return the cost of tuning on all GPUs together on a day."""
-        spent = [cost for (when, _), cost in self._spent.items() if when == day]
-        return Cost(math.fsum(one.seconds for one in spent), math.fsum(one.joules for one in spent))
-
-    def spend(self, uuid: str, day: str, seconds: float, joules: float) -> None:
-        """Count what was spent; ``store`` makes it durable."""
-        for counts in (self._spent, self._unstored):
-            before = counts.get((day, uuid), Cost())
-            counts[day, uuid] = Cost(before.seconds + seconds, before.joules + joules)
-
-    async def store(self) -> None:
-        """Store what was counted.
-
-        Raises:
-            StoreError: the database cannot be used just now; what was counted is kept for the next time.
-        """
-        while self._unstored:
-            (day, uuid), spent = self._unstored.popitem()
-            try:
-                await self._storage.run(
-                    lambda db, day=day, uuid=uuid, spent=spent: db.ledger.spend(day, uuid, *spent)  # type: ignore[misc]  # bound at once
-                )
-            except BaseException:
-                more = self._unstored.get((day, uuid), Cost())
-                self._unstored[day, uuid] = Cost(spent.seconds + more.seconds, spent.joules + more.joules)
-                raise
 
 
 def exhausted(budget: BudgetTable, spent: Cost, of_host: Cost) -> str:
@@ -130,11 +57,11 @@ def until_tomorrow_s(now: datetime) -> float:
     return max(0.0, tomorrow.timestamp() - now.timestamp())
 
 
-class CheckUsers(Protocol):
-    """Looks for other users of a device (``ContentionMonitor.look``)."""
+CheckUsers = Callable[[str, int, bool], Awaitable[Contention]]
+"""Looks now for other users of a device: its name, how many processes are ours, and whether its load is ours.
 
-    async def __call__(self, device: str, ours: int, *, our_load: bool = False) -> Contention:
-        """Look now; ``our_load``: its load is, or may still be, that of our own work."""
+That it may still be, where our process has just left.
+"""
 
 
 class Block(NamedTuple):
@@ -241,7 +168,7 @@ class Admission:
             self.forget()
         try:
             our_load = running or begun_s - self._left_s < _LOAD_LASTS_S
-            look = self._check_users(self._identity.spec, int(running), our_load=our_load)
+            look = self._check_users(self._identity.spec, int(running), our_load)
             contention = await asyncio.wait_for(look, _LOOK_TIMEOUT_S)
         except asyncio.TimeoutError:
             self.forget()
@@ -305,7 +232,7 @@ def windows_of(identity: DeviceIdentity, windows: Sequence[WindowTable]) -> tupl
     return tuple(
         window
         for window in windows
-        if not window.devices or any(DeviceChoice.parse(one).allows(identity) for one in window.devices)
+        if not window.devices or any(DeviceChoice.parse(name).allows(identity) for name in window.devices)
     )
 
 
@@ -322,9 +249,9 @@ def window_status(windows: Sequence[WindowTable], now: datetime) -> WindowStatus
         return WindowStatus(open=True, changes_at=None)
     ends = [end for window in windows if (end := _end(window, now)) is not None]
     if ends:
-        return WindowStatus(open=True, changes_at=max(ends, key=_absolute))
+        return WindowStatus(open=True, changes_at=max(ends, key=datetime.timestamp))
     starts = [start for window in windows if (start := next(CronSim(window.start, now), None)) is not None]
-    return WindowStatus(open=False, changes_at=min(starts, key=_absolute, default=None))
+    return WindowStatus(open=False, changes_at=min(starts, key=datetime.timestamp, default=None))
 
 
 def _end(window: WindowTable, now: datetime) -> datetime | None:
@@ -335,7 +262,3 @@ def _end(window: WindowTable, now: datetime) -> datetime | None:
     # in UTC: hours of a local clock are not all of one length
     end = began.astimezone(timezone.utc) + timedelta(hours=window.hours)
     return end.astimezone(now.tzinfo) if end > now.astimezone(timezone.utc) else None
-
-
-def _absolute(moment: datetime) -> float:
-    return moment.timestamp()

@@ -3,15 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from tuner.daemon.attempts.messages import AttemptResult, AttemptSpec
 from tuner.daemon.devices.admission import Admission
-from tuner.daemon.devices.results import LONGEST_WAIT_S, AttemptResults, FailureCount, FailureHistory
+from tuner.daemon.devices.attempt_records import LONGEST_WAIT_S, AttemptResults, FailureCount, FailureHistory
 from tuner.daemon.interface import NoSuchJobError, NotNowError, RefusedError
 from tuner.daemon.jobs.board import Board
 from tuner.model.errors import ChildError, InputError, StoreError
 from tuner.model.jobs import OWN, Job, JobState
+from tuner.search.job_launcher import AttemptProcess, OnEvent
+from tuner.search.job_messages import AttemptResult, AttemptSpec
 from tuner.system.logs import about
 from tuner.system.threads import is_shortage
 
@@ -24,24 +25,8 @@ _UNREADABLE_S = 60.0  # a change wakes the queue; this is for what nobody told o
 _NONE_IS_FREE = "none of its devices is free for it now: `tuner status` says why of each"
 _LOG = logging.getLogger(__name__)
 
-OnEvent = Callable[[str, Mapping[str, Any]], None]
-
-
-class RunningAttempt(Protocol):
-    """A process that works on a job (``tuner.daemon.attempts.launching.AttemptProcess``)."""
-
-    @property
-    def spent(self) -> tuple[float, float]:
-        """Seconds of windows and joules so far."""
-
-    async def stop(self, grace_s: float) -> None:
-        """Have it end."""
-
-    async def result(self) -> AttemptResult:
-        """Wait for its end."""
-
-
-StartAttempt = Callable[[AttemptSpec, OnEvent], Awaitable[RunningAttempt]]
+StartAttempt = Callable[[AttemptSpec, OnEvent], Awaitable[AttemptProcess]]
+"""Starts the process of an attempt; see ``tuner.search.job_launcher.start``."""
 
 
 class DeviceQueue:
@@ -76,7 +61,7 @@ class DeviceQueue:
         self.block_reason = ""
         self.peers: Mapping[str, DeviceQueue] = {}
         self._blocked = False
-        self._held_up = False  # a job waits that cannot run here just now
+        self._waits = False  # a job waits that cannot run here just now
         self._board = board
         self._admission = admission
         self._results = results
@@ -100,7 +85,7 @@ class DeviceQueue:
         """Look again: something has changed that may concern this device."""
         self._changed.set()
 
-    def hear(self, job: Job) -> None:
+    def notify(self, job: Job) -> None:
         """Look again if a job that has changed concerns this device.
 
         That is the job that runs here; and unless that gives way to none, one that has come to wait and may
@@ -110,7 +95,7 @@ class DeviceQueue:
             self.wake()
         elif self.running is not None and self.running.origin not in OWN:
             return
-        elif (job.state is JobState.QUEUED or self._held_up) and self._board.placement.may_run(
+        elif (job.state is JobState.QUEUED or self._waits) and self._board.placement.may_run(
             job, self.device
         ):
             self.wake()
@@ -142,7 +127,7 @@ class DeviceQueue:
         """Run a job, or return how long to wait at most; None to wait for a change."""
         now_s = asyncio.get_running_loop().time()
         waiting = list(self._board.waiting(self.device))
-        self._blocked, self._held_up = False, bool(waiting)
+        self._blocked, self._waits = False, bool(waiting)
         if not waiting:
             self.block_reason = ""
             self._admission.forget()
@@ -247,7 +232,7 @@ class DeviceQueue:
             self._admission.left()
         return await ended, stop_reason
 
-    async def _watch(self, job: Job, attempt: RunningAttempt, ended: "asyncio.Task[AttemptResult]") -> str:
+    async def _watch(self, job: Job, attempt: AttemptProcess, ended: "asyncio.Task[AttemptResult]") -> str:
         """Wait for the end of an attempt, or for a reason to stop it, which is returned."""
         while not ended.done():
             self._changed.clear()
@@ -265,8 +250,8 @@ class DeviceQueue:
         """Return the reason to stop the attempt (empty for none), and the s until the next check at most."""
         if self._stop_reason:
             return self._stop_reason, None
-        known = self._board.get(job.id)
-        if known is None or known.state is not JobState.RUNNING:
+        now = self._board.get(job.id)
+        if now is None or now.state is not JobState.RUNNING:
             return "a client stopped it", None
         if job.origin in OWN and self._client_waits(job):
             return "a client's job goes first", None
@@ -278,12 +263,12 @@ class DeviceQueue:
     def _client_waits(self, job: Job) -> bool:
         """True where a job that is not our own would be taken before this one of ours, if both waited."""
         now_s = asyncio.get_running_loop().time()
-        waiting = (one for one in self._board.waiting(self.device) if not self._results.unreadable(one))
-        ready = [one for one in waiting if self._failures.retry_at_s(one) <= now_s]
+        waiting = (other for other in self._board.waiting(self.device) if not self._results.unreadable(other))
+        ready = [other for other in waiting if self._failures.retry_at_s(other) <= now_s]
         if not ready or ready[0].origin in OWN or not self._board.goes_before(ready[0], job):
             return False
-        others = (self.peers.get(one) for one in self._board.devices_of(ready[0]) if one != self.device)
-        return not any(other is not None and other.goes_instead(job) for other in others)
+        others = (self.peers.get(name) for name in self._board.devices_of(ready[0]) if name != self.device)
+        return not any(peer is not None and peer.goes_instead(job) for peer in others)
 
     def goes_instead(self, job: Job) -> bool:
         """True where this queue takes a client's job, so that a job of ours on another device goes on.
@@ -364,11 +349,11 @@ class DeviceQueues:
         for queue in self._queues.values():
             queue.wake()
 
-    def hear(self, jobs: Sequence[Job]) -> None:
+    def notify(self, jobs: Sequence[Job]) -> None:
         """Have those look again that jobs which have changed concern."""
         for queue in self._queues.values():
             for job in jobs:
-                queue.hear(job)
+                queue.notify(job)
 
     def stop(self, reason: str) -> None:
         """Start no more jobs, and stop those that run; they wait again, for that reason."""

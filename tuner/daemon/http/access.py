@@ -5,6 +5,7 @@ are refused on both, whoever's browser shows them.
 """
 
 import asyncio
+import contextlib
 import hmac
 import logging
 import math
@@ -17,7 +18,6 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -76,14 +76,14 @@ class UserRateLimiter:
     def wait_s(self, user: Hashable) -> float:
         """Count a request: 0 where it may pass, else how long the user has to wait in seconds."""
         now_s = self._now()
-        left, then_s = self._buckets.get(user, (self._room, now_s))
-        left = min(self._room, left + (now_s - then_s) * self._per_s)
-        if left < 1.0:
-            self._buckets[user] = left, now_s
-            return (1.0 - left) / self._per_s
+        tokens, then_s = self._buckets.get(user, (self._room, now_s))
+        tokens = min(self._room, tokens + (now_s - then_s) * self._per_s)
+        if tokens < 1.0:
+            self._buckets[user] = tokens, now_s
+            return (1.0 - tokens) / self._per_s
         if len(self._buckets) >= _MOST_USERS:
             self._forget(now_s)
-        self._buckets[user] = left - 1.0, now_s
+        self._buckets[user] = tokens - 1.0, now_s
         return 0.0
 
     def _forget(self, now_s: float) -> None:
@@ -109,17 +109,6 @@ _OVERFLOW_ID = 65_534  # what the kernel shows of whom this user namespace does 
 _LOG = logging.getLogger(__name__)
 
 
-class PeerSocket(Protocol):
-    """Interface required of a connected socket; asyncio passes an object of its own class."""
-
-    @property
-    def family(self) -> int:
-        """``socket.AF_UNIX`` or another."""
-
-    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
-        """As ``socket.socket`` has it."""
-
-
 @dataclass(frozen=True)
 class Caller:
     """Caller at the other end of a connection.
@@ -138,7 +127,7 @@ class Caller:
         return "somebody on the loopback" if self.tcp else f"user {self.peer.uid}, process {self.peer.pid}"
 
 
-def caller_of(connection: PeerSocket, group: int | None) -> Caller:
+def caller_of(connection: socket.socket, group: int | None) -> Caller:
     """Identify the caller of a connection, and check its permission.
 
     Besides the mode of the socket, which may have been changed by mistake: only root, the daemon's own user
@@ -158,16 +147,11 @@ def caller_of(connection: PeerSocket, group: int | None) -> Caller:
     return Caller(Peer(uid=uid, pid=pid), admitted=admitted, tcp=False)
 
 
-def _groups(connection: PeerSocket, uid: int) -> set[int]:
+def _groups(connection: socket.socket, uid: int) -> set[int]:
     """Supplementary groups: those of the process where the kernel tells them, else those of its user."""
-    try:
+    with contextlib.suppress(OSError):
         packed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUPS_BYTES)
-    except OSError:
-        return _groups_of_user(uid)
-    return {gid for (gid,) in _GID.iter_unpack(packed)}
-
-
-def _groups_of_user(uid: int) -> set[int]:
+        return {gid for (gid,) in _GID.iter_unpack(packed)}
     try:
         user = pwd.getpwuid(uid)
     except KeyError:
@@ -192,9 +176,6 @@ class _DisconnectError(Exception):
 
 class _TooLargeError(Exception):
     """A body has more bytes than it may."""
-
-    def __init__(self, most_bytes: int) -> None:
-        super().__init__(f"a request has at most {most_bytes} bytes of body")
 
 
 class Gate:
@@ -229,12 +210,13 @@ class Gate:
         if _LOG.isEnabledFor(logging.DEBUG):
             path = scope["raw_path"][:_LONGEST_PATH].decode("ascii", "replace")
             _LOG.debug("%s %s by %s", scope["method"], path, caller)
-        refusal = self._refusal(caller, headers, scope["state"].get("authenticated", _always))
+        refusal = self._refusal(caller, headers, scope["state"].get("authenticated"))
+        has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         try:
-            if refusal is None and _has_body(headers):
+            if refusal is None and has_body:
                 receive = await self._whole(headers, receive)
-        except _TooLargeError as error:
-            refusal = error_answer(413, str(error))
+        except _TooLargeError:
+            refusal = error_answer(413, f"a request has at most {self._body_bytes} bytes of body")
         except _DisconnectError:
             return
         if refusal is not None:
@@ -243,7 +225,7 @@ class Gate:
         await self._timed(scope, receive, send)
 
     def _refusal(
-        self, caller: Caller, headers: dict[bytes, bytes], authenticated: Callable[[], bool]
+        self, caller: Caller, headers: dict[bytes, bytes], authenticated: Callable[[], bool] | None
     ) -> Response | None:
         """The answer to who must not pass; None for who may."""
         fault = cross_site_fault(headers)
@@ -262,14 +244,16 @@ class Gate:
         return None
 
     def _refusal_of_stranger(
-        self, headers: dict[bytes, bytes], authenticated: Callable[[], bool]
+        self, headers: dict[bytes, bytes], authenticated: Callable[[], bool] | None
     ) -> Response | None:
         """Over TCP anybody on the machine can come: the token decides."""
-        given = headers.get(b"authorization", b"")
-        bearer = given[: len(_BEARER)].lower() == _BEARER
-        known = self._token is not None and hmac.compare_digest(given[len(_BEARER) :].strip(), self._token)
-        if bearer and known:
-            return None if authenticated() else error_answer(429, "too many connections", headers=_COME_BACK)
+        sent = headers.get(b"authorization", b"")
+        bearer = sent[: len(_BEARER)].lower() == _BEARER
+        right = self._token is not None and hmac.compare_digest(sent[len(_BEARER) :].strip(), self._token)
+        if bearer and right:
+            if authenticated is None or authenticated():  # None of a scope without a connection
+                return None
+            return error_answer(429, "too many connections", headers=_COME_BACK)
         challenge = {"www-authenticate": "Bearer"}
         return error_answer(401, "send the header 'Authorization: Bearer TOKEN'", headers=challenge)
 
@@ -282,7 +266,7 @@ class Gate:
         """
         announced = headers.get(b"content-length", b"0")
         if int(announced) > self._body_bytes:
-            raise _TooLargeError(self._body_bytes)
+            raise _TooLargeError
         body = bytearray()
         more = True
         while more:
@@ -292,7 +276,7 @@ class Gate:
             body += message.get("body", b"")
             more = message.get("more_body", False)
             if len(body) > self._body_bytes:
-                raise _TooLargeError(self._body_bytes)
+                raise _TooLargeError
         first: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
         async def replay() -> Message:
@@ -339,12 +323,3 @@ class Gate:
             await internal_answer(error)(scope, receive, send)
         finally:
             timer.cancel()
-
-
-def _always() -> bool:
-    """Of a scope that was made without a connection."""
-    return True
-
-
-def _has_body(headers: dict[bytes, bytes]) -> bool:
-    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"

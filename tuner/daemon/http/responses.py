@@ -13,12 +13,13 @@ from urllib.parse import parse_qsl
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tuner.daemon.http.models import BestQuery
+from tuner.daemon.http.api_models import BestQuery
 from tuner.daemon.interface import (
     NoSuchJobError,
     NoSuchRunError,
@@ -43,7 +44,7 @@ _NO_BODY = 400  # said by the framework of nothing else
 _NO_PATH = 404
 _WRONG_METHOD = 405
 _LONGEST_METHOD = 20  # characters of it in a message
-_BUSY = "the daemon has too few threads, files or too little memory just now"
+BUSY = "the daemon has too few threads, files or too little memory just now"
 _KINDS = {
     400: "input",
     401: "unauthorised",
@@ -144,7 +145,7 @@ async def _invalid(_: Request, error: Exception) -> Response:
     return invalid_answer(error.errors() if isinstance(error, RequestValidationError) else [])
 
 
-def invalid_answer(faults: Sequence[Mapping[str, Any]]) -> Response:
+def invalid_answer(faults: Sequence[ErrorDetails]) -> Response:
     """The answer to a request that is not as documented; faults are as pydantic tells them."""
     named = [worded(fault) for fault in faults[:_FAULTS_NAMED]]
     more = len(faults) - len(named)
@@ -155,51 +156,42 @@ async def _of_http(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):  # Starlette's table of handlers is typed for any exception
         raise error
     if error.status_code == _WRONG_METHOD:
-        allowed = ", ".join(sorted(_methods(request)))
+        # of all routes of the path: the framework names only the methods of the first
+        routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
+        allowed = ", ".join(sorted({method for route in routes for method in route.methods}))
         text = f"this path takes {allowed}, not {request.method[:_LONGEST_METHOD]}"
         return error_answer(_WRONG_METHOD, text, headers={"allow": allowed})
-    said = {_NO_PATH: "no such path; see /openapi.json", _NO_BODY: "the body is no JSON that can be read"}
-    text = said.get(error.status_code) or str(error.detail)
+    texts = {_NO_PATH: "no such path; see /openapi.json", _NO_BODY: "the body is no JSON that can be read"}
+    text = texts.get(error.status_code) or str(error.detail)
     return error_answer(error.status_code, text, headers=error.headers)
-
-
-def _methods(request: Request) -> set[str]:
-    """Return the methods of a request's path over all routes: the framework names only those of the first."""
-    routes = [route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE]
-    return {method for route in routes for method in route.methods}
 
 
 async def _unexpected(_: Request, error: Exception) -> Response:
     return internal_answer(error)
 
 
-def busy_body() -> bytes:
-    """The JSON of the error where they are used up."""
-    return error_body("busy", _BUSY)
-
-
 def internal_answer(error: Exception) -> Response:
     """The answer where the daemon is at fault; what happened is for its log."""
     if is_shortage(error):
-        return error_answer(503, _BUSY, kind="busy", headers={"retry-after": str(_RETRY_S)})
+        return error_answer(503, BUSY, kind="busy", headers={"retry-after": str(_RETRY_S)})
     text = f"the daemon failed, and its log tells how: {type(error).__name__}"
     return error_answer(500, text, kind="internal")
 
 
-def worded(fault: Mapping[str, Any]) -> str:
+def worded(fault: ErrorDetails) -> str:
     """Return the place of a fault and its correction; the value itself is not repeated.
 
     Args:
         fault: of ``ValidationError.errors()``, its place beginning with the part of the request.
     """
-    place, *rest = fault["loc"]
-    fields = [part for part in rest if isinstance(part, str)]
+    source, *rest = fault["loc"]
     if fault["type"] == "json_invalid":  # what follows is a count of characters
-        fields = rest = []
-    return f"{'.'.join(str(part)[:64] for part in rest) or place}: {_right(fields[-1:], fault)}"
+        rest = []
+    fields = [part for part in rest if isinstance(part, str)]
+    return f"{'.'.join(str(part)[:64] for part in rest) or source}: {_right(fields[-1:], fault)}"
 
 
-def _right(field: list[str], fault: Mapping[str, Any]) -> str:
+def _right(field: list[str], fault: ErrorDetails) -> str:
     kind, context = fault["type"], fault.get("ctx") or {}
     if kind in _TEXTS and field and field[0] in _FORMS:
         return _FORMS[field[0]]
@@ -255,10 +247,10 @@ class BestEndpoint:
         return Response(body, media_type="application/json")
 
 
-def _parameters(query: bytes) -> dict[str, Any]:
+def _parameters(query: bytes) -> dict[str, str | list[str]]:
     """The parameters of a query string; the last of several counts, but workloads are a list."""
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
-    parameters: dict[str, Any] = dict(pairs)
+    parameters = dict[str, str | list[str]](pairs)
     if "workload" in parameters:
         parameters["workload"] = [value for name, value in pairs if name == "workload"]
     return parameters
@@ -308,7 +300,7 @@ class EventStream(Response, Generic[E]):
 
     async def _tell(self, send: Send, ends: set[asyncio.Future[Any]]) -> None:
         """Send events until there are no more or one of the ends has come."""
-        coming: asyncio.Future[E | None] = asyncio.ensure_future(_following(self._events))
+        coming: asyncio.Future[E | None] = asyncio.ensure_future(anext(self._events, None))
         try:
             while True:
                 done, _ = await asyncio.wait(
@@ -322,7 +314,7 @@ class EventStream(Response, Generic[E]):
                     if event is None:
                         return
                     text = self._text(event)
-                    coming = asyncio.ensure_future(_following(self._events))
+                    coming = asyncio.ensure_future(anext(self._events, None))
                 message = {"type": "http.response.body", "body": text, "more_body": True}
                 await send(message)  # as slowly as the client reads; the connection has a deadline for that
         finally:
@@ -331,11 +323,6 @@ class EventStream(Response, Generic[E]):
                 await coming
             if (close := getattr(self._events, "aclose", None)) is not None:
                 await close()
-
-
-async def _following(events: AsyncIterator[E]) -> E | None:
-    """The next event; None after the last."""
-    return await anext(events, None)
 
 
 async def _left(receive: Receive) -> None:

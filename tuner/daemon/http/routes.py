@@ -15,8 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from tuner.daemon.http.access import Caller
-from tuner.daemon.http.connection import UserSlots
-from tuner.daemon.http.models import (
+from tuner.daemon.http.api_models import (
     After,
     AnswersAnswer,
     AnswersQuery,
@@ -38,6 +37,7 @@ from tuner.daemon.http.models import (
     TrialsQuery,
     UseReports,
 )
+from tuner.daemon.http.client_connection import UserSlots
 from tuner.daemon.http.responses import (
     BEST_PATH,
     BestEndpoint,
@@ -124,15 +124,15 @@ def add_archive(app: FastAPI, service: "Service") -> None:
 
     @app.get("/v1/history", response_model=HistoryAnswer, summary="Answers over time, with their samples")
     async def history(query: Annotated[RunsQuery, Query()]) -> Response:
-        found = await service.archive.history(query.workload, query.limit, query.before)
-        return json_response({"history": found})
+        rows = await service.archive.history(query.workload, query.limit, query.before)
+        return json_response({"history": rows})
 
 
 def _runs(app: FastAPI, service: "Service") -> None:
     @app.get("/v1/runs", response_model=RunsAnswer, summary="Runs, newest first")
     async def runs(query: Annotated[RunsQuery, Query()]) -> Response:
-        found = await service.archive.runs(query.workload, query.limit, query.before)
-        return json_response({"runs": found})
+        rows = await service.archive.runs(query.workload, query.limit, query.before)
+        return json_response({"runs": rows})
 
     @app.get(
         "/v1/runs/{number}",
@@ -335,8 +335,8 @@ def _queue(app: FastAPI, service: "Service", tuning: TuningTable) -> None:
     @app.get("/v1/jobs", response_model=JobsAnswer, summary="Jobs, newest first")
     async def jobs(query: Annotated[JobsQuery, Query()]) -> Response:
         states = [JobState(state) for state in query.state]
-        found = await service.jobs(states, query.limit, query.before)
-        return json_response({"jobs": [vars(job) for job in found]})
+        listed = await service.jobs(states, query.limit, query.before)
+        return json_response({"jobs": [vars(job) for job in listed]})
 
     @app.get("/v1/jobs/{number}", response_model=JobAnswer, responses=errors(404), summary="One job")
     async def job(number: Number) -> Response:

@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.daemon.http.access import Gate, group_of
-from tuner.daemon.http.connection import HEAD_BYTES, Connection, DescriptorReserve, ServerLimits
+from tuner.daemon.http.client_connection import HEAD_BYTES, Connection, ServerLimits, SpareDescriptor
 from tuner.daemon.http.routes import interface
 from tuner.daemon.settings import LimitsTable, TuningTable
 from tuner.model.errors import InputError
@@ -72,18 +72,18 @@ class LatencyObserver:
         """Serve one request."""
         begun_s = time.perf_counter()
 
-        async def told(message: Message) -> None:
+        async def observed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._observe(route(scope["path"]), message["status"], time.perf_counter() - begun_s)
             await send(message)
 
-        await self._app(scope, receive, told)
+        await self._app(scope, receive, observed)
 
 
 def route(path: str) -> str:
     """The route of a path; ``other`` for an unknown one, so that clients cannot add series to the metrics."""
-    found = _NUMBER.sub("{id}", path)
-    return found if found in _ROUTES else _OTHER
+    template = _NUMBER.sub("{id}", path)
+    return template if template in _ROUTES else _OTHER
 
 
 def nobody(route: str, status: int, seconds: float) -> None:
@@ -214,7 +214,7 @@ class Server(uvicorn.Server):
         self._closing = asyncio.Event()
         self._limits = limits
         self._listeners: Sequence[socket.socket] = ()
-        self._reserve = DescriptorReserve()
+        self._spare = SpareDescriptor()
         self._crowded = LogRateLimiter(_TOLD_EVERY_S)
         self._server_limits = ServerLimits(limits)
         self._app = interface(service, limits, tuning or TuningTable(), self._closing)
@@ -258,7 +258,7 @@ class Server(uvicorn.Server):
             self.config = self._config(tcp.token)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._handle_exception)
-        with contextlib.closing(self._reserve):
+        with contextlib.closing(self._spare):
             await super().serve(listeners)
 
     def stop(self) -> None:
@@ -281,15 +281,15 @@ class Server(uvicorn.Server):
 
     def _handle_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Answer those whom asyncio could not accept; anything else is told as usual."""
-        error, asked = context.get("exception"), context.get("socket")
-        if asked is None or not (isinstance(error, OSError) and is_shortage(error)):
+        error, listening = context.get("exception"), context.get("socket")
+        if listening is None or not (isinstance(error, OSError) and is_shortage(error)):
             loop.default_exception_handler(context)
             return
         if times := self._crowded.times():
             _LOG.error("no connection can be accepted (%d times): %s", times, error)
         for listener in self._listeners:
-            if listener.fileno() == asked.fileno():
-                self._reserve.answer_waiting(listener)
+            if listener.fileno() == listening.fileno():
+                self._spare.answer_waiting(listener)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -114,12 +114,14 @@ class Board:
 
     def located(self, job: Job) -> Job:
         """A job as the database has it, with the device that it runs on before it has a run."""
-        known = self._jobs.get(job.id)
-        return job if known is None or job.device != job.wanted_device else replace(job, device=known.device)
+        active = self._jobs.get(job.id)
+        return (
+            job if active is None or job.device != job.wanted_device else replace(job, device=active.device)
+        )
 
-    def goes_before(self, one: Job, other: Job) -> bool:
+    def goes_before(self, job: Job, other: Job) -> bool:
         """True where a job would be taken before another whatever their users have used."""
-        return self._shares.level(one) < self._shares.level(other)
+        return self._shares.level(job) < self._shares.level(other)
 
     def get(self, number: int) -> Job | None:
         """A job that has not ended; its number of trials may be out of date."""
@@ -240,11 +242,11 @@ class Board:
             return
         async with self._lock:
             await self._storage.run(lambda db: db.jobs.prioritise(priorities))
-            known = priorities.keys() & self._jobs.keys()
-            for number in known:
+            active = priorities.keys() & self._jobs.keys()
+            for number in active:
                 self._jobs[number] = replace(self._jobs[number], priority=priorities[number])
                 self._hear(self._jobs[number])
-            changed = [self._jobs[number] for number in known]
+            changed = [self._jobs[number] for number in active]
         self._changed(changed)
 
     async def settled(self) -> None:
@@ -259,12 +261,12 @@ class Board:
         task.add_done_callback(self._changes.discard)
         return await asyncio.shield(task)
 
-    async def _reload(self, known: Job) -> None:
+    async def _reload(self, before: Job) -> None:
         """Replace a job by what the database has, which differs."""
-        job = await self._storage.run(lambda db: db.jobs.job(known.id))
-        kept = self._keep(job or replace(known, state=JobState.CANCELLED))
-        self._subscriptions.missed(known.id)
-        self._changed((kept,))
+        job = await self._storage.run(lambda db: db.jobs.job(before.id))
+        present = self._keep(job or replace(before, state=JobState.CANCELLED))
+        self._subscriptions.missed(before.id)
+        self._changed((present,))
 
     async def mark_absent(self) -> None:
         """Say of waiting jobs that no device here may run them; take that back where one may again."""
@@ -294,14 +296,11 @@ class Board:
         self._by_spec.setdefault(spec_key(job.spec), set()).add(job.id)
         self._by_question.setdefault(_question(job.spec), set()).add(job.id)
         if job.kind is JobKind.TUNE:
-            self._topics[job.id] = topic(self._as_placed(job))
+            devices = self.devices_of(job)  # the topic is that of its device where but one is left
+            placed = replace(job.spec, device=devices[0]) if len(devices) == 1 else job.placed_spec
+            self._topics[job.id] = topic(placed)
             self._by_topic.setdefault(self._topics[job.id], set()).add(job.id)
         return job
-
-    def _as_placed(self, job: Job) -> JobSpec:
-        """The spec of a job with its device, where but one is left."""
-        devices = self.devices_of(job)
-        return replace(job.spec, device=devices[0]) if len(devices) == 1 else job.placed_spec
 
 
 def _question(spec: JobSpec) -> str:

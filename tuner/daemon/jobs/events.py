@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tuner.daemon.interface import NoSuchJobError
@@ -27,21 +26,6 @@ _LOG = logging.getLogger(__name__)
 
 
 E = TypeVar("E")
-
-
-@dataclass(frozen=True)
-class EventBatch(Generic[E]):
-    """Events since a subscriber read last.
-
-    Attributes:
-        events: in their order.
-        behind: True where stored events were left out: they are to be read from the database.
-        closed: True where no more will come.
-    """
-
-    events: list[E]
-    behind: bool
-    closed: bool
 
 
 class Subscription(Generic[E]):
@@ -80,10 +64,15 @@ class Subscription(Generic[E]):
         self._closed = True
         self._ready.set()
 
-    async def take(self) -> EventBatch[E]:
-        """Wait for events and take all there are."""
+    async def take(self) -> tuple[list[E], bool, bool]:
+        """Wait for events and take all there are.
+
+        Returns:
+            Events in their order; whether stored ones were left out, which are to be read from the database;
+            and whether no more will come.
+        """
         await self._ready.wait()
-        batch = EventBatch(list(self._events), self._behind, self._closed)
+        batch = list(self._events), self._behind, self._closed
         self._events.clear()
         self._stored = self._progress = 0
         self._behind = False
@@ -156,15 +145,16 @@ async def job_events(
         behind = True
         while True:
             if behind:
-                ended = await _ended(number, storage)  # asked before they are read: then they are all
+                # asked before they are read: then they are all
+                ended = (await known_job(number, storage.read)).ended
                 async for event in _stored(number, after, storage):
                     after = max(after, event.id or 0)
                     yield event
                     ended = ended or _is_end(event)
                 if ended:
                     return
-            batch = await subscription.take()
-            for event in batch.events:
+            events, behind, closed = await subscription.take()
+            for event in events:
                 if event.id is not None:
                     if event.id <= after:
                         continue
@@ -172,9 +162,8 @@ async def job_events(
                 yield event
                 if _is_end(event):
                     return
-            if batch.closed:
+            if closed:
                 return
-            behind = batch.behind
     finally:
         subscriptions.unsubscribe(number, subscription)
 
@@ -188,11 +177,6 @@ async def _stored(number: int, after: int, storage: Storage) -> AsyncIterator[Ev
         if len(page) < _PAGE:
             return
         after = page[-1].id or after
-
-
-async def _ended(number: int, storage: Storage) -> bool:
-    """True where no more will happen."""
-    return (await known_job(number, storage.read)).ended
 
 
 async def known_job(
@@ -232,17 +216,18 @@ class EventPump:
     def __init__(self, storage: Storage, subscriptions: Subscriptions) -> None:
         self._storage = storage
         self._subscriptions = subscriptions
-        self._waiting: deque[tuple[int, str, Mapping[str, Any]]] = deque()
+        self._waiting: deque[tuple[int, Event]] = deque()
         self._task: asyncio.Task[None] | None = None
 
     def put(self, job: int, kind: str, data: Mapping[str, Any]) -> None:
         """Take an event; returns at once."""
+        event = Event.now(kind, data, job)
         if kind not in STORED and not self._waiting:
-            self._subscriptions.publish(Event.now(kind, data, job))
+            self._subscriptions.publish(event)
             return
         if kind not in STORED and len(self._waiting) >= _MOST_WAITING:
             return
-        self._waiting.append((job, kind, data))
+        self._waiting.append((job, event))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -260,19 +245,20 @@ class EventPump:
     async def _run(self) -> None:
         try:
             while self._waiting:
-                job, kind, data = self._waiting[0]
-                event = await self._stored(job, kind, data) if kind in STORED else Event.now(kind, data, job)
+                job, event = self._waiting[0]
+                if event.kind in STORED:
+                    event = await self._stored(job, event)
                 self._subscriptions.publish(event)
                 self._waiting.popleft()
         finally:
             self._task = None
 
-    async def _stored(self, job: int, kind: str, data: Mapping[str, Any]) -> Event:
+    async def _stored(self, job: int, event: Event) -> Event:
         while True:
             try:
-                return await self._storage.run(lambda db: db.jobs.event(job, kind, data))
+                return await self._storage.run(lambda db: db.jobs.event(job, event.kind, event.data))
             except StoreError:  # noqa: PERF203 - retried
                 await asyncio.sleep(_RETRY_S)
             except JobError as error:  # subscribers get it all the same
-                _LOG.warning("job %d: %s is not stored: %s", job, kind, error)
-                return Event.now(kind, data, job)
+                _LOG.warning("job %d: %s is not stored: %s", job, event.kind, error)
+                return event

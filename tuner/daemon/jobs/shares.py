@@ -1,19 +1,23 @@
-"""Fair shares of users: places in the queue, turns on a device, and devices that a job may run on."""
+"""Shares of users in queue and devices, costs by day, and devices that a job may run on."""
 
+import itertools
 import math
 import os
 import pwd
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from operator import itemgetter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from tuner.client.answer_values import UserDocument
 from tuner.daemon.interface import NotYoursError, Peer
 from tuner.daemon.settings import LimitsTable
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, Event, Job, JobState, Origin, same_kind
+
+if TYPE_CHECKING:  # it would bring the database into the HTTP interface, which needs users only
+    from tuner.database.storage import Storage
 
 # --- Users of the daemon: whose a job is, who stands above, and who may change a job.
 
@@ -35,11 +39,6 @@ def user_of(job: Job) -> User:
     if job.origin is not Origin.CLIENT:
         return DAEMON
     return TOKEN_HOLDER if job.submitter is None else job.submitter
-
-
-def user_of_peer(peer: Peer) -> User:
-    """Return the user of a peer."""
-    return TOKEN_HOLDER if peer.uid is None else peer.uid
 
 
 def stands_above(user: User) -> bool:
@@ -71,7 +70,8 @@ def check_may_change(job: Job, peer: Peer, verb: str, managers: Collection[str])
     Raises:
         NotYoursError: it may not; the message says whose the job is.
     """
-    user, owner = user_of_peer(peer), user_of(job)
+    user: User = TOKEN_HOLDER if peer.uid is None else peer.uid
+    owner = user_of(job)
     if user == owner or stands_above(user) or EVERYBODY in managers:
         return
     if isinstance(user, int) and managers and not {str(user), _account(user)}.isdisjoint(managers):
@@ -132,23 +132,6 @@ class HeldSpan(NamedTuple):
         """Its seconds, each halved for every half-life that has passed since."""
         age_s, length_s = max(0.0, now_s - self.end_s), max(0.0, self.end_s - self.begin_s)
         return math.exp(-_RATE * age_s) * -math.expm1(-_RATE * length_s) / _RATE
-
-
-@dataclass(frozen=True)
-class UserShare:
-    """Jobs and device seconds of a user.
-
-    Attributes:
-        user: for people.
-        waiting: jobs that are queued or paused.
-        running: jobs on a device now.
-        device_s: seconds on devices lately, decayed.
-    """
-
-    user: str
-    waiting: int
-    running: int
-    device_s: float
 
 
 class Shares:
@@ -212,7 +195,9 @@ class Shares:
         now_s = self._now()
         value, as_of_s = self._used.get(user, (0.0, now_s))
         if len(self._used) >= _MOST_USERS:
-            self._used = {one: kept for one, kept in self._used.items() if self.device_s(one) >= 1.0}
+            self._used = {
+                other: counts for other, counts in self._used.items() if self.device_s(other) >= 1.0
+            }
         self._used[user] = _faded(value, now_s - as_of_s) + span.decayed_s(now_s), now_s
 
     # --- order ---------------------------------------------------------------------------------------
@@ -222,7 +207,10 @@ class Shares:
 
         Of an ordinary user, a priority counts between users up to ``[limits] highest_priority``.
         """
-        return _level(job, user_of(job), self._limits().highest_priority)
+        priority = job.priority
+        if job.origin is Origin.CLIENT and not stands_above(user_of(job)):
+            priority = min(priority, self._limits().highest_priority)
+        return -priority, _RANKS[job.origin]
 
     def ordered(self, jobs: Iterable[Job]) -> list[Job]:
         """Waiting jobs, the next one first.
@@ -230,14 +218,13 @@ class Shares:
         Within a level, users take turns: who has used the fewest device seconds lately goes first. Jobs of
         one user go by priority, then by age.
         """
-        highest = self._limits().highest_priority
         by_user: dict[User, list[Job]] = {}
         for job in jobs:
             by_user.setdefault(user_of(job), []).append(job)
         keyed = []
         for user, own in by_user.items():
             turn = self.device_s(user), min(job.id for job in own)
-            keyed += [(_level(job, user, highest), turn, -job.priority, job.id, job) for job in own]
+            keyed += [(self.level(job), turn, -job.priority, job.id, job) for job in own]
         keyed.sort(key=itemgetter(slice(4)))  # records have no order of their own
         return [job for *_, job in keyed]
 
@@ -270,7 +257,7 @@ class Shares:
 
     # --- for people ----------------------------------------------------------------------------------
 
-    def table(self, jobs: Collection[Job]) -> list[UserShare]:
+    def table(self, jobs: Collection[Job]) -> list[UserDocument]:
         """Return the share of each user, most device seconds first; beyond twenty, all others are one row."""
         waiting = Counter(user_of(job) for job in jobs if job.state in _WAITING)
         running = Counter(owner for owner, _ in self._running.values())
@@ -278,29 +265,98 @@ class Shares:
         present = [user for user in used if waiting[user] or running[user] or used[user] >= 1.0]
         present.sort(key=lambda user: (-used[user], str(user)))
         most = len(present) if len(present) <= _MOST_SHOWN else _MOST_SHOWN - 1
-        rows = [UserShare(label(user), waiting[user], running[user], used[user]) for user in present[:most]]
+        rows = [(label(user), [user]) for user in present[:most]]
         if others := present[most:]:
-            rows.append(
-                UserShare(
-                    f"{len(others)} others",
-                    sum(waiting[user] for user in others),
-                    sum(running[user] for user in others),
-                    sum(used[user] for user in others),
-                )
-            )
-        return rows
-
-
-def _level(job: Job, user: User, highest: float) -> tuple[float, int]:
-    """See ``Shares.level``; ``highest`` is what counts of an ordinary user's priority."""
-    priority = job.priority
-    if job.origin is Origin.CLIENT and not stands_above(user):
-        priority = min(priority, highest)
-    return -priority, _RANKS[job.origin]
+            rows.append((f"{len(others)} others", others))
+        return [
+            {
+                "name": name,
+                "waiting": sum(waiting[user] for user in users),
+                "running": sum(running[user] for user in users),
+                "used_lately_s": sum(used[user] for user in users),
+            }
+            for name, users in rows
+        ]
 
 
 def _faded(seconds: float, age_s: float) -> float:
     return seconds * math.exp(-_RATE * max(0.0, age_s))
+
+
+# --- Costs of tuning by day and GPU.
+
+_DAYS_AROUND = 7  # read at the start: corrections of a wall clock are seldom larger
+
+
+class Cost(NamedTuple):
+    """Time and energy of measuring."""
+
+    seconds: float = 0.0
+    joules: float = 0.0
+
+
+class Budgets:
+    """Costs by day and GPU, in memory and in the database.
+
+    Costs that could not be stored yet count all the same, and are stored with the next. No day is forgotten:
+    a wall clock that was wrong for a while comes back to the right one.
+
+    Args:
+        storage: the database.
+    """
+
+    def __init__(self, storage: "Storage") -> None:
+        self._storage = storage
+        self._spent: dict[tuple[str, str], Cost] = {}
+        self._unstored: dict[tuple[str, str], Cost] = {}
+
+    async def load(self, day: str, uuids: Iterable[str]) -> None:
+        """Read the costs of a day and those around it.
+
+        Args:
+            day: local date, ISO 8601.
+            uuids: of the devices.
+
+        Raises:
+            StoreError: the database cannot be used just now.
+        """
+        around = range(-_DAYS_AROUND, _DAYS_AROUND + 1)
+        days = [(date.fromisoformat(day) + timedelta(days=away)).isoformat() for away in around]
+        keys = list(itertools.product(days, uuids))
+        costs = await self._storage.run(lambda db: [db.ledger.spent(*key) for key in keys])
+        self._spent.update((key, Cost(*spent)) for key, spent in zip(keys, costs, strict=True))
+
+    def on(self, day: str, uuid: str) -> Cost:
+        """Return the cost of tuning on a GPU on a day."""
+        return self._spent.get((day, uuid), Cost())
+
+    def of_host(self, day: str) -> Cost:
+        """Return the cost of tuning on all GPUs together on a day."""
+        spent = [cost for (when, _), cost in self._spent.items() if when == day]
+        return Cost(math.fsum(cost.seconds for cost in spent), math.fsum(cost.joules for cost in spent))
+
+    def spend(self, uuid: str, day: str, seconds: float, joules: float) -> None:
+        """Count what was spent; ``store`` makes it durable."""
+        for counts in (self._spent, self._unstored):
+            before = counts.get((day, uuid), Cost())
+            counts[day, uuid] = Cost(before.seconds + seconds, before.joules + joules)
+
+    async def store(self) -> None:
+        """Store what was counted.
+
+        Raises:
+            StoreError: the database cannot be used just now; what was counted is kept for the next time.
+        """
+        while self._unstored:
+            (day, uuid), spent = self._unstored.popitem()
+            try:
+                await self._storage.run(
+                    lambda db, day=day, uuid=uuid, spent=spent: db.ledger.spend(day, uuid, *spent)  # type: ignore[misc]  # bound at once
+                )
+            except BaseException:
+                more = self._unstored.get((day, uuid), Cost())
+                self._unstored[day, uuid] = Cost(spent.seconds + more.seconds, spent.joules + more.joules)
+                raise
 
 
 # --- Devices that a job may run on.
@@ -310,10 +366,6 @@ ABSENT = " is not here"
 
 GONE_AFTER_S = 86_400.0
 """A GPU that the daemon has missed for so long is gone for good: its jobs begin anew elsewhere."""
-
-
-def _no_identities() -> Mapping[str, DeviceIdentity]:
-    return {}
 
 
 class Placement:
@@ -328,7 +380,7 @@ class Placement:
 
     def __init__(
         self,
-        identities: Callable[[], Mapping[str, DeviceIdentity]] = _no_identities,
+        identities: Callable[[], Mapping[str, DeviceIdentity]] = dict,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._identities = identities
@@ -354,14 +406,14 @@ class Placement:
         """The device here on whose GPU a job has begun; empty where it has not begun, or that is not here."""
         if not job.gpu:
             return ""
-        return next((name for name, one in self._identities().items() if one.uuid == job.gpu), "")
+        return next((name for name, identity in self._identities().items() if identity.uuid == job.gpu), "")
 
     def alike(self, device: str) -> list[str]:
         """The devices here of the same kind as one of them, that one included."""
         identities = self._identities()
         if device not in identities:
             return [device]
-        return [name for name, one in identities.items() if same_kind(one, identities[device])]
+        return [name for name, identity in identities.items() if same_kind(identity, identities[device])]
 
     def absence(self, job: Job) -> str:
         """Return the reason that a job has no device here; empty if it has a device."""

@@ -37,10 +37,10 @@ def checked(spec: JobSpec, catalog: Catalog, devices: Devices) -> JobSpec:
     specs = spec.workloads or DEFAULT_WORKLOADS
     if len(specs) > MOST_WORKLOADS:
         raise InputError(f"{len(specs)} workloads: at most {MOST_WORKLOADS} run together")
-    for one in specs:
-        if len(one) > MOST_LETTERS:
-            raise InputError(f"workload {one[:40]!r}...: {len(one)} letters, at most {MOST_LETTERS}")
-    return replace(spec, workloads=exact(specs, catalog), device=checked_device(spec.device, devices))
+    for name in specs:
+        if len(name) > MOST_LETTERS:
+            raise InputError(f"workload {name[:40]!r}...: {len(name)} letters, at most {MOST_LETTERS}")
+    return replace(spec, workloads=catalog.exact(specs), device=checked_device(spec.device, devices))
 
 
 def checked_device(device: str, devices: Devices) -> str:
@@ -62,32 +62,9 @@ def checked_device(device: str, devices: Devices) -> str:
             f"{suggestion(device[:MOST_LETTERS], list(devices))}"
         )
     if not choice.one and isinstance(devices, Mapping) and not any(map(choice.allows, devices.values())):
-        kinds = dict.fromkeys(f"kind:{one.name}@{one.driver}" for one in devices.values())
+        kinds = dict.fromkeys(f"kind:{identity.name}@{identity.driver}" for identity in devices.values())
         raise UnknownNameError(f"device {device[:MOST_LETTERS]!r}: the daemon tunes on {', '.join(kinds)}")
     return str(choice)
-
-
-def exact(specs: Sequence[str], catalog: Catalog) -> tuple[str, ...]:
-    """Workloads that run together, each with its batch only if that is not the kernel file's.
-
-    Args:
-        specs: as the client wrote them.
-        catalog: with their kernels.
-
-    Raises:
-        InputError: one is unknown, or named twice.
-    """
-    found = []
-    for spec, workload in zip(specs, catalog.workload_set(specs), strict=True):
-        name = str(workload)
-        usual = WorkloadName.parse(spec).batch is None or catalog.workload(name).batch == workload.batch
-        found.append(name if usual else with_batch(name, workload.batch))
-    return tuple(found)
-
-
-def with_batch(name: str, batch: int) -> str:
-    """A workload's name together with a batch."""
-    return str(WorkloadName.parse(name).with_batch(batch))
 
 
 def without_batch(spec: str) -> str:
@@ -219,7 +196,7 @@ def specs_of(group: SetTable, settings: Settings, catalog: Catalog, devices: Dev
 
 
 def missing(
-    settings: Settings, catalog: Catalog, devices: Devices, known: Iterable[Job]
+    settings: Settings, catalog: Catalog, devices: Devices, listed: Iterable[Job]
 ) -> tuple[list[tuple[JobSpec, float]], list[str]]:
     """Job specs of sets that were never queued, with their priority; and what is wrong with sets.
 
@@ -227,12 +204,12 @@ def missing(
         settings: with the sets.
         catalog: of the kernels.
         devices: that the daemon tunes on.
-        known: jobs that are listed, ended ones too: a set that failed or that a client cancelled is not
+        listed: jobs that are listed, ended ones too: a set that failed or that a client cancelled is not
             tried again until it is another one; one that the daemon had withdrawn is.
     """
     queued = {
         spec_key(job.spec)
-        for job in known
+        for job in listed
         if job.origin is Origin.SET and (job.state, job.reason) != (JobState.CANCELLED, WITHDRAWN)
     }
     wrong = [
@@ -263,8 +240,8 @@ def unwanted(settings: Settings, catalog: Catalog, devices: Devices, active: Ite
     numbers = []
     for job, sets in _with_sets(settings, catalog, active):
         device = job.wanted_device
-        one = DeviceChoice.parse(device).one
-        taken_out = one and bool(named) and device not in named and device not in devices
+        single = DeviceChoice.parse(device).one
+        taken_out = single and bool(named) and device not in named and device not in devices
         if taken_out or not sets.may_name(job.spec):
             numbers.append(job.id)
     return numbers
@@ -272,12 +249,12 @@ def unwanted(settings: Settings, catalog: Catalog, devices: Devices, active: Ite
 
 def reprioritised(settings: Settings, catalog: Catalog, active: Iterable[Job]) -> dict[int, float]:
     """Jobs of sets whose priority in daemon.toml is another now, with it."""
-    found = {}
+    priorities = {}
     for job, sets in _with_sets(settings, catalog, active):
         priority = sets.priorities.get(spec_key(job.spec), job.priority)
         if priority != job.priority:
-            found[job.id] = priority
-    return found
+            priorities[job.id] = priority
+    return priorities
 
 
 def _choices(group: SetTable, *, several: bool = False) -> list[str]:

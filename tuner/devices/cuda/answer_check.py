@@ -41,8 +41,8 @@ from tuner.problems.base import (
     values_of,
     worst_of,
 )
-from tuner.problems.choice import problem_for, validate_plan
 from tuner.problems.generic import Consistent
+from tuner.problems.lookup import problem_for, validate_plan
 from tuner.problems.scans import Scan
 from tuner.problems.stated import Law, NaiveKernel, StatedReference
 from tuner.problems.transforms import FUNCTIONAL_SPREAD, Fft
@@ -67,7 +67,7 @@ def problem_of(plan: Plan) -> Problem:
 
 def related_plans(plan: Plan) -> list[Plan]:
     """The plan, and those whose answers it is held against."""
-    return [one for one in (plan, plan.baseline, plan.reference) if one is not None]
+    return [each for each in (plan, plan.baseline, plan.reference) if each is not None]
 
 
 def judged_key(plan: Plan, seed: int) -> JudgedKey:
@@ -94,12 +94,12 @@ def axes_of(inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> int:
     return max(array.ndim for array in (*inputs.values(), *outputs.values()))
 
 
-def part_of(arrays: Mapping[str, Array], part: slice, axes: int) -> dict[str, Any]:
+def part_of(arrays: Mapping[str, Array], part: slice, axes: int) -> dict[str, NDArray[Any]]:
     """Some problems on the host; arrays with fewer axes hold no problems and come whole."""
     return {name: to_host(array[part] if array.ndim == axes else array) for name, array in arrays.items()}
 
 
-def sizes_of(plan: Plan) -> dict[str, Any]:
+def sizes_of(plan: Plan) -> dict[str, int | str]:
     """The sizes of a workload, with ``batch``."""
     return {**dict(plan.workload.sizes), "batch": plan.workload.batch}
 
@@ -126,11 +126,11 @@ class CheckedRuns:
         inputs: Inputs,
     ) -> None:
         self._cp = cp
-        self._pool = pool
+        self.pool = pool
         self._code = code
         self._runner = runner
-        self._kernels = kernels
-        self._inputs = inputs
+        self.kernels = kernels
+        self.input_values = inputs
 
     def run(self, plan: Plan, seed: int) -> None:
         """Run a plan on the inputs of a seed; outputs that it does not write hold a pattern.
@@ -139,29 +139,28 @@ class CheckedRuns:
             LaunchRefusedError: a stage cannot be compiled, loaded or launched.
             UncheckableError: the inputs cannot be made.
         """
-        arrays = self._pool.sets(plan, 1)[0]
+        arrays = self.pool.sets(plan, 1)[0]
         launches = self._code.launches(plan, arrays)
-        self._inputs.prepare(plan, seed)
-        self._pool.poison(plan)
+        self.input_values.prepare(plan, seed)
+        self.pool.poison(plan)
         self._cp.cuda.runtime.deviceSynchronize()  # the rounds' streams do not wait for the default one
         self._runner.once((*self._code.preparation(plan, arrays), *launches))
 
     def strayed(self, plan: Plan, seed: int) -> str:
         """Return a message if a run wrote outside of a buffer, or to one of role ``in``; else empty."""
         guards = self._guards(plan)
-        slots = self._inputs.begin_look(plan)
-        found = self._kernels.read()
-        overrun = next((name for name, slot in guards.items() if found[slot]), None)
+        slots = self.input_values.begin_look(plan)
+        looks = self.kernels.read()
+        overrun = next((name for name, slot in guards.items() if looks[slot]), None)
         if overrun is not None:
             return f"wrote outside of buffer {overrun!r}"
-        written = self._inputs.written(
-            plan, seed, {buffer: int(found[slot]) for buffer, slot in slots.items()}
-        )
+        digests = {buffer: int(looks[slot]) for buffer, slot in slots.items()}
+        written = self.input_values.written(plan, seed, digests)
         return "" if written is None else f"wrote to buffer {written!r}, whose role is 'in'"
 
     def written(self, plan: Plan) -> dict[str, Array]:
         """The outputs by name, as the pool holds them."""
-        arrays = self._pool.sets(plan, 1)[0]
+        arrays = self.pool.sets(plan, 1)[0]
         return {b.name: arrays[b.name] for b in plan.buffers if b.role in OUTPUT_ROLES}
 
     def outputs(self, plan: Plan) -> dict[str, Array]:
@@ -170,18 +169,18 @@ class CheckedRuns:
 
     def inputs(self, plan: Plan, seed: int) -> dict[str, Array]:
         """The inputs before the run as numbers."""
-        return values_of(self._inputs.copies(plan, seed), plan.buffers)
+        return values_of(self.input_values.copies(plan, seed), plan.buffers)
 
     def overrun(self, plan: Plan) -> str:
         """Return a message if a run wrote outside of its arrays, else empty; role ``in`` may be written."""
         guards = self._guards(plan)
-        found = self._kernels.read()
-        overrun = next((name for name, slot in guards.items() if found[slot]), None)
+        looks = self.kernels.read()
+        overrun = next((name for name, slot in guards.items() if looks[slot]), None)
         return "" if overrun is None else f"wrote outside of buffer {overrun!r}"
 
     def _guards(self, plan: Plan) -> dict[str, int]:
         """Slots of the looks at the guards of every array."""
-        return {name: self._kernels.guarded(raw, GUARD_BYTES) for name, raw in self._pool.raw(plan).items()}
+        return {name: self.kernels.guarded(raw, GUARD_BYTES) for name, raw in self.pool.raw(plan).items()}
 
 
 # --- The laws of right answers, tested on complete arrays by the kernels of ``answers.cu``.
@@ -292,25 +291,25 @@ def unwritten(plan: Plan, outputs: Mapping[str, Array]) -> str:
     """
     for buffer in plan.buffers:
         if buffer.role == "out":
-            left, seen = _left(outputs[buffer.name])
-            if left == seen:
+            untouched, seen = _left(outputs[buffer.name])
+            if untouched == seen:
                 return f"output {buffer.name!r} was not written"
-            if left and value_dtype(buffer.dtype).kind in "fc":
-                return f"output {buffer.name!r} was not written in {left} of {seen} elements"
+            if untouched and value_dtype(buffer.dtype).kind in "fc":
+                return f"output {buffer.name!r} was not written in {untouched} of {seen} elements"
     return ""
 
 
 def _left(output: Array) -> tuple[int, int]:
     """Elements as they were filled, and elements that were looked at."""
-    flat, left, seen = output.reshape(-1), 0, 0
+    flat, untouched, seen = output.reshape(-1), 0, 0
     for piece in chunks(flat.size, 1):
         if seen >= _LOOKED_AT:
             break
         host = to_host(flat[piece])
         raw = host.view(np.uint8).reshape(host.size, host.itemsize)
-        left += int((raw == _POISON).all(axis=1).sum())
+        untouched += int((raw == _POISON).all(axis=1).sum())
         seen += host.size
-    return left, seen
+    return untouched, seen
 
 
 # --- Right answers of workloads: stated by the user, of a naive kernel, of the default, or found by a check.
@@ -338,28 +337,15 @@ class RightAnswers:
 
     Args:
         cp: CuPy, with the device current.
-        pool: the buffers of plans.
-        kernels: sum magnitudes.
-        inputs: of the plans in the pool.
         laws: judge whether outputs are finite.
         runs: make the answers of plans.
     """
 
-    def __init__(  # noqa: PLR0917 - the parts of one device
-        self,
-        cp: ModuleType,
-        pool: BufferPool,
-        kernels: AnswerKernels,
-        inputs: Inputs,
-        laws: Laws,
-        runs: CheckedRuns,
-    ) -> None:
+    def __init__(self, cp: ModuleType, laws: Laws, runs: CheckedRuns) -> None:
         self._cp = cp
-        self._pool = pool
-        self._kernels = kernels
-        self._inputs = inputs
         self._laws = laws
         self._runs = runs
+        self._pool, self._kernels, self._inputs = runs.pool, runs.kernels, runs.input_values
         self._kept: dict[JudgedKey, RightAnswer] = {}
         self._stated: dict[JudgedKey, dict[str, NDArray[Any]]] = {}  # on the host
 
@@ -413,14 +399,15 @@ class RightAnswers:
         if key not in self._stated:
             self._pool.sets(plan, 1)
             self._inputs.prepare(plan, seed)
-            inputs: dict[str, Any] = values_of(self._inputs.present(plan), plan.buffers)
+            inputs: Mapping[str, Array | NDArray[Any]]
+            inputs = values_of(self._inputs.present(plan), plan.buffers)
             if problem.arrays == "cupy":
                 self._pool.forget(plan)  # a function of the user's is given the arrays themselves
             else:
                 inputs = {name: to_host(array) for name, array in inputs.items()}
             outputs = [buffer for buffer in plan.buffers if buffer.role in OUTPUT_ROLES]
             right = problem.reference(inputs, outputs, sizes_of(plan))
-            others = {other: kept for other, kept in self._stated.items() if other[0] != key[0]}
+            others = {other: arrays for other, arrays in self._stated.items() if other[0] != key[0]}
             self._stated = {**others, key: right}
         arrays = {name: self._cp.asarray(array) for name, array in self._stated[key].items()}
         return self._summed(problem, arrays, "the reference")
@@ -458,7 +445,7 @@ class RightAnswers:
 
     def _keep(self, key: JudgedKey, reference: RightAnswer) -> None:
         """Keep the reference instead of others of its workload."""
-        self._kept = {other: kept for other, kept in self._kept.items() if other[0] != key[0]}
+        self._kept = {other: answer for other, answer in self._kept.items() if other[0] != key[0]}
         self._kept[key] = reference
 
     def _has_room(self, plan: Plan) -> bool:
@@ -472,28 +459,14 @@ class AnswerCheck:
 
     Args:
         cp: CuPy, with the device current.
-        pool: the buffers of plans.
-        code: the functions of plans.
-        runner: runs them.
-        kernels: make inputs and compare.
-        inputs: of the plans in the pool.
+        runs: of plans.
     """
 
-    def __init__(  # noqa: PLR0917 - the parts of one device
-        self,
-        cp: ModuleType,
-        pool: BufferPool,
-        code: CodeCache,
-        runner: RoundRunner,
-        kernels: AnswerKernels,
-        inputs: Inputs,
-    ) -> None:
-        self._pool = pool
-        self._kernels = kernels
-        self._inputs = inputs
-        self._laws = Laws(cp, kernels)
-        self._runs = CheckedRuns(cp, pool, code, runner, kernels, inputs)
-        self._right = RightAnswers(cp, pool, kernels, inputs, self._laws, self._runs)
+    def __init__(self, cp: ModuleType, runs: CheckedRuns) -> None:
+        self._runs = runs
+        self._pool, self._kernels, self._inputs = runs.pool, runs.kernels, runs.input_values
+        self._laws = Laws(cp, runs.kernels)
+        self._right = RightAnswers(cp, self._laws, runs)
 
     def prepare(self, plan: Plan, seed: int) -> None:
         """Make what the user states to be right, so that checks do not take the time for it.
@@ -517,23 +490,28 @@ class AnswerCheck:
         self._valid(plan)
         self._pool.evict(related_plans(plan))
         problem = problem_of(plan)
-        if not problem.judged:
-            return self._unjudged(plan, seed)
+        if not problem.judged:  # only the guards are looked at
+            self._runs.run(plan, seed)
+            overrun = self._runs.overrun(plan)
+            if not overrun:
+                return Status.OK, "not compared"
+            self._pool.forget(plan)
+            return Status.WRONG_ANSWER, overrun
         reference = self._right.of(problem, plan, seed)
         self._runs.run(plan, seed)
         strayed = self._runs.strayed(plan, seed)
         if strayed:
             self._pool.forget(plan)
             return Status.WRONG_ANSWER, strayed
-        found = None if reference is None else self._compared(problem, plan, seed, reference)
-        if found is None:
+        judged = None if reference is None else self._compared(problem, plan, seed, reference)
+        if judged is None:
             self._right.drop(plan, seed)  # it is the reference that was wrong
-            found = self._thorough(problem, plan, seed)
-            if found[0] is Status.OK:
+            judged = self._thorough(problem, plan, seed)
+            if judged[0] is Status.OK:
                 self._right.keep(problem, plan, seed)
-        status, words = found
-        left = unwritten(plan, self._runs.written(plan)) if status is Status.WRONG_ANSWER else ""
-        return status, f"{left}: {words}" if left else words
+        status, words = judged
+        untouched = unwritten(plan, self._runs.written(plan)) if status is Status.WRONG_ANSWER else ""
+        return status, f"{untouched}: {words}" if untouched else words
 
     def outputs(self, plan: Plan, seed: int, names: Sequence[str]) -> dict[str, Array]:
         """Arrays as one run on the inputs of a seed leaves them; they are those of the pool.
@@ -559,15 +537,6 @@ class AnswerCheck:
         except InputError as error:
             raise UncheckableError(f"{error} (at {plan.label()})") from error
 
-    def _unjudged(self, plan: Plan, seed: int) -> tuple[Status, str]:
-        """One run of which only the guards are looked at."""
-        self._runs.run(plan, seed)
-        overrun = self._runs.overrun(plan)
-        if not overrun:
-            return Status.OK, "not compared"
-        self._pool.forget(plan)
-        return Status.WRONG_ANSWER, overrun
-
     # --- without a reference ---------------------------------------------------------------------
 
     def _thorough(self, problem: Problem, plan: Plan, seed: int) -> tuple[Status, str]:
@@ -577,8 +546,8 @@ class AnswerCheck:
         if not (problem.needs_baseline or problem.judged_whole) and deviations[0].ok:
             rows = sample_rows(plan.workload.batch, seed)
             axes = axes_of(inputs, outputs)
-            taken = (take_rows(inputs, rows, axes), take_rows(outputs, rows, axes))
-            sampled = problem.compare(*taken, sizes)
+            sample = (take_rows(inputs, rows, axes), take_rows(outputs, rows, axes))
+            sampled = problem.compare(*sample, sizes)
             deviations.append(sampled)
             if not sampled.ok:
                 return Status.WRONG_ANSWER, f"{sampled} of the sample {rows.tolist()}"
@@ -593,18 +562,21 @@ class AnswerCheck:
         self, problem: Problem, plan: Plan, seed: int, reference: RightAnswer
     ) -> tuple[Status, str] | None:
         """Judge outputs by a right answer; None where that turns out to be the wrong one."""
-        found = {
+        differences = {
             name: self._difference(problem, reference, name, output)
             for name, output in self._runs.outputs(plan).items()
         }
-        worst = worst_of(list(found.values()))
+        worst = worst_of(list(differences.values()))
         if worst.ok:
             return Status.OK, str(worst)
-        if isinstance(problem, Law):
-            return self._by_law(problem, plan, seed)
+        if isinstance(problem, Law):  # it may allow both answers, and has judged the other one
+            try:
+                return self._thorough(problem, plan, seed)
+            except UncheckableError as error:
+                return Status.WRONG_ANSWER, str(error)
         if problem.needs_baseline or problem.judged_whole:
             return Status.WRONG_ANSWER, str(worst)
-        return self._judged(problem, plan, seed, reference, found)
+        return self._judged(problem, plan, seed, reference, differences)
 
     def _difference(self, problem: Problem, reference: RightAnswer, name: str, output: Array) -> Deviation:
         norm, rows = problem.norm(output), judged_rows(problem, output)
@@ -627,17 +599,10 @@ class AnswerCheck:
         output = next(outputs[name] for name, deviation in differences.items() if deviation is worst)
         axes = axes_of(inputs, outputs)
         part = slice(worst.row, worst.row + problems_in(judged_rows(problem, output), output))
-        given = part_of(inputs, part, axes)
-        deviation = problem.compare(given, part_of(outputs, part, axes), sizes)
+        part_inputs = part_of(inputs, part, axes)
+        deviation = problem.compare(part_inputs, part_of(outputs, part, axes), sizes)
         if not deviation.ok:
             return Status.WRONG_ANSWER, str(replace(deviation, row=deviation.row + worst.row))
-        if not problem.compare(given, part_of(reference.outputs, part, axes), sizes).ok:
+        if not problem.compare(part_inputs, part_of(reference.outputs, part, axes), sizes).ok:
             return None
         return Status.OK, f"{deviation}; {worst}"
-
-    def _by_law(self, problem: Law, plan: Plan, seed: int) -> tuple[Status, str]:
-        """Judge an answer that differs from a right one: the law may allow both, and has judged before."""
-        try:
-            return self._thorough(problem, plan, seed)
-        except UncheckableError as error:
-            return Status.WRONG_ANSWER, str(error)

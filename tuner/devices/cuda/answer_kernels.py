@@ -114,14 +114,14 @@ class AnswerKernels:
 
     def digest(self, array: Array) -> int:
         """Slot of a hash of the array's bytes."""
-        slot, found = self._slot()
-        self._walk("digest", -(-array.nbytes // 8), array.data, np.int64(array.nbytes), found)
+        slot, pointer = self._slot()
+        self._walk("digest", -(-array.nbytes // 8), array.data, np.int64(array.nbytes), pointer)
         return slot
 
     def guarded(self, raw: Array, edge_bytes: int) -> int:
         """Slot of the number of bytes at both ends that are no guard bytes any more."""
-        slot, found = self._slot()
-        self._walk("guarded", edge_bytes, raw.data, np.int64(raw.nbytes), np.int32(edge_bytes), found)
+        slot, pointer = self._slot()
+        self._walk("guarded", edge_bytes, raw.data, np.int64(raw.nbytes), np.int32(edge_bytes), pointer)
         return slot
 
     # --- answers ---------------------------------------------------------------------------------
@@ -135,15 +135,15 @@ class AnswerKernels:
         )
         return partial
 
-    def compare(self, right: Array, given: Array, rows: Rows, norm: Norm, sums: Array | None = None) -> int:
+    def compare(self, right: Array, output: Array, rows: Rows, norm: Norm, sums: Array | None = None) -> int:
         """Slot of the worst row of an answer by its differences from the right one."""
-        kind, parts = _kind(given)
+        kind, parts = _kind(output)
         partial = self._partial(rows)
         self._reduce(
             "compare",
             rows,
             *(np.int32(kind), np.int32(parts), np.int32(_NORMS.index(norm))),
-            *(right.data, given.data, *rows.arguments()),
+            *(right.data, output.data, *rows.arguments()),
             partial.data if sums is None else sums.data,
             partial.data,
         )
@@ -187,10 +187,10 @@ class AnswerKernels:
         """Return the results, by slot; the slots are free again."""
         if self._slots is None:
             return np.zeros(0, np.uint64)
-        found: NDArray[np.uint64] = self._slots[: self._used].get()
+        values: NDArray[np.uint64] = self._slots[: self._used].get()
         self._slots.data.memset_async(0, self._slots.nbytes)
         self._used = 0
-        return found
+        return values
 
     def _slot(self) -> tuple[int, Any]:
         if self._slots is None:
@@ -202,12 +202,12 @@ class AnswerKernels:
     def _judge(
         self, judgement: int, partial: Array, rows: Rows, factor: float = 1.0, spread: float = 1.0
     ) -> int:
-        slot, found = self._slot()
+        slot, pointer = self._slot()
         self._launch(
             "judge",
             rows.count * _WARP,
             *(np.int32(judgement), partial.data, np.int64(rows.count), np.int32(rows.pieces)),
-            *(np.float64(factor), np.float64(spread), found),
+            *(np.float64(factor), np.float64(spread), pointer),
         )
         return slot
 
@@ -230,16 +230,13 @@ class AnswerKernels:
     def _function(self, name: str) -> CudaFunction:
         if name not in self._functions:
             if self._module is None:
+                compiled = self._compiled.result()
+                if isinstance(compiled, CompileError):
+                    raise CompilerUnavailableError(f"no answers can be checked: {compiled}") from compiled
                 self._module = self._cp.cuda.function.Module()
-                self._module.load(self._cubin())
+                self._module.load(compiled.cubin)
             self._functions[name] = self._module.get_function(name)
         return self._functions[name]
-
-    def _cubin(self) -> bytes:
-        compiled = self._compiled.result()
-        if isinstance(compiled, CompileError):
-            raise CompilerUnavailableError(f"no answers can be checked: {compiled}") from compiled
-        return compiled.cubin
 
     def _compile(self) -> None:
         try:
@@ -256,9 +253,9 @@ def answer_stage() -> Stage:
     return Stage("answers", source, "judge", ("--std=c++17",), (1, 1, 1), (_THREADS, 1, 1), 0, ())
 
 
-def worst_row(found: "np.uint64 | int") -> tuple[float, int]:
+def worst_row(value: "np.uint64 | int") -> tuple[float, int]:
     """Error and row out of a slot of a comparison or a law."""
-    bits = int(found)
+    bits = int(value)
     error = np.array(bits >> 32, np.uint32).view(np.float32)
     return float(error), 0xFFFFFFFF - (bits & 0xFFFFFFFF)
 

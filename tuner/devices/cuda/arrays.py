@@ -14,7 +14,7 @@ from tuner.model.elements import BFLOAT16, element_dtype
 from tuner.model.errors import InputError, UncheckableError
 from tuner.model.plan import Buffer, Plan, Workload
 from tuner.problems.base import Draw, chunks, stated_draw, stated_values
-from tuner.problems.choice import problem_for
+from tuner.problems.lookup import problem_for
 from tuner.problems.tridiagonal import MARGIN, Tridiagonal
 
 INPUT_ROLES = ("in", "inout")
@@ -47,12 +47,12 @@ class BufferPool:
     def sets(self, plan: Plan, count: int) -> list[dict[str, Array]]:
         """``count`` sets of the plan's arrays; arrays of all but the first begin as copies of the first's."""
         for buffer in plan.buffers:
-            kept = self._arrays.setdefault((plan.workload, buffer), [])
-            while len(kept) < count:
+            arrays = self._arrays.setdefault((plan.workload, buffer), [])
+            while len(arrays) < count:
                 new = self._allocate(buffer)
-                if kept:
-                    self._cp.copyto(new.raw, kept[0].raw)
-                kept.append(new)
+                if arrays:
+                    self._cp.copyto(new.raw, arrays[0].raw)
+                arrays.append(new)
         return [
             {b.name: self._arrays[plan.workload, b][index].array for b in plan.buffers}
             for index in range(count)
@@ -69,15 +69,15 @@ class BufferPool:
     def originals(self, plan: Plan) -> dict[str, Array]:
         """Copies of what the arrays that are restored hold in the first set now, by name."""
         first = self.sets(plan, 1)[0]
-        found = {}
+        copies = {}
         for buffer in plan.buffers:
             if buffer.restored:
                 key = plan.workload, buffer
                 if key not in self._originals:
                     self._originals[key] = self._cp.empty(buffer.shape, dtype=element_dtype(buffer.dtype))
                 self._cp.copyto(self._originals[key], first[buffer.name])
-                found[buffer.name] = self._originals[key]
-        return found
+                copies[buffer.name] = self._originals[key]
+        return copies
 
     def loaded(self, plan: Plan, seed: int) -> None:
         """Note that the first set now holds the inputs of a seed."""
@@ -94,8 +94,8 @@ class BufferPool:
 
     def holds(self, plan: Plan, seed: int | None = None) -> bool:
         """True when every buffer that the plan reads has inputs in the first set, of any seed or of one."""
-        found = {self._loaded.get((plan.workload, b)) for b in plan.buffers if b.role in INPUT_ROLES}
-        return None not in found if seed is None else found <= {seed}
+        seeds = {self._loaded.get((plan.workload, b)) for b in plan.buffers if b.role in INPUT_ROLES}
+        return None not in seeds if seed is None else seeds <= {seed}
 
     def has(self, plan: Plan, buffer: Buffer, seed: int) -> bool:
         """True when the first set of a buffer has the inputs of a seed."""
@@ -103,8 +103,8 @@ class BufferPool:
 
     def seed(self, plan: Plan) -> int | None:
         """The seed of all inputs in the first set; None where there are none, or of several."""
-        found = {self._loaded.get((plan.workload, b)) for b in plan.buffers if b.role in INPUT_ROLES}
-        return found.pop() if len(found) == 1 else None
+        seeds = {self._loaded.get((plan.workload, b)) for b in plan.buffers if b.role in INPUT_ROLES}
+        return seeds.pop() if len(seeds) == 1 else None
 
     def forget(self, plan: Plan) -> None:
         """Count nothing of the plan as an input: its run wrote where it must not."""
@@ -117,9 +117,9 @@ class BufferPool:
 
     def held_bytes(self, plans: Sequence[Plan]) -> int:
         """Device memory held for the buffers of some plans."""
-        wanted = _keys(plans)
-        held = sum(guarded.raw.nbytes for key in wanted for guarded in self._arrays.get(key, ()))
-        return held + sum(original.nbytes for key, original in self._originals.items() if key in wanted)
+        keys = _keys(plans)
+        array_bytes = sum(guarded.raw.nbytes for key in keys for guarded in self._arrays.get(key, ()))
+        return array_bytes + sum(original.nbytes for key, original in self._originals.items() if key in keys)
 
     def held_sets(self, plans: Sequence[Plan]) -> int:
         """Complete sets of arrays of the plans."""
@@ -132,18 +132,18 @@ class BufferPool:
         """
         named, workloads = _keys(plans), {plan.workload for plan in plans}
         self._keep(
-            {key: kept for key, kept in self._arrays.items() if key in named or key[0] not in workloads}
+            {key: arrays for key, arrays in self._arrays.items() if key in named or key[0] not in workloads}
         )
 
     def keep_only(self, plans: Sequence[Plan], sets: int) -> None:
         """Give back what the plans do not name, and of what they name more than ``sets`` sets."""
-        wanted = _keys(plans)
-        self._keep({key: kept[:sets] for key, kept in self._arrays.items() if key in wanted})
+        keys = _keys(plans)
+        self._keep({key: arrays[:sets] for key, arrays in self._arrays.items() if key in keys})
         self._cp.get_default_memory_pool().free_all_blocks()
 
     def _keep(self, arrays: dict[_Key, list[_GuardedArray]]) -> None:
         self._arrays = arrays
-        self._originals = {key: kept for key, kept in self._originals.items() if key in arrays}
+        self._originals = {key: original for key, original in self._originals.items() if key in arrays}
         self._loaded = {key: seed for key, seed in self._loaded.items() if key in arrays}
 
     def _allocate(self, buffer: Buffer) -> _GuardedArray:
@@ -181,9 +181,9 @@ def rotation_sets(one_set: int, l2_bytes: int, available_bytes: int) -> int:
         l2_bytes: size of the L2.
         available_bytes: device memory that may be used.
     """
-    wanted = max(2, math.ceil(_COLD * l2_bytes / one_set))
+    cold = max(2, math.ceil(_COLD * l2_bytes / one_set))
     most = _WARM_SETS if 2 * _MOST_SETS * one_set <= l2_bytes else _MOST_SETS
-    return max(1, min(wanted, most, available_bytes // (2 * one_set)))
+    return max(1, min(cold, most, available_bytes // (2 * one_set)))
 
 
 def is_cold(sets: int, one_set: int, l2_bytes: int) -> bool:
@@ -235,9 +235,9 @@ class Inputs:
         unknown = [b for b in _read_only(plan) if (plan.workload, b, seed) not in self._digests]
         if unknown:
             slots = [self._kernels.digest(first[buffer.name]) for buffer in unknown]
-            found = self._kernels.read()
+            digests = self._kernels.read()
             for buffer, slot in zip(unknown, slots, strict=True):
-                self._digests[plan.workload, buffer, seed] = int(found[slot])
+                self._digests[plan.workload, buffer, seed] = int(digests[slot])
 
     def present(self, plan: Plan) -> dict[str, Array]:
         """The arrays that the plan reads, in the first set, as they are now."""
@@ -276,15 +276,15 @@ class Inputs:
         """Values for all arrays but those that are as they should be."""
         problem = problem_for(plan.problem).at(dict(plan.workload.sizes))
         problem.validate(plan.buffers)
-        given = {buffer.name: buffer for buffer in plan.buffers}
+        buffers = {buffer.name: buffer for buffer in plan.buffers}
         for name, draw in problem.draws(plan.buffers).items():
             if name in untouched:
                 continue
-            drawn = draw if given[name].input is None else stated_draw(given[name])
+            drawn = draw if buffers[name].input is None else stated_draw(buffers[name])
             if drawn is None:
-                self._take(plan.workload, given[name], arrays[name], seed)
+                self._take(plan.workload, buffers[name], arrays[name], seed)
             else:
-                self._draw(arrays[name], given[name], drawn, _seed_of(name, seed))
+                self._draw(arrays[name], buffers[name], drawn, _seed_of(name, seed))
         if isinstance(problem, Tridiagonal):
             a, b, c, _ = arrays.values()
             if b.dtype.kind == "c" or problem.periodic:
@@ -314,9 +314,9 @@ class Inputs:
         )
         if buffer.role == "inout" and _KEPT_PART * array.nbytes <= free:
             self._originals = {
-                one: kept
-                for one, kept in self._originals.items()
-                if one[0] != workload or one[1].name != buffer.name or one[1] == buffer
+                other: array
+                for other, array in self._originals.items()
+                if other[0] != workload or other[1].name != buffer.name or other[1] == buffer
             }  # a shape may follow a tunable
             self._originals[key] = self._cp.empty(array.shape, dtype=array.dtype)
             self._cp.copyto(self._originals[key], array)
@@ -327,9 +327,9 @@ class Inputs:
             values = stated_values(buffer, np.random.default_rng(seed))
         except InputError as error:
             raise UncheckableError(f"input of {buffer.name!r}: {error}") from error
-        to, given = array.reshape(-1), values.reshape(-1)
-        for piece in chunks(given.size, 1, _COPIED):
-            self._cp.copyto(to[piece], self._cp.asarray(np.ascontiguousarray(given[piece])))
+        to, flat = array.reshape(-1), values.reshape(-1)
+        for piece in chunks(flat.size, 1, _COPIED):
+            self._cp.copyto(to[piece], self._cp.asarray(np.ascontiguousarray(flat[piece])))
 
 
 def _from_host(buffer: Buffer) -> bool:

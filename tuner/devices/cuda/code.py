@@ -105,10 +105,10 @@ class Cublas:
     def _use(self, stream: Stream, workspace: int | None) -> None:
         """Have the next call run in a stream, with a workspace."""
         if workspace is None:
-            known = self._workspaces.get(stream.ptr)
-            if known is None:
-                known = self._workspaces[stream.ptr] = self._cp.empty(WORKSPACE_BYTES, dtype="uint8")
-            workspace = int(known.data.ptr)
+            array = self._workspaces.get(stream.ptr)
+            if array is None:
+                array = self._workspaces[stream.ptr] = self._cp.empty(WORKSPACE_BYTES, dtype="uint8")
+            workspace = int(array.data.ptr)
         _checked("set stream", self._library.cublasSetStream_v2(self._handle, ctypes.c_void_p(stream.ptr)))
         size, address = ctypes.c_size_t(WORKSPACE_BYTES), ctypes.c_void_p(workspace)
         _checked("set workspace", self._library.cublasSetWorkspace_v2(self._handle, address, size))
@@ -127,9 +127,9 @@ def loaded_library() -> ctypes.CDLL:
     raise ImportError("libcublas.so is not among the libraries of this process")
 
 
-def _checked(what: str, status: int, *kept: object) -> None:
+def _checked(what: str, status: int, *operands: object) -> None:
     """Refuse what did not succeed; ``kept`` lives until the call has returned."""
-    del kept
+    del operands
     if status:
         raise LaunchRefusedError(
             Status.LAUNCH_ERROR, f"cuBLAS: {what} ends with status {status} (cublasStatus_t)"
@@ -138,20 +138,20 @@ def _checked(what: str, status: int, *kept: object) -> None:
 
 def _arguments(call: LibraryCall, addresses: Mapping[str, int], alpha: int, beta: int) -> tuple[Any, ...]:
     """The arguments of a routine behind its handle."""
-    one, other = ctypes.c_void_p(alpha), ctypes.c_void_p(beta)
+    alpha_at, beta_at = ctypes.c_void_p(alpha), ctypes.c_void_p(beta)
     at = {letter: ctypes.c_void_p(address) for letter, address in addresses.items()}
     leading = {letter: operand.leading for letter, operand in call.operands}
     turned = {
         letter: _TRANSPOSE if operand.transposed else _NO_TRANSPOSE for letter, operand in call.operands
     }
     if call.routine == "gemm":
-        matrices = (one, at["a"], leading["a"], at["b"], leading["b"], other, at["c"], leading["c"])
+        matrices = (alpha_at, at["a"], leading["a"], at["b"], leading["b"], beta_at, at["c"], leading["c"])
         return (turned["a"], turned["b"], call.m, call.n, call.k, *matrices)
     if call.routine == "syrk":
         form = (_FILL[call.fill], turned["a"], call.n, call.k)
-        return (*form, one, at["a"], leading["a"], other, at["c"], leading["c"])
+        return (*form, alpha_at, at["a"], leading["a"], beta_at, at["c"], leading["c"])
     form = (_SIDE[call.side], _FILL[call.fill], turned["a"], int(call.unit))
-    return (*form, call.m, call.n, one, at["a"], leading["a"], at["b"], leading["b"])
+    return (*form, call.m, call.n, alpha_at, at["a"], leading["a"], at["b"], leading["b"])
 
 
 # --- Stages that cuBLAS and cuFFT run, which CuPy finds and loads, and those of LAPACK on the host.
@@ -166,8 +166,8 @@ def workspaces(program: Program) -> dict[str, int]:
 
     Calls that share none may run at the same time, whatever streams they are in.
     """
-    called = [one for one in program.stages if isinstance(one, LibraryStage)]
-    sides = {one.side for one in called if one.call.routine != "fft" and not one.call.on_host}
+    called = [stage for stage in program.stages if isinstance(stage, LibraryStage)]
+    sides = {stage.side for stage in called if stage.call.routine != "fft" and not stage.call.on_host}
     return {workspace_name(side): WORKSPACE_BYTES for side in sorted(sides)}
 
 
@@ -198,8 +198,8 @@ class GpuLibraries:
 
     def flags(self, calls: Iterable[LibraryCall]) -> tuple[Flag, ...]:
         """Return the flags of the calls that run on the host."""
-        found = (self._on_host().flag(call) for call in calls if call.on_host)
-        return tuple(dict.fromkeys(flag for flag in found if flag is not None))
+        flags = (self._on_host().flag(call) for call in calls if call.on_host)
+        return tuple(dict.fromkeys(flag for flag in flags if flag is not None))
 
     def bound(self, call: LibraryCall, arrays: Mapping[str, Array], side: int) -> LibraryLaunch:
         """A call on some arrays.
@@ -213,8 +213,9 @@ class GpuLibraries:
             LaunchRefusedError: the library is not installed, or does not have the threads of the CPU.
         """
         pointers = {
-            letter: arrays[one.buffer].data + one.offset_elements * arrays[one.buffer].dtype.itemsize
-            for letter, one in call.operands
+            letter: arrays[operand.buffer].data
+            + operand.offset_elements * arrays[operand.buffer].dtype.itemsize
+            for letter, operand in call.operands
         }
         addresses = {letter: int(pointer.ptr) for letter, pointer in pointers.items()}
         try:
@@ -225,8 +226,8 @@ class GpuLibraries:
             else:
                 self._blas = self._blas or Cublas(self._cp)
                 workspace = arrays.get(workspace_name(side))
-                place = None if workspace is None else int(workspace.data.ptr)
-                run = self._blas.action(call, addresses, place)
+                address = None if workspace is None else int(workspace.data.ptr)
+                run = self._blas.action(call, addresses, address)
         except ImportError as error:
             name = "cuFFT" if call.routine == "fft" else "cuBLAS"
             raise LaunchRefusedError(
@@ -248,15 +249,15 @@ class GpuLibraries:
         if plan is None:
             plan = self._cp.cuda.cufft.Plan1d(call.n, _TRANSFORM[call.dtype], call.m)
             self._transforms[key] = plan
-        given, made = _Matrix(pointers["a"]), _Matrix(pointers["c"])
+        source, result = _Matrix(pointers["a"]), _Matrix(pointers["c"])
         direction = _INVERSE if call.inverse else _FORWARD
 
         def run(stream: Stream | None) -> None:
             if stream is None:
-                plan.fft(given, made, direction)
+                plan.fft(source, result, direction)
             else:
                 with stream:
-                    plan.fft(given, made, direction)
+                    plan.fft(source, result, direction)
 
         return run
 
@@ -348,19 +349,19 @@ class StageLoader:
         self, stage: Stage, module: int, compiled: CompiledStage, buffers: Sequence[Buffer]
     ) -> tuple[SymbolAddress, ...]:
         """Return the addresses of a module's variables, which must hold the arrays that fill them."""
-        found = []
+        symbols = []
         for (name, buffer), lowered in zip(stage.symbols, compiled.symbols, strict=True):
-            array = next(one for one in buffers if one.name == buffer)
+            array = next(candidate for candidate in buffers if candidate.name == buffer)
             address, size = self._driver.variable(module, lowered)
-            wanted = array.elements * element_dtype(array.dtype).itemsize
-            if size < wanted:
+            needed = array.elements * element_dtype(array.dtype).itemsize
+            if size < needed:
                 raise refused(
                     stage,
                     f"{stage.source.path}: the variable {name} has {size} bytes, and the argument {buffer}"
-                    f" that fills it has {wanted} ({array.dtype} of shape {array.shape})",
+                    f" that fills it has {needed} ({array.dtype} of shape {array.shape})",
                 )
-            found.append(SymbolAddress(buffer, address, wanted))  # from its beginning on
-        return tuple(found)
+            symbols.append(SymbolAddress(buffer, address, needed))  # from its beginning on
+        return tuple(symbols)
 
     def _held(self, stage: Stage, function: CudaFunction) -> int:
         threads = stage.threads_per_block
@@ -467,19 +468,20 @@ class CodeCache:
         self._load(plan, {key: stage for key, stage in own.items() if key not in self._functions})
         zeroed = tuple(buffer.name for buffer in plan.buffers if buffer.role == "zeroed")
         program = Program(
-            tuple(self._staged(place, plan) for place in plan.timed),
+            tuple(self._staged(index, plan) for index in plan.timed),
             zeroed,
             self._driver,
-            setup=tuple(self._staged(place, plan) for place, stage in enumerate(plan.stages) if stage.setup),
+            setup=tuple(self._staged(index, plan) for index, stage in enumerate(plan.stages) if stage.setup),
             symbols=tuple(symbol for key in own for symbol in self._functions[key].symbols),
         )
         while len(self._functions) > _KEPT:
             self._functions.popitem(last=False)
         return program
 
-    def _staged(self, place: int, plan: Plan) -> LoadedStage | LibraryStage:
-        stage = plan.stages[place]
-        order = (stage.stream, tuple(one for one in stage.after if not plan.stages[one].setup), place)
+    def _staged(self, index: int, plan: Plan) -> LoadedStage | LibraryStage:
+        stage = plan.stages[index]
+        after = tuple(earlier for earlier in stage.after if not plan.stages[earlier].setup)
+        order = (stage.stream, after, index)
         if stage.library is not None:
             return LibraryStage(stage.name, stage.library, self._libraries.bound, *order)
         key = _key(stage, plan.workload)
@@ -514,17 +516,17 @@ class CodeCache:
             except (self._cp.cuda.driver.CUDADriverError, DriverCallError) as error:
                 raise refused(stage, f"cannot be loaded: {error}") from error
 
-    def _check_held(self, stage: Stage, held: int) -> None:
+    def _check_held(self, stage: Stage, resident: int) -> None:
         """Refuse a cooperative grid that is not on the device as a whole.
 
         Raises:
             LaunchRefusedError: it is not; the message has the numbers.
         """
-        if stage.blocks > held:
+        if stage.blocks > resident:
             raise refused(
                 stage,
-                f"a cooperative grid of {stage.blocks} blocks is more than the {held} that the device holds"
-                f" at a time ({self._limits.multiprocessors} multiprocessors); resident = true cuts it",
+                f"a cooperative grid of {stage.blocks} blocks is more than the {resident} that the device"
+                f" holds at a time ({self._limits.multiprocessors} multiprocessors); resident = true cuts it",
             )
 
 
@@ -540,10 +542,10 @@ def _key(stage: Stage, workload: Workload) -> tuple[object, ...]:
     )
 
 
-def _cut(stage: Stage, held: int) -> tuple[int, int, int]:
+def _cut(stage: Stage, resident: int) -> tuple[int, int, int]:
     """The grid, along x cut to what the device holds at the same time: whole clusters, and one at least."""
     x, y, z = stage.grid
-    most = held // (y * z * stage.cluster) * stage.cluster
+    most = resident // (y * z * stage.cluster) * stage.cluster
     return max(stage.cluster, min(x, most)), y, z
 
 

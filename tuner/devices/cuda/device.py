@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -21,7 +21,7 @@ from tuner.compiler.compiler import Compiler
 from tuner.compiler.contract import plan_resources
 from tuner.devices.base import Check, RunRecord
 from tuner.devices.cuda import probe
-from tuner.devices.cuda.answer_check import AnswerCheck
+from tuner.devices.cuda.answer_check import AnswerCheck, CheckedRuns
 from tuner.devices.cuda.answer_kernels import AnswerKernels
 from tuner.devices.cuda.arrays import BufferPool, Inputs, is_cold, original_bytes, rotation_sets, set_bytes
 from tuner.devices.cuda.code import CodeCache
@@ -201,17 +201,18 @@ class CudaDevice:
         self._inputs = Inputs(self._cp, self._pool, kernels)
         self._code = CodeCache(self._cp, self._compiler, self._limits, DriverCalls())
         self._runner = RoundRunner(self._cp)
-        self._answers = AnswerCheck(self._cp, self._pool, self._code, self._runner, kernels, self._inputs)
+        runs = CheckedRuns(self._cp, self._pool, self._code, self._runner, kernels, self._inputs)
+        self._answers = AnswerCheck(self._cp, runs)
         self._dead = ""
 
     @property
     def identity(self) -> DeviceIdentity:
-        """See ``Device.identity``."""
+        """Identity of the GPU, its driver and CUDA."""
         return self._identity
 
     @property
     def limits(self) -> DeviceLimits:
-        """See ``Device.limits``."""
+        """Limits as the GPU states them."""
         return self._limits
 
     def describe(self) -> tuple[DeviceIdentity, DeviceLimits]:
@@ -221,11 +222,11 @@ class CudaDevice:
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
-        """See ``Device.resources``."""
+        """Compile plans in parallel, with the cache on disk; nothing is loaded."""
         return plan_resources(self._compiler, plans, progress)
 
     def check(self, plan: Plan, seed: int) -> Check:
-        """See ``Device.check``."""
+        """Run a plan once and compare; whatever goes wrong is a status."""
         begun = self.now_s()
         answer = self._guarded([plan], lambda: self._answers.check(plan, seed))
         status, detail = (answer.status, answer.detail) if isinstance(answer, _Failure) else answer
@@ -259,17 +260,19 @@ class CudaDevice:
         return answer
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
-        """See ``Device.run``."""
+        """Run rounds of the plans; whatever goes wrong is the status of one of them, or of all."""
         answer = self._guarded(plans, lambda: self._rounds(plans, window_s))
         if isinstance(answer, _Failure):
             return RunRecord(tuple(answer.result(lane) for lane in range(len(plans))))
         rounds, flags = answer
         makespan_s, spread_s = median_and_spread(rounds.makespan_s)
+        results = []
+        for shares, restore_s in zip(rounds.shares, rounds.restore_s, strict=True):
+            share, share_spread = median_and_spread(shares)  # of the makespan
+            own_spread_s = math.hypot(share * spread_s, share_spread * makespan_s)
+            results.append(WorkloadResult(Status.OK, share * makespan_s, own_spread_s, restore_s=restore_s))
         return RunRecord(
-            results=tuple(
-                replace(_own_time(shares, makespan_s, spread_s), restore_s=restore_s)
-                for shares, restore_s in zip(rounds.shares, rounds.restore_s, strict=True)
-            ),
+            results=tuple(results),
             makespan_s=makespan_s,
             makespan_spread_s=spread_s,
             makespan_uncertainty_s=uncertainty(rounds.makespan_s),
@@ -280,11 +283,11 @@ class CudaDevice:
         )
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """See ``LoadSource.pulse``."""
+        """Play pulses of load; returns when each was busy."""
         return PulsePlayer(self._cp, self._code).play(pulses)
 
     def free_memory_bytes(self) -> int:
-        """See ``Device.free_memory_bytes``."""
+        """Device memory that is free now, CuPy's pool included."""
         free, _ = self._cp.cuda.runtime.memGetInfo()
         return int(free) + int(self._cp.get_default_memory_pool().free_bytes())
 
@@ -293,14 +296,14 @@ class CudaDevice:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """See ``Device.sleep``."""
+        """Wait; the GPU stays idle."""
         time.sleep(seconds)
 
     def resume_at(self, ended_s: float) -> None:
-        """See ``Device.resume_at``: the monotonic clock goes its own way."""
+        """Change nothing: the monotonic clock goes its own way."""
 
     def close(self) -> None:
-        """See ``Device.close``."""
+        """Release arrays and code."""
         if not self._dead:
             self._answers.forget()
             self._pool.keep_only((), 0)
@@ -312,8 +315,8 @@ class CudaDevice:
     def _rounds(self, plans: Sequence[Plan], window_s: float) -> tuple[Rounds, tuple[Flag, ...]]:
         self._pool.evict(plans)
         one_set = set_bytes(plans)
-        wanted = self._sets_to_go_round(plans, one_set)
-        count = min(wanted, most_sets(sum(len(plan.stages) for plan in plans)))
+        rotated = self._sets_to_go_round(plans, one_set)
+        count = min(rotated, most_sets(sum(len(plan.stages) for plan in plans)))
         sets = [self._sets(plan, count) for plan in plans]
         runs = [self._runs(plan, lane, sets[lane]) for lane, plan in enumerate(plans)]
         rotation = list(zip(*runs, strict=True))
@@ -325,19 +328,19 @@ class CudaDevice:
         rounds = self._runner.measure(rotation, window_s, [plan.stream_priority for plan in plans])
         flags = [rounds.flag] if rounds.flag else []
         flags += dict.fromkeys(flag for plan in plans for flag in self._code.flags(plan))
-        if not is_cold(wanted, one_set, self._limits.l2_bytes):
-            told = f"{wanted} sets of {one_set} bytes do not reach past the L2"
-            flags.append(Flag(FlagKind.WARM_L2, told))
+        if not is_cold(rotated, one_set, self._limits.l2_bytes):
+            detail = f"{rotated} sets of {one_set} bytes do not reach past the L2"
+            flags.append(Flag(FlagKind.WARM_L2, detail))
         return rounds, tuple(flags)
 
     def _sets_to_go_round(self, plans: Sequence[Plan], one_set: int) -> int:
         """As many sets as are wanted, or as there is memory for, that of right answers included."""
         l2_bytes = self._limits.l2_bytes
-        wanted = rotation_sets(one_set, l2_bytes, sys.maxsize)
-        if self._pool.held_sets(plans) >= wanted:
-            return wanted
+        sets = rotation_sets(one_set, l2_bytes, sys.maxsize)
+        if self._pool.held_sets(plans) >= sets:
+            return sets
         count = rotation_sets(one_set, l2_bytes, self._available_bytes(plans))
-        if count < wanted:
+        if count < sets:
             self._answers.forget()
             count = rotation_sets(one_set, l2_bytes, self._available_bytes(plans))
         return count
@@ -412,12 +415,6 @@ class CudaDevice:
             self._dead = f"the CUDA context is lost: {error}"
             return _Failure(Status.CRASHED, self._dead)
         return failure
-
-
-def _own_time(shares: Sequence[float], makespan_s: float, spread_s: float) -> WorkloadResult:
-    share, share_spread = median_and_spread(shares)
-    spread = math.hypot(share * spread_s, share_spread * makespan_s)
-    return WorkloadResult(Status.OK, share * makespan_s, spread)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class CompilingGpu:
     def resources(
         self, plans: Sequence[Plan], progress: Progress | None = None
     ) -> list[tuple[Resources, ...] | CompileError]:
-        """See ``Device.resources``; nothing is loaded."""
+        """Compile plans; nothing is loaded."""
         return plan_resources(self.compiler, plans, progress)
 
 
@@ -93,7 +93,7 @@ class _BriefCompiler:
             self.nvrtc_version = compiler.nvrtc_version
 
     def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
-        """See ``Compiler.compile``."""
+        """For each stage, in order, the code or the error."""
         with Compiler(self._architecture) as compiler:
             return compiler.compile(stages)
 
@@ -193,8 +193,8 @@ class SteppedRun:
         """The memory at an address; it belongs to the caller."""
         cp, size = self._cp, math.prod(shape) * dtype.itemsize
         memory = cp.cuda.UnownedMemory(address, size, None, cp.cuda.runtime.getDevice())
-        made: Array = cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0))
-        return made
+        array: Array = cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0))
+        return array
 
 
 def synchronize(index: int) -> str:
@@ -210,23 +210,15 @@ def synchronize(index: int) -> str:
     cupy = getattr(sys.modules.get("cupy"), "cuda", None)
     try:
         if torch is not None and torch.is_initialized():
-            return _by_torch(torch, index)
+            if torch.is_current_stream_capturing():
+                return "torch captures a CUDA graph"
+            torch.synchronize(index)
+            return ""
         if cupy is not None:
-            return _by_cupy(cupy, index)
+            if cupy.get_current_stream().is_capturing():
+                return "CuPy captures a CUDA graph"
+            cupy.Device(index).synchronize()
+            return ""
     except (RuntimeError, AttributeError) as error:  # AttributeError: half imported, or an old release
         return f"{type(error).__name__}: {error}"
     return "neither CuPy nor torch has used a GPU in this process"
-
-
-def _by_torch(torch: Any, index: int) -> str:  # noqa: ANN401 - torch is no dependency
-    if torch.is_current_stream_capturing():
-        return "torch captures a CUDA graph"
-    torch.synchronize(index)
-    return ""
-
-
-def _by_cupy(cupy: Any, index: int) -> str:  # noqa: ANN401 - CuPy ships no type information
-    if cupy.get_current_stream().is_capturing():
-        return "CuPy captures a CUDA graph"
-    cupy.Device(index).synchronize()
-    return ""

@@ -89,12 +89,12 @@ class DriverCalls:
         )
         return count.value
 
-    def tensor_map(self, address: int, wanted: TensorMap) -> "np.ndarray[Any, Any]":
+    def tensor_map(self, address: int, tensor: TensorMap) -> "np.ndarray[Any, Any]":
         """A CUtensorMap of a contiguous matrix.
 
         Args:
             address: of the matrix on the device.
-            wanted: rows, boxes and elements.
+            tensor: rows, boxes and elements.
 
         Returns:
             An array of no axes and 128 bytes, aligned to 64: what CuPy passes to a kernel by value.
@@ -102,7 +102,7 @@ class DriverCalls:
         Raises:
             DriverCallError: the matrix or its boxes are not of a form that the hardware copies.
         """
-        size = element_dtype(wanted.element).itemsize
+        size = element_dtype(tensor.element).itemsize
         room = np.zeros(_MAP_BYTES + _MAP_ALIGNMENT, np.uint8)
         begin = -room.ctypes.data % _MAP_ALIGNMENT
         encoded = room[begin : begin + _MAP_BYTES].view(f"V{_MAP_BYTES}").reshape(())
@@ -110,22 +110,22 @@ class DriverCalls:
             self._call(
                 "cuTensorMapEncodeTiled",
                 ctypes.c_void_p(encoded.ctypes.data),
-                ctypes.c_int(_TYPES.index(wanted.element)),
-                ctypes.c_uint(len(wanted.dims)),
+                ctypes.c_int(_TYPES.index(tensor.element)),
+                ctypes.c_uint(len(tensor.dims)),
                 ctypes.c_void_p(address),
-                (ctypes.c_uint64 * 2)(*wanted.dims),
-                (ctypes.c_uint64 * 1)(wanted.dims[0] * size),
-                (ctypes.c_uint32 * 2)(*wanted.box),
+                (ctypes.c_uint64 * 2)(*tensor.dims),
+                (ctypes.c_uint64 * 1)(tensor.dims[0] * size),
+                (ctypes.c_uint32 * 2)(*tensor.box),
                 (ctypes.c_uint32 * 2)(1, 1),
                 ctypes.c_int(_NONE),
                 ctypes.c_int(_NONE),
-                ctypes.c_int(_PROMOTIONS[wanted.promotion_bytes]),
+                ctypes.c_int(_PROMOTIONS[tensor.promotion_bytes]),
                 ctypes.c_int(_NONE),
             )
         except DriverCallError as error:
             raise DriverCallError(
-                f"no tensor map of buffer {wanted.buffer!r} ({_product(wanted.dims)} elements of {size} bytes"
-                f", boxes of {_product(wanted.box)}): {error}"
+                f"no tensor map of buffer {tensor.buffer!r} ({_product(tensor.dims)} elements of {size} bytes"
+                f", boxes of {_product(tensor.box)}): {error}"
             ) from error
         return encoded
 

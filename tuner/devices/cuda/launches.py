@@ -274,8 +274,8 @@ class LibraryStage:
     def bound(self, arrays: Mapping[str, Array], driver: DriverCalls) -> LibraryLaunch:
         """The call on some arrays."""
         del driver
-        made = self.bind(self.call, arrays, self.side)
-        return replace(made, side=self.side, after=self.after, place=self.place)
+        launch = self.bind(self.call, arrays, self.side)
+        return replace(launch, side=self.side, after=self.after, place=self.place)
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ class CpuThreads:
         self._in_use = -1
         self.unknown = ""
 
-    def use(self, asked: int) -> int | None:
+    def use(self, requested: int) -> int | None:
         """Have the BLAS compute with so many threads, 0 for as many as this process may use.
 
         Returns:
@@ -353,31 +353,33 @@ class CpuThreads:
             LaunchRefusedError: there are fewer processors, or the BLAS has fewer threads, or nothing sets
                 them.
         """
-        if asked > self._processors:
+        if requested > self._processors:
             raise _refused(
-                f"asks for {asked} threads of the CPU, and this process may use {self._processors}"
+                f"asks for {requested} threads of the CPU, and this process may use {self._processors}"
                 f" processor{'' if self._processors == 1 else 's'}"
             )
         libraries = self._found()
         if not libraries:
-            if asked == 0:
+            if requested == 0:
                 return None
             raise _refused(f"the threads of the CPU cannot be set: {self.unknown}")
-        wanted = asked or self._processors
-        if wanted != self._in_use:
+        count = requested or self._processors
+        if count != self._in_use:
             for library in libraries:
-                library.set_num_threads(wanted)
-            self._in_use = wanted
-        found: int = min(library.num_threads for library in libraries)
-        if found < asked:
-            raise _refused(f"asks for {asked} threads of the CPU, and {self.name} computes with {found}")
-        return found
+                library.set_num_threads(count)
+            self._in_use = count
+        actual: int = min(library.num_threads for library in libraries)
+        if actual < requested:
+            raise _refused(f"asks for {requested} threads of the CPU, and {self.name} computes with {actual}")
+        return actual
 
     @property
     def name(self) -> str:
         """The BLAS, for people."""
-        known = dict.fromkeys(f"{one.internal_api} {one.version}" for one in self._libraries or ())
-        return f"SciPy's BLAS ({', '.join(known) or 'unknown'})"
+        versions = dict.fromkeys(
+            f"{library.internal_api} {library.version}" for library in self._libraries or ()
+        )
+        return f"SciPy's BLAS ({', '.join(versions) or 'unknown'})"
 
     def _found(self) -> Sequence[Any]:
         """The library, looked for once; nothing where it is not known."""
@@ -395,9 +397,9 @@ def _libraries() -> Sequence[Any]:
     import scipy.linalg.lapack  # noqa: F401, PLC0415 - loads the library that is looked for
     from threadpoolctl import ThreadpoolController  # noqa: PLC0415 - an extra
 
-    found = ThreadpoolController().select(user_api="blas").lib_controllers
-    own = [one for one in found if _WHEEL in one.filepath]
-    return own or found
+    libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+    own = [library for library in libraries if _WHEEL in library.filepath]
+    return own or libraries
 
 
 def _refused(message: str) -> LaunchRefusedError:
@@ -449,22 +451,22 @@ class HostLapack:
 
     def flag(self, call: LibraryCall) -> Flag | None:
         """Return a flag for the threads of a call: there is only one, or their number is unknown."""
-        found = self._threads.use(call.threads)
-        if found is None:
-            told = f"nobody tells how many threads SciPy's BLAS computes with: {self._threads.unknown}"
-        elif found == 1 and call.threads != 1:
-            told = f"{self._threads.name} computes with 1 thread"
+        threads = self._threads.use(call.threads)
+        if threads is None:
+            detail = f"nobody tells how many threads SciPy's BLAS computes with: {self._threads.unknown}"
+        elif threads == 1 and call.threads != 1:
+            detail = f"{self._threads.name} computes with 1 thread"
         else:
             return None
-        return Flag(FlagKind.CPU_THREADS, told)
+        return Flag(FlagKind.CPU_THREADS, detail)
 
     def _run(self, call: LibraryCall, addresses: Mapping[str, int], stream: Stream) -> None:
         staging = self._staging
-        staging.fetch(call, addresses["a"], stream)
+        staging.copy(call, addresses["a"], stream, to_host=True)
         stream.synchronize()
         self._threads.use(call.threads)
         results, info = factored(call, staging.matrix(call))
-        staging.send_back(call, addresses["a"], stream)
+        staging.copy(call, addresses["a"], stream, to_host=False)
         for name, values in results.items():
             staging.send(0, values, addresses[name], stream)
         if "info" in addresses and (call.first == 0 or (info and not self._info)):
@@ -486,8 +488,8 @@ def factored(call: LibraryCall, matrix: NDArray[Any]) -> tuple[dict[str, NDArray
     if routine == "getrf":
         _, pivots, info = function(matrix, overwrite_a=1)
         return {"pivots": (pivots + (1 + call.first)).astype("int32")}, int(info)
-    wanted, _ = getattr(lapack, f"{_LETTER[call.dtype]}geqrf_lwork")(*matrix.shape)
-    _, tau, _, info = function(matrix, lwork=int(wanted), overwrite_a=1)
+    work_size, _ = getattr(lapack, f"{_LETTER[call.dtype]}geqrf_lwork")(*matrix.shape)
+    _, tau, _, info = function(matrix, lwork=int(work_size), overwrite_a=1)
     return {"tau": tau}, int(info)
 
 
@@ -504,37 +506,31 @@ class _Staging:
 
     def make_room(self, call: LibraryCall) -> None:
         """Take more memory where a call needs it."""
-        wanted = _words_bytes(call) + call.m * call.n * _item_bytes(call)
-        if wanted > self._bytes.size:
+        needed = _words_bytes(call) + call.m * call.n * _item_bytes(call)
+        if needed > self._bytes.size:
             self._arrived.synchronize()
-            self._bytes = np.frombuffer(self._cp.cuda.alloc_pinned_memory(wanted), np.uint8, wanted)
+            self._bytes = np.frombuffer(self._cp.cuda.alloc_pinned_memory(needed), np.uint8, needed)
 
     def matrix(self, call: LibraryCall) -> NDArray[Any]:
         """The matrix of a call, (m, n), column-major."""
         first, size = _words_bytes(call), call.m * call.n * _item_bytes(call)
         return self._bytes[first : first + size].view(call.dtype).reshape(call.n, call.m).T
 
-    def fetch(self, call: LibraryCall, address: int, stream: Stream) -> None:
-        """Copy the matrix from the device, when what was sent before has arrived there."""
-        stream.wait_event(self._arrived)
-        self._copy(call, address, stream, to_host=True)
-
-    def send_back(self, call: LibraryCall, address: int, stream: Stream) -> None:
-        """Copy the matrix to the device."""
-        self._copy(call, address, stream, to_host=False)
-
     def send(self, word: int, values: NDArray[Any], address: int, stream: Stream) -> None:
         """Copy values to the device, by way of the words from one on."""
-        runtime, held = self._cp.cuda.runtime, self._bytes[word * _WORD_BYTES :][: values.nbytes]
-        held[...] = values.view(np.uint8)
+        runtime, staged = self._cp.cuda.runtime, self._bytes[word * _WORD_BYTES :][: values.nbytes]
+        staged[...] = values.view(np.uint8)
         kind = runtime.memcpyHostToDevice
-        runtime.memcpyAsync(address, held.ctypes.data, values.nbytes, kind, stream.ptr)
+        runtime.memcpyAsync(address, staged.ctypes.data, values.nbytes, kind, stream.ptr)
 
     def all_sent(self, stream: Stream) -> None:
         """Note that nothing more is sent."""
         self._arrived.record(stream)
 
-    def _copy(self, call: LibraryCall, address: int, stream: Stream, *, to_host: bool) -> None:
+    def copy(self, call: LibraryCall, address: int, stream: Stream, *, to_host: bool) -> None:
+        """Copy the matrix to the device; or from it, when what was sent before has arrived there."""
+        if to_host:
+            stream.wait_event(self._arrived)
         runtime, item = self._cp.cuda.runtime, _item_bytes(call)
         host = (self._bytes.ctypes.data + _words_bytes(call), call.m * item)
         device = (address, call.operand("a").leading * item)
@@ -595,10 +591,16 @@ class PackedRun:
     def __init__(self, cp: ModuleType, program: Program, sizes: Mapping[str, int]) -> None:
         self._cp = cp
         self._clear = cp.cuda.runtime.memsetAsync
-        places = {name: place for place, name in enumerate(sizes)}
-        self._stages = tuple(_own_launch(stage) for stage in (*program.setup, *program.stages))
+        places = {name: index for index, name in enumerate(sizes)}
+        stages = (*program.setup, *program.stages)
+        for stage in stages:
+            if isinstance(stage, LibraryStage):
+                raise _refused(f"stage {stage.name}: calls of {stage.call.routine} of a library")
+        self._stages = tuple(stage for stage in stages if isinstance(stage, LoadedStage))
         self._copy = program.driver.copy
-        self._symbols = tuple((one.address, places[one.buffer], one.bytes) for one in program.symbols)
+        self._symbols = tuple(
+            (symbol.address, places[symbol.buffer], symbol.bytes) for symbol in program.symbols
+        )
         self._views = {
             item: places[item.buffer]
             for stage in self._stages
@@ -628,17 +630,17 @@ class PackedRun:
             LaunchRefusedError: a tensor map cannot be made of its buffer.
         """
         self._write(self._slots, 0, *addresses)
-        for number, (view, place) in enumerate(self._views.items(), len(addresses)):
-            self._slots[number] = addresses[place] + view.offset_bytes
+        for number, (view, index) in enumerate(self._views.items(), len(addresses)):
+            self._slots[number] = addresses[index] + view.offset_bytes
         for encoded in self._maps:
             encoded.point(addresses)
 
     def enqueue(self, stream: int) -> None:
         """Put one run into a stream, given by its handle; CuPy's errors come through."""
-        for address, place, size in self._symbols:
-            self._copy(address, self._slots[place], size, stream)
-        for place, size in self._zeroed:
-            self._clear(self._slots[place], 0, size, stream)
+        for address, index, size in self._symbols:
+            self._copy(address, self._slots[index], size, stream)
+        for index, size in self._zeroed:
+            self._clear(self._slots[index], 0, size, stream)
         for launch, shape, parameters in self._launches:
             launch(*shape, stream, *parameters)
 
@@ -670,19 +672,6 @@ class PackedRun:
                 parameters[number] = value.ctypes.data
         self._kept.append(parameters)
         return ctypes.addressof(parameters)
-
-
-def _own_launch(stage: LoadedStage | LibraryStage) -> LoadedStage:
-    """The stage, when it is no library's.
-
-    Raises:
-        LaunchRefusedError: it is.
-    """
-    if isinstance(stage, LibraryStage):
-        raise LaunchRefusedError(
-            Status.LAUNCH_ERROR, f"stage {stage.name}: calls of {stage.call.routine} of a library"
-        )
-    return stage
 
 
 class RunGraphs:
@@ -751,10 +740,10 @@ class RunGraphs:
 class _EncodedMap:
     """A tensor map, encoded anew when its buffer is another."""
 
-    def __init__(self, stage: str, wanted: TensorMap, place: int, program: Program) -> None:
+    def __init__(self, stage: str, tensor: TensorMap, index: int, program: Program) -> None:
         self._stage = stage
-        self._wanted = wanted
-        self._place = place
+        self._wanted = tensor
+        self._place = index
         self._driver = program.driver
         self._of = -1
         self._room = (ctypes.c_ubyte * (_MAP_BYTES + _MAP_ALIGNMENT))()
@@ -767,7 +756,7 @@ class _EncodedMap:
         try:
             encoded = self._driver.tensor_map(buffer, self._wanted)
         except DriverCallError as error:
-            raise LaunchRefusedError(Status.LAUNCH_ERROR, f"stage {self._stage}: {error}") from error
+            raise _refused(f"stage {self._stage}: {error}") from error
         ctypes.memmove(self.address, encoded.ctypes.data, _MAP_BYTES)
         self._of = buffer
 

@@ -37,8 +37,8 @@ def who(index: int) -> tuple[str, str]:
     if problem is not None:
         raise DeviceUnavailableError(f"cuda:{index}: {problem}")
     with Child("importlib:import_module", "tuner.devices.cuda.probe", name=f"cuda:{index}") as child:
-        found, driver = child.call("ask", index, timeout_s=_ASK_S)
-    return found, driver
+        answer: tuple[str, str] = child.call("ask", index, timeout_s=_ASK_S)
+    return answer
 
 
 def ask(index: int, library: str = "libcuda.so.1") -> tuple[str, str]:
@@ -54,8 +54,8 @@ def ask(index: int, library: str = "libcuda.so.1") -> tuple[str, str]:
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         raise DeviceUnavailableError(f"cuda:{index}: the driver offers no GPU")
     if driver.cuDeviceGet(ctypes.byref(device), index) or get_uuid(ctypes.byref(raw), device):
-        known = ", ".join(f"cuda:{i}" for i in range(count.value)) or "none"
-        raise DeviceUnavailableError(f"cuda:{index}: no such GPU; choose from {known}")
+        choices = ", ".join(f"cuda:{i}" for i in range(count.value)) or "none"
+        raise DeviceUnavailableError(f"cuda:{index}: no such GPU; choose from {choices}")
     driver.cuDriverGetVersion(ctypes.byref(version))
     return f"GPU-{uuid.UUID(bytes=bytes(raw))}", kernel_module_version() or cuda_version(version.value)
 
@@ -106,9 +106,9 @@ def driver_problem(library: str = "libcuda.so.1", control_node: Path = _CONTROL_
 def nvidia_device_file(devices: Path = Path("/dev")) -> str | None:
     """A device file of an NVIDIA GPU, such as ``/dev/nvidia0``; None where the machine shows none."""
     for pattern in _DEVICE_FILES:
-        found = next(iter(sorted(devices.glob(pattern))), None)
-        if found is not None:
-            return str(found)
+        file = next(iter(sorted(devices.glob(pattern))), None)
+        if file is not None:
+            return str(file)
     return None
 
 
@@ -136,8 +136,8 @@ def open_cupy(index: int) -> ModuleType:
     except cp.cuda.runtime.CUDARuntimeError as error:
         raise DeviceUnavailableError(f"cuda:{index}: the driver offers no GPU: {error}") from error
     if not 0 <= index < count:
-        known = ", ".join(f"cuda:{i}" for i in range(count))
-        raise DeviceUnavailableError(f"cuda:{index}: no such GPU; choose from {known}")
+        choices = ", ".join(f"cuda:{i}" for i in range(count))
+        raise DeviceUnavailableError(f"cuda:{index}: no such GPU; choose from {choices}")
     _use(cp, index)
     return cp
 
@@ -214,10 +214,10 @@ def driver_version(cp: ModuleType) -> str:
 def kernel_module_version(version_file: Path = _VERSION_FILE) -> str | None:
     """Version of the loaded kernel module; None where it is silent."""
     try:
-        found = _VERSION.search(version_file.read_text(encoding="utf-8", errors="replace"))
+        match = _VERSION.search(version_file.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
-    return found.group(1) if found else None
+    return match.group(1) if match else None
 
 
 def cuda_version(number: int) -> str:
@@ -239,7 +239,7 @@ def gpu_limits(cp: ModuleType, index: int) -> DeviceLimits:
         return int(runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), index))
 
     properties = runtime.getDeviceProperties(index)
-    known = device_limits(
+    limits = device_limits(
         (int(properties["major"]), int(properties["minor"])),
         multiprocessors=attribute("MultiProcessorCount"),
         memory_bytes=int(properties["totalGlobalMem"]),
@@ -247,7 +247,7 @@ def gpu_limits(cp: ModuleType, index: int) -> DeviceLimits:
     )
     warp_size, threads = attribute("WarpSize"), attribute("MaxThreadsPerMultiProcessor")
     return replace(
-        known,
+        limits,
         warp_size=warp_size,
         max_threads_per_block=attribute("MaxThreadsPerBlock"),
         max_threads_per_sm=threads,
@@ -286,19 +286,19 @@ def first_visible(gpus: Sequence[tuple[str, str]], environment: Mapping[str, str
     listed = environment.get(VISIBLE)
     if listed is None:
         return gpus[0][0]
-    shown: list[str] = []
+    visible: list[str] = []
     for entry in map(str.strip, listed.split(",")):
         uuid = _named(entry, gpus, environment)
         if uuid is None:
             break
-        if uuid in shown:
+        if uuid in visible:
             raise DeviceUnavailableError(
                 f"{VISIBLE}={listed} names {entry} twice, and CUDA shows no GPU then"
             )
-        shown.append(uuid)
-    if not shown:
+        visible.append(uuid)
+    if not visible:
         raise DeviceUnavailableError(f"{VISIBLE}={listed!r} shows no GPU; change it, or name one by its UUID")
-    return shown[0]
+    return visible[0]
 
 
 def _named(entry: str, gpus: Sequence[tuple[str, str]], environment: Mapping[str, str]) -> str | None:
@@ -306,8 +306,8 @@ def _named(entry: str, gpus: Sequence[tuple[str, str]], environment: Mapping[str
     if entry.upper().startswith(_INSTANCE):
         return entry
     if not re.fullmatch("[0-9]{1,9}", entry):
-        found = [uuid for uuid, _ in gpus if entry and uuid.lower().startswith(entry.lower())]
-        return found[0] if len(found) == 1 else None
+        matches = [uuid for uuid, _ in gpus if entry and uuid.lower().startswith(entry.lower())]
+        return matches[0] if len(matches) == 1 else None
     if int(entry) >= len(gpus):
         return None
     if environment.get(ORDER) != "PCI_BUS_ID" and len({name for _, name in gpus}) > 1:

@@ -286,14 +286,14 @@ class SideStreams:
         for side in sorted({stage.side for stage in stages.values()} - {0}):
             streams[side] = self._stream(side)
             streams[side].wait_event(begin)
-        awaited = {place for stage in stages.values() for place in _others(stage, stages)}
+        awaited = {earlier for stage in stages.values() for earlier in _others(stage, stages)}
         for step in steps:
             if not isinstance(step, StageLaunch):
                 step.enqueue(main)
                 continue
             stream = streams[step.side]
-            for place in _others(step, stages):
-                stream.wait_event(self._event(place))
+            for earlier in _others(step, stages):
+                stream.wait_event(self._event(earlier))
             step.enqueue(stream)
             if step.place in awaited:
                 self._event(step.place).record(stream)
@@ -316,7 +316,7 @@ class SideStreams:
 
 def _others(stage: StageLaunch, stages: Mapping[int, StageLaunch]) -> list[int]:
     """Places of the stages in other streams that a stage waits for."""
-    return [place for place in stage.after if place in stages and stages[place].side != stage.side]
+    return [earlier for earlier in stage.after if earlier in stages and stages[earlier].side != stage.side]
 
 
 # --- Rounds that are put into the main stream with one call, and how they are timed there.
@@ -518,21 +518,20 @@ class ReplayQueue:
             self._put(self._cycle.samples[self.sampled % len(self._cycle.samples)])
             self.sampled += 1
 
-    def land(self, count: int | None = None) -> None:
+    def land(self, number: int | None = None) -> None:
         """Wait until there are so many readings; for all that was pushed if no number is given."""
-        wanted = self.queued if count is None else count
-        while len(self.readings) < wanted:
+        count = self.queued if number is None else number
+        while len(self.readings) < count:
             self._land()
 
     def _put(self, replay: Replay) -> None:
-        while len(self._flying) >= self._depth or self._is_read_first(replay):
+        # Stamps are written anew by each replay: those of the one before have to be read first.
+        while len(self._flying) >= self._depth or (
+            replay.stamps is not None and any(replay is other for other, _ in self._flying)
+        ):
             self._land()
         replay.put()
         self._flying.append((replay, self._recorded()))
-
-    def _is_read_first(self, replay: Replay) -> bool:
-        """True for one whose stamps are yet to be read."""
-        return replay.stamps is not None and any(replay is other for other, _ in self._flying)
 
     def _land(self) -> None:
         replay, edge = self._flying.popleft()
@@ -544,7 +543,7 @@ class ReplayQueue:
             begin, ends = replay.stamps.begin, replay.stamps.ends
             ends_s = [self._lanes.elapsed_s(begin, end) for end in ends]
             shares = tuple(end_s / max(*ends_s, 1e-9) for end_s in ends_s)
-        sample = any(replay is one for one in self._cycle.samples)
+        sample = any(replay is other for other in self._cycle.samples)
         self.readings.append(ReplayTime(replay.rounds, seconds, shares, sample))
 
     def _recorded(self) -> CudaEvent:
@@ -669,8 +668,8 @@ class RoundRunner:
         if self._lanes.count < workloads:
             self._lanes.open(workloads)
         self._lanes.prioritise(priorities)
-        known = self._of(rotation, tuple(priorities))
-        cycle = self._cycle(known, rotation, window_s)
+        state = self._of(rotation, tuple(priorities))
+        cycle = self._cycle(state, rotation, window_s)
         queue = ReplayQueue(self._lanes, cycle, max(1, round(_SAMPLE_S / cycle.replay_s)))
         begun_s = self._now_s()  # the device idled while graphs were made
         warm_s = min(WARM_S, _WARM_PART * window_s)
@@ -683,16 +682,18 @@ class RoundRunner:
             queue.sample()  # behind the window
         queue.land()
         window = queue.readings[before:after]
-        makespans = [one.seconds / one.rounds for one in window if not one.sample]
-        told = [one.shares for one in queue.readings[before:] if one.shares is not None] or [(1.0,)]
+        makespans = [reading.seconds / reading.rounds for reading in window if not reading.sample]
+        shares_read = [
+            reading.shares for reading in queue.readings[before:] if reading.shares is not None
+        ] or [(1.0,)]
         return Rounds(
-            [list(shares) for shares in zip(*told, strict=True)],
+            [list(shares) for shares in zip(*shares_read, strict=True)],
             makespans,
-            sum(one.rounds for one in window),
+            sum(reading.rounds for reading in window),
             start_s,
-            start_s + math.fsum(one.seconds for one in window),
+            start_s + math.fsum(reading.seconds for reading in window),
             cycle.flag or _too_short(workloads, statistics.median(makespans)),
-            known.restore_s,
+            state.restore_s,
         )
 
     def _fill(self, queue: ReplayQueue, cycle: ReplayCycle, window_s: float) -> float:
@@ -713,21 +714,22 @@ class RoundRunner:
         """Return the state of a rotation; one that is new is timed."""
         steps_of = [tuple(tuple(step.identity for step in steps) for steps in parts) for parts in rotation]
         key = (priorities, *steps_of)
-        known = self._known.get(key)
-        if known is None:
+        state = self._known.get(key)
+        if state is None:
             functions = [step.function for steps in rotation[0] for step in steps if isinstance(step, Launch)]
-            known = self._known[key] = _RotationState(
+            state = self._known[key] = _RotationState(
                 functions,
                 self._round_s(rotation),
                 self._restore_s(rotation),
                 sum(len(steps) for parts in rotation for steps in parts),
             )
             while len(self._known) > 1 and (
-                len(self._known) > _KEPT or sum(one.launches for one in self._known.values()) > _KEPT_LAUNCHES
+                len(self._known) > _KEPT
+                or sum(other.launches for other in self._known.values()) > _KEPT_LAUNCHES
             ):
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
-        return known
+        return state
 
     def _round_s(self, rotation: Rotation) -> float:
         """Time of a round. The first of new code also loads it; it counts if it is long."""
@@ -779,21 +781,21 @@ class RoundRunner:
             end.synchronize()
         return lanes.elapsed_s(begin, end) / len(turns)
 
-    def _cycle(self, known: _RotationState, rotation: Rotation, window_s: float) -> ReplayCycle:
+    def _cycle(self, state: _RotationState, rotation: Rotation, window_s: float) -> ReplayCycle:
         """Replays for a window: those of a window before, or new ones."""
-        if known.round_s >= _SHORT_REPLAY_S:
+        if state.round_s >= _SHORT_REPLAY_S:
             rotation = rotation[:_SETS]
         short = window_s < _SHORT_WINDOW_S
         wanted_s, most = (_SHORT_REPLAY_S, _FEW_LAUNCHES) if short else (_REPLAY_S, _LAUNCHES)
-        cycle = known.cycles.get(wanted_s)
+        cycle = state.cycles.get(wanted_s)
         if cycle is not None:
             return cycle
-        cycle = self._played(self._builder.cycle(rotation, known.round_s, wanted_s, most), wanted_s)
-        if cycle.round_s < known.round_s / 2:  # a single round was a bad guide
+        cycle = self._played(self._builder.cycle(rotation, state.round_s, wanted_s, most), wanted_s)
+        if cycle.round_s < state.round_s / 2:  # a single round was a bad guide
             cycle = self._played(self._builder.cycle(rotation, cycle.round_s, wanted_s, most), wanted_s)
-        known.round_s = cycle.round_s
+        state.round_s = cycle.round_s
         if cycle.graphs:
-            known.cycles[wanted_s] = cycle
+            state.cycles[wanted_s] = cycle
         return cycle
 
     def _played(self, cycle: ReplayCycle, wanted_s: float) -> ReplayCycle:
@@ -807,7 +809,7 @@ class RoundRunner:
         for _ in cycle.replays:
             queue.push()
         queue.land()
-        round_s = min(one.seconds / one.rounds for one in queue.readings if not one.sample)
+        round_s = min(reading.seconds / reading.rounds for reading in queue.readings if not reading.sample)
         return replace(cycle, round_s=max(round_s, 1e-6))
 
 

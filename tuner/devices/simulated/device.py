@@ -9,8 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -123,21 +122,21 @@ class RoundsAtClock:
 
 
 def window_of(
-    free: RoundsAtClock, held: RoundsAtClock, over_s: float, window_s: float
+    free: RoundsAtClock, capped: RoundsAtClock, over_s: float, window_s: float
 ) -> tuple[RoundsAtClock, RoundsAtClock]:
     """The rounds of a window of about ``window_s`` seconds: those over the power limit, then the others.
 
     Args:
         free: a round at the clock that is set.
-        held: a round at the clock that respects the limit.
+        capped: a round at the clock that respects the limit.
         over_s: how long the load gets what it asks for, of the window.
         window_s: length of the window.
     """
-    if over_s <= 0 or free.clock_mhz == held.clock_mhz:
-        return free.lasting(0.0), held.lasting(window_s, held.least)
+    if over_s <= 0 or free.clock_mhz == capped.clock_mhz:
+        return free.lasting(0.0), capped.lasting(window_s, capped.least)
     first = free.lasting(min(over_s, window_s))
     left_s = window_s - first.count * first.round_s
-    return first, held.lasting(max(0.0, left_s), max(0, held.least - first.count))
+    return first, capped.lasting(max(0.0, left_s), max(0, capped.least - first.count))
 
 
 # --- The device, its clocks and its power limits.
@@ -220,11 +219,6 @@ class SimulatedDevice:
         return self._resources.architecture
 
     @property
-    def sensors(self) -> tuple[Mapping[str, Any], ...]:
-        """Fields of the GPU's ``SensorModel``s, best first; empty where the board has no power sensor."""
-        return tuple(asdict(sensor) for sensor in self.gpu.sensors)
-
-    @property
     def temperature_c(self) -> float | None:
         """Temperature of the modelled chip; None where none is modelled."""
         return self._timeline.temperature_c
@@ -257,11 +251,6 @@ class SimulatedDevice:
         """The scope of its sensors, which all see the whole of its power."""
         return next((sensor.scope for sensor in self.gpu.sensors), "gpu")
 
-    @property
-    def supported_mhz(self) -> tuple[int, ...]:
-        """SM clocks that can be set, highest first."""
-        return self.gpu.clocks_mhz
-
     def set_clock_mhz(self, mhz: int | None) -> None:
         """Set the SM clock; None sets the default, which is the highest.
 
@@ -282,15 +271,15 @@ class SimulatedDevice:
         return [
             CompileError(f"{plan.label()}: told to fail")
             if self._faults.of(plan) is Status.COMPILE_ERROR
-            else found
-            for plan, found in zip(plans, self._resources.of(plans, progress), strict=True)
+            else resources
+            for plan, resources in zip(plans, self._resources.of(plans, progress), strict=True)
         ]
 
     def check(self, plan: Plan, seed: int) -> Check:  # noqa: ARG002 - nothing is computed from the inputs
         """Let the time of one run pass; right unless told otherwise."""
         self._occupant.enter()
         self.sleep(_HOST_GAP_S)
-        result = self._unable(plan) or _told(self._faults.of(plan))
+        result = self._unable(plan) or _injected(self._faults.of(plan))
         if result.status not in (Status.OK, Status.WRONG_ANSWER):
             return Check(result.status, result.detail, self._fail(result.status))
         modelled = self._model.round([plan], self._set_mhz)
@@ -314,11 +303,11 @@ class SimulatedDevice:
             self._fail(failed)
             return RunRecord(results=tuple(results), start_s=start, end_s=self.now_s())
         draws = self._draws(plans)
-        wanted, allowed = self._model.round_at(plans, self._set_mhz), self._model.round(plans, self._set_mhz)
-        free, held = (RoundsAtClock.of(one, draws, self._noise) for one in (wanted, allowed))
-        warm_s = max(min(_WARM_UP_S, _WARM_PART * window_s), held.round_s)
-        over, after = window_of(free, held, self.gpu.power.hold_s - warm_s, window_s)
-        last, most = after if after.count else over, max(over, after, key=lambda one: one.count)
+        modelled = (self._model.round_at(plans, self._set_mhz), self._model.round(plans, self._set_mhz))
+        free, capped = (RoundsAtClock.of(each, draws, self._noise) for each in modelled)
+        warm_s = max(min(_WARM_UP_S, _WARM_PART * window_s), capped.round_s)
+        over, after = window_of(free, capped, self.gpu.power.hold_s - warm_s, window_s)
+        last, most = after if after.count else over, max(over, after, key=lambda each: each.count)
         self.clock_mhz = last.clock_mhz
         self.throttle_reasons = ("sw-power-cap",) if self.clock_mhz < self._set_mhz else ()
         self._timeline.pass_time(warm_s, over.watts if over.count else after.watts)
@@ -343,7 +332,7 @@ class SimulatedDevice:
         )
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """See ``LoadSource.pulse``: arithmetic at full rate, as far as the power limit goes."""
+        """Play pulses of arithmetic at full rate, as far as the power limit goes."""
         self._occupant.enter()
         watts = load_watts(self.gpu, self._set_mhz, self._model.limit_w)
         played = []
@@ -363,11 +352,11 @@ class SimulatedDevice:
         return self._timeline.now_s
 
     def sleep(self, seconds: float) -> None:
-        """See ``Device.sleep``: virtual time passes."""
+        """Let virtual time pass at idle power."""
         self._timeline.pass_time(seconds, idle_watts(self.gpu, self._set_mhz))
 
     def resume_at(self, ended_s: float) -> None:
-        """See ``Device.resume_at``: sensor ticks and noise follow virtual time, so a resumed run needs it."""
+        """Set virtual time forward: sensor ticks and noise follow it, so a resumed run needs it."""
         self.sleep(max(0.0, ended_s - self.now_s()))
 
     def power_segments(self, since_s: float) -> list[tuple[float, float, float]]:
@@ -378,11 +367,11 @@ class SimulatedDevice:
         return self._timeline.since(since_s, idle_watts(self.gpu, self._set_mhz))
 
     def own_processes(self) -> int:
-        """See ``Device.own_processes``: this process, where others can see it."""
+        """One, this process, where others can see it."""
         return int(is_present(self.identity.spec))
 
     def abort(self) -> None:
-        """See ``Device.abort``: no hardware is held."""
+        """Do nothing: no hardware is held."""
 
     def close(self) -> None:
         """Close the compiler if it was opened here, and leave the GPU to others."""
@@ -391,8 +380,10 @@ class SimulatedDevice:
 
     def _failures(self, plans: Sequence[Plan]) -> list[WorkloadResult]:
         """Status of each plan of a run, before any time is spent; a crash or a time-out takes all with it."""
-        told = self._faults.in_run(plans)
-        results = [self._unable(plan) or _told(status) for plan, status in zip(plans, told, strict=True)]
+        statuses = self._faults.in_run(plans)
+        results = [
+            self._unable(plan) or _injected(status) for plan, status in zip(plans, statuses, strict=True)
+        ]
         fatal = next((r.status for r in results if r.status in (Status.CRASHED, Status.TIMEOUT)), None)
         if fatal is None:
             return results
@@ -403,12 +394,12 @@ class SimulatedDevice:
 
     def _unable(self, plan: Plan) -> WorkloadResult | None:
         """Return the failure of a plan that cannot be launched on this GPU at all, or None."""
-        found = self.resources([plan])[0]
-        if isinstance(found, CompileError):
-            fits = not isinstance(found, LaunchMisfitError)
+        resources = self.resources([plan])[0]
+        if isinstance(resources, CompileError):
+            fits = not isinstance(resources, LaunchMisfitError)
             status = Status.COMPILE_ERROR if fits else Status.LAUNCH_ERROR
-            return WorkloadResult(status, detail=str(found))
-        misfit = self._model.misfit(plan, found, self._resources.arithmetic(plan, self.gpu))
+            return WorkloadResult(status, detail=str(resources))
+        misfit = self._model.misfit(plan, resources, self._resources.arithmetic(plan, self.gpu))
         return WorkloadResult(Status.LAUNCH_ERROR, detail=f"{plan.label()}: {misfit}") if misfit else None
 
     def _fail(self, status: Status) -> float:
@@ -434,7 +425,7 @@ class SimulatedClocks:
 
     def supported_mhz(self) -> tuple[int, ...]:
         """Clocks that can be locked, highest first."""
-        return self._device.supported_mhz
+        return self._device.gpu.clocks_mhz
 
     def read(self) -> ClockReading:
         """Present clock, throttle reasons, power limit and temperature."""
@@ -454,8 +445,8 @@ class SimulatedClocks:
         Raises:
             ClockError: the device has no such clock.
         """
-        if mhz not in self._device.supported_mhz:
-            choices = ", ".join(map(str, self._device.supported_mhz)) or "none"
+        if mhz not in self._device.gpu.clocks_mhz:
+            choices = ", ".join(map(str, self._device.gpu.clocks_mhz)) or "none"
             raise ClockError(f"no clock of {mhz} MHz; choose from {choices}")
         try:
             self._device.set_clock_mhz(mhz)
@@ -510,5 +501,5 @@ def _key(plan: Plan) -> str:
     return f"{plan.workload};{plan.workload.batch};{values}"
 
 
-def _told(status: Status) -> WorkloadResult:
+def _injected(status: Status) -> WorkloadResult:
     return WorkloadResult(status, detail="" if status is Status.OK else "told to fail")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.contract import code_of, resources_of
 from tuner.devices.gpu_models import GpuModel
-from tuner.devices.simulated.arithmetic import StageArithmetic, stage_arithmetic
+from tuner.devices.simulated.lane_operations import StageArithmetic, stage_arithmetic
 from tuner.model.errors import CompileError, CompilerUnavailableError, DeviceError
 from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Configuration, Plan, Progress, Resources, Stage, Workload
@@ -61,16 +61,16 @@ class ModelResources:
         """Resources of each plan's stages, or the error of a plan that does not compile."""
         unknown = {(plan.workload, plan.configuration): plan for plan in plans if self._recall(plan) is None}
         if unknown:
-            wanted: dict[tuple[object, ...], Stage] = {}
+            stages: dict[tuple[object, ...], Stage] = {}
             for stage in (stage for plan in unknown.values() for stage in plan.stages):
                 if stage.library is None:
-                    wanted.setdefault(code_of(stage), stage)
-            found = dict(zip(wanted, self._of_stages(list(wanted.values()), progress), strict=True))
-            for code, result in found.items():
+                    stages.setdefault(code_of(stage), stage)
+            compiled = dict(zip(stages, self._of_stages(list(stages.values()), progress), strict=True))
+            for code, result in compiled.items():
                 if not isinstance(result, CompileError) and result.ptx:
                     self._ptx[code] = zlib.compress(result.ptx.encode(), 1)
             for key, plan in unknown.items():
-                self._known[key] = plan, _of_the_host(plan) or resources_of(plan, found)
+                self._known[key] = plan, _of_the_host(plan) or resources_of(plan, compiled)
                 self._arithmetic.pop(key, None)
         return [self._known[plan.workload, plan.configuration][1] for plan in plans]
 
@@ -78,10 +78,10 @@ class ModelResources:
         """Return the arithmetic of each stage, by its compiled code, for plans that ``of`` compiled."""
         key = plan.workload, plan.configuration
         if key not in self._arithmetic:
-            own = {place: stage for place, stage in enumerate(plan.stages) if stage.library is None}
-            code = {place: self._ptx.get(code_of(stage), b"") for place, stage in own.items()}
-            text = {one: zlib.decompress(one).decode() for one in set(code.values()) if one}
-            stages = {place: text[one] for place, one in code.items() if one}
+            own = {index: stage for index, stage in enumerate(plan.stages) if stage.library is None}
+            code = {index: self._ptx.get(code_of(stage), b"") for index, stage in own.items()}
+            text = {packed: zlib.decompress(packed).decode() for packed in set(code.values()) if packed}
+            stages = {index: text[packed] for index, packed in code.items() if packed}
             self._arithmetic[key] = stage_arithmetic(plan, stages, gpu)
         return self._arithmetic[key]
 
@@ -95,10 +95,10 @@ class ModelResources:
 
     def _recall(self, plan: Plan) -> Answer | None:
         """Return the stored answer to a plan; the same names with other code are another plan."""
-        known = self._known.get((plan.workload, plan.configuration))
-        if known is None or not (known[0] is plan or known[0].stages == plan.stages):
+        stored = self._known.get((plan.workload, plan.configuration))
+        if stored is None or not (stored[0] is plan or stored[0].stages == plan.stages):
             return None
-        return known[1]
+        return stored[1]
 
     def _open(self) -> Compiler | None:
         with self._opening:
@@ -154,7 +154,7 @@ class ModelResources:
 
 def _of_the_host(plan: Plan) -> CompileError | None:
     """Return the error for a plan of which the CPU computes a part, or None."""
-    stage = next((one for one in plan.stages if one.library is not None and one.library.on_host), None)
+    stage = next((each for each in plan.stages if each.library is not None and each.library.on_host), None)
     if stage is None:
         return None
     return CompileError(

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.devices.gpu_models import GpuModel
-from tuner.devices.simulated.arithmetic import StageArithmetic, per_clock
+from tuner.devices.simulated.lane_operations import StageArithmetic, per_clock
 from tuner.model.elements import element_dtype
-from tuner.model.plan import Buffer, Configuration, LibraryCall, Plan, Resources, Stage, Work, Workload
+from tuner.model.plan import Buffer, Configuration, LibraryCall, Plan, Resources, Stage, Workload
 from tuner.space.occupancy import Occupancy, holds_whole, occupancy, refusal
 
 # --- What calls of libraries ask of a modelled GPU: bytes and operations by their dimensions.
@@ -185,19 +185,19 @@ def described(
     plan: Plan, resources: Sequence[Resources], gpu: GpuModel, arithmetic: Sequence[StageArithmetic] = ()
 ) -> tuple[LaunchModel, ...]:
     """The stages of a run, without set-up; those that are alike in all that matters are one object."""
-    resources = [resources[place] for place in plan.timed]
-    computed = [arithmetic[place] if arithmetic else _LANES_ONLY for place in plan.timed]
-    plan = replace(plan, stages=tuple(plan.stages[place] for place in plan.timed))
+    resources = [resources[index] for index in plan.timed]
+    computed = [arithmetic[index] if arithmetic else _LANES_ONLY for index in plan.timed]
+    plan = replace(plan, stages=tuple(plan.stages[index] for index in plan.timed))
     shares = stage_shares(plan)
-    known: dict[tuple[object, ...], LaunchModel] = {}
-    found = []
+    by_stage: dict[tuple[object, ...], LaunchModel] = {}
+    launches = []
     for index, (stage, used) in enumerate(zip(plan.stages, resources, strict=True)):
         geometry = (stage.grid, stage.block, stage.shared_bytes, stage.resident, stage.cluster)
         key = (index == 0, stage.buffers, stage.library, geometry, used, shares[index], computed[index])
-        if key not in known:
-            known[key] = describe(plan, index, used, gpu, shares=shares, arithmetic=computed[index])
-        found.append(known[key])
-    return tuple(found)
+        if key not in by_stage:
+            by_stage[key] = describe(plan, index, used, gpu, shares=shares, arithmetic=computed[index])
+        launches.append(by_stage[key])
+    return tuple(launches)
 
 
 def describe(
@@ -274,8 +274,8 @@ def _blocks(stage: Stage, filled: Occupancy, gpu: GpuModel) -> int:
     """Blocks of a launch; a resident grid is cut to whole clusters of those the GPU holds at a time."""
     if not stage.resident:
         return stage.blocks
-    held = filled.blocks_per_sm * gpu.limits.multiprocessors
-    return min(stage.blocks, max(stage.cluster, held - held % stage.cluster))
+    resident = filled.blocks_per_sm * gpu.limits.multiprocessors
+    return min(stage.blocks, max(stage.cluster, resident - resident % stage.cluster))
 
 
 def _zeroed(plan: Plan) -> list[float]:
@@ -327,7 +327,9 @@ def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
         most[stage.name] = max(most.get(stage.name, 0), stage.blocks)
     called = [library_work(stage.library) for stage in plan.stages if stage.library is not None]
     work_bytes = max(0.0, plan.work.bytes - sum(work.bytes for work in called))
-    stated = max(plan.work.operations, _floating_point(plan.work))
+    # The operations that the rate of a kernel file counts, where it counts operations: no unit does more.
+    counted = plan.work.rate_units if "flop" in plan.work.rate_name.lower() else 0.0
+    stated = max(plan.work.operations, counted)
     operations = max(0.0, stated - sum(work.operations for work in called))
     sizes = {buffer.name: buffer for buffer in plan.buffers}
     parts = [
@@ -345,11 +347,6 @@ def stage_shares(plan: Plan) -> tuple[StageShare, ...]:
         _share(work_bytes, operations, (reads, writes), total, part / count if count else 0.0)
         for (reads, writes), part in zip(touched, parts, strict=True)
     )
-
-
-def _floating_point(work: Work) -> float:
-    """The operations that the rate of a kernel file counts, where it counts operations: no unit does more."""
-    return work.rate_units if "flop" in work.rate_name.lower() else 0.0
 
 
 def _share(
@@ -487,16 +484,16 @@ class Timeline:
             since_s: where the first piece starts.
             before_w: power before the oldest piece that is kept.
         """
-        found: list[tuple[float, float, float]] = []
+        pieces: list[tuple[float, float, float]] = []
         for start, end, watts in reversed(self._pieces):
             if end <= since_s:
                 break
-            found.append((max(start, since_s), end, watts))
-        found.reverse()
-        oldest = found[0][0] if found else self.now_s
+            pieces.append((max(start, since_s), end, watts))
+        pieces.reverse()
+        oldest = pieces[0][0] if pieces else self.now_s
         if since_s < oldest:
-            found.insert(0, (since_s, oldest, before_w))
-        return found
+            pieces.insert(0, (since_s, oldest, before_w))
+        return pieces
 
 
 @dataclass(frozen=True)
@@ -537,7 +534,7 @@ def demand(launch: LaunchModel, gpu: GpuModel, clock_mhz: float) -> Demand:
     parts = (memory, handed, issue, arithmetic, shared, dispatch, lives)
     norm = sum(part**_NORM for part in parts) ** (1 / _NORM)
     seconds = gpu.launch_s * launch.launches + latency + norm * (1.0 + _HANDED_LOSS * launch.waits)
-    held = min(1.0, launch.blocks / (launch.occupancy.blocks_per_sm * sms))
+    filled = min(1.0, launch.blocks / (launch.occupancy.blocks_per_sm * sms))
     return Demand(
         seconds=seconds,
         shares=(
@@ -545,7 +542,7 @@ def demand(launch: LaunchModel, gpu: GpuModel, clock_mhz: float) -> Demand:
             issue / seconds,
             arithmetic / seconds,
             dispatch / seconds,
-            *(held * share for share in _footprint(launch, gpu)),
+            *(filled * share for share in _footprint(launch, gpu)),
         ),
     )
 
@@ -650,22 +647,22 @@ def finish_times(workloads: Sequence[Sequence[Demand]]) -> list[float]:
     if len(workloads) == 1:
         return [sum(demand.seconds for demand in workloads[0])]
     stage = [0] * len(workloads)
-    left = [demands[0].seconds for demands in workloads]
+    remaining_s = [demands[0].seconds for demands in workloads]
     ends = [0.0] * len(workloads)
     active = list(range(len(workloads)))
     now = 0.0
     while active:
         speed = _common_speed([workloads[i][stage[i]] for i in active])
-        step = min(left[i] for i in active)
+        step = min(remaining_s[i] for i in active)
         now += step / speed
         ended = []
         for i in active:
-            left[i] -= step
-            if left[i] > 0.0:
+            remaining_s[i] -= step
+            if remaining_s[i] > 0.0:
                 continue
             stage[i] += 1
             if stage[i] < len(workloads[i]):
-                left[i] = workloads[i][stage[i]].seconds
+                remaining_s[i] = workloads[i][stage[i]].seconds
             else:
                 ends[i] = now
                 ended.append(i)
@@ -676,9 +673,9 @@ def finish_times(workloads: Sequence[Sequence[Demand]]) -> list[float]:
 def _common_speed(demands: Sequence[Demand]) -> float:
     """Largest common speed at which no resource is asked for more than it has."""
     columns = zip(*(demand.shares for demand in demands), strict=True)
-    asked: list[float] = [sum(shares) for shares in columns]
-    asked[_MEMORY] *= 1.0 + CONTENTION * (len(demands) - 1)
-    return 1.0 / max(1.0, *asked)
+    demanded: list[float] = [sum(shares) for shares in columns]
+    demanded[_MEMORY] *= 1.0 + CONTENTION * (len(demands) - 1)
+    return 1.0 / max(1.0, *demanded)
 
 
 def idle_watts(gpu: GpuModel, clock_mhz: float) -> float:
@@ -750,7 +747,7 @@ class RoundModel:
             reason = "" if stage.library is not None else refusal(stage, limits)
             if reason:
                 return f"stage {stage.name!r}: {reason}"
-        timed = [plan.stages[place] for place in plan.timed]
+        timed = [plan.stages[index] for index in plan.timed]
         for stage, launch in zip(timed, self._described(plan, resources, arithmetic), strict=True):
             if launch.shared_bytes > limits.shared_bytes_per_block:
                 return (
@@ -775,10 +772,10 @@ class RoundModel:
     def round(self, plans: Sequence[Plan], clock_mhz: int) -> Round:
         """A round of the plans at a clock, or at the highest below it that respects the power limit."""
         lower = [mhz for mhz in self._gpu.clocks_mhz if mhz < clock_mhz]
-        found = self.round_at(plans, clock_mhz)
-        while found.watts > self.limit_w and lower:
-            found = self.round_at(plans, lower.pop(0))
-        return found
+        result = self.round_at(plans, clock_mhz)
+        while result.watts > self.limit_w and lower:
+            result = self.round_at(plans, lower.pop(0))
+        return result
 
     def round_at(self, plans: Sequence[Plan], clock_mhz: int) -> Round:
         """A round of the plans at a clock, whatever power that takes."""
@@ -791,9 +788,9 @@ class RoundModel:
         self, plan: Plan, resources: Sequence[Resources], arithmetic: Sequence[StageArithmetic]
     ) -> tuple[LaunchModel, ...]:
         key = plan.workload, plan.configuration
-        known = self._launches.get(key)
-        if known is not None and (known[0] is plan or known[0] == plan):
-            return known[1]
+        stored = self._launches.get(key)
+        if stored is not None and (stored[0] is plan or stored[0] == plan):
+            return stored[1]
         launches = described(plan, resources, self._gpu, arithmetic)
         self._launches[key] = plan, launches
         for clock in self._gpu.clocks_mhz:  # the same names with other code or work: forget the old terms
@@ -803,12 +800,12 @@ class RoundModel:
     def _term(self, plan: Plan, clock_mhz: int) -> tuple[tuple[Demand, ...], float]:
         """Demands of a plan's stages at a clock, and the joules of its work."""
         key = plan.workload, plan.configuration
-        known = self._terms.get((key, clock_mhz))
-        if known is None:
+        term = self._terms.get((key, clock_mhz))
+        if term is None:
             launches = self._launches[key][1]
             distinct = {id(launch): launch for launch in launches}  # those of a chain come again and again
-            alike = {key: demand(one, self._gpu, clock_mhz) for key, one in distinct.items()}
+            alike = {key: demand(launch, self._gpu, clock_mhz) for key, launch in distinct.items()}
             demands = tuple(alike[id(launch)] for launch in launches)
-            known = demands, sum(work_joules(launch, self._gpu, clock_mhz) for launch in launches)
-            self._terms[key, clock_mhz] = known
-        return known
+            term = demands, sum(work_joules(launch, self._gpu, clock_mhz) for launch in launches)
+            self._terms[key, clock_mhz] = term
+        return term

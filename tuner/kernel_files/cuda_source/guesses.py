@@ -32,19 +32,15 @@ def used_names(*texts: str, among: Collection[str] | None = None) -> frozenset[s
     """The names that a source uses without declaring them, as variables, (template) parameters or kernels.
 
     A macro may stand for these; a macro of a declared name would break its declaration.
-
-    Args:
-        texts: CUDA C++ of a source and its headers.
-        among: the names that are asked for; None for all.
     """
     parts = [_names_in(text) for text in texts]
     words = frozenset().union(*(words for words, _, _ in parts))
     if among is not None:
         words &= frozenset(among)
-    found = words.difference(*(declared for _, declared, _ in parts))
-    if all(found.isdisjoint(functions) for _, _, functions in parts):
-        return found  # no kernel: those take ten times as long to find as all else
-    return found.difference(function.name for function in global_functions("\n".join(texts)))
+    names = words.difference(*(declared for _, declared, _ in parts))
+    if all(names.isdisjoint(functions) for _, _, functions in parts):
+        return names  # no kernel: those take ten times as long to find as all else
+    return names.difference(function.name for function in global_functions("\n".join(texts)))
 
 
 @functools.lru_cache(maxsize=256)  # headers are shared by many kernels
@@ -62,7 +58,7 @@ def _names_in(text: str) -> tuple[frozenset[str], frozenset[str], frozenset[str]
 def _names(parameters: str) -> tuple[str, ...]:
     """The names of template parameters, without types and default values."""
     words = (_WORD.findall(part.partition("=")[0]) for part in split_outside_brackets(parameters))
-    return tuple(one[-1] for one in words if one)
+    return tuple(part[-1] for part in words if part)
 
 
 def split_outside_brackets(text: str) -> list[str]:
@@ -97,66 +93,57 @@ _CHANGED = frozenset({"+", "-", "*", "/", "%", "&", "|", "^"})
 
 
 def macros_to_set(text: str) -> dict[str, str]:
-    """Macros that a source leaves to who compiles it: name -> its own default, empty where it has none.
-
-    Args:
-        text: CUDA C++.
-    """
+    """Macros that a source leaves to who compiles it: name -> its own default, empty where it has none."""
     guarded = {match[1]: match[2].partition("//")[0].strip() for match in _GUARDED.finditer(text)}
     defined = {name for name in defined_macros(text) if name not in guarded}
     plain = without_comments(text, keep_strings=False)
     conditions = {word for match in _CONDITION.finditer(plain) for word in _WORD.findall(match[1])}
     named = _plain_names(tokens_of(text)) & used_names(text)
-    found = {name: default for name, default in guarded.items() if not name.startswith("_")}
+    macros = {name: default for name, default in guarded.items() if not name.startswith("_")}
     for name in sorted(named | conditions, key=text.find):
         usual = _CAPITALS.fullmatch(name) or _USUAL.fullmatch(name) or name in conditions
-        known = name in defined or name == "defined" or name.startswith("_") or _KNOWN.fullmatch(name)
-        if usual and not known:
-            found.setdefault(name, "")
-    return found
+        settled = name in defined or name == "defined" or name.startswith("_") or _KNOWN.fullmatch(name)
+        if usual and not settled:
+            macros.setdefault(name, "")
+    return macros
 
 
 def _plain_names(tokens: Sequence[Token]) -> set[str]:
     """Names that are no functions, no members and in no namespace."""
-    found = set()
+    names = set()
     for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
         inside = before is not None and before.text in (".", "->", "::")
         called = after is not None and after.text in ("(", "::")
         if token.kind == "word" and not inside and not called:
-            found.add(token.text)
-    return found
+            names.add(token.text)
+    return names
 
 
 def role_of(text: str, name: str) -> BufferRole:
-    """Return the role of an array that is not ``const``: ``out`` if each use of it is an assignment.
-
-    Args:
-        text: CUDA C++.
-        name: of the parameter.
-    """
+    """Return the role of an array that is not ``const``: ``out`` if each use of it is an assignment."""
     tokens = tokens_of(text)
     uses = [i for i, token in enumerate(tokens) if token.text == name and _is_use(tokens, i)]
-    kinds = {_use(tokens, place) for place in uses}
+    kinds = {_use(tokens, index) for index in uses}
     if kinds == {"written"}:
         return "out"
     return "in" if kinds == {"read"} else "inout"
 
 
-def _is_use(tokens: Sequence[Token], place: int) -> bool:
+def _is_use(tokens: Sequence[Token], index: int) -> bool:
     """Return True if the name is used in code, not in a parameter list or as a member."""
-    before = tokens[place - 1].text if place else ""
-    after = tokens[place + 1].text if place + 1 < len(tokens) else ""
+    before = tokens[index - 1].text if index else ""
+    after = tokens[index + 1].text if index + 1 < len(tokens) else ""
     declared = before in ("*", "&", "__restrict__", "__restrict", "const") and after in (",", ")", "[")
     return before not in (".", "->") and not (declared and after != "[")
 
 
-def _use(tokens: Sequence[Token], place: int) -> str:
-    if place + 1 >= len(tokens) or tokens[place + 1].text != "[":
+def _use(tokens: Sequence[Token], index: int) -> str:
+    if index + 1 >= len(tokens) or tokens[index + 1].text != "[":
         return "handed on"
-    behind = place + 1
+    behind = index + 1
     while behind < len(tokens) and tokens[behind].text == "[":
         behind = group_end(tokens, behind)
-    before = tokens[place - 1].text if place else ""
+    before = tokens[index - 1].text if index else ""
     follows = [token.text for token in tokens[behind : behind + 2]]
     if before == "&" or follows[:1] in (["."], ["->"]):
         return "handed on"
@@ -171,14 +158,14 @@ def block_names(text: str) -> dict[str, str]:
     """Names that stand for the extent of a block: ``{"x": "B"}`` for ``blockIdx.x * B + threadIdx.x``."""
     plain = without_comments(text)
     cast = r"(?:\([a-z_0-9 ]+\)\s*)?"
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for axis in "xyz":
         own = rf"blockIdx\.{axis}"
         product = rf"(?:{cast}{own}\s*\*\s*{cast}(\w+)|\b{cast}(\w+)\s*\*\s*{cast}{own})"
         match = re.search(rf"{product}\s*\+\s*threadIdx\.{axis}", plain)
         if match is not None:
-            found[axis] = match[1] or match[2]
-    return found
+            names[axis] = match[1] or match[2]
+    return names
 
 
 def axes_of(text: str) -> int:
@@ -193,17 +180,17 @@ def constant_symbols(text: str) -> list[tuple[str, str | None, tuple[str, ...]]]
     """The ``__constant__`` arrays and values of a source: name, dtype (None of a struct), extents."""
     tokens = tokens_of(text)
     macros = dict(_CONSTANT.findall(without_comments(text, keep_strings=False))) | defined_macros(text)
-    found = []
-    for place, token in enumerate(tokens):
+    symbols = []
+    for index, token in enumerate(tokens):
         if token.text != "__constant__":
             continue
-        words = [one.text for one in tokens[place + 1 : place + 64]]
+        words = [following.text for following in tokens[index + 1 : index + 64]]
         words = words[: next((i for i, word in enumerate(words) if word in (";", "=", "{")), 0)]
         first = words.index("[") if "[" in words else len(words)
         if first > 1:
             kind = " ".join(word for word in words[: first - 1] if word not in ("const", "static"))
-            found.append((words[first - 1], dtype_of(kind), _axes(words[first:], macros)))
-    return found
+            symbols.append((words[first - 1], dtype_of(kind), _axes(words[first:], macros)))
+    return symbols
 
 
 def struct_fields(text: str, name: str) -> dict[str, str] | None:
@@ -212,10 +199,10 @@ def struct_fields(text: str, name: str) -> dict[str, str] | None:
     None where it is not found, or a field is not a plain number.
     """
     tokens = [token.text for token in tokens_of(text)]
-    for place, word in enumerate(tokens):
-        if word != "struct" or "{" not in tokens[place : place + 8]:
+    for index, word in enumerate(tokens):
+        if word != "struct" or "{" not in tokens[index : index + 8]:
             continue
-        opening = tokens.index("{", place)
+        opening = tokens.index("{", index)
         closing = group_end(tokens_of(text), opening)
         if name not in (tokens[opening - 1], *tokens[closing : closing + 1]):
             continue
@@ -225,18 +212,18 @@ def struct_fields(text: str, name: str) -> dict[str, str] | None:
 
 def fixed_numbers(text: str) -> dict[str, int]:
     """Whole numbers that a source defines itself and uses: macros that no ``#ifndef`` guards, constants."""
-    given = dict(_CONSTANT.findall(without_comments(text, keep_strings=False))) | defined_macros(text)
+    numbers = dict(_CONSTANT.findall(without_comments(text, keep_strings=False))) | defined_macros(text)
     open_ones = macros_to_set(text)
     used = used_names(text)
     return {
         name: int(value)
-        for name, value in given.items()
+        for name, value in numbers.items()
         if value.strip().isdecimal() and name in used and name not in open_ones
     }
 
 
 def _plain_fields(words: Sequence[str]) -> dict[str, str] | None:
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in " ".join(words).split(";"):
         if not line.strip():
             continue
@@ -244,10 +231,10 @@ def _plain_fields(words: Sequence[str]) -> dict[str, str] | None:
         kind, _, field = first.strip().rpartition(" ")
         dtype = dtype_of(kind)
         names = [field, *(other.strip() for other in others)]
-        if dtype is None or not all(one.isidentifier() for one in names):
+        if dtype is None or not all(name.isidentifier() for name in names):
             return None
-        found |= dict.fromkeys(names, dtype)
-    return found or None
+        fields |= dict.fromkeys(names, dtype)
+    return fields or None
 
 
 def _axes(words: Sequence[str], macros: Mapping[str, str]) -> tuple[str, ...]:
@@ -255,7 +242,7 @@ def _axes(words: Sequence[str], macros: Mapping[str, str]) -> tuple[str, ...]:
     text = " ".join(words)
     for _ in range(4):
         text = _WORD.sub(lambda match: macros.get(match[0]) or match[0], text)
-    return tuple(one.replace(" ", "") for one in re.findall(r"\[([^\[\]]+)\]", text)) or ("1",)
+    return tuple(extent.replace(" ", "") for extent in re.findall(r"\[([^\[\]]+)\]", text)) or ("1",)
 
 
 def named_like(names: Collection[str], pattern: str) -> str | None:

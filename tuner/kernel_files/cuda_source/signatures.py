@@ -58,7 +58,6 @@ class Parameter:
     """A parameter of a function.
 
     Attributes:
-        name: empty where it has none.
         type: type as text, without ``const`` and ``__restrict__``; of a pointer, what it points to.
         pointer: whether it is a pointer, a reference or an array.
         const: whether the value, or what the pointer points to, is ``const``.
@@ -78,7 +77,7 @@ class Parameter:
 def parameters_in(text: str) -> list[Parameter]:
     """The parameters of a list of types, as a demangler writes it: ``float const*, int``."""
     parts = split(tokens_of(text))
-    return [one for one in (parameter_of(part, {}) for part in parts) if one is not None]
+    return [parameter for parameter in (parameter_of(part, {}) for part in parts) if parameter is not None]
 
 
 def dtype_of(type_text: str) -> str | None:
@@ -121,17 +120,17 @@ def parameter_of(part: Sequence[Token], aliases: Mapping[str, str]) -> Parameter
 def _declaration(part: Sequence[Token]) -> list[str]:
     """The words of a parameter up to its default value, without attributes."""
     words: list[str] = []
-    place = 0
-    while place < len(part) and part[place].text != "=":
-        text = part[place].text
-        following = part[place + 1].text if place + 1 < len(part) else ""
+    index = 0
+    while index < len(part) and part[index].text != "=":
+        text = part[index].text
+        following = part[index + 1].text if index + 1 < len(part) else ""
         if text == "[" and following == "[":
-            place = group_end(part, place)
+            index = group_end(part, index)
         elif text in ("__attribute__", "__align__", "alignas") and following == "(":
-            place = group_end(part, place + 1)
+            index = group_end(part, index + 1)
         else:
             words += ["&", "&"] if text == "&&" else [text]
-            place += 1
+            index += 1
     return words
 
 
@@ -191,7 +190,6 @@ class GlobalFunction:
     """A ``__global__`` function.
 
     Attributes:
-        name: its name.
         template: its template parameters, in order; those with a default value, too.
         parameters: its parameters, in order; types that are template parameters as they are.
         line: number of the line of its name, from 1.
@@ -202,22 +200,13 @@ class GlobalFunction:
     parameters: tuple[Parameter, ...] = ()
     line: int = 1
 
-    @property
-    def template_parameters(self) -> tuple[str, ...]:
-        """Names of the template parameters."""
-        return tuple(one.name for one in self.template)
-
 
 def global_functions(source_text: str) -> list[GlobalFunction]:
-    """The ``__global__`` functions of a source, each name once, in their order.
-
-    Args:
-        source_text: CUDA C++; any text is read without an error.
-    """
-    found: dict[str, GlobalFunction] = {}
+    """The ``__global__`` functions of a source, each name once, in their order."""
+    functions: dict[str, GlobalFunction] = {}
     for function in _declared(source_text):
-        found.setdefault(function.name, function)
-    return list(found.values())
+        functions.setdefault(function.name, function)
+    return list(functions.values())
 
 
 @lru_cache(maxsize=32)  # searches ask for each configuration
@@ -228,16 +217,16 @@ def _declared(source_text: str) -> tuple[GlobalFunction, ...]:
     tokens = tokens_of(source_text)
     undecided = undecided_macros(source_text)
     aliases = _aliases(tokens) | {name: body for name, body in macros.items() if name not in undecided}
-    found = []
+    functions = []
     start = 0  # of the statement
-    for place, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         if token.text in (";", "{", "}"):
-            start = place + 1
+            start = index + 1
         elif token.text in marks:
-            function = _function(tokens, start, place, aliases)
+            function = _function(tokens, start, index, aliases)
             if function is not None:
-                found.append(function)
-    return tuple(found)
+                functions.append(function)
+    return tuple(functions)
 
 
 def parameters_of(source_text: str, entry: str | None = None, *, sole: bool = False) -> list[Parameter]:
@@ -254,17 +243,21 @@ def parameters_of(source_text: str, entry: str | None = None, *, sole: bool = Fa
     """
     functions = global_functions(source_text)
     names = [function.name for function in functions]
-    wanted, _, arguments = (entry or "").partition("<")
-    name = wanted.strip().rpartition("::")[2]
+    qualified, _, arguments = (entry or "").partition("<")
+    name = qualified.strip().rpartition("::")[2]
     if entry is None and len(functions) != 1:
         raise InputError(f"{len(functions)} __global__ functions ({', '.join(names)}); name one of them")
-    function = next((one for one in functions if entry is None or one.name == name), None)
+    function = next((declared for declared in functions if entry is None or declared.name == name), None)
     if function is None:
         raise InputError(
             f"no __global__ function is called {name!r}; there is {', '.join(names) or 'none'}"
             f"{suggestion(name, names)}"
         )
-    ways = {tuple(map(str, one.parameters)) for one in _declared(source_text) if one.name == function.name}
+    ways = {
+        tuple(map(str, declared.parameters))
+        for declared in _declared(source_text)
+        if declared.name == function.name
+    }
     if sole and len(ways) > 1:
         raise InputError(f"{function.name} is declared in {len(ways)} ways")
     types = _given_types(function, arguments.rpartition(">")[0])
@@ -273,12 +266,12 @@ def parameters_of(source_text: str, entry: str | None = None, *, sole: bool = Fa
 
 def _given_types(function: GlobalFunction, arguments: str) -> dict[str, str]:
     """Type parameter -> type, of the arguments of a template and of default values."""
-    given = [" ".join(token.text for token in part) for part in split(tokens_of(arguments))]
-    values = given + [one.default for one in function.template[len(given) :]]
+    texts = [" ".join(token.text for token in part) for part in split(tokens_of(arguments))]
+    values = texts + [parameter.default for parameter in function.template[len(texts) :]]
     return {
-        one.name: value
-        for one, value in zip(function.template, values, strict=False)
-        if one.is_type and value
+        parameter.name: value
+        for parameter, value in zip(function.template, values, strict=False)
+        if parameter.is_type and value
     }
 
 
@@ -298,11 +291,11 @@ def _resolved(parameter: Parameter, types: Mapping[str, str]) -> Parameter:
 
 def _aliases(tokens: Sequence[Token]) -> dict[str, str]:
     """Names of ``using`` and ``typedef`` for other types; empty where they stand for several."""
-    found: dict[str, str] = {}
-    for place, token in enumerate(tokens):
+    types: dict[str, str] = {}
+    for index, token in enumerate(tokens):
         if token.text not in ("using", "typedef"):
             continue
-        words = [one.text for one in tokens[place + 1 : place + _MAX_ALIAS_TOKENS]]
+        words = [following.text for following in tokens[index + 1 : index + _MAX_ALIAS_TOKENS]]
         words = words[: next((i for i, word in enumerate(words) if word in (";", "{")), 0)]
         if token.text == "using" and words[1:2] == ["="] and words[2:]:
             name, meant = words[0], " ".join(words[2:])
@@ -310,35 +303,35 @@ def _aliases(tokens: Sequence[Token]) -> dict[str, str]:
             name, meant = words[-1], " ".join(words[:-1])
         else:
             continue
-        found[name] = meant if found.get(name, meant) == meant else ""
-    return found
+        types[name] = meant if types.get(name, meant) == meant else ""
+    return types
 
 
 def _function(
     tokens: Sequence[Token], start: int, mark: int, aliases: Mapping[str, str]
 ) -> GlobalFunction | None:
     template = _template(tokens, start, mark)
-    place = _name_place(tokens, mark + 1)
-    if template is None or place is None:
+    index = _name_place(tokens, mark + 1)
+    if template is None or index is None:
         return None
-    hidden = {one.name for one in template}
-    known = {name: body for name, body in aliases.items() if name not in hidden}
-    opening = next(i for i in range(place, len(tokens)) if tokens[i].text == "(")
+    hidden = {parameter.name for parameter in template}
+    visible = {name: body for name, body in aliases.items() if name not in hidden}
+    opening = next(i for i in range(index, len(tokens)) if tokens[i].text == "(")
     inner = tokens[opening + 1 : group_end(tokens, opening) - 1]
-    parameters = (parameter_of(part, known) for part in split(inner))
-    taken = tuple(one for one in parameters if one is not None)
-    return GlobalFunction(tokens[place].text, template, taken, tokens[place].line)
+    parameters = (parameter_of(part, visible) for part in split(inner))
+    named = tuple(parameter for parameter in parameters if parameter is not None)
+    return GlobalFunction(tokens[index].text, template, named, tokens[index].line)
 
 
 def _template(tokens: Sequence[Token], start: int, mark: int) -> tuple[TemplateParameter, ...] | None:
     """Template parameters of the statement; None where it instantiates a template only."""
-    for place in range(mark - 1, start - 1, -1):
-        if tokens[place].text == "__global__":
+    for index in range(mark - 1, start - 1, -1):
+        if tokens[index].text == "__global__":
             break
-        if tokens[place].text == "template":
-            if tokens[place + 1].text != "<":
+        if tokens[index].text == "template":
+            if tokens[index + 1].text != "<":
                 return None
-            inner = tokens[place + 2 : group_end(tokens, place + 1) - 1]
+            inner = tokens[index + 2 : group_end(tokens, index + 1) - 1]
             return tuple(map(_template_parameter, split(inner)))
     return ()
 
@@ -357,19 +350,19 @@ def _template_parameter(part: Sequence[Token]) -> TemplateParameter:
 
 def _name_place(tokens: Sequence[Token], start: int) -> int | None:
     """Return the index of the function's name: before a group that the body, or the end, follows."""
-    place = start
-    while place < len(tokens) and tokens[place].text not in _STOPS:
-        token = tokens[place]
-        behind = place + 1
+    index = start
+    while index < len(tokens) and tokens[index].text not in _STOPS:
+        token = tokens[index]
+        behind = index + 1
         if token.text in ("(", "["):
-            place = group_end(tokens, place)
+            index = group_end(tokens, index)
             continue
         if token.kind == "word" and not token.text.startswith("__"):
             if behind < len(tokens) and tokens[behind].text == "<":
                 behind = group_end(tokens, behind)
             if behind < len(tokens) and tokens[behind].text == "(" and _ends(tokens, behind):
-                return place
-        place += 1
+                return index
+        index += 1
     return None
 
 

@@ -46,36 +46,32 @@ def without_comments(text: str, *, keep_strings: bool = True) -> str:
 
 def tokens_of(text: str) -> list[Token]:
     """The tokens of a text; directives of the preprocessor are none."""
-    found = []
-    place, line = 0, 1
+    tokens = []
+    position, line = 0, 1
     beginning = True  # of a line, but for spaces and comments
-    while place < len(text):
-        directive = _DIRECTIVE.match(text, _line_start(text, place)) if beginning else None
-        match = None if directive and text[place] == "#" else _TOKEN.match(text, place)
+    while position < len(text):
+        directive = _DIRECTIVE.match(text, text.rfind("\n", 0, position) + 1) if beginning else None
+        match = None if directive and text[position] == "#" else _TOKEN.match(text, position)
         if match is None:
-            end = directive.end() if directive else place + 1
+            end = directive.end() if directive else position + 1
         else:
             kind, end = match.lastgroup or "", match.end()
             if kind not in ("space", "comment"):
-                found.append(Token("text" if kind in ("raw", "fence") else kind, match[0], line))
+                tokens.append(Token("text" if kind in ("raw", "fence") else kind, match[0], line))
                 beginning = False
             elif "\n" in match[0]:
                 beginning = beginning or kind == "space"
-        line += text.count("\n", place, end)
-        place = end
-    return found
-
-
-def _line_start(text: str, place: int) -> int:
-    return text.rfind("\n", 0, place) + 1
+        line += text.count("\n", position, end)
+        position = end
+    return tokens
 
 
 def defined_macros(text: str) -> dict[str, str]:
     """Return a source's macros without parameters: name -> body; the first definition of a name counts."""
-    found: dict[str, str] = {}
+    macros: dict[str, str] = {}
     for name, body, _ in _definitions(text):
-        found.setdefault(name, body)
-    return found
+        macros.setdefault(name, body)
+    return macros
 
 
 def always_defined(text: str) -> set[str]:
@@ -109,19 +105,19 @@ def group_end(tokens: Sequence[Token], start: int) -> int:
     Where nothing closes it before the declaration ends, the place of that end.
     """
     opening = tokens[start].text
-    closing, depth, place = _CLOSING[opening], 0, start
-    while place < len(tokens):
-        sign = tokens[place].text
+    closing, depth, index = _CLOSING[opening], 0, start
+    while index < len(tokens):
+        sign = tokens[index].text
         if sign in _ENDS and opening != "{":
-            return place
+            return index
         if opening == "<" and sign in ("(", "["):
-            place = group_end(tokens, place)
+            index = group_end(tokens, index)
             continue
         depth += (sign == opening) - (sign == closing)
-        place += 1
+        index += 1
         if depth == 0:
             break
-    return place
+    return index
 
 
 def split(tokens: Sequence[Token]) -> list[list[Token]]:
@@ -154,14 +150,14 @@ _TEXTURE = re.compile(r"\bcudaTextureObject_t\b|\bcudaSurfaceObject_t\b|\btextur
 
 def declared_symbols(source: Source) -> tuple[str, ...]:
     """Names of the ``__constant__`` and ``__device__`` variables of a source and its headers."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for text in (source.text, *(text for _, text in source.headers)):
         for match in _VARIABLE.finditer(_ALIGNMENT.sub("", without_comments(text))):
             for declarator in _PARAMETERS.sub("", match["rest"]).split(","):
                 name = _NAME.search(declarator.strip())
                 if name is not None:
-                    found[name[1]] = None
-    return tuple(found)
+                    names[name[1]] = None
+    return tuple(names)
 
 
 def texture_line(text: str) -> int:

@@ -18,7 +18,7 @@ MOST_VALUES = 1000
 _MOST_DIGITS = 400
 _LARGEST = 2**63 - 1
 _NAME = r"[A-Za-z_]\w*"
-_OPENING, _CLOSING = "([{", ")]}"
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
 _NUMBER = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|\d+)")
 _FRACTION = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][+-]?\d+)?")
 _WORDS = {"true": True, "false": False}
@@ -32,7 +32,6 @@ class ValueList:
 
     Attributes:
         name: of the tunable; empty where the pragma does not say it.
-        values: in their order.
         when: the condition, an expression; empty without one.
         otherwise: value where the condition is false; None where the pragma does not say it.
     """
@@ -55,9 +54,9 @@ def split_list(text: str) -> list[str]:
             quote = "" if letter == quote else quote
         elif letter in "'\"":
             quote = letter
-        elif letter in _OPENING:
+        elif letter in _PAIRS:
             open_brackets.append(letter)
-        elif letter in _CLOSING and (not open_brackets or _pair(open_brackets.pop()) != letter):
+        elif letter in _PAIRS.values() and (not open_brackets or _PAIRS[open_brackets.pop()] != letter):
             raise ValueError(f"{letter} closes no bracket")
         if letter == "," and not open_brackets and not quote:
             parts.append("")
@@ -75,31 +74,27 @@ def split_list(text: str) -> list[str]:
     return parts
 
 
-def _pair(opening: str) -> str:
-    return _CLOSING[_OPENING.index(opening)]
-
-
 def clauses(text: str) -> list[tuple[str, str]]:
     """The clauses ``name(...)`` of a pragma, each with what stands in its brackets.
 
     Raises:
         ValueError: there is something else.
     """
-    found, rest = [], text.strip()
+    parts, rest = [], text.strip()
     while rest:
         match = re.match(rf"({_NAME})\s*\(", rest)
         if match is None:
             raise ValueError(f"{rest.split()[0]!r} is no clause; write NAME(...)")
         inside, rest = _inside(rest[match.end() - 1 :])
-        found.append((match[1], inside))
+        parts.append((match[1], inside))
         rest = rest.lstrip(", \t")
-    return found
+    return parts
 
 
 def _inside(text: str) -> tuple[str, str]:
     """Return the text in the bracket that a text begins with, and the text after it."""
     depth, quote = 0, ""
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         if quote:
             quote = "" if letter == quote else quote
         elif letter in "'\"":
@@ -107,7 +102,7 @@ def _inside(text: str) -> tuple[str, str]:
         else:
             depth += (letter == "(") - (letter == ")")
             if depth == 0:
-                return text[1:place].strip(), text[place + 1 :].strip()
+                return text[1:index].strip(), text[index + 1 :].strip()
     raise ValueError("( is not closed")
 
 
@@ -243,11 +238,8 @@ class Directive:
     Attributes:
         family: ``tuner``, or ``kernel`` for Kernel Launcher's.
         keyword: what it is, as ``erange``; empty for Kernel Launcher's, whose clauses say it.
-        text: what follows, on one line and without comments.
-        line: number of its line, from 1.
         column: of the ``#``, from 1.
         start: its first byte.
-        end: the byte behind its last line.
         guards: the conditions of the preprocessor around it, outermost first.
         branches: where these begin: two pragmas under the same ones have the same places.
     """
@@ -271,9 +263,6 @@ class PragmaSource:
     """A source with tuning pragmas.
 
     Attributes:
-        path: what messages begin with.
-        text: as UTF-8.
-        directives: in their order.
         blank: the text with spaces for the pragmas: the same places, and the same lines.
         code: the same with spaces for comments and all directives of the preprocessor, too.
         conditions: of the preprocessor: where each stands, and what it says.
@@ -322,11 +311,7 @@ def has_pragmas(text: str) -> bool:
 
 
 def read_pragmas(path: Path, text: str) -> PragmaSource:
-    """The pragmas of a source.
-
-    Args:
-        path: what messages begin with.
-        text: CUDA C++.
+    """The pragmas of a source; messages begin with its path.
 
     Raises:
         KernelFileError: a pragma stands where whether it counts is decided only when compiling, or as
@@ -337,17 +322,17 @@ def read_pragmas(path: Path, text: str) -> PragmaSource:
     if data.startswith(_BYTE_ORDER_MARK):  # it stands before the first line, not in it
         letters = letters.replace(letters[:3], "   ", 1)
     blank, code = bytearray(data), bytearray(data)
-    found: list[Directive] = []
+    directives: list[Directive] = []
     guards: list[str] = []
     branches: list[int] = []
     conditions: list[tuple[int, str]] = []
-    wrong: list[tuple[int, str]] = []
+    misplaced: list[tuple[int, str]] = []
     line, counted = 1, 0
     for piece in _PIECE.finditer(letters):
         kind = piece.lastgroup
         if kind in ("comment", "directive"):
             _erase(code, piece.start(), piece.end())
-        wrong += _misplaced(piece)
+        misplaced += _misplaced(piece)
         if kind != "directive":
             continue
         line += letters.count("\n", counted, piece.start())
@@ -355,17 +340,22 @@ def read_pragmas(path: Path, text: str) -> PragmaSource:
         word, rest = _parts(piece[0])
         directive = _directive(piece, rest, line, guards, branches) if word == "pragma" else None
         if directive is not None:
-            found.append(directive)
+            directives.append(directive)
             _erase(blank, piece.start(), piece.end())
         if _follow(guards, branches, word, rest, piece.start()):
             conditions.append((piece.start(), rest))
-    source = PragmaSource(path, data, tuple(found), bytes(blank), bytes(code), tuple(conditions))
-    for place, message in wrong[:1]:
-        raise source.error(place, message)
-    if len(found) > MOST_DIRECTIVES:
-        raise source.error(found[MOST_DIRECTIVES], f"more than {MOST_DIRECTIVES} pragmas")
-    for directive in found:
-        _check_guards(source, directive)
+    source = PragmaSource(path, data, tuple(directives), bytes(blank), bytes(code), tuple(conditions))
+    for byte, message in misplaced[:1]:
+        raise source.error(byte, message)
+    if len(directives) > MOST_DIRECTIVES:
+        raise source.error(directives[MOST_DIRECTIVES], f"more than {MOST_DIRECTIVES} pragmas")
+    for directive in directives:
+        for guard in directive.guards:
+            word, _, name = guard.partition(" ")
+            if (word, name in _KERNELS_ONLY) not in (("#ifndef", False), ("#ifdef", True)):
+                raise source.error(
+                    directive, f"stands under {guard}, which is decided when compiling; move it out of there"
+                )
     return source
 
 
@@ -383,9 +373,9 @@ def _misplaced(piece: re.Match[str]) -> Iterator[tuple[int, str]]:
 
 
 def _erase(text: bytearray, start: int, end: int) -> None:
-    for place in range(start, end):
-        if text[place] not in b"\r\n":
-            text[place] = 0x20
+    for byte in range(start, end):
+        if text[byte] not in b"\r\n":
+            text[byte] = 0x20
 
 
 def _parts(directive: str) -> tuple[str, str]:
@@ -422,30 +412,20 @@ def _word(text: str) -> tuple[str, str]:
     return (match[1], match[2]) if match else ("", text)
 
 
-def _follow(guards: list[str], branches: list[int], word: str, rest: str, place: int) -> bool:
+def _follow(guards: list[str], branches: list[int], word: str, rest: str, byte: int) -> bool:
     """Keep the conditions that the text stands under, and where; returns whether a condition begins."""
     if word in ("if", "ifdef", "ifndef"):
         guards.append(f"#{word} {rest}")
-        branches.append(place)
+        branches.append(byte)
         return True
     if word in ("else", "elif", "elifdef", "elifndef") and guards:
         guards[-1] = f"#{word} {rest}".strip()
-        branches[-1] = place
+        branches[-1] = byte
         return word != "else"
     if word == "endif" and guards:
         guards.pop()
         branches.pop()
     return False
-
-
-def _check_guards(source: PragmaSource, directive: Directive) -> None:
-    for guard in directive.guards:
-        word, _, name = guard.partition(" ")
-        known = name in _KERNELS_ONLY
-        if not (word == "#ifndef" and not known) and not (word == "#ifdef" and known):
-            raise source.error(
-                directive, f"stands under {guard}, which is decided when compiling; move it out of there"
-            )
 
 
 def guarded_names(guards: Sequence[str]) -> set[str]:
@@ -457,13 +437,7 @@ _FIELD = '{ FIELD = "int32 = EXPRESSION" }'
 
 
 def what_to_write(parameter: Parameter, text: str, sizes: Collection[str]) -> str:
-    """The pragma that would declare a parameter, with what to fill in.
-
-    Args:
-        parameter: that is not declared.
-        text: of the source, where structs are looked up.
-        sizes: names that fields are compared with.
-    """
+    """The pragma that would declare a parameter, with what to fill in; fields like sizes are filled."""
     value = f"#pragma tuner value {parameter.name}"
     if parameter.pointer:
         role = "input" if parameter.const else "output"
@@ -475,12 +449,12 @@ def what_to_write(parameter: Parameter, text: str, sizes: Collection[str]) -> st
     name = parameter.type.partition("<")[0].rpartition("::")[2].strip()
     fields = struct_fields(text, name)
     if fields:
-        listed = ", ".join(f'{field} = "{dtype} = {_size(field, sizes)}"' for field, dtype in fields.items())
+        by_letters = {size.lower(): size for size in reversed(list(sizes))}
+        listed = ", ".join(
+            f'{field} = "{dtype} = {by_letters.get(field.lower(), "EXPRESSION")}"'
+            for field, dtype in fields.items()
+        )
         return f"it is a struct; write {value} = {{ {listed} }}"
     if re.search(rf"\b(?:struct|class)\s[^;{{}}()]*?\b{re.escape(name)}\b", text):
         return f"it is a struct; write {value} = {_FIELD}, its fields in order, or {{}} where it has none"
     return f"write {value}: int32 = N of a number, and {value} = {_FIELD} of a struct, its fields in order"
-
-
-def _size(field: str, sizes: Collection[str]) -> str:
-    return next((size for size in sizes if size.lower() == field.lower()), "EXPRESSION")

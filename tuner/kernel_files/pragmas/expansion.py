@@ -3,9 +3,8 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from tuner.kernel_files.cuda_source.signatures import Parameter, parameters_of
 from tuner.kernel_files.pragmas.directives import (
@@ -21,13 +20,13 @@ from tuner.kernel_files.pragmas.directives import (
 )
 from tuner.kernel_files.pragmas.loops import tiled_loops, unrolled_loop
 from tuner.kernel_files.pragmas.syntax import (
+    STATEMENT_KEYWORDS,
     LaunchStatement,
     OverlapError,
     Statements,
     SyntaxTree,
     edited,
     kernel_below,
-    keywords,
     merge,
     read_statements,
     scalar_text,
@@ -43,6 +42,7 @@ from tuner.kernel_files.pragmas.tunables import (
     read_selections,
 )
 from tuner.model.errors import InputError, suggestion
+from tuner.system.untrusted.reading import TomlTable, TomlValue
 
 # --- Kernel Launcher's pragmas, ``#pragma kernel tune(...) block_size(...) ...``, as the same statements.
 #
@@ -66,23 +66,23 @@ def read_kernel_launcher(source: PragmaSource, statements: Statements, tunables:
     Raises:
         KernelFileError: a clause is unknown or has another form.
     """
-    directives = [one for one in source.directives if one.family == "kernel"]
+    directives = [directive for directive in source.directives if directive.family == "kernel"]
     if not directives:
         return
-    said: dict[str, list[str]] = {}
+    stated: dict[str, list[str]] = {}
     last = directives[0]
     try:
         for last in directives:
-            _read(last, said, statements, tunables)
+            _read(last, stated, statements, tunables)
         function = kernel_below(source, last)
-        _add_launch(last, LaunchStatement(last, function, {}), said, statements)
+        _add_launch(last, LaunchStatement(last, function, {}), stated, statements)
     except ValueError as e:
         raise source.error(last, e) from e
 
 
 def _read(
     directive: Directive,
-    said: dict[str, list[str]],
+    stated: dict[str, list[str]],
     statements: Statements,
     tunables: list[PragmaTunable],
 ) -> None:
@@ -92,16 +92,23 @@ def _read(
         if key == "tune":
             tunables.append(_tunable(directive, inside))
         elif key == "default":
-            tunables.append(_with_default(tunables.pop() if tunables else None, inside))
+            if not tunables:
+                raise ValueError("default(...) follows no tune(...)")
+            tunable, value = tunables.pop(), one_value(inside)
+            if value not in tunable.values:
+                raise ValueError(f"{inside} is none of the values of {tunable.name}")
+            tunables.append(replace(tunable, default=value))
         elif key == "set":
             match = _EQUATION.fullmatch(inside)
             if match is None:
                 raise ValueError("write set(NAME = EXPRESSION)")
             statements.derived[match[1]] = _expression(match[2])
         elif key in ("restriction", "restrictions"):
-            statements.rules += [_expression(one) for one in split_list(inside)]
+            statements.rules += [_expression(condition) for condition in split_list(inside)]
         else:
-            said.setdefault(key.replace("buffers", "buffer"), []).extend(map(_expression, split_list(inside)))
+            stated.setdefault(key.replace("buffers", "buffer"), []).extend(
+                map(_expression, split_list(inside))
+            )
 
 
 def _tunable(directive: Directive, inside: str) -> PragmaTunable:
@@ -117,15 +124,6 @@ def _tunable(directive: Directive, inside: str) -> PragmaTunable:
     return PragmaTunable(directive, match[1], tuple(values), values[0], edits=())
 
 
-def _with_default(tunable: PragmaTunable | None, inside: str) -> PragmaTunable:
-    if tunable is None:
-        raise ValueError("default(...) follows no tune(...)")
-    value = one_value(inside)
-    if value not in tunable.values:
-        raise ValueError(f"{inside} is none of the values of {tunable.name}")
-    return PragmaTunable(tunable.directive, tunable.name, tunable.values, value)
-
-
 def _expression(text: str) -> str:
     for theirs, ours in _FUNCTIONS:
         text = text.replace(theirs, ours)
@@ -133,31 +131,32 @@ def _expression(text: str) -> str:
 
 
 def _add_launch(
-    directive: Directive, launch: LaunchStatement, said: dict[str, list[str]], statements: Statements
+    directive: Directive, launch: LaunchStatement, stated: dict[str, list[str]], statements: Statements
 ) -> None:
-    if "problem_size" not in said and "grid_size" not in said:
+    if "problem_size" not in stated and "grid_size" not in stated:
         raise ValueError("has neither problem_size(...) nor grid_size(...)")
-    if "block_size" not in said:
+    if "block_size" not in stated:
         raise ValueError("has no block_size(...)")
-    block = said["block_size"]
-    divisors = said.get("grid_divisor", block)
-    extents = said.get("problem_size", [])
+    block = stated["block_size"]
+    divisors = stated.get("grid_divisor", block)
+    extents = stated.get("problem_size", [])
     padded = [*divisors, *["1"] * (len(extents) - len(divisors))]
-    grid = said.get("grid_size") or [
+    grid = stated.get("grid_size") or [
         f"ceil_div({extent}, {divisor})" for extent, divisor in zip(extents, padded, strict=False)
     ]
-    keys: dict[str, Any] = {
-        "grid": grid if len(grid) > 1 else grid[0],
-        "block": block if len(block) > 1 else block[0],
-    }
-    launch.keys.update(keys)
+    launch.keys["grid"] = grid if len(grid) > 1 else grid[0]
+    launch.keys["block"] = block if len(block) > 1 else block[0]
     statements.launches.append(launch)
-    used = set(re.findall(r"[A-Za-z_]\w*", " ".join([*extents, *grid, *said.get("buffer", [])])))
+    used = set(re.findall(r"[A-Za-z_]\w*", " ".join([*extents, *grid, *stated.get("buffer", [])])))
     for parameter in launch.function.parameters:
         if not parameter.pointer and parameter.name in used:
-            statements.problem["sizes"].setdefault(parameter.name, {"from": 1, "to": _LARGEST})
-    roles = {one.name: "in" if one.const else "inout" for one in launch.function.parameters if one.pointer}
-    for text in said.get("buffer", []):
+            statements.sizes.setdefault(parameter.name, {"from": 1, "to": _LARGEST})
+    roles = {
+        parameter.name: "in" if parameter.const else "inout"
+        for parameter in launch.function.parameters
+        if parameter.pointer
+    }
+    for text in stated.get("buffer", []):
         match = _BUFFER.fullmatch(text)
         if match is None or match[1] not in roles:
             raise ValueError(f"{text!r} is no array of the kernel with its length, as A[n]")
@@ -167,7 +166,7 @@ def _add_launch(
 
 # --- The expansion: a kernel file, and a source without pragmas.
 
-_ALL = (*OF_TUNABLES, *OF_ALTERNATIVES, "unroll", "tile", *keywords())
+_ALL = (*OF_TUNABLES, *OF_ALTERNATIVES, "unroll", "tile", *STATEMENT_KEYWORDS)
 
 
 @dataclass(frozen=True)
@@ -181,18 +180,14 @@ class Expansion:
         notes: what was assumed, in words.
     """
 
-    document: Mapping[str, Any]
+    document: TomlTable
     text: str
     lines: Mapping[str, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
 def expansion(path: Path, text: str) -> Expansion:
-    """Expand a source with tuning pragmas.
-
-    Args:
-        path: of the source; messages begin with it.
-        text: CUDA C++.
+    """Expand a source with tuning pragmas; messages begin with its path.
 
     Raises:
         KernelFileError: a pragma is unknown, in the wrong place, contradicts another, or cannot be
@@ -205,11 +200,15 @@ def expansion(path: Path, text: str) -> Expansion:
     statements = read_statements(source)
     tunables = _tunables(tree, selections, statements)
     read_kernel_launcher(source, statements, tunables)
-    tunables.sort(key=lambda one: one.directive.start)
+    tunables.sort(key=lambda tunable: tunable.directive.start)
     _check_names(source, tunables, statements)
     edits = [edit for tunable in tunables for edit in tunable.edits]
     changed = {(edit.start, edit.end) for edit in edits}  # insertions may begin there, too
-    edits += [instead_of(source, one) for one in source.directives if (one.start, one.end) not in changed]
+    edits += [
+        instead_of(source, directive)
+        for directive in source.directives
+        if (directive.start, directive.end) not in changed
+    ]
     try:
         transformed = edited(source.text, edits)
     except OverlapError as e:
@@ -232,27 +231,27 @@ def _tunables(
     tree: SyntaxTree, selections: Sequence[Selection], statements: Statements
 ) -> list[PragmaTunable]:
     """All tunables, with the conditions of the alternatives that they stand in."""
-    found = [alternative(tree, selection) for selection in selections]
+    tunables = [alternative(tree, selection) for selection in selections]
     source = tree.source
-    nest: list[Any] = []  # tiles above the same loop
-    for place, directive in enumerate(source.directives):
+    nest: list[Directive] = []  # tiles above the same loop
+    for index, directive in enumerate(source.directives):
         if directive.family != OWN:
             continue
         if directive.keyword in OF_TUNABLES:
-            found.append(declared_tunable(tree, directive))
+            tunables.append(declared_tunable(tree, directive))
         elif directive.keyword == "unroll":
-            found.append(unrolled_loop(tree, directive))
+            tunables.append(unrolled_loop(tree, directive))
         elif directive.keyword == "tile":
             nest.append(directive)
-            below = source.directives[place + 1 :][:1]
+            below = source.directives[index + 1 :][:1]
             if not below or below[0].keyword != "tile" or source.code[directive.end : below[0].start].strip():
-                found += tiled_loops(tree, nest, statements.problem["sizes"])
+                tunables += tiled_loops(tree, nest, statements.sizes)
                 nest = []
-    return [one.under(_condition(selections, one.directive.start)) for one in found]
+    return [tunable.under(_condition(selections, tunable.directive.start)) for tunable in tunables]
 
 
 def _condition(selections: Sequence[Selection], byte: int) -> str:
-    conditions = [text for one in selections if (text := one.condition(byte))]
+    conditions = [text for selection in selections if (text := selection.condition(byte))]
     return " and ".join(conditions)
 
 
@@ -263,7 +262,7 @@ def _check_names(source: PragmaSource, tunables: Sequence[PragmaTunable], statem
             raise source.error(
                 tunable.directive, f"{tunable.name} is a tunable already, in line {seen[tunable.name]}"
             )
-        if tunable.name in statements.problem["sizes"] or tunable.name in statements.derived:
+        if tunable.name in statements.sizes or tunable.name in statements.derived:
             raise source.error(tunable.directive, f"{tunable.name} is a size or a derived name already")
         seen[tunable.name] = tunable.directive.line
 
@@ -281,50 +280,59 @@ class _Writer:
         self._tree = tree
         self._source = tree.source
         self._selections = selections
-        self._said = statements
+        self._statements = statements
         self._tunables = tunables
         self._notes: list[str] = []
+        table = statements.other.get("arguments")
+        self._other_arguments = table if isinstance(table, Mapping) else {}  # of ``toml`` pragmas
         self._blank = tree.source.blank.decode(errors="replace")
 
     def expansion(self, text: str) -> Expansion:
-        said = self._said
-        document: dict[str, Any] = {"kernel": {"source": self._source.path.name}}
-        options = [one.option for one in self._tunables if one.option]
-        if options:
-            document["kernel"]["options"] = options
-        problem = {key: value for key, value in said.problem.items() if value != {}}
-        document |= {"problem": problem, "arguments": {}}
-        document["tunables"] = {one.name: one.table() for one in self._tunables}
-        document |= {"derived": said.derived} if said.derived else {}
-        document |= {"constraints": {"rules": said.rules}} if said.rules else {}
-        document["default"] = {one.name: one.default for one in self._tunables}
-        self._write_launches(document)
-        document["arguments"] = self._arguments()
-        lines = {f"[tunables] {one.name}": one.directive.line for one in self._tunables}
-        lines |= {f"[tunables.{one.name}]": one.directive.line for one in self._tunables}
+        statements = self._statements
+        tunables = self._tunables
+        kernel: TomlTable = {"source": self._source.path.name}
+        if options := [tunable.option for tunable in tunables if tunable.option]:
+            kernel["options"] = options
+        sizes: TomlTable = {"sizes": statements.sizes} if statements.sizes else {}
+        document: TomlTable = {"kernel": kernel, "problem": sizes | statements.problem, "arguments": {}}
+        document["tunables"] = {tunable.name: tunable.table() for tunable in tunables}
+        document |= {"derived": statements.derived} if statements.derived else {}
+        document |= {"constraints": {"rules": statements.rules}} if statements.rules else {}
+        document["default"] = {tunable.name: tunable.default for tunable in tunables}
+        document |= self._launches(kernel)
+        arguments = document["arguments"] = self._arguments()
+        lines = {f"[tunables] {tunable.name}": tunable.directive.line for tunable in tunables}
+        lines |= {f"[tunables.{tunable.name}]": tunable.directive.line for tunable in tunables}
+        other = dict(statements.other)
+        if self._other_arguments:  # without those that the document has because of them
+            other["arguments"] = {
+                name: text
+                for name, text in self._other_arguments.items()
+                if name in statements.arguments or name not in arguments
+            }
         try:
-            merge(document, _without_options(document, self._other(document)))
+            merge(document, _without_options(document, other))
         except ValueError as e:
-            stated = [one for one in self._source.directives if one.keyword == "toml"]
+            pragmas = [directive for directive in self._source.directives if directive.keyword == "toml"]
             key = str(e).split(" ")[0].rpartition(".")[2]
-            wrong = next((one for one in stated if key in one.text), stated[0])
+            wrong = next((directive for directive in pragmas if key in directive.text), pragmas[0])
             raise self._source.error(wrong, e) from e
         document = {key: value for key, value in document.items() if value or key == "problem"}
-        return Expansion(document, text, said.lines | lines, tuple(dict.fromkeys(self._notes)))
+        return Expansion(document, text, statements.lines | lines, tuple(dict.fromkeys(self._notes)))
 
-    def _write_launches(self, document: dict[str, Any]) -> None:
-        launches = self._said.launches
+    def _launches(self, kernel: TomlTable) -> TomlTable:
+        """``[launch]``, whose entry is stated in ``[kernel]``, or ``[[stage]]`` tables."""
+        launches = self._statements.launches
         if not launches:
             raise self._source.error(
                 self._source.directives[0],
                 "no #pragma tuner launch grid(...) stands above a __global__ function",
             )
-        conditions = [_condition(self._selections, one.directive.start) for one in launches]
+        conditions = [_condition(self._selections, launch.directive.start) for launch in launches]
         if len(launches) == 1 and not conditions[0] and not {"when", "setup", "name"} & set(launches[0].keys):
-            document["kernel"]["entry"] = self._entry(launches[0])
-            document["launch"] = launches[0].keys
-            return
-        document["stage"] = []
+            kernel["entry"] = self._entry(launches[0])
+            return {"launch": launches[0].keys}
+        stages: list[TomlTable] = []
         for launch, condition in zip(launches, conditions, strict=True):
             if {"repeat", "index"} & set(launch.keys):
                 raise self._source.error(
@@ -332,38 +340,37 @@ class _Writer:
                     "repeat(...) is for a single launch; loops of several stand in a kernel.toml",
                 )
             when = launch.keys.get("when", "")
-            when = " and ".join(f"({one})" if when and condition else one for one in (when, condition) if one)
-            keys = {key: value for key, value in launch.keys.items() if key != "when"}
-            document["stage"].append(
-                {
-                    "name": launch.function.name,
-                    "entry": self._entry(launch),
-                    **keys,
-                    **({"when": when} if when else {}),
-                    "arguments": [one.name for one in launch.function.parameters],
-                }
-            )
+            parts = [f"({part})" if when and condition else part for part in (when, condition) if part]
+            stage: TomlTable = {"name": launch.function.name, "entry": self._entry(launch)}
+            stage |= {key: value for key, value in launch.keys.items() if key != "when"}
+            stage |= {"when": " and ".join(map(str, parts))} if parts else {}
+            stages.append(stage | {"arguments": [parameter.name for parameter in launch.function.parameters]})
+        return {"stage": stages}
 
     def _entry(self, launch: LaunchStatement) -> str:
         """The entry: sizes, tunables and derived names fill the template; others stay as declared.
 
         It begins with the namespaces around the launch.
         """
-        known = {*self._said.problem["sizes"], *self._said.derived, *(one.name for one in self._tunables)}
+        names = {
+            *self._statements.sizes,
+            *self._statements.derived,
+            *(tunable.name for tunable in self._tunables),
+        }
         arguments = []
-        for one in launch.function.template:
-            if one.name in known:
-                arguments.append(f"{{{one.name}}}")
-            elif one.default:
-                arguments.append(one.default)
-            elif one.is_type:
+        for parameter in launch.function.template:
+            if parameter.name in names:
+                arguments.append(f"{{{parameter.name}}}")
+            elif parameter.default:
+                arguments.append(parameter.default)
+            elif parameter.is_type:
                 arguments.append("float")
-                self._notes.append(f"{one.name} of {launch.function.name} is taken as float")
+                self._notes.append(f"{parameter.name} of {launch.function.name} is taken as float")
             else:
                 raise self._source.error(
                     launch.directive,
-                    f"{one.name}, a template parameter of {launch.function.name}, is no size, tunable or"
-                    " derived name and has no default",
+                    f"{parameter.name}, a template parameter of {launch.function.name}, is no size,"
+                    " tunable or derived name and has no default",
                 )
         name = self._tree.namespaces(launch.directive.end) + launch.function.name
         return name + (f"<{', '.join(arguments)}>" if arguments else "")
@@ -378,97 +385,85 @@ class _Writer:
         except InputError:
             return list(launch.function.parameters)
 
-    def _told(self) -> Mapping[str, Any]:
-        """Return the ``[arguments]`` of ``toml`` pragmas."""
-        table = self._said.other.get("arguments")
-        return table if isinstance(table, Mapping) else {}
-
-    def _other(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the tables of ``toml`` pragmas, without arguments that the document has because of them."""
-        rest = {
-            name: text
-            for name, text in self._told().items()
-            if name in self._said.arguments or name not in document["arguments"]
-        }
-        other = dict(self._said.other)
-        return {**other, "arguments": rest} if self._told() else other
-
-    def _arguments(self) -> dict[str, Any]:
+    def _arguments(self) -> TomlTable:
         """``[arguments]`` in the order of the parameters; values of sizes are found by their names."""
-        stated = {**self._told(), **self._said.arguments}
-        found: dict[str, Any] = {}
-        for launch in self._said.launches:
+        stated = {**self._other_arguments, **self._statements.arguments}
+        arguments: TomlTable = {}
+        for launch in self._statements.launches:
             for parameter in self._parameters(launch):
                 name = parameter.name
-                if name in found:
+                if name in arguments:
                     continue
                 text = stated.pop(name, None)
-                if text is None and not parameter.pointer and name in self._said.problem["sizes"]:
+                if text is None and not parameter.pointer and name in self._statements.sizes:
                     text = f"= {name}"
                 if text is None:
                     raise self._source.error(launch.directive, self._missing(launch, parameter))
-                found[name] = self._typed(launch, text, parameter)
+                arguments[name] = self._typed(launch, text, parameter)
         apart = {name: text for name, text in stated.items() if str(text).startswith("constant ")}
         for name in stated.keys() - apart.keys():
-            line = self._said.lines[f"[arguments] {name}"]
-            directive = next(one for one in self._source.directives if one.line == line)
+            line = self._statements.lines[f"[arguments] {name}"]
+            directive = next(other for other in self._source.directives if other.line == line)
             raise self._source.error(
-                directive, f"{name} is no parameter of the kernels below{suggestion(name, found)}"
+                directive, f"{name} is no parameter of the kernels below{suggestion(name, arguments)}"
             )
-        return {**found, **apart}
+        return {**arguments, **apart}
 
-    def _typed(self, launch: LaunchStatement, text: object, parameter: Parameter) -> object:
+    def _typed(self, launch: LaunchStatement, text: TomlValue, parameter: Parameter) -> TomlValue:
         if not isinstance(text, str):
             return text
         role, _, rest = text.partition(" ")
         if parameter.pointer and rest.startswith("[") and parameter.dtype:
             return f"{role} {parameter.dtype}{rest}"
         if text.startswith("=") and not parameter.dtype:
-            what = what_to_write(parameter, self._blank, self._said.problem["sizes"])
+            what = what_to_write(parameter, self._blank, self._statements.sizes)
             raise self._source.error(
                 launch.directive, f"{parameter.name} of {launch.function.name} has no type: {what}"
             )
         return scalar_text(text, parameter) if parameter.dtype else text
 
     def _missing(self, launch: LaunchStatement, parameter: Parameter) -> str:
-        what = what_to_write(parameter, self._blank, self._said.problem["sizes"])
+        what = what_to_write(parameter, self._blank, self._statements.sizes)
         return f"parameter {parameter.name} of {launch.function.name} is not declared; {what}"
 
 
-def _without_options(document: dict[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+def _without_options(document: TomlTable, other: Mapping[str, TomlValue]) -> TomlTable:
     """Return the tables of ``toml`` pragmas, after moving compiler options and rules to the document's."""
-    rest = {key: dict(value) if isinstance(value, Mapping) else value for key, value in other.items()}
+    rest: TomlTable = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in other.items()
+    }
     for table, key in (("kernel", "options"), ("constraints", "rules")):
-        inner = rest.get(table)
-        if isinstance(inner, dict) and isinstance(inner.get(key), list) and key in document.get(table, {}):
-            document[table][key] = [*document[table][key], *inner.pop(key)]
-    for key, value in dict(rest.get("default", {})).items():
-        document.get("default", {}).pop(key, value)
+        own, further = document.get(table), rest.get(table)
+        if isinstance(own, dict) and isinstance(further, dict):
+            values, more = own.get(key), further.get(key)
+            if isinstance(values, list) and isinstance(more, list):
+                own[key] = values + more
+                del further[key]
+    default, further = document.get("default"), rest.get("default")
+    if isinstance(default, dict) and isinstance(further, dict):
+        for name in further:
+            default.pop(name, None)  # what a pragma states comes before what the source has
     return rest
 
 
-def toml_text(document: Mapping[str, Any]) -> str:
-    """A document of tables and lists as TOML.
-
-    Args:
-        document: table -> its keys; a list of tables stands as ``[[name]]``. Deeper tables stand in braces.
-    """
+def toml_text(document: Mapping[str, TomlValue]) -> str:
+    """A document as TOML: a list of tables stands as ``[[name]]``, and deeper tables stand in braces."""
     parts = []
     for name, value in document.items():
         if isinstance(value, Mapping):
             parts.append(_table(f"[{name}]", value))
         elif isinstance(value, Sequence) and not isinstance(value, str):
-            parts += [_table(f"[[{name}]]", item) for item in value]
+            parts += [_table(f"[[{name}]]", item) for item in value if isinstance(item, Mapping)]
         else:
             parts.append(f"{name} = {_value(value)}\n")
     return "\n".join(parts)
 
 
-def _table(heading: str, table: Mapping[str, Any]) -> str:
+def _table(heading: str, table: Mapping[str, TomlValue]) -> str:
     return "\n".join([heading, *(f"{key} = {_value(value)}" for key, value in table.items())]) + "\n"
 
 
-def _value(value: object) -> str:
+def _value(value: TomlValue) -> str:
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{key} = {_value(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, Sequence) and not isinstance(value, str):

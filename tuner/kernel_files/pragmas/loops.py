@@ -20,6 +20,7 @@ _TYPES = {
 }
 _SIGNED = ("int", "short", "long", "long long", "ptrdiff_t", "int64_t")
 _TYPE_AND_NAME = 2  # children of a declaration of one variable
+_UNROLL_BYTES = rb"\s*#\s*pragma\s+unroll\b"
 BUILT_IN = ("threadIdx", "blockIdx", "blockDim", "gridDim")
 _STEP = re.compile(r"(?:[1-9]\d*|(?:block|grid)Dim\.[xyz])(?:\s*\*\s*(?:[1-9]\d*|(?:block|grid)Dim\.[xyz]))*")
 
@@ -29,15 +30,8 @@ class Loop:
     """``for (type name = first; name < bound; name += step)``.
 
     Attributes:
-        node: the statement.
         start: node of the declaration of the counter.
-        type: of the counter.
-        name: of the counter.
-        first: node of the first value.
-        bound: node of the limit.
-        condition: node of the comparison.
         step: as written; ``1`` of an increment.
-        body: the statement that is repeated.
     """
 
     node: Node
@@ -70,21 +64,22 @@ def loop_nest(tree: SyntaxTree, directive: Directive, node: Node, names: list[st
     """
     source = tree.source
     loops: list[Loop] = []
-    left = set(names)
+    missing = set(names)
     statement: Node | None = node
     while statement is not None:
         loop = _loop(tree, directive, statement)
-        if any(one.name == loop.name for one in loops):
+        if any(other.name == loop.name for other in loops):
             raise source.error(directive, f"two loops of the nest have the counter {loop.name}")
         loops.append(loop)
-        left.discard(loop.name)
-        if not left:
+        missing.discard(loop.name)
+        if not missing:
             return loops
         statement = _only_loop(loop.body)
     counters = ", ".join(loop.name for loop in loops)
     raise source.error(
         directive,
-        f"no loop over {', '.join(sorted(left))} is perfectly nested below it; the nest is over {counters}",
+        f"no loop over {', '.join(sorted(missing))} is perfectly nested below it;"
+        f" the nest is over {counters}",
     )
 
 
@@ -92,16 +87,14 @@ def _only_loop(body: Node) -> Node | None:
     """The loop that a body consists of; None where there is more, or something else."""
     inner = [body]
     if body.type == "compound_statement":
-        inner = [one for one in body.children if one.is_named and not _is_aside(one)]
+        inner = [
+            child
+            for child in body.children
+            if child.is_named
+            and child.type != "comment"
+            and not (child.type == "preproc_call" and re.match(_UNROLL_BYTES, child.text or b""))
+        ]
     return inner[0] if len(inner) == 1 and inner[0].type == "for_statement" else None
-
-
-def _is_aside(node: Node) -> bool:
-    """Return True if a node is a comment or ``#pragma unroll``."""
-    text = node.text or b""
-    return node.type == "comment" or (
-        node.type == "preproc_call" and re.match(rb"\s*#\s*pragma\s+unroll\b", text) is not None
-    )
 
 
 def _loop(tree: SyntaxTree, directive: Directive, node: Node) -> Loop:
@@ -110,11 +103,11 @@ def _loop(tree: SyntaxTree, directive: Directive, node: Node) -> Loop:
     )
     declarator = _field(start, "declarator")
     name, first = _field(declarator, "declarator"), _field(declarator, "value")
-    left, sign, bound = (_field(condition, key) for key in ("left", "operator", "right"))
+    counter_node, sign, bound = (_field(condition, key) for key in ("left", "operator", "right"))
     counter = " ".join(_text(tree, _field(start, "type")).split())
     step = "" if name is None else _step(_text(tree, update), tree.text(name))
     signs = ("<", "<=") if counter in _SIGNED else ("<",)
-    plain = start is not None and len([one for one in start.children if one.is_named]) == _TYPE_AND_NAME
+    plain = start is not None and len([child for child in start.children if child.is_named]) == _TYPE_AND_NAME
     regular = counter in _TYPES and step and (step == "1" or counter in _SIGNED)
     if (
         node.has_error
@@ -126,7 +119,7 @@ def _loop(tree: SyntaxTree, directive: Directive, node: Node) -> Loop:
         or bound is None
         or condition is None
         or body is None
-        or _text(tree, left) != tree.text(name)
+        or _text(tree, counter_node) != tree.text(name)
         or _text(tree, sign) not in signs
     ):
         line = tree.source.place(node.start_byte)[0]
@@ -156,14 +149,14 @@ def _step(update: str, name: str) -> str:
 
 def names_in(tree: SyntaxTree, node: Node) -> set[str]:
     """The identifiers of an expression; of ``blockDim.x`` none."""
-    found = set()
-    for one in nodes_within(node, "identifier"):
-        parent = one.parent
-        name = tree.text(one)
+    names = set()
+    for identifier in nodes_within(node, "identifier"):
+        parent = identifier.parent
+        name = tree.text(identifier)
         if parent is not None and parent.type == "field_expression" and name in BUILT_IN:
             continue
-        found.add(name)
-    return found
+        names.add(name)
+    return names
 
 
 PURE = frozenset(
@@ -199,8 +192,6 @@ class LoopBody:
 
     Attributes:
         accesses: array -> the indices of each access, one text for each dimension.
-        written: arrays that are assigned to.
-        local: names that the body declares.
     """
 
     accesses: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
@@ -209,21 +200,19 @@ class LoopBody:
 
     def accesses_of(self, array: str) -> list[str]:
         """The different accesses to an array, as written."""
-        return [array + "".join(f"[{index}]" for index in one) for one in dict.fromkeys(self.accesses[array])]
+        return [
+            array + "".join(f"[{index}]" for index in indices)
+            for indices in dict.fromkeys(self.accesses[array])
+        ]
 
 
-def read_body(tree: SyntaxTree, directive: Directive, loops: Sequence[Loop], scope: Scope) -> LoopBody:
-    """The accesses of a nest, seen from its innermost loop that is tiled.
+class _BodyReader:
+    """Reads the accesses of a nest, seen from its innermost loop that is tiled.
 
     Raises:
         KernelFileError: the body has what is not understood, changes variables from outside, or accesses
             arrays that may overlap.
     """
-    return _BodyReader(tree, directive, loops, scope).body()
-
-
-class _BodyReader:
-    """Reads the body of one nest."""
 
     def __init__(self, tree: SyntaxTree, directive: Directive, loops: Sequence[Loop], scope: Scope) -> None:
         self._tree = tree
@@ -232,7 +221,7 @@ class _BodyReader:
         self._nest = loops[0].node
         self._innermost = loops[-1].body
         self._scope = scope
-        self._found = LoopBody()
+        self._body = LoopBody()
 
     def body(self) -> LoopBody:
         self._add_locals()
@@ -245,12 +234,12 @@ class _BodyReader:
             if node.parent is None or node.parent.type != "subscript_expression":
                 self._add_access(node)
         self._check_overlap()
-        return self._found
+        return self._body
 
     def _refusal(self, node: Node, why: str) -> KernelFileError:
         line = self._tree.source.place(node.start_byte)[0]
-        shown = self._tree.text(node).strip().splitlines()
-        return self._tree.source.error(self._directive, f"line {line}, {(shown or [''])[0]!r}: {why}")
+        lines = self._tree.text(node).strip().splitlines()
+        return self._tree.source.error(self._directive, f"line {line}, {(lines or [''])[0]!r}: {why}")
 
     def _is_unroll(self, node: Node) -> bool:
         outer = node if node.type == "preproc_call" else node.parent
@@ -264,15 +253,17 @@ class _BodyReader:
         for node in nodes_within(self._innermost, "declaration"):
             typed = node.child_by_field_name("type")
             kind = "" if typed is None else self._scope.kind_of_type(self._tree.text(typed))
-            for name, one in declarations(self._tree, node):
-                plain = kind and not one.dimensions and one.qualifiers <= {"const", "constexpr"}
+            for name, declaration in declarations(self._tree, node):
+                plain = (
+                    kind and not declaration.dimensions and declaration.qualifiers <= {"const", "constexpr"}
+                )
                 if not plain:
                     raise self._refusal(node, "only plain numbers may be declared in the nest")
                 if name in self._counters or self._scope.declared(name) or name in self._scope.macros:
                     raise self._refusal(
                         node, f"{name} has another meaning outside; give it a name of its own"
                     )
-                self._found.local.add(name)
+                self._body.local.add(name)
 
     def _check_node(self, node: Node) -> None:
         text = self._tree.text
@@ -296,14 +287,14 @@ class _BodyReader:
         target = node.child_by_field_name("left") or node.child_by_field_name("argument")
         if target is not None and target.type == "identifier":
             variable = self._tree.text(target)
-            if variable not in self._found.local:
+            if variable not in self._body.local:
                 raise self._refusal(node, f"{variable} is carried from one iteration to the next")
         elif target is None or target.type != "subscript_expression":
             raise self._refusal(node, "it is not clear what is assigned to")
 
     def _check_name(self, node: Node) -> None:
         name, parent = self._tree.text(node), node.parent
-        if name in self._counters | self._found.local or parent is None:
+        if name in self._counters | self._body.local or parent is None:
             return
         if parent.type == "field_expression" and name in BUILT_IN and not self._scope.declared(name):
             return
@@ -318,11 +309,15 @@ class _BodyReader:
             )
 
     def _check_array(self, node: Node, name: str) -> None:
-        found = self._scope.declared(name)
-        if not found or name in self._scope.macros:
+        declared = self._scope.declared(name)
+        if not declared or name in self._scope.macros:
             raise self._refusal(node, "is no array that this file declares")
-        for one in found:
-            if one.dimensions < 1 or not self._scope.kind_of_type(one.type) or "volatile" in one.qualifiers:
+        for declaration in declared:
+            if (
+                declaration.dimensions < 1
+                or not self._scope.kind_of_type(declaration.type)
+                or "volatile" in declaration.qualifiers
+            ):
                 raise self._refusal(node, "is no array or simple pointer to numbers")
 
     def _add_access(self, node: Node) -> None:
@@ -331,39 +326,50 @@ class _BodyReader:
         while base.type == "subscript_expression":
             listed = base.child_by_field_name("indices")
             inner = base.child_by_field_name("argument")
-            if listed is None or inner is None or len([one for one in listed.children if one.is_named]) != 1:
+            if (
+                listed is None
+                or inner is None
+                or len([child for child in listed.children if child.is_named]) != 1
+            ):
                 raise self._refusal(node, "the subscript has another form")
             indices.insert(0, "".join(self._tree.text(listed)[1:-1].split()))
             base = inner
         if base.type != "identifier":
             raise self._refusal(node, "the array has no plain name")
         array = self._tree.text(base)
-        if any(one.dimensions != len(indices) for one in self._scope.declared(array)):
+        if any(declaration.dimensions != len(indices) for declaration in self._scope.declared(array)):
             raise self._refusal(node, f"{array} has another number of dimensions")
-        self._found.accesses.setdefault(array, []).append(tuple(indices))
-        if _is_assigned(node) and array not in self._found.written:
-            self._found.written.append(array)
+        self._body.accesses.setdefault(array, []).append(tuple(indices))
+        if _is_assigned(node) and array not in self._body.written:
+            self._body.written.append(array)
 
     def _check_overlap(self) -> None:
         """Refuse written arrays that another name may lead to."""
-        for array in self._found.written:
-            alone = len(self._found.accesses) == 1
-            for one in self._scope.declared(array):
-                own = one.local and not one.parameter and not one.pointer and "extern" not in one.qualifiers
-                if not own and not (one.parameter and (alone or (one.pointer and one.restrict))):
+        for array in self._body.written:
+            alone = len(self._body.accesses) == 1
+            for declaration in self._scope.declared(array):
+                own = (
+                    declaration.local
+                    and not declaration.parameter
+                    and not declaration.pointer
+                    and "extern" not in declaration.qualifiers
+                )
+                if not own and not (
+                    declaration.parameter and (alone or (declaration.pointer and declaration.restrict))
+                ):
                     raise self._tree.source.error(
                         self._directive,
                         f"{array} may overlap another array of the nest; declare it __restrict__"
-                        if one.parameter
+                        if declaration.parameter
                         else f"it is not known where {array} leads to; written are parameters and arrays of"
                         " the function",
                     )
-        if not self._found.written:
+        if not self._body.written:
             return
-        for array in self._found.accesses:
-            for one in self._scope.declared(array):
-                local = one.local and one.pointer and not one.parameter
-                if local or (one.parameter and self._is_moved(array)):
+        for array in self._body.accesses:
+            for declaration in self._scope.declared(array):
+                local = declaration.local and declaration.pointer and not declaration.parameter
+                if local or (declaration.parameter and self._is_moved(array)):
                     raise self._tree.source.error(
                         self._directive,
                         f"it is not known where {array} leads to; use a parameter that is not assigned to",
@@ -399,13 +405,13 @@ def fixed_counters(body: LoopBody, array: str, loops: Sequence[Loop], scope: Sco
     If all accesses have the same index in some dimension, two that touch the same element have the same
     value of that index, and so of the counters that it determines.
     """
-    found: set[str] = set()
+    counters: set[str] = set()
     seen = body.accesses[array]
-    for place in range(len(seen[0])):
-        indices = {one[place] for one in seen}
+    for dimension in range(len(seen[0])):
+        indices = {access[dimension] for access in seen}
         if len(indices) == 1:
-            found |= _fixed_by(indices.pop(), {loop.name: loop for loop in loops}, body.local, scope)
-    return found
+            counters |= _fixed_by(indices.pop(), {loop.name: loop for loop in loops}, body.local, scope)
+    return counters
 
 
 def _fixed_by(index: str, counters: Mapping[str, Loop], varying: set[str], scope: Scope) -> set[str]:
@@ -529,10 +535,10 @@ def check_order(
     """
     source, nest = tree.source, loops[0].node
     refused_function(scope, tree, directive)
-    for one in source.directives:
-        if one.keyword in _ALTERNATIVES and nest.start_byte < one.start < nest.end_byte:
-            raise source.error(directive, f"#pragma {one} stands in the nest, in line {one.line}")
-    for name in sorted({tree.text(one) for one in nodes_within(nest, "identifier")}):
+    for inner in source.directives:
+        if inner.keyword in _ALTERNATIVES and nest.start_byte < inner.start < nest.end_byte:
+            raise source.error(directive, f"#pragma {inner} stands in the nest, in line {inner.line}")
+    for name in sorted({tree.text(identifier) for identifier in nodes_within(nest, "identifier")}):
         if name in scope.macros and not scope.macros.number(name):
             raise source.error(directive, f"the macro {name} is more than a number")
     counters = {loop.name for loop in loops}
@@ -542,7 +548,7 @@ def check_order(
             raise source.error(
                 directive, f"{', '.join(sorted(varying))} in the bounds of {loop.name} changes in the nest"
             )
-    body = read_body(tree, directive, loops, scope)
+    body = _BodyReader(tree, directive, loops, scope).body()
     for array in body.written:
         fixed = fixed_counters(body, array, loops, scope)
         free = [loop.name for loop in loops if loop.name not in fixed]
@@ -606,17 +612,19 @@ def _conversions(tree: SyntaxTree, directive: Directive, loop: Loop, scope: Scop
 def _kinds(tree: SyntaxTree, part: Node, scope: Scope) -> set[str]:
     """The kinds of the numbers in an expression."""
     names = names_in(tree, part) - PURE
-    found = {scope.kind(name) for name in names}
-    found |= {kind_of_number(tree.text(one)) for one in nodes_within(part, "number_literal")}
-    found |= {
-        scope.kind_of_type(tree.text(one))
-        for one in nodes_within(part, "primitive_type", "sized_type_specifier", "type_identifier")
+    kinds = {scope.kind(name) for name in names}
+    kinds |= {kind_of_number(tree.text(literal)) for literal in nodes_within(part, "number_literal")}
+    kinds |= {
+        scope.kind_of_type(tree.text(literal))
+        for literal in nodes_within(part, "primitive_type", "sized_type_specifier", "type_identifier")
     }
-    if any(tree.text(one).split(".")[0] in BUILT_IN for one in nodes_within(part, "field_expression")):
-        found.add("unsigned")
+    if any(
+        tree.text(literal).split(".")[0] in BUILT_IN for literal in nodes_within(part, "field_expression")
+    ):
+        kinds.add("unsigned")
     if any(True for _ in nodes_within(part, "sizeof_expression")):
-        found.add("large")
-    return found
+        kinds.add("large")
+    return kinds
 
 
 # --- Tiles of loop nests: a loop in pieces, the loop over the pieces outermost; only where provably legal.
@@ -632,12 +640,7 @@ _LARGEST_TILE = 2**20
 def tiled_loops(
     tree: SyntaxTree, directives: Sequence[Directive], numbers: Collection[str] = ()
 ) -> list[PragmaTunable]:
-    """The tunables of ``tile`` pragmas that stand above the same nest, outermost tile first.
-
-    Args:
-        tree: of the source.
-        directives: the pragmas.
-        numbers: sizes and tunables, which are numbers wherever the source does not declare them.
+    """The tunables of ``tile`` pragmas above the same nest, outermost first; ``numbers`` are undeclared ones.
 
     Raises:
         KernelFileError: no such loops are perfectly nested there, or it is not proved that tiles keep the
@@ -645,7 +648,7 @@ def tiled_loops(
     """
     source, last = tree.source, directives[-1]
     parts = [_parts(tree, directive) for directive in directives]
-    node = next((one for one in tree.behind(last) if one.type == "for_statement"), None)
+    node = next((behind for behind in tree.behind(last) if behind.type == "for_statement"), None)
     if node is None:
         raise source.error(last, "a for loop must stand below it")
     tiled = [counter for counter, _, _ in parts]
@@ -654,20 +657,22 @@ def tiled_loops(
     loops = loop_nest(tree, last, node, tiled)
     counters = {loop.name: loop for loop in loops}
     scope = Scope(tree, loops[0].node, numbers)
-    kept = tiled == [loops[0].name]
+    outermost_alone = tiled == [loops[0].name]
     check_kept(tree, last, loops, scope)
-    casts = {} if kept else check_order(tree, last, loops, tiled, scope)
-    found = []
+    casts = {} if outermost_alone else check_order(tree, last, loops, tiled, scope)
+    tunables = []
     for directive, (counter, label, text) in zip(directives, parts, strict=True):
         loop = counters[counter]
         name, values = _values(tree, directive, loop, label, text)
         default = values[0]
         header, edits = (
-            _entered_again(tree, loop, name) if kept else _hoisted(tree, loop, name, casts[counter])
+            _entered_again(tree, loop, name)
+            if outermost_alone
+            else _hoisted(tree, loop, name, casts[counter])
         )
         edit = instead_of(source, directive, *guarded(name, default), header)
-        found.append(PragmaTunable(directive, name, values, default, edits=(edit, *edits)))
-    return found
+        tunables.append(PragmaTunable(directive, name, values, default, edits=(edit, *edits)))
+    return tunables
 
 
 def _parts(tree: SyntaxTree, directive: Directive) -> tuple[str, str, str]:
@@ -694,10 +699,10 @@ def _values(
     if stated.when or stated.otherwise is not None:
         raise source.error(directive, "a tile has no condition; write a constraint")
     name = label or f"tile_{loop.name}"
-    for taken in (name, _tile(loop)):
-        if taken in source.words:
+    for used in (name, _tile(loop)):
+        if used in source.words:
             raise source.error(
-                directive, f"the source has the name {taken}; write tile NAME: before the counter"
+                directive, f"the source has the name {used}; write tile NAME: before the counter"
             )
     return name, values
 
@@ -762,7 +767,7 @@ def unrolled_loop(tree: SyntaxTree, directive: Directive) -> PragmaTunable:
     stated = read_list(source, directive, keyword, text)
     nodes = tree.behind(directive)
     if not any(node.type == "for_statement" for node in nodes):
-        unroll = re.match(rb"\s*#\s*pragma\s+unroll", tree.source.blank[directive.end :])
+        unroll = re.match(_UNROLL_BYTES, tree.source.blank[directive.end :])
         below = "something else" if unroll is None else "#pragma unroll"
         raise source.error(directive, f"a for loop must stand below it; there is {below}")
     factors = stated.values

@@ -64,8 +64,6 @@ class Scope:
     """The declarations that a loop nest may mean.
 
     Args:
-        tree: of the source.
-        nest: its outermost loop.
         numbers: sizes and tunables of the kernel, which are numbers wherever they are not declared.
 
     Attributes:
@@ -79,7 +77,7 @@ class Scope:
         self.macros: Macros = tree.macros
         self.function: Node | None = None
         self._types: set[str] = set()  # template parameters that are types
-        self._found: dict[str, list[NameDeclaration]] = {}
+        self._declarations: dict[str, list[NameDeclaration]] = {}
         outer: Node | None = nest
         while outer is not None:
             if outer.type == "lambda_expression" and self.function is None:
@@ -91,12 +89,12 @@ class Scope:
             outer = outer.parent
         if self.function is not None:
             self._add_all(tree.parts(self.function, *_DECLARATIONS), local=True)
-            outside = (one for one in tree.outline if one.type == "declaration")
+            outside = (node for node in tree.outline if node.type == "declaration")
             self._add_all(outside, local=False)
 
     def declared(self, name: str) -> list[NameDeclaration]:
         """All declarations of a name outside the nest."""
-        return self._found.get(name, [])
+        return self._declarations.get(name, [])
 
     def kind(self, name: str) -> str:
         """The kind of a number that the nest cannot change; empty of all else.
@@ -108,19 +106,22 @@ class Scope:
         if name in self.macros:
             literal = _INTEGER.fullmatch(macro)
             return "floating" if macro and not literal else _kind_of_literal(macro)
-        found = self.declared(name)
-        if not found:
+        declared = self.declared(name)
+        if not declared:
             return "signed" if name in self._numbers else ""
-        if any(one.dimensions or one.qualifiers & {"volatile"} for one in found):
+        if any(declaration.dimensions or declaration.qualifiers & {"volatile"} for declaration in declared):
             return ""
-        if any(not one.constant and (not one.local or one.qualifiers & set(_SHARED)) for one in found):
+        if any(
+            not declaration.constant and (not declaration.local or declaration.qualifiers & set(_SHARED))
+            for declaration in declared
+        ):
             return ""
-        kinds = {self.kind_of_type(one.type) for one in found}
+        kinds = {self.kind_of_type(declaration.type) for declaration in declared}
         return kinds.pop() if len(kinds) == 1 else ""
 
     def wide(self, name: str) -> bool:
         """Return True if a number has 64 bits."""
-        return any(self._resolved(one.type) in _WIDE for one in self.declared(name))
+        return any(self._resolved(declaration.type) in _WIDE for declaration in self.declared(name))
 
     def kind_of_type(self, name: str) -> str:
         """The kind of a type's numbers; empty of classes and what is not known."""
@@ -138,14 +139,14 @@ class Scope:
 
     def _add_template(self, node: Node) -> None:
         parameters = node.child_by_field_name("parameters")
-        for one in [] if parameters is None else parameters.children:
-            if one.type in ("type_parameter_declaration", "optional_type_parameter_declaration"):
-                default = one.child_by_field_name("default_type")
-                names = [inner for inner in one.children if inner.type == "type_identifier"]
+        for parameter in [] if parameters is None else parameters.children:
+            if parameter.type in ("type_parameter_declaration", "optional_type_parameter_declaration"):
+                default = parameter.child_by_field_name("default_type")
+                names = [inner for inner in parameter.children if inner.type == "type_identifier"]
                 if names and (default is None or _KINDS.get(_ordered(self._tree.text(default)))):
                     self._types.add(self._tree.text(names[0]))
-            elif one.type in ("parameter_declaration", "optional_parameter_declaration"):
-                self._add(one, local=True, template=True)
+            elif parameter.type in ("parameter_declaration", "optional_parameter_declaration"):
+                self._add(parameter, local=True, template=True)
 
     def _add_all(self, nodes: Iterable[Node], *, local: bool) -> None:
         for node in nodes:
@@ -155,7 +156,7 @@ class Scope:
     def _add(self, node: Node, *, local: bool, template: bool = False) -> None:
         for name, declared in declarations(self._tree, node):
             qualifiers = declared.qualifiers | ({"constexpr"} if template else set())
-            one = NameDeclaration(
+            outer = NameDeclaration(
                 declared.type,
                 frozenset(qualifiers),
                 declared.dimensions,
@@ -164,7 +165,7 @@ class Scope:
                 parameter=local and not template and node.type.endswith("parameter_declaration"),
                 local=local,
             )
-            self._found.setdefault(name, []).append(one)
+            self._declarations.setdefault(name, []).append(outer)
 
 
 def declarations(tree: SyntaxTree, node: Node) -> Iterator[tuple[str, NameDeclaration]]:
@@ -172,7 +173,9 @@ def declarations(tree: SyntaxTree, node: Node) -> Iterator[tuple[str, NameDeclar
     typed = node.child_by_field_name("type")
     text = "" if typed is None else " ".join(tree.text(typed).split())
     words = frozenset(
-        tree.text(one) for one in node.children if one.type in ("type_qualifier", "storage_class_specifier")
+        tree.text(child)
+        for child in node.children
+        if child.type in ("type_qualifier", "storage_class_specifier")
     )
     for declarator in node.children_by_field_name("declarator"):
         yield from _declarator(tree, declarator, text, words)
@@ -192,13 +195,13 @@ def _declarator(
             outer_array = True
         elif node.type == "pointer_declarator":
             pointers += 1
-            restrict = any(tree.text(one).startswith("__restrict") for one in node.children)
-            odd |= any(tree.text(one) == "volatile" for one in node.children)
+            restrict = any(tree.text(child).startswith("__restrict") for child in node.children)
+            odd |= any(tree.text(child) == "volatile" for child in node.children)
         elif node.type not in ("init_declarator", "parenthesized_declarator"):
             odd = True
         inner = node.child_by_field_name("declarator")
         node = inner or next(
-            (one for one in node.children if one.type.endswith(("declarator", "identifier"))), None
+            (child for child in node.children if child.type.endswith(("declarator", "identifier"))), None
         )
     if node is None:
         return

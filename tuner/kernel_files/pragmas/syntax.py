@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser, Tree
@@ -19,20 +19,14 @@ from tuner.kernel_files.pragmas.directives import (
     split_list,
 )
 from tuner.model.errors import suggestion
-from tuner.system.untrusted.reading import load_toml
+from tuner.system.untrusted.reading import TomlTable, TomlValue, load_toml
 
 # --- Edits of a source by byte ranges; what is not edited stays as it is, and lines keep their numbers.
 
 
 @dataclass(frozen=True, order=True)
 class Edit:
-    """A replacement.
-
-    Attributes:
-        start: first byte that is replaced.
-        end: the byte behind the last one.
-        text: what stands there instead.
-    """
+    """A replacement."""
 
     start: int
     end: int
@@ -56,19 +50,19 @@ def edited(text: bytes, edits: Iterable[Edit]) -> str:
         OverlapError: two edits overlap.
     """
     parts: list[bytes] = []
-    place, line = 0, 1  # line: number in the original of what comes next
+    end_of_last, line = 0, 1  # line: number in the original of what comes next
     for edit in sorted(edits):
-        if edit.start < place:
+        if edit.start < end_of_last:
             raise OverlapError(edit.start)
         replaced = text[edit.start : edit.end]
-        parts.append(text[place : edit.start])
-        line += text.count(b"\n", place, edit.end)
+        parts.append(text[end_of_last : edit.start])
+        line += text.count(b"\n", end_of_last, edit.end)
         added = edit.text.encode()
         if added.count(b"\n") != replaced.count(b"\n") and b"#line " not in added:
             added += b"#line %d\n" % line
         parts.append(added)
-        place = edit.end
-    parts.append(text[place:])
+        end_of_last = edit.end
+    parts.append(text[end_of_last:])
     return b"".join(parts).decode()
 
 
@@ -82,11 +76,7 @@ _MOST_STEPS = 8
 
 
 class Macros:
-    """The macros of a source: every definition of a name counts, whatever its conditions.
-
-    Args:
-        text: the source.
-    """
+    """The macros of a source: every definition of a name counts, whatever its conditions."""
 
     def __init__(self, text: str) -> None:
         self._bodies: dict[str, list[str]] = {}
@@ -120,26 +110,14 @@ class Macros:
 
     def words_behind(self, name: str) -> set[str]:
         """All words that a macro may come to, through others, too."""
-        found: set[str] = set()
-        left = [name]
-        while left:
-            for body in self._bodies.get(left.pop(), []):
-                new = set(_WORD.findall(body)) - found
-                found |= new
-                left.extend(new & self._bodies.keys())
-        return found
-
-
-def aliases_in(text: str) -> Mapping[str, str]:
-    """Other names of types in a source: name -> type; of a name with several, ``?``."""
-    pairs = [(match[2], match[1]) for match in re.finditer(r"\btypedef\b([^;{}]*?)(\w+)\s*;", text)]
-    pairs += [(match[1], match[2]) for match in re.finditer(r"\busing\s+(\w+)\s*=\s*([^;]+);", text)]
-    found: dict[str, str] = {}
-    for name, target in pairs:
-        other = found.setdefault(name, " ".join(target.split()))
-        if other != " ".join(target.split()):
-            found[name] = "?"
-    return found
+        words: set[str] = set()
+        pending = [name]
+        while pending:
+            for body in self._bodies.get(pending.pop(), []):
+                new = set(_WORD.findall(body)) - words
+                words |= new
+                pending.extend(new & self._bodies.keys())
+        return words
 
 
 # --- What pragmas say of the rest of a kernel file: sizes, arrays, checks, launches.
@@ -171,20 +149,16 @@ _RANGE = re.compile(r"(\d+)\s*\.\.\s*(\d+)")
 _HEAD = re.compile(rb"[^;{}]*")
 _EQUATION = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.+)", re.DOTALL)
 
+Stated = TypeVar("Stated")
+
 
 @dataclass
 class LaunchStatement:
-    """A launch of a ``__global__`` function.
-
-    Attributes:
-        directive: that states it.
-        function: the function below.
-        keys: what its clauses say.
-    """
+    """A pragma that states a launch, the ``__global__`` function below it, and what its clauses say."""
 
     directive: Directive
     function: GlobalFunction
-    keys: dict[str, Any]
+    keys: TomlTable
 
 
 @dataclass
@@ -192,21 +166,22 @@ class Statements:
     """All that the pragmas of a source say beside tunables.
 
     Attributes:
-        problem: ``[problem]``.
+        sizes: ``[problem] sizes``.
+        problem: all else of ``[problem]``.
+        references: ``[problem.reference]``, which is part of ``problem`` once it has an entry.
         arguments: name -> dtype, shape and input, value, or fields, as ``[arguments]`` writes it.
-        derived: ``[derived]``.
-        rules: ``[constraints] rules``.
-        launches: in their order.
         other: what ``toml`` pragmas say.
         lines: key of the kernel file -> line of the pragma.
     """
 
-    problem: dict[str, Any] = field(default_factory=lambda: {"sizes": {}})
-    arguments: dict[str, Any] = field(default_factory=dict)
+    sizes: TomlTable = field(default_factory=dict)
+    problem: TomlTable = field(default_factory=dict)
+    references: TomlTable = field(default_factory=dict)
+    arguments: TomlTable = field(default_factory=dict)
     derived: dict[str, str] = field(default_factory=dict)
     rules: list[str] = field(default_factory=list)
     launches: list[LaunchStatement] = field(default_factory=list)
-    other: dict[str, Any] = field(default_factory=dict)
+    other: TomlTable = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
 
 
@@ -216,24 +191,19 @@ def read_statements(source: PragmaSource) -> Statements:
     Raises:
         KernelFileError: a pragma is unknown, has another form or says what another has said.
     """
-    found = Statements()
+    statements = Statements()
     for directive in source.directives:
         reader = _READERS.get(directive.keyword)
         if reader is None or directive.family != "tuner":
             continue
         try:
-            reader(source, directive, found)
+            reader(source, directive, statements)
         except ValueError as e:
             raise source.error(directive, e) from e
-    return found
+    return statements
 
 
-def keywords() -> tuple[str, ...]:
-    """The pragmas that are read here."""
-    return tuple(_READERS)
-
-
-def _problem(_: PragmaSource, directive: Directive, found: Statements) -> None:
+def _problem(_: PragmaSource, directive: Directive, statements: Statements) -> None:
     text = directive.text
     if not (text.startswith("(") and text.endswith(")")):
         raise ValueError("write problem(N = [1024, 4096], W = 1..8192)")
@@ -243,14 +213,14 @@ def _problem(_: PragmaSource, directive: Directive, found: Statements) -> None:
             raise ValueError(f"{part!r} is not of the form N = [1024, 4096], N = 1..8192 or batch = 8")
         name, value = match[1], match[2].strip()
         if name in _PROBLEM_KEYS:
-            _once(found.problem, name, _problem_value(name, value))
-            found.lines[f"[problem] {name}"] = directive.line
+            _once(statements.problem, name, _problem_value(name, value))
+            statements.lines[f"[problem] {name}"] = directive.line
         else:
-            _once(found.problem["sizes"], name, _size(value))
-            found.lines[f"[problem.sizes] {name}"] = directive.line
+            _once(statements.sizes, name, _size(value))
+            statements.lines[f"[problem.sizes] {name}"] = directive.line
 
 
-def _problem_value(name: str, text: str) -> object:
+def _problem_value(name: str, text: str) -> TomlValue:
     if name == "optional":
         return split_list(text.strip("[]"))
     if name in ("name", "reference_arrays"):
@@ -261,7 +231,7 @@ def _problem_value(name: str, text: str) -> object:
         return text.strip('"') if name == "batch" else text
 
 
-def _size(text: str) -> object:
+def _size(text: str) -> TomlValue:
     span = _RANGE.fullmatch(text)
     if span is not None:
         return {"from": _count(span[1]), "to": _count(span[2])}
@@ -287,15 +257,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _argument(_: PragmaSource, directive: Directive, found: Statements) -> None:
+def _argument(_: PragmaSource, directive: Directive, statements: Statements) -> None:
     name, text = named(directive.text)
     if not name:
         raise ValueError(f"write {directive.keyword} NAME: float32[N]")
-    _once(found.arguments, name, f"{ROLES[directive.keyword]} {text}")
-    found.lines[f"[arguments] {name}"] = directive.line
+    _once(statements.arguments, name, f"{ROLES[directive.keyword]} {text}")
+    statements.lines[f"[arguments] {name}"] = directive.line
 
 
-def _value(_: PragmaSource, directive: Directive, found: Statements) -> None:
+def _value(_: PragmaSource, directive: Directive, statements: Statements) -> None:
     name, text = named(directive.text)
     if not name:
         match = _EQUATION.fullmatch(directive.text)
@@ -304,31 +274,32 @@ def _value(_: PragmaSource, directive: Directive, found: Statements) -> None:
         name, text = match[1], f"= {match[2]}"
     braces = text.removeprefix("=").strip()
     struct = braces.startswith("{") and braces.endswith("}")
-    _once(found.arguments, name, _fields(braces) if struct else text)
-    found.lines[f"[arguments] {name}"] = directive.line
+    _once(statements.arguments, name, _fields(braces) if struct else text)
+    statements.lines[f"[arguments] {name}"] = directive.line
 
 
-def _fields(text: str) -> object:
+def _fields(text: str) -> TomlTable:
     try:
-        return load_toml(f"fields = {text}")["fields"]
+        fields: TomlTable = load_toml(f"fields = {text}")["fields"]
     except ValueError as e:
         raise ValueError(
             f'{text!r} is no table of fields, as {{ dt = "float32 = 0.5", n = "int32 = N" }}: {e}'
         ) from e
+    return fields
 
 
-def _check(_: PragmaSource, directive: Directive, found: Statements) -> None:
+def _check(_: PragmaSource, directive: Directive, statements: Statements) -> None:
     word, _space, rest = directive.text.partition(" ")
     quoted = rest.strip().strip("\"'")
     if word in _FILES and quoted and "=" not in rest:
-        _once(found.problem, _FILES[word], quoted)
-        found.lines[f"[problem] {_FILES[word]}"] = directive.line
+        _once(statements.problem, _FILES[word], quoted)
+        statements.lines[f"[problem] {_FILES[word]}"] = directive.line
         return
     if word == "entry" and quoted and "=" not in rest:
-        _once(found.problem, "reference_entry", quoted)
+        _once(statements.problem, "reference_entry", quoted)
         return
     if directive.text == "default":
-        _once(found.problem, "name", "consistent")
+        _once(statements.problem, "name", "consistent")
         return
     match = _EQUATION.fullmatch(directive.text)
     if match is None:
@@ -336,76 +307,78 @@ def _check(_: PragmaSource, directive: Directive, found: Statements) -> None:
             'write check OUTPUT = EXPRESSION, check function "FILE.py:NAME", check law "FILE.py:NAME",'
             ' check entry "KERNEL" or check default'
         )
-    _once(found.problem.setdefault("reference", {}), match[1], match[2].strip())
-    found.lines[f"[problem.reference] {match[1]}"] = directive.line
+    statements.problem.setdefault("reference", statements.references)  # in the order of the pragmas
+    _once(statements.references, match[1], match[2].strip())
+    statements.lines[f"[problem.reference] {match[1]}"] = directive.line
 
 
-def _derived(_: PragmaSource, directive: Directive, found: Statements) -> None:
+def _derived(_: PragmaSource, directive: Directive, statements: Statements) -> None:
     match = _EQUATION.fullmatch(directive.text)
     if match is None:
         raise ValueError("write derived NAME = EXPRESSION")
-    _once(found.derived, match[1], match[2].strip())
-    found.lines[f"[derived] {match[1]}"] = directive.line
+    _once(statements.derived, match[1], match[2].strip())
+    statements.lines[f"[derived] {match[1]}"] = directive.line
 
 
-def _constraint(_: PragmaSource, directive: Directive, found: Statements) -> None:
+def _constraint(_: PragmaSource, directive: Directive, statements: Statements) -> None:
     if not directive.text:
         raise ValueError("write constraint EXPRESSION")
-    found.rules.append(directive.text)
-    found.lines[f"[constraints] rules, item {len(found.rules)}"] = directive.line
+    statements.rules.append(directive.text)
+    statements.lines[f"[constraints] rules, item {len(statements.rules)}"] = directive.line
 
 
-def _toml(_: PragmaSource, directive: Directive, found: Statements) -> None:
+def _toml(_: PragmaSource, directive: Directive, statements: Statements) -> None:
     try:
         table = load_toml(directive.text)
     except ValueError as e:
         raise ValueError(f"not valid TOML: {e}") from e
-    merge(found.other, table)
+    merge(statements.other, table)
     for name, value in table.items():
         inner = value if isinstance(value, Mapping) else {}
-        found.lines.update({f"[{name}] {key}": directive.line for key in inner})
+        statements.lines.update({f"[{name}] {key}": directive.line for key in inner})
 
 
-def merge(table: dict[str, Any], other: Mapping[str, Any], path: str = "") -> None:
+def merge(table: TomlTable, other: Mapping[str, TomlValue], path: str = "") -> None:
     """Add the keys of another table, tables in tables, too.
 
     Raises:
         ValueError: a key is there already.
     """
     for key, value in other.items():
-        if isinstance(value, Mapping) and isinstance(table.get(key), dict):
-            merge(table[key], value, f"{path}{key}.")
+        inner = table.get(key)
+        if isinstance(value, Mapping) and isinstance(inner, dict):
+            merge(inner, value, f"{path}{key}.")
         elif key in table:
             raise ValueError(f"{path}{key} is stated twice")
         else:
             table[key] = dict(value) if isinstance(value, Mapping) else value
 
 
-def _launch(source: PragmaSource, directive: Directive, found: Statements) -> None:
-    keys: dict[str, Any] = {}
+def _launch(source: PragmaSource, directive: Directive, statements: Statements) -> None:
+    keys: TomlTable = {}
     for key, inside in clauses(directive.text):
         if key not in LAUNCH_KEYS:
             raise ValueError(
                 f"unknown clause {key}{suggestion(key, LAUNCH_KEYS)}; known here: {', '.join(LAUNCH_KEYS)}"
             )
         _once(keys, key, _launch_value(key, inside))
-        found.lines[f"[launch] {key}"] = directive.line
+        statements.lines[f"[launch] {key}"] = directive.line
     if "grid" not in keys:
         raise ValueError("has no clause grid(...)")
     function = kernel_below(source, directive)
-    if any(one.function.name == function.name for one in found.launches) and "name" not in keys:
+    if any(launch.function.name == function.name for launch in statements.launches) and "name" not in keys:
         raise ValueError(f"{function.name} has another launch; give each a name(...)")
-    if len(found.launches) >= MOST_LAUNCHES:
+    if len(statements.launches) >= MOST_LAUNCHES:
         raise ValueError(f"more than {MOST_LAUNCHES} launches")
-    found.launches.append(LaunchStatement(directive, function, keys))
+    statements.launches.append(LaunchStatement(directive, function, keys))
 
 
-def _launch_value(key: str, inside: str) -> object:
+def _launch_value(key: str, inside: str) -> TomlValue:
     if key in ("name", "index"):
         return inside.strip("\"'")
     if key == "setup":
         return inside.strip() == "true"
-    parts: list[Any] = [int(part) if part.isdecimal() else part for part in split_list(inside)]
+    parts: list[int | str] = [int(part) if part.isdecimal() else part for part in split_list(inside)]
     if not parts:
         raise ValueError(f"{key}() is empty")
     if len(parts) > 1 and key not in ("grid", "block"):
@@ -425,12 +398,12 @@ def kernel_below(source: PragmaSource, directive: Directive) -> GlobalFunction:
     if not functions:
         raise ValueError(f"no __global__ function stands {_instead(source, directive)}")
     below = functions[0]  # its types may be aliases, which the whole source tells
-    names = [one.name for one in below.parameters]
+    names = [function.name for function in below.parameters]
     return next(
         (
-            one
-            for one in source.functions
-            if one.name == below.name and [inner.name for inner in one.parameters] == names
+            function
+            for function in source.functions
+            if function.name == below.name and [inner.name for inner in function.parameters] == names
         ),
         below,
     )
@@ -443,9 +416,9 @@ def _instead(source: PragmaSource, directive: Directive) -> str:
     if not re.search(rb"\b__global__\b", between):
         return "below it"
     first = re.split(rb"[;{}\r\n]", source.code[start:], maxsplit=1)[0].strip() or source.code[start:][:1]
-    shown = first.decode(errors="replace")
+    text = first.decode(errors="replace")
     return (
-        f"directly below it: line {source.place(start)[0]} has {shown!r}; write the pragma behind that,"
+        f"directly below it: line {source.place(start)[0]} has {text!r}; write the pragma behind that,"
         " right above the kernel"
     )
 
@@ -455,7 +428,7 @@ def scalar_text(text: str, parameter: Parameter) -> str:
     return f"{parameter.dtype} {text}" if text.startswith("=") else text
 
 
-def _once(table: dict[str, Any], key: str, value: object) -> None:
+def _once(table: dict[str, Stated], key: str, value: Stated) -> None:
     if key in table:
         raise ValueError(f"{key} is stated twice")
     table[key] = value
@@ -471,6 +444,7 @@ _READERS: dict[str, Callable[[PragmaSource, Directive, Statements], None]] = {
     "toml": _toml,
     "launch": _launch,
 }
+STATEMENT_KEYWORDS = tuple(_READERS)
 
 
 _BODIES = ("compound_statement", "parameter_list", "initializer_list")
@@ -478,11 +452,7 @@ _LANGUAGE = Language(tree_sitter_cuda.language())
 
 
 class SyntaxTree:
-    """The tree of a source whose pragmas are spaces.
-
-    Args:
-        source: the source.
-    """
+    """The tree of a source whose pragmas are spaces."""
 
     def __init__(self, source: PragmaSource) -> None:
         self.source = source
@@ -505,8 +475,16 @@ class SyntaxTree:
 
     @functools.cached_property
     def type_aliases(self) -> Mapping[str, str]:
-        """Other names of types: name -> type."""
-        return aliases_in(self.source.code.decode(errors="replace"))
+        """Other names of types: name -> type; of a name with several, ``?``."""
+        text = self.source.code.decode(errors="replace")
+        pairs = [(match[2], match[1]) for match in re.finditer(r"\btypedef\b([^;{}]*?)(\w+)\s*;", text)]
+        pairs += [(match[1], match[2]) for match in re.finditer(r"\busing\s+(\w+)\s*=\s*([^;]+);", text)]
+        types: dict[str, str] = {}
+        for name, target in pairs:
+            words = " ".join(target.split())
+            if types.setdefault(name, words) != words:
+                types[name] = "?"
+        return types
 
     @functools.cached_property
     def classes(self) -> frozenset[str]:
@@ -517,21 +495,21 @@ class SyntaxTree:
     @functools.cached_property
     def outline(self) -> tuple[Node, ...]:
         """Declarations and definitions of functions outside all bodies."""
-        found, left = [], [self.root]
-        while left:
-            node = left.pop()
+        outline, pending = [], [self.root]
+        while pending:
+            node = pending.pop()
             if node.type in ("declaration", "function_definition", "enumerator"):
-                found.append(node)
+                outline.append(node)
             if node.type != "declaration" and node.type not in _BODIES:
-                left.extend(reversed(node.children))
-        return tuple(found)
+                pending.extend(reversed(node.children))
+        return tuple(outline)
 
     @functools.cached_property
     def functions(self) -> frozenset[str]:
         """Names of functions that the file defines or declares, those of classes, too."""
-        found = set()
-        for one in self.outline:
-            node = one
+        names = set()
+        for outer in self.outline:
+            node = outer
             while node.type != "function_declarator":
                 inner = node.child_by_field_name("declarator")
                 if inner is None:
@@ -539,63 +517,63 @@ class SyntaxTree:
                 node = inner
             name = node.child_by_field_name("declarator")
             if node.type == "function_declarator" and name is not None:
-                found.add(self.text(name).rpartition("::")[2])
-        return frozenset(found)
+                names.add(self.text(name).rpartition("::")[2])
+        return frozenset(names)
 
     def parts(self, node: Node, *types: str) -> tuple[Node, ...]:
         """``nodes_within``, remembered; with ``ERROR`` also what the parser has added."""
         key = (node.start_byte, types)
         if key not in self._parts:
-            found = nodes_within(node)
+            nodes = nodes_within(node)
             missing = "ERROR" in types
             self._parts[key] = tuple(
-                one for one in found if one.type in types or (missing and one.is_missing)
+                inner for inner in nodes if inner.type in types or (missing and inner.is_missing)
             )
         return self._parts[key]
 
     def behind(self, directive: Directive) -> list[Node]:
         """The nodes that begin with what stands below a pragma, the largest first; none at the end."""
-        place = self._next(directive.end)
-        node = None if place is None else self.root.descendant_for_byte_range(place, place + 1)
-        found = []
-        while node is not None and node.parent is not None and node.start_byte == place:
-            found.append(node)
+        byte = self._next(directive.end)
+        node = None if byte is None else self.root.descendant_for_byte_range(byte, byte + 1)
+        nodes = []
+        while node is not None and node.parent is not None and node.start_byte == byte:
+            nodes.append(node)
             node = node.parent
-        return found[::-1]
+        return nodes[::-1]
 
-    def namespaces(self, place: int) -> str:
+    def namespaces(self, byte: int) -> str:
         """The named namespaces around a byte, as ``a::b::``; empty outside."""
-        found: list[str] = []
-        node = self.root.descendant_for_byte_range(place, place)
+        names: list[str] = []
+        node = self.root.descendant_for_byte_range(byte, byte)
         while node is not None:
             name = node.child_by_field_name("name") if node.type == "namespace_definition" else None
             if name is not None:
-                found.insert(0, f"{self.text(name)}::")
+                names.insert(0, f"{self.text(name)}::")
             node = node.parent
-        return "".join(found)
+        return "".join(names)
 
-    def _next(self, place: int) -> int | None:
+    def _next(self, byte: int) -> int | None:
         """The first byte from a place on that is no space and in no comment."""
         text = self.source.blank
-        while place < len(text):
-            if text[place] in b" \t\r\n\f\v":
-                place += 1
+        while byte < len(text):
+            if text[byte] in b" \t\r\n\f\v":
+                byte += 1
                 continue
-            node = self.root.descendant_for_byte_range(place, place + 1)
+            node = self.root.descendant_for_byte_range(byte, byte + 1)
             if node is None or node.type != "comment":
-                return place
-            place = node.end_byte
+                return byte
+            byte = node.end_byte
         return None
 
 
 def nodes_within(node: Node, *types: str) -> Iterator[Node]:
     """The node and all below it that have one of some types; without types, all."""
-    left = [node]
-    while left:
-        one = left.pop()
-        if not types or one.type in types:
-            yield one
-        left.extend(reversed(one.children))
+    pending = [node]
+    while pending:
+        inner = pending.pop()
+        if not types or inner.type in types:
+            yield inner
+        pending.extend(reversed(inner.children))
 
 
 def child_of(node: Node, *types: str) -> Node | None:

@@ -30,8 +30,6 @@ class PragmaTunable:
     """A tunable, and how the source gets its value.
 
     Attributes:
-        directive: that declares it.
-        name: on the command line.
         values: in their order; texts for alternatives.
         default: what the source has.
         when: condition, an expression; empty where it always has a value.
@@ -81,8 +79,8 @@ def instead_of(source: PragmaSource, directive: Directive, *lines: str) -> Edit:
 
     A ``#line`` among them is to see to that itself.
     """
-    said = any(line.startswith("#line ") for line in lines)
-    count = 0 if said else source.text.count(b"\n", directive.start, directive.end)
+    numbered = any(line.startswith("#line ") for line in lines)
+    count = 0 if numbered else source.text.count(b"\n", directive.start, directive.end)
     text = "\n" * max(0, count - len(lines))
     return Edit(directive.start, directive.end, "".join(f"{line}\n" for line in lines) + text)
 
@@ -111,7 +109,7 @@ def declared_tunable(tree: SyntaxTree, directive: Directive) -> PragmaTunable:
     source = tree.source
     stated = read_list(source, directive, directive.keyword, directive.text)
     nodes = tree.behind(directive)
-    define = next((one for one in nodes if one.type in ("preproc_def", "preproc_ifdef")), None)
+    define = next((node for node in nodes if node.type in ("preproc_def", "preproc_ifdef")), None)
     if define is not None:
         return _macro(tree, directive, stated, define)
     for node in nodes:
@@ -146,9 +144,7 @@ def _macro(tree: SyntaxTree, directive: Directive, stated: ValueList, node: Node
     default = _default(tree, directive, stated, name, value_node, typed=True)
     above = [source.code[: node.start_byte].decode(errors="replace")]
     above += [
-        text
-        for place, text in source.conditions
-        if place < directive.start and place not in directive.branches
+        text for byte, text in source.conditions if byte < directive.start and byte not in directive.branches
     ]
     if any(re.search(rf"\b{name}\b", text) for text in above):
         raise source.error(directive, f"{name} is used above its #define; give the macro another name")
@@ -168,10 +164,10 @@ def _check_guard(tree: SyntaxTree, directive: Directive, name: str, define: Node
     while guard is not None:
         guarded_name = guard.child_by_field_name("name") if guard.type == "preproc_ifdef" else None
         if guarded_name is not None and tree.text(guarded_name) == name:
-            known = (define.start_byte, guarded_name.start_byte)
+            own = (define.start_byte, guarded_name.start_byte)
             if any(
-                one.is_named and one.type != "comment" and one.start_byte not in known
-                for one in guard.children
+                child.is_named and child.type != "comment" and child.start_byte not in own
+                for child in guard.children
             ):
                 raise tree.source.error(
                     directive, f"more than the #define stands under #ifndef {name}; move it behind #endif"
@@ -197,15 +193,15 @@ def _constant(tree: SyntaxTree, directive: Directive, stated: ValueList, node: N
         raise source.error(
             directive, f"{written.split(';')[0].strip()!r} is no constant; write constexpr before it"
         )
-    found = [one for one in [node, *node.children] if one.type in _INITIALISED]
+    holders = [child for child in [node, *node.children] if child.type in _INITIALISED]
     if node.type == "field_declaration":  # of a class
-        found = node.children_by_field_name("declarator") and [node]
-    if len(found) != 1 or written.count(",") or node.has_error:
+        holders = node.children_by_field_name("declarator") and [node]
+    if len(holders) != 1 or written.count(",") or node.has_error:
         raise source.error(
             directive,
             f"{written.split(';')[0].strip()!r} is not one name with a value, as constexpr int P = 4;",
         )
-    holder = found[0]
+    holder = holders[0]
     name_node = holder.child_by_field_name("declarator")
     value_node = holder.child_by_field_name("value") or holder.child_by_field_name("default_value")
     name = "" if name_node is None else tree.text(name_node)
@@ -248,9 +244,11 @@ def _template_parameter(
 ) -> PragmaTunable:
     source = tree.source
     parameters = child_of(node, "template_parameter_list")
-    listed = [] if parameters is None else [one for one in parameters.children if one.is_named]
-    named = {_parameter_name(tree, one): one for one in listed if one.type != "comment"}
-    with_default = {name: one for name, one in named.items() if one.type == "optional_parameter_declaration"}
+    listed = [] if parameters is None else [child for child in parameters.children if child.is_named]
+    named = {_parameter_name(tree, child): child for child in listed if child.type != "comment"}
+    with_default = {
+        name: child for name, child in named.items() if child.type == "optional_parameter_declaration"
+    }
     name = stated.name or (next(iter(with_default)) if len(with_default) == 1 else "")
     if not name:
         several = ", ".join(with_default) or "none"
@@ -259,8 +257,8 @@ def _template_parameter(
             f"the template has these parameters with a default: {several}; write NAME: before the values",
         )
     if name not in with_default:
-        known = f"; it has {', '.join(filter(None, named))}" if any(named) else ""
-        why = "has no default" if name in named else f"is no parameter of the template{known}"
+        choices = f"; it has {', '.join(filter(None, named))}" if any(named) else ""
+        why = "has no default" if name in named else f"is no parameter of the template{choices}"
         raise source.error(directive, f"{name} {why}")
     parameter = with_default[name]
     value_node = parameter.child_by_field_name("default_value")
@@ -287,41 +285,32 @@ def _check_name(source: PragmaSource, directive: Directive, stated: ValueList, n
 def _default(
     tree: SyntaxTree, directive: Directive, stated: ValueList, name: str, node: Node | None, *, typed: bool
 ) -> Value:
-    """The value that the source has; one of the list.
-
-    Args:
-        tree: of the source.
-        directive: the pragma.
-        stated: the list.
-        name: of the tunable.
-        node: of the value.
-        typed: whether the value says the type, as that of a macro does.
-    """
+    """The value that the source has; one of the list. It says the type where it is ``typed``."""
     source = tree.source
     text = "" if node is None else re.sub(r"//.*|/\*.*?\*/", " ", tree.text(node), flags=re.DOTALL)
     try:
-        given = one_value(text)
+        value = one_value(text)
     except ValueError as e:
         octal = f" ({e})" if "octal" in str(e) else ""
         raise source.error(
             directive,
             f"{name} is {text.strip()!r} in the source; a tunable begins as a number, true or false{octal}",
         ) from None
-    same = next((value for value in stated.values if value == given), None)
+    same = next((listed for listed in stated.values if listed == value), None)
     if same is None:
         listed = ", ".join(map(_literal, stated.values))
         raise source.error(
-            directive, f"{name} is {_literal(given)} in the source, which is none of the values {listed}"
+            directive, f"{name} is {_literal(value)} in the source, which is none of the values {listed}"
         )
     if typed:
         try:
-            _check_type(name, text.strip().strip("()").strip(), given, same)
+            _check_type(name, text.strip().strip("()").strip(), value, same)
         except ValueError as e:
             raise source.error(directive, e) from None
     return same
 
 
-def _check_type(name: str, written: str, given: Value, same: Value) -> None:
+def _check_type(name: str, written: str, value: Value, same: Value) -> None:
     """Refuse a number whose type is not that of the number in its place.
 
     Raises:
@@ -330,11 +319,11 @@ def _check_type(name: str, written: str, given: Value, same: Value) -> None:
     hexadecimal = written.lower().lstrip("+-").startswith("0x")
     if re.search(r"[uUlL]$", written) or (not hexadecimal and re.search(r"[\d.][fF]$", written)):
         raise ValueError(f"{name} is {written}, a number of another type; write it without the last letters")
-    if hexadecimal and _LARGEST_INT < abs(given) <= _LARGEST_UNSIGNED:
-        raise ValueError(f"{name} is {written}, a number of another type; write it without 0x, as {given}")
-    if isinstance(given, float) is not isinstance(same, float):
+    if hexadecimal and _LARGEST_INT < abs(value) <= _LARGEST_UNSIGNED:
+        raise ValueError(f"{name} is {written}, a number of another type; write it without 0x, as {value}")
+    if isinstance(value, float) is not isinstance(same, float):
         raise ValueError(
-            f"{name} is {_literal(given)} in the source and {_literal(same)} in the list, of another type;"
+            f"{name} is {_literal(value)} in the source and {_literal(same)} in the list, of another type;"
             " write both alike"
         )
 
@@ -351,30 +340,26 @@ MOST_CASES = 32
 
 @dataclass
 class Selection:
-    """One choice between pieces of code.
-
-    Attributes:
-        opening: the ``select`` pragma.
-        name: of the tunable.
-        cases: the ``case`` pragmas with their names.
-        closing: the ``end`` pragma.
-    """
+    """One choice between pieces of code: its ``select``, ``case`` (with names) and ``end`` pragmas."""
 
     opening: Directive
     name: str
     cases: list[tuple[Directive, str]] = field(default_factory=list)
     closing: Directive | None = None
 
-    def pieces(self) -> list[tuple[str, int, int]]:
-        """Name, first byte and the byte behind each piece of code."""
+    def pieces(self) -> list[tuple[Directive, str, int, int]]:
+        """The ``case`` pragma of each piece of code, its name, its first byte and the byte behind it."""
         ends = [directive.start for directive, _ in self.cases[1:]]
         ends += [self.closing.start] if self.closing is not None else []
-        return [(name, one.end, end) for (one, name), end in zip(self.cases, ends, strict=True)]
+        return [
+            (directive, name, directive.end, end)
+            for (directive, name), end in zip(self.cases, ends, strict=True)
+        ]
 
     def condition(self, byte: int) -> str:
         """The condition under which a byte is compiled, as an expression; empty outside the choice."""
-        found = [name for name, start, end in self.pieces() if start <= byte < end]
-        return f"{self.name} == '{found[0]}'" if found else ""
+        names = [name for _, name, start, end in self.pieces() if start <= byte < end]
+        return f"{self.name} == '{names[0]}'" if names else ""
 
 
 def read_selections(source: PragmaSource) -> list[Selection]:
@@ -383,17 +368,17 @@ def read_selections(source: PragmaSource) -> list[Selection]:
     Raises:
         KernelFileError: they are not closed, have fewer than two cases, or names twice.
     """
-    found: list[Selection] = []
+    selections: list[Selection] = []
     still_open: list[Selection] = []
     for directive in source.directives:
         if directive.keyword not in ALTERNATIVE_KEYWORDS:
             continue
         if directive.keyword == "select":
             name = _name(source, directive, "NAME")
-            if any(one.name == name for one in found):
+            if any(other.name == name for other in selections):
                 raise source.error(directive, f"{name} is selected twice")
-            found.append(Selection(directive, name))
-            still_open.append(found[-1])
+            selections.append(Selection(directive, name))
+            still_open.append(selections[-1])
             continue
         if not still_open:
             raise source.error(directive, "no #pragma tuner select is open here")
@@ -409,10 +394,11 @@ def read_selections(source: PragmaSource) -> list[Selection]:
                 raise source.error(directive, f"{directive.text!r} follows end; write it alone")
             selection.closing = directive
             still_open.pop()
-            _check_cases(source, selection)
+            if len(selection.cases) < 2:  # noqa: PLR2004
+                raise source.error(selection.opening, "has fewer than two cases")
     for selection in still_open:
         raise source.error(selection.opening, "is not closed; write #pragma tuner end")
-    return found
+    return selections
 
 
 def alternative(tree: SyntaxTree, selection: Selection) -> PragmaTunable:
@@ -422,9 +408,7 @@ def alternative(tree: SyntaxTree, selection: Selection) -> PragmaTunable:
         KernelFileError: a piece begins or ends within a statement, or functions of a name differ in their
             signature.
     """
-    for directive, (name, start, end) in zip(
-        (one for one, _ in selection.cases), selection.pieces(), strict=True
-    ):
+    for directive, name, start, end in selection.pieces():
         _check_whole(tree, directive, name, start, end)
     _check_signatures(tree, selection)
     macro = PREFIX + selection.name
@@ -483,11 +467,6 @@ def _add_case(source: PragmaSource, directive: Directive, selection: Selection) 
         raise source.error(directive, f"more than {MOST_CASES} cases")
 
 
-def _check_cases(source: PragmaSource, selection: Selection) -> None:
-    if len(selection.cases) < 2:  # noqa: PLR2004
-        raise source.error(selection.opening, "has fewer than two cases")
-
-
 def _check_whole(tree: SyntaxTree, directive: Directive, name: str, start: int, end: int) -> None:
     """Refuse a piece that cuts a statement or a declaration."""
     code = tree.source.code
@@ -499,10 +478,10 @@ def _check_whole(tree: SyntaxTree, directive: Directive, name: str, start: int, 
     whole = node is not None and (
         (node.start_byte == first and node.end_byte in range(last, end + 1))
         or all(
-            one.end_byte <= first
-            or one.start_byte >= last
-            or (one.start_byte >= first and one.end_byte <= end)
-            for one in node.children
+            child.end_byte <= first
+            or child.start_byte >= last
+            or (child.start_byte >= first and child.end_byte <= end)
+            for child in node.children
         )
     )
     tokens = [token.text for token in tokens_of(code[first:last].decode(errors="replace"))]
@@ -527,9 +506,7 @@ def _closed(tokens: Sequence[str]) -> bool:
 def _check_signatures(tree: SyntaxTree, selection: Selection) -> None:
     """Refuse functions of the same name that take or return something else."""
     seen: dict[str, tuple[str, str]] = {}
-    for directive, (case, start, end) in zip(
-        (one for one, _ in selection.cases), selection.pieces(), strict=True
-    ):
+    for directive, case, start, end in selection.pieces():
         for name, signature in _signatures(tree.source.code[start:end].decode(errors="replace")).items():
             other = seen.setdefault(name, (case, signature))
             if other[1] != signature:
@@ -543,30 +520,30 @@ def _check_signatures(tree: SyntaxTree, selection: Selection) -> None:
 def _signatures(text: str) -> dict[str, str]:
     """Functions that a text defines outside all brackets: name -> signature."""
     tokens = tokens_of(text)
-    found: dict[str, str] = {}
-    place = start = 0
-    while place < len(tokens):
-        sign = tokens[place].text
+    signatures: dict[str, str] = {}
+    index = start = 0
+    while index < len(tokens):
+        sign = tokens[index].text
         if sign == ";":
-            start = place + 1
+            start = index + 1
         elif sign == "{":
-            head = [one.text for one in tokens[start:place]]
+            head = [token.text for token in tokens[start:index]]
             name = _function_name(head)
             if name:
-                found[name] = " ".join(head)
-            place = group_end(tokens, place)
-            start = place
+                signatures[name] = " ".join(head)
+            index = group_end(tokens, index)
+            start = index
             continue
-        place += 1
-    return found
+        index += 1
+    return signatures
 
 
 def _function_name(head: Sequence[str]) -> str:
     """The name before the last group of a head that ends with it; empty where it is no function."""
     depth = 0
-    for place in range(len(head) - 1, -1, -1):
-        depth += (head[place] == ")") - (head[place] == "(")
+    for index in range(len(head) - 1, -1, -1):
+        depth += (head[index] == ")") - (head[index] == "(")
         if depth == 0:
-            name = head[place - 1] if place and head[place] == "(" else ""
+            name = head[index - 1] if index and head[index] == "(" else ""
             return name if name.isidentifier() and name not in ("if", "for", "while", "switch") else ""
     return ""

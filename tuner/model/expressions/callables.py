@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tuner.model.errors import ExpressionError, InputError, NoValueError
-from tuner.model.expressions.arithmetic import MissingError, NoValue, TroubleError, Value
+from tuner.model.expressions.operations import MissingError, NoValue, TroubleError, Value
 from tuner.model.expressions.parser import RESERVED, parse
 
 # --- The expressions of kernel files: arithmetic, comparisons and conditions over names, and nothing else.
@@ -105,9 +105,6 @@ def function_digest(value: object) -> str:
 
     Other values are told by what they hold: arrays by every element, sets in any order, objects by their
     attributes where their text has an address. It is another one for another version of Python.
-
-    Args:
-        value: a function, or what one may use: numbers, texts, arrays, collections, objects.
     """
     return _Digests().of(value, 0)
 
@@ -116,20 +113,20 @@ class _Digests:
     """Digests of values by their identity, so that each is looked at once and circles end."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[object, str]] = {}  # with the value, whose identity is then its own
+        self._digests: dict[int, tuple[object, str]] = {}  # with the value, whose identity is then its own
 
     def of(self, value: object, depth: int) -> str:
         """The digest of a value that stands so deep in the one that is asked for."""
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        if id(value) in self._known:
-            return self._known[id(value)][1]
-        if depth > _DEEPEST or len(self._known) > _MOST:
+        if id(value) in self._digests:
+            return self._digests[id(value)][1]
+        if depth > _DEEPEST or len(self._digests) > _MOST:
             return kind
-        self._known[id(value)] = (value, kind)
+        self._digests[id(value)] = (value, kind)
         digest = hashlib.sha256(kind.encode())
-        for part in _parts(value, lambda inner: [self.of(one, depth + 1).encode() for one in inner]):
+        for part in _parts(value, lambda inner: [self.of(item, depth + 1).encode() for item in inner]):
             digest.update(b"\0" + part)
-        self._known[id(value)] = (value, digest.hexdigest())
+        self._digests[id(value)] = (value, digest.hexdigest())
         return digest.hexdigest()
 
 
@@ -161,14 +158,14 @@ def _used_by(function: FunctionType) -> list[object]:
     """Code, defaults and captured values of a function, and the globals that it names."""
     cells = [_content(cell) for cell in function.__closure__ or ()]
     names = sorted(_names(function.__code__) & function.__globals__.keys())
-    known = [(name, function.__globals__[name]) for name in names]
-    return [function.__code__, function.__defaults__, function.__kwdefaults__, cells, known]
+    used = [(name, function.__globals__[name]) for name in names]
+    return [function.__code__, function.__defaults__, function.__kwdefaults__, cells, used]
 
 
 def _names(code: CodeType) -> set[str]:
     """Names of globals in a function and the functions in it."""
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
-    own = {one.argval for one in dis.get_instructions(code) if one.opname in _GLOBAL}
+    inner = (item for item in code.co_consts if isinstance(item, CodeType))
+    own = {item.argval for item in dis.get_instructions(code) if item.opname in _GLOBAL}
     return own.union(*map(_names, inner))
 
 
@@ -219,12 +216,12 @@ class PythonExpression(Expression):
 
     __slots__ = ("_function", "_takes_all", "digest")
 
-    def __init__(self, function: Callable[..., Any], known: Collection[str], label: str) -> None:
+    def __init__(self, function: Callable[..., Any], allowed: Collection[str], label: str) -> None:
         if not callable(function):
             raise InputError(f"{label}: {function!r} is neither an expression nor a function")
         self.text = label
         self._function = function
-        self._takes_all, self.names = _parameters(function, known, label)
+        self._takes_all, self.names = _parameters(function, allowed, label)
         self.digest = function_digest(function)
 
     def evaluate(self, env: Mapping[str, Value]) -> Value:
@@ -278,22 +275,26 @@ class PythonExpression(Expression):
 
 
 def _parameters(
-    function: Callable[..., Any], known: Collection[str], label: str
+    function: Callable[..., Any], allowed: Collection[str], label: str
 ) -> tuple[bool, frozenset[str]]:
     """Return (True if a function takes all values as one dict, the names it needs)."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # built in
-        return True, frozenset(known)
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        return False, frozenset(known)
-    needed = [one for one in parameters if one.default is inspect.Parameter.empty]
-    if len(needed) == 1 and needed[0].name not in known:
-        return True, frozenset(known)
-    unknown = [one.name for one in needed if one.name not in known or one.kind not in _BY_NAME]
+        return True, frozenset(allowed)
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return False, frozenset(allowed)
+    needed = [parameter for parameter in parameters if parameter.default is inspect.Parameter.empty]
+    if len(needed) == 1 and needed[0].name not in allowed:
+        return True, frozenset(allowed)
+    unknown = [
+        parameter.name
+        for parameter in needed
+        if parameter.name not in allowed or parameter.kind not in _BY_NAME
+    ]
     if unknown or not needed:
         what = f"has a parameter {unknown[0]!r}" if unknown else "has no parameter"
         raise InputError(
-            f"{label}: the function {what}; it takes one dict, or parameters among {', '.join(known)}"
+            f"{label}: the function {what}; it takes one dict, or parameters among {', '.join(allowed)}"
         )
-    return False, frozenset(one.name for one in parameters if one.name in known)
+    return False, frozenset(parameter.name for parameter in parameters if parameter.name in allowed)

@@ -1,6 +1,6 @@
 """Parsing of expressions into closures over an environment of scalars or arrays.
 
-Only what the tables at the end name is in the language; everything else is refused by its word.
+Only what the tables name is in the language; everything else is refused by its word.
 """
 
 import ast
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tuner.model.errors import suggestion
-from tuner.model.expressions.arithmetic import (
+from tuner.model.expressions.operations import (
     BINARY_FUNCTIONS,
     EQUAL,
     MAX_INT,
@@ -110,8 +110,8 @@ def choice(test: Evaluator, body: Evaluator, orelse: Evaluator) -> Evaluator:
         if where is True or where is False:
             return body(env) if where else orelse(env)
         if where.all() or not where.any():
-            taken = (body if where.size and where.flat[0] else orelse)(env)
-            return np.broadcast_to(taken, where.shape)
+            side = (body if where.size and where.flat[0] else orelse)(env)
+            return np.broadcast_to(side, where.shape)
         return merged(where, body(_restricted(env, where)), orelse(_restricted(env, ~where)))
 
     return evaluate
@@ -193,9 +193,25 @@ def _compile(node: ast.expr, scope: _Scope, depth: int) -> Evaluator:
     return builder(node, lambda child: _compile(child, scope, depth + 1), scope.names)
 
 
+FUNCTIONS: dict[str, tuple[int, int]] = {  # least and most values of each
+    "ceil_div": (2, 2),
+    "gcd": (2, 2),
+    "balanced_factor": (2, 2),
+    "index_of": (2, 2),
+    "min": (2, MAX_LENGTH),
+    "max": (2, MAX_LENGTH),
+    "abs": (1, 1),
+    "log2": (1, 1),
+    "ceil": (1, 1),
+    "floor": (1, 1),
+    "int": (1, 1),
+    "select": (3, 3),
+    "is_pow2": (1, 1),
+    "next_pow2": (1, 1),
+}
 _LANGUAGE = (
     "an expression is made of numbers, text, names, + - * / // % **, comparisons, in (...), and, or, not, "
-    "a if c else b, and ceil_div min max abs log2 ceil floor int select is_pow2"
+    f"a if c else b, and {' '.join(FUNCTIONS)}"
 )
 _WORDS = {
     ast.Attribute: "attribute access",
@@ -243,9 +259,9 @@ def _named(name: str) -> Evaluator:
         try:
             value = env[name]
         except KeyError:
-            known = sorted(env)
-            hint = suggestion(name, known)
-            raise TroubleError(f"unknown name {name!r} (known: {', '.join(known)}){hint}") from None
+            names = sorted(env)
+            hint = suggestion(name, names)
+            raise TroubleError(f"unknown name {name!r} (known: {', '.join(names)}){hint}") from None
         return value if type(value) in PLAIN else normal(value, name)
 
     return evaluate
@@ -279,18 +295,14 @@ def _compare(node: ast.Compare, build: _Build, _names: set[str]) -> Evaluator:
 
 def _comparison(left: ast.expr, kind: ast.cmpop, right: ast.expr, build: _Build) -> Evaluator:
     if isinstance(kind, ast.In | ast.NotIn):
-        return _membership(left, right, build, negated=isinstance(kind, ast.NotIn))
+        if not isinstance(right, ast.Tuple | ast.List) or not right.elts:
+            raise TroubleError("'in' needs a list of values, as in: x in (1, 2, 4)")
+        member = chain([folded(EQUAL, [build(left), build(item)]) for item in right.elts], until=True)
+        return member if isinstance(kind, ast.In) else lambda env: inverted(member(env))
     op = OPERATIONS.get(type(kind).__name__)
     if op is None:
         raise TroubleError(f"comparison {type(kind).__name__} is not allowed; {_LANGUAGE}")
     return folded(op, [build(left), build(right)])
-
-
-def _membership(left: ast.expr, right: ast.expr, build: _Build, *, negated: bool) -> Evaluator:
-    if not isinstance(right, ast.Tuple | ast.List) or not right.elts:
-        raise TroubleError("'in' needs a list of values, as in: x in (1, 2, 4)")
-    found = chain([folded(EQUAL, [build(left), build(item)]) for item in right.elts], until=True)
-    return (lambda env: inverted(found(env))) if negated else found
 
 
 def _boolean(node: ast.BoolOp, build: _Build, _names: set[str]) -> Evaluator:
@@ -318,24 +330,6 @@ def _call(node: ast.Call, build: _Build, _names: set[str]) -> Evaluator:
     return folded(BINARY_FUNCTIONS[name], arguments)
 
 
-# --- the language --------------------------------------------------------------------------------
-
-FUNCTIONS: dict[str, tuple[int, int]] = {  # how many values each takes
-    "ceil_div": (2, 2),
-    "gcd": (2, 2),
-    "balanced_factor": (2, 2),
-    "index_of": (2, 2),
-    "min": (2, MAX_LENGTH),
-    "max": (2, MAX_LENGTH),
-    "abs": (1, 1),
-    "log2": (1, 1),
-    "ceil": (1, 1),
-    "floor": (1, 1),
-    "int": (1, 1),
-    "select": (3, 3),
-    "is_pow2": (1, 1),
-    "next_pow2": (1, 1),
-}
 _LITERALS = {"true": True, "false": False}  # as TOML spells them
 RESERVED = frozenset({*FUNCTIONS, *_LITERALS, *keyword.kwlist})
 _BUILDERS: dict[type[ast.expr], Callable[..., Evaluator]] = {

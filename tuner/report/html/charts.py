@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.model.objective import Objective
 from tuner.model.run_document import PARTS, RunDocument, TrialDocument, WorkloadPart
-from tuner.report.html.elements import Markup, element, joined, listed, paragraphs, trial_columns
+from tuner.report.html.markup import Markup, element, joined, listed, paragraphs, trial_columns
 from tuner.report.layout import label
 from tuner.report.rows import BRIEF_TIME, CLOCK, ENERGY, POWER, POWER_LIMIT, Column
 from tuner.report.trials_table import (
@@ -93,9 +93,9 @@ def effects_of(document: RunDocument, ranked: Sequence[RankedTrial]) -> Effects:
         values = [key[place] for key in keys]
         if len(set(map(_typed, values))) <= 1:
             continue
-        found = _of_one(workload, tunable, place, keys, costs)
-        if found and len(known) + len(found) <= _MOST_ROWS:
-            known += found
+        effects = _of_one(workload, tunable, place, keys, costs)
+        if effects and len(known) + len(effects) <= _MOST_ROWS:
+            known += effects
         else:
             tried.append(_tried(workload, tunable, values, alone=len(names) == 1))
     space = document["space"]
@@ -125,8 +125,8 @@ def _of_one(
             for value, cost in group.items():
                 excess.setdefault(value, []).append(cost / best - 1.0)
     return [
-        ValueEffect(workload, tunable, value[1], statistics.median(found), min(found), max(found), len(found))
-        for value, found in sorted(excess.items(), key=lambda item: _order(item[0][1]))
+        ValueEffect(workload, tunable, value, statistics.median(over), min(over), max(over), len(over))
+        for (_, value), over in sorted(excess.items(), key=lambda item: _order(item[0][1]))
     ]
 
 
@@ -217,7 +217,7 @@ def run_data(document: RunDocument, effects: Effects) -> Record:
     return {
         "label": label(document),
         "objective": name,
-        "exponent": 1 if name == "time" else Objective(name).time_exponent,
+        "exponent": Objective(name).time_exponent,
         "needsEnergy": name != "time",
         "unit": unit_of_cost(document),
         "limit": limit_s if limit_s < float("inf") else None,
@@ -236,7 +236,7 @@ def run_data(document: RunDocument, effects: Effects) -> Record:
             }
             for key, column in _TRIALS.items()
         ],
-        "tied": tied_of(document, trials),
+        "tied": _places(document.get("tied"), trials),
         "searched": _searched(trials),
         "repeats": _repeats(document, name),
         "effects": [asdict(one) for one in effects.known],
@@ -251,23 +251,18 @@ def run_data(document: RunDocument, effects: Effects) -> Record:
 
 def _named(document: RunDocument, trials: Sequence[TrialDocument]) -> dict[str, int]:
     """Return the places of the notable trials, such as the answer and the default, by label."""
-    found = {}
+    places = {}
     for part in PARTS:
         trial = document.get(part)
-        place = next((i for i, one in enumerate(trials) if same(one, trial)), None)
+        place = next((i for i, other in enumerate(trials) if same(other, trial)), None)
         if place is not None:
-            found[KNOWN_AS[part]] = place
-    return found
+            places[KNOWN_AS[part]] = place
+    return places
 
 
 def _places(numbers: Any, trials: Sequence[TrialDocument]) -> list[int]:  # noqa: ANN401 - of a document
-    wanted = set(numbers or ())
-    return [i for i, trial in enumerate(trials) if trial.get("number", i + 1) in wanted]
-
-
-def tied_of(document: RunDocument, trials: Sequence[TrialDocument]) -> list[int]:
-    """Places of the trials whose cost cannot be told from the lowest."""
-    return _places(document.get("tied"), trials)
+    chosen = set(numbers or ())
+    return [i for i, trial in enumerate(trials) if trial.get("number", i + 1) in chosen]
 
 
 def contenders_of(document: RunDocument, trials: Sequence[TrialDocument]) -> list[int]:
@@ -290,9 +285,9 @@ def _repeats(document: RunDocument, objective: str) -> Record | None:
     """Return the repeatability of trials in the cost: measured, or assumed for joules; None without it."""
     again, scatter = document.get("repeatability"), document.get("window_scatter")
     if again is not None:
-        known = again.get("time_interval") if objective == "time" else again.get("energy_interval")
-        if known:
-            return {"interval": known, "assumed": False}
+        interval = again.get("time_interval") if objective == "time" else again.get("energy_interval")
+        if interval:
+            return {"interval": interval, "assumed": False}
     if objective != "time" and scatter is not None and scatter["energy_interval"]:
         return {"interval": scatter["energy_interval"], "assumed": scatter["assumed"]}
     return None
@@ -305,14 +300,14 @@ def _co_run_record(document: RunDocument) -> Record | None:
         return None
     alone = document.get("one_after_another")
 
-    def part(found: WorkloadPart | None) -> Record | None:
-        return found and {"time": found["time_s"], "share": found["energy_share_j"]}
+    def shares(part: WorkloadPart | None) -> Record | None:
+        return part and {"time": part["time_s"], "share": part["energy_share_j"]}
 
     rows = [
         {
             "name": workload["name"],
-            "answer": part(workload["best"]),
-            "default": part(workload["default"]),
+            "answer": shares(workload["best"]),
+            "default": shares(workload["default"]),
             "alone": None if alone is None else alone["workloads"].get(workload["name"]),
         }
         for workload in workloads
@@ -323,14 +318,14 @@ def _co_run_record(document: RunDocument) -> Record | None:
 
 def _power_records(document: RunDocument, trials: Sequence[TrialDocument]) -> list[Record]:
     named = _named(document, trials)
-    found = []
+    records = []
     for place, trial in enumerate(trials):
         if trial.get("power_series"):
             number = trial.get("number", place + 1)
             marks = ", ".join(word for word, at in named.items() if at == place)
             title = f"trial {number}{f': {marks}' if marks else ''}"
-            found.append({"name": title, "mean": trial.get("power_w"), "series": trial["power_series"]})
-    return found
+            records.append({"name": title, "mean": trial.get("power_w"), "series": trial["power_series"]})
+    return records
 
 
 _LEAST_CURVE = 2  # points
@@ -344,22 +339,28 @@ def chart_panels(document: RunDocument, ranked: Sequence[RankedTrial], effects: 
         why = "No trial is stored with this run." if not ranked else "The document has no list of trials."
         yield panel("Trials", paragraphs((why,), "sub"), wide=True, id_="trials")
         return
-    yield _convergence(document)
+    yield panel(
+        "The search",
+        chart("convergence", "cost of each trial in the order of measuring"),
+        sub=" ".join(_convergence_words(document)),
+        id_="convergence",
+    )
     yield _time_energy(ranked)
     yield from _curves(document)
     yield from _co_run_panel(document, wide=not document.get("clock_curve"))
     yield _effects(effects, document)
     yield from _of_tunables(document)
     yield _power_panel(trials)
-    yield _trials(len(trials))
-
-
-def _convergence(document: RunDocument) -> Markup:
-    return panel(
-        "The search",
-        chart("convergence", "cost of each trial in the order of measuring"),
-        sub=" ".join(_convergence_words(document)),
-        id_="convergence",
+    yield panel(
+        "All trials",
+        element("div", class_="controls"),
+        element("div", class_="trials", data_chart="trials"),
+        sub=(
+            f"{len(trials):,} trials. A head sorts; the filter takes words, and conditions as"
+            " `tuner show --where` does, in seconds, joules and watts: P>=16 and time<2e-3."
+        ),
+        wide=True,
+        id_="trials",
     )
 
 
@@ -374,7 +375,7 @@ def _convergence_words(document: RunDocument) -> Iterator[str]:
         )
     if document["best"] is not None:
         yield "Diamond: the answer."
-    repeated, tied = contenders_of(document, trials), tied_of(document, trials)
+    repeated, tied = contenders_of(document, trials), _places(document.get("tied"), trials)
     if len(tied) > 1:
         yield f"Filled: the {len(tied):,} that tie; the answer is the fastest of them."
     if set(repeated) - set(tied if len(tied) > 1 else ()):
@@ -486,17 +487,3 @@ def _power_panel(trials: Sequence[TrialDocument]) -> Markup:
         " averaging are in the curve, and corrected in the joules."
     )
     return panel(title, chart("power", "power over time in windows"), sub=sub, wide=True, id_=id_)
-
-
-def _trials(count: int) -> Markup:
-    return panel(
-        "All trials",
-        element("div", class_="controls"),
-        element("div", class_="trials", data_chart="trials"),
-        sub=(
-            f"{count:,} trials. A head sorts; the filter takes words, and conditions as `tuner show --where`"
-            " does, in seconds, joules and watts: P>=16 and time<2e-3."
-        ),
-        wide=True,
-        id_="trials",
-    )

@@ -10,14 +10,14 @@ from datetime import datetime, timezone
 from importlib import metadata
 from importlib.resources import files
 
+from tuner.client.answer_values import DeviceStatus, Status
 from tuner.client.client import KnownAnswer
-from tuner.client.values import DeviceStatus, Status
 from tuner.model.plan import shown_values
 from tuner.model.run_document import AnswerTrial, Changes, Device, RunDocument
 from tuner.model.units import MODELLED, moment, si, with_moments, with_uncertainty
 from tuner.report.diff import RunDifferences, change_of, differences_of, quantities
 from tuner.report.html.charts import Record, chart, effects_of, panel, run_data
-from tuner.report.html.elements import Markup, element, html_table, joined, listed, paragraphs
+from tuner.report.html.markup import Markup, element, html_table, joined, listed, paragraphs
 from tuner.report.html.run_section import run_section, words_panel
 from tuner.report.rows import BRIEF_TIME, ENERGY, ENERGY_CHANGE, Column, Table
 from tuner.report.trials_table import ranked_trials
@@ -290,12 +290,12 @@ _ANSWERS: tuple[Column[KnownAnswer], ...] = (
 
 def _stale(answers: Sequence[KnownAnswer]) -> Markup:
     """Return the panel of reasons that answers are stale, or not served."""
-    found = []
-    for one in answers:
-        reasons = [one.why] if one.why else [] if one.best is None else list(one.best.stale)
-        name = " + ".join(one.workloads)
-        found += [f"{name} ({one.objective}): {with_moments(reason)}" for reason in reasons]
-    content = listed(found) if found else paragraphs(("every answer is fresh",))
+    lines = []
+    for known in answers:
+        reasons = [known.why] if known.why else [] if known.best is None else list(known.best.stale)
+        name = " + ".join(known.workloads)
+        lines += [f"{name} ({known.objective}): {with_moments(reason)}" for reason in reasons]
+    content = listed(lines) if lines else paragraphs(("every answer is fresh",))
     return panel("Stale, and why", content, wide=True, id_="stale")
 
 
@@ -330,15 +330,15 @@ def pair_page(one: RunDocument, other: RunDocument, titles: tuple[str, str], mad
         titles: what they are called.
         made_at: when the page is made.
     """
-    found = differences_of(one, other, titles)
+    differences = differences_of(one, other, titles)
     both = [_run(document, place, name) for place, (document, name) in enumerate(((one, "A"), (other, "B")))]
-    comparison = _comparison(found)
     data = [data for _, data in both]
-    ratios = _ratios(one, other)
     side = element("div", *(section for section, _ in both), class_="pair")
-    shown = {"runs": data, "ratios": ratios}
     return page(
-        f"{titles[0]} and {titles[1]} – tuner", joined((comparison, side, words_panel())), shown, made_at
+        f"{titles[0]} and {titles[1]} – tuner",
+        joined((_comparison(differences), side, words_panel())),
+        {"runs": data, "ratios": _ratios(one, other)},
+        made_at,
     )
 
 
@@ -348,11 +348,11 @@ def _run(document: RunDocument, place: int, name: str = "") -> tuple[Markup, Rec
     return run_section(document, ranked, effects, place, name), run_data(document, effects)
 
 
-def _comparison(found: RunDifferences) -> Markup:
-    titles = joined(element("p", title, dir="auto") for title in found.titles)
+def _comparison(differences: RunDifferences) -> Markup:
+    titles = joined(element("p", title, dir="auto") for title in differences.titles)
     return element(
         "div",
-        panel("Two runs side by side", titles, html_table(found.numbers), id_="comparison"),
+        panel("Two runs side by side", titles, html_table(differences.numbers), id_="comparison"),
         panel(
             "B against A",
             chart(
@@ -364,8 +364,8 @@ def _comparison(found: RunDifferences) -> Markup:
             sub="Changes of the answers, with 95 % intervals; drift between the runs is not in them.",
             id_="ratios",
         ),
-        panel("The answers", listed(found.answers), id_="answers"),
-        panel(found.heading.capitalize(), listed(found.conditions), id_="conditions"),
+        panel("The answers", listed(differences.answers), id_="answers"),
+        panel(differences.heading.capitalize(), listed(differences.conditions), id_="conditions"),
         class_="grid",
     )
 
@@ -374,12 +374,12 @@ def _ratios(one: RunDocument, other: RunDocument) -> list[Record]:
     """Changes of the answers with half of their 95 % intervals; none where the work is not the same."""
     if {w["name"] for w in one["workloads"]} != {w["name"] for w in other["workloads"]}:
         return []
-    found = []
+    ratios = []
     for name, _, before, after in quantities(one["best"], other["best"]):
         change = change_of(before, after)
         if change is not None:
-            found.append({"name": name, "change": change[0], "interval": change[1]})
-    return found
+            ratios.append({"name": name, "change": change[0], "interval": change[1]})
+    return ratios
 
 
 _HEIGHT_PX = 900

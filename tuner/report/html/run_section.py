@@ -12,7 +12,7 @@ from tuner.model.units import moment, si
 from tuner.report.clock_curve import clock_table
 from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command
 from tuner.report.html.charts import Effects, chart_panels, copyable, panel
-from tuner.report.html.elements import Markup, element, facts, html_table, joined, listed, paragraphs
+from tuner.report.html.markup import Markup, element, facts, html_table, joined, listed, paragraphs
 from tuner.report.layout import label, note, origin_words
 from tuner.report.rows import ENERGY, POWER, Column, Row, Table
 from tuner.report.run_report import (
@@ -157,12 +157,6 @@ def _of_run(document: RunDocument) -> Iterator[tuple[str, str]]:
     yield "status", str(document["status"])
 
 
-def source_facts(document: RunDocument) -> Iterator[tuple[str, str]]:
-    """Kernels with the hash of their files and options."""
-    for kernel, digest in (document.get("sources") or {}).items():
-        yield kernel, str(digest)
-
-
 # --- Words of reports that need an explanation: links in sentences, and a panel that explains them.
 
 MEANINGS = {
@@ -193,15 +187,15 @@ _LINKED = re.compile(r"^(tie|near|restored)(?=:)|\b(net of idle|sensor's gain)\b
 
 def with_links(sentences: Iterable[str]) -> list[Markup]:
     """Sentences in which the first word that is not everybody's leads to its explanation."""
-    return [_linked(sentence) for sentence in sentences]
-
-
-def _linked(sentence: str) -> Markup:
-    found = _LINKED.search(sentence)
-    if found is None:
-        return joined((sentence,))
-    link = element("a", found.group(), href=f"#{_anchor(found.group())}")
-    return joined((sentence[: found.start()], link, sentence[found.end() :]))
+    linked = []
+    for sentence in sentences:
+        word = _LINKED.search(sentence)
+        if word is None:
+            linked.append(joined((sentence,)))
+            continue
+        link = element("a", word.group(), href=f"#{_anchor(word.group())}")
+        linked.append(joined((sentence[: word.start()], link, sentence[word.end() :])))
+    return linked
 
 
 def _anchor(word: str) -> str:
@@ -236,9 +230,12 @@ def run_section(
         place: among the runs of the page, by which the scripts find its data.
         name: ``A`` or ``B`` beside another run; empty alone.
     """
+    front = front_table(document)
     panels = (
         _answer(document),
-        *_front(document),
+        panel("The Pareto front", _titled_table(front), wide=True, id_="front")
+        if front is not None
+        else None,
         build_panel(document),
         _sureness(document),
         _settings(document),
@@ -289,13 +286,6 @@ def _answer(document: RunDocument) -> Markup:
     return panel("The answer, and what it gains", *content, wide=True, id_="answer")
 
 
-def _front(document: RunDocument) -> Iterator[Markup]:
-    """The points of the Pareto front, where the run has one."""
-    found = front_table(document)
-    if found is not None:
-        yield panel("The Pareto front", _titled_table(found), wide=True, id_="front")
-
-
 def _figures(document: RunDocument) -> Iterator[Markup]:
     """Yield gains, time, joules, power, clock and power limit of the answer, and the number of trials."""
     best = document["best"]
@@ -343,9 +333,8 @@ def _folded(title: str, sentences: Sequence[str], class_: str) -> Markup | None:
 def _settings(document: RunDocument) -> Markup:
     """Return the panel on other clocks and power limits, or on the command that measures them."""
     title = "Other clocks and power limits"
-    tables: list[Table[Any]] = [
-        one for one in (clock_table(document), limit_table(document)) if one is not None
-    ]
+    curves = clock_table(document), limit_table(document)
+    tables: list[Table[Any]] = [table for table in curves if table is not None]
     if tables:
         return panel(title, *map(_titled_table, tables), wide=True, id_="settings")
     which = "recorded" if document.get("recorded") else "measured"
@@ -356,9 +345,9 @@ def _settings(document: RunDocument) -> Markup:
     return panel(title, paragraphs((why,), "sub"), copyable(clocks_command(document)), id_="settings")
 
 
-def _titled_table(found: Table[Row]) -> Markup:
-    title = element("p", found.title, class_="sub")
-    return joined((title, html_table(found), paragraphs(found.sentences)))
+def _titled_table(table: Table[Row]) -> Markup:
+    title = element("p", table.title, class_="sub")
+    return joined((title, html_table(table), paragraphs(table.sentences)))
 
 
 def _left_out(document: RunDocument) -> Markup:
@@ -383,5 +372,9 @@ def _repeating(document: RunDocument) -> Markup:
 
 
 def _provenance(document: RunDocument) -> Markup:
-    content = facts(conditions_of(document)), element("h4", "Sources"), facts(source_facts(document))
+    content = (
+        facts(conditions_of(document)),
+        element("h4", "Sources"),
+        facts((document.get("sources") or {}).items()),
+    )
     return panel("Where the numbers come from", *content, wide=True, id_="provenance")

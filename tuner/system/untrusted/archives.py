@@ -51,11 +51,11 @@ def member_of(archive: zipfile.ZipFile, name: str) -> bytes:
         KeyError: there is none.
         OSError, zipfile.BadZipFile, zlib.error: it is damaged.
     """
-    left = archive.getinfo(name).file_size
+    size = archive.getinfo(name).file_size
     with archive.open(name) as stream:
-        found = stream.read(left)  # without a count, all is inflated before it is cut
+        content = stream.read(size)  # without a count, all is inflated before it is cut
         stream.read(1)  # the end, where the sum is checked
-    return found
+    return content
 
 
 def check_directory(end: bytes) -> None:
@@ -135,9 +135,9 @@ class _Beginning(io.RawIOBase):
         """The next bytes; a ValueError where there would be more than a header has."""
         if size < 0 or self.count + size > _HEADER_BYTES:
             raise ValueError(f"its header has more than {_HEADER_BYTES // 2**10} KiB")
-        found = self._file.read(size)
-        self.count += len(found)
-        return found
+        content = self._file.read(size)
+        self.count += len(content)
+        return content
 
 
 def array_header(file: BinaryIO, size: int) -> tuple[tuple[int, ...], bool, "np.dtype[Any]"]:

@@ -35,22 +35,9 @@ _SWITCHES = (
     *("device-c", "dc", "device-w", "dw", "extensible-whole-program", "ewp", "device-debug", "G"),
     *("generate-line-info", "lineinfo", "extra-device-vectorization", "disable-warnings", "w", "restrict"),
     *("device-as-default-execution-space", "default-device", "device-int128", "device-float128", "minimal"),
-    *(
-        "display-error-number",
-        "err-no",
-        "no-display-error-number",
-        "no-err-no",
-        "brief-diagnostics",
-        "brief-diag",
-    ),
-    *(
-        "use_fast_math",
-        "no-source-include",
-        "no-cache",
-        "disable-optimizations",
-        "warning-as-error",
-        "Werror",
-    ),
+    *("display-error-number", "err-no", "no-display-error-number", "no-err-no", "brief-diagnostics"),
+    *("brief-diag", "use_fast_math", "no-source-include", "no-cache", "disable-optimizations"),
+    *("warning-as-error", "Werror"),
     *("device-stack-protector", "fassociative-math", "dont-merge-basicblocks"),
 )
 _KNOWN: dict[str, _Accepts] = {
@@ -65,34 +52,17 @@ _KNOWN: dict[str, _Accepts] = {
     **dict.fromkeys(("define-macro", "D"), _MACRO),
     **dict.fromkeys(("undefine-macro", "U"), _NAME),
 }
-_TAKE_A_WORD = frozenset(
-    (
-        "define-macro",
-        "D",
-        "undefine-macro",
-        "U",
-        "include-path",
-        "I",
-        "maxrregcount",
-        "ptxas-options",
-        "Xptxas",
-    )
-)  # their value may be the next option
 _INCLUDES = ("include-path", "I")
 _PTXAS = ("ptxas-options", "Xptxas")
+# The value of these may be the next option.
+_TAKE_A_WORD = {"define-macro", "D", "undefine-macro", "U", "maxrregcount", *_INCLUDES, *_PTXAS}
 _ARCHITECTURE = ("gpu-architecture", "arch")
 _REAL_ARCHITECTURE = _matches(r"sm_[0-9]{2,3}[af]?")
 
 _PTXAS_SWITCHES = (
     *("verbose", "v", "warn-on-spills", "warn-spills", "warn-on-local-memory-usage", "warn-lmem-usage"),
-    *(
-        "warn-on-double-precision-use",
-        "warn-double-usage",
-        "warning-as-error",
-        "Werror",
-        "disable-warnings",
-        "w",
-    ),
+    *("warn-on-double-precision-use", "warn-double-usage", "warning-as-error", "Werror"),
+    *("disable-warnings", "w"),
     *("suppress-stack-size-warning", "suppress-double-demote-warning", "disable-optimizer-constants"),
     *("disable-optimizer-consts", "position-independent-code", "pic", "device-debug", "g", "lineinfo"),
     *("generate-line-info", "sp-bounds-check", "return-at-end", "extensible-whole-program", "ewp"),
@@ -161,38 +131,38 @@ def check_name_expression(text: str) -> None:
         RefusedOptionError: it has control characters, or is too long.
     """
     if len(text) > OPTION_CHARACTERS:
-        raise RefusedOptionError(f"{_shown(text)} has more than {OPTION_CHARACTERS} characters")
+        raise RefusedOptionError(f"{_quoted(text)} has more than {OPTION_CHARACTERS} characters")
     if not all(character.isprintable() for character in text):
-        raise RefusedOptionError(f"{_shown(text)} has a line break or another control character in it")
+        raise RefusedOptionError(f"{_quoted(text)} has a line break or another control character in it")
 
 
 @functools.lru_cache(maxsize=4096)  # the configurations of a space have few different ones
 def _checked(options: tuple[str, ...], folders: tuple[str, ...], own: bool) -> None:
     if len(options) > OPTIONS:
         raise RefusedOptionError(f"{len(options)} options; a kernel has at most {OPTIONS}")
-    for shown, name, value in _split(options):
+    for quoted, name, value in _split(options):
         if name in _INCLUDES:
-            _check_folder(shown, value, folders)
+            _check_folder(quoted, value, folders)
         elif name in _PTXAS:
-            _check_ptxas(shown, value)
+            _check_ptxas(quoted, value)
         elif own and name in _ARCHITECTURE and _REAL_ARCHITECTURE(value or ""):
             continue
         else:
-            _check_known(shown, name, value, _KNOWN)
+            _check_known(quoted, name, value, _KNOWN)
 
 
 def _split(options: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
     """(as messages show it, name without dashes, value or None) of each option."""
-    left = iter(options)
-    for option in left:
-        shown = _shown(option)
+    rest = iter(options)
+    for option in rest:
+        quoted = _quoted(option)
         if len(option) > OPTION_CHARACTERS:
-            raise RefusedOptionError(f"option {shown} has more than {OPTION_CHARACTERS} characters")
+            raise RefusedOptionError(f"option {quoted} has more than {OPTION_CHARACTERS} characters")
         if any(character in option for character in "\0\n\r"):
-            raise RefusedOptionError(f"option {shown} has a line break or a NUL in it; leave it out")
+            raise RefusedOptionError(f"option {quoted} has a line break or a NUL in it; leave it out")
         if not option.startswith("-") or option.strip("-") == "":
             raise RefusedOptionError(
-                f"option {shown} does not begin with -; write an option and its value as one text: -DN=4"
+                f"option {quoted} does not begin with -; write an option and its value as one text: -DN=4"
             )
         short = option.startswith(("-D", "-U", "-I"))
         if short:
@@ -201,63 +171,63 @@ def _split(options: Sequence[str]) -> Iterator[tuple[str, str, str | None]]:
             name, equals, value = option.removeprefix("-").removeprefix("-").partition("=")
             stated = bool(equals)
         if not stated and name in _TAKE_A_WORD:
-            value = next(left, "")
-            shown = _shown(f"{option} {value}")
+            value = next(rest, "")
+            quoted = _quoted(f"{option} {value}")
             if not value or any(character in value for character in "\0\n\r"):
-                raise RefusedOptionError(f"option {shown} lacks its value; write {option}=VALUE")
+                raise RefusedOptionError(f"option {quoted} lacks its value; write {option}=VALUE")
             stated = True
-        yield shown, name, value if stated else None
+        yield quoted, name, value if stated else None
 
 
-def _check_known(shown: str, name: str, value: str | None, known: dict[str, _Accepts]) -> None:
-    accepts = known.get(name)
+def _check_known(quoted: str, name: str, value: str | None, table: dict[str, _Accepts]) -> None:
+    accepts = table.get(name)
     if accepts is not None:
         if not accepts(value or ""):
-            raise RefusedOptionError(f"option {shown}: {value or 'no value'!r} is no value that it takes")
+            raise RefusedOptionError(f"option {quoted}: {value or 'no value'!r} is no value that it takes")
         return
     word = name.split(maxsplit=1)[0] if name.strip() else name
     reason = _REASONS.get(name) or _REASONS.get(word)
     if reason is None and _O_LEVEL.fullmatch(name):
         reason = "is an option for code of the host; for the GPU there is --ptxas-options=-O3"
-    if reason is None and any(one.isspace() for one in name):
+    if reason is None and any(character.isspace() for character in name):
         reason = "holds several words; write each option as a text of its own, and values behind ="
     if reason is None:
-        names = sorted(known)
+        names = sorted(table)
         near = suggestion(name.replace("_", "-"), names) or suggestion(name.replace("-", "_"), names)
-        reason = f"is not known to be harmless{near}; known are {_listed(known)}"
-    raise RefusedOptionError(f"option {shown}: {reason}")
+        reason = f"is not known to be harmless{near}; known are {_listed(table)}"
+    raise RefusedOptionError(f"option {quoted}: {reason}")
 
 
-def _check_ptxas(shown: str, value: str | None) -> None:
+def _check_ptxas(quoted: str, value: str | None) -> None:
     text = value or ""
-    if not text.startswith("-") or any(one.isspace() or one == "," for one in text):
+    if not text.startswith("-") or any(character.isspace() or character == "," for character in text):
         raise RefusedOptionError(
-            f"option {shown}: write one option of ptxas in each, with its dash: --ptxas-options=-O2"
+            f"option {quoted}: write one option of ptxas in each, with its dash: --ptxas-options=-O2"
         )
     name, equals, inner = text.removeprefix("-").removeprefix("-").partition("=")
     if not equals and re.fullmatch("O[0-9]", name):
         name, inner = "O", name[1:]
-    _check_known(shown, name, inner, _KNOWN_PTXAS)
+    _check_known(quoted, name, inner, _KNOWN_PTXAS)
 
 
-def _check_folder(shown: str, value: str | None, folders: Collection[str]) -> None:
+def _check_folder(quoted: str, value: str | None, folders: Collection[str]) -> None:
     path = value or ""
     inside = path.startswith("/") and any(
-        os.path.commonpath([one, os.path.realpath(path)]) == one for one in map(os.path.realpath, folders)
+        os.path.commonpath([root, os.path.realpath(path)]) == root for root in map(os.path.realpath, folders)
     )
     if not inside:
         raise RefusedOptionError(
-            f"option {shown}: leads out of the folders of this kernel; name the folder in include_paths,"
+            f"option {quoted}: leads out of the folders of this kernel; name the folder in include_paths,"
             " which are looked at for changes"
         )
 
 
-def _listed(known: dict[str, _Accepts]) -> str:
-    names = [f"-{name}" if len(name) == 1 else f"--{name}" for name in known]
-    if known is _KNOWN:
+def _listed(table: dict[str, _Accepts]) -> str:
+    names = [f"-{name}" if len(name) == 1 else f"--{name}" for name in table]
+    if table is _KNOWN:
         names += ["--include-path", "--ptxas-options"]
     return ", ".join(sorted(names, key=lambda name: name.lstrip("-").lower()))
 
 
-def _shown(option: str) -> str:
+def _quoted(option: str) -> str:
     return repr(option if len(option) <= 100 else f"{option[:97]}...")  # noqa: PLR2004 - one line

@@ -78,9 +78,9 @@ class _Scan:
     def includes(self) -> Iterator[Include]:
         line, counted = 1, 0
         for match in _DIRECTIVE.finditer(self._text):
-            asked = match[0].startswith("__")
+            conditional = match[0].startswith("__")
             at = self._after_space(match.end())
-            if asked:
+            if conditional:
                 if self._text[at : at + 1] != "(":
                     continue
                 at = self._after_space(at + 1)
@@ -90,18 +90,20 @@ class _Scan:
                     continue
                 at = self._after_space(word.end())
             line, counted = line + self._text.count("\n", counted, match.start()), match.start()
-            found = self._name(at, line, asked)
-            if found.name or not asked:  # asked of a macro, it tells of a header whether it is there, no more
-                yield found
+            include = self._name(at, line, conditional)
+            if (
+                include.name or not conditional
+            ):  # asked of a macro, it tells of a header whether it is there, no more
+                yield include
 
-    def _name(self, at: int, line: int, asked: bool) -> Include:
+    def _name(self, at: int, line: int, conditional: bool) -> Include:
         opened = self._text[at : at + 1]
         if opened in _QUOTES:
             end = self._text.find(_QUOTES[opened], at + 1, at + 1 + _LONGEST_NAME)
             name = self._text[at + 1 : end] if end > 0 else ""
             if "\n" not in name:
-                return Include(name or "?", opened == '"', line, asked)
-        return Include("", quoted=False, line=line, asked=asked)
+                return Include(name or "?", opened == '"', line, conditional)
+        return Include("", quoted=False, line=line, asked=conditional)
 
     def _is_comment(self, at: int) -> bool:
         """Return True if a position is behind ``//``, with no end of another comment between."""
@@ -138,64 +140,64 @@ class _Walk:
     seen: set[str] = field(default_factory=set)
 
     def look(self, path: str, text: str) -> None:
-        left = [(path, text, "")]
+        pending = [(path, text, "")]
         read = len(text)
-        while left:
-            path, text, folder = left.pop()
-            for found in (each for one in included(text) for each in self._found(path, one, folder)):
-                if found in self.seen:
+        while pending:
+            path, text, folder = pending.pop()
+            for header in (each for include in included(text) for each in self._found(path, include, folder)):
+                if header in self.seen:
                     continue
-                self.seen.add(found)
-                inner = self._text(found)
+                self.seen.add(header)
+                inner = self._text(header)
                 read += len(inner)
                 if len(self.seen) > _MOST_FILES or read > 16 * SOURCE_BYTES:
                     raise RefusedIncludeError(
                         f"{path}: includes more than {16 * SOURCE_BYTES // 2**20} MiB of headers"
                     )
-                left.append((found, inner, "" if found in self.headers else os.path.dirname(found)))  # noqa: PTH120
+                pending.append((header, inner, "" if header in self.headers else os.path.dirname(header)))  # noqa: PTH120
 
-    def _found(self, path: str, one: Include, folder: str) -> list[str]:
+    def _found(self, path: str, include: Include, folder: str) -> list[str]:
         """The header handed over and the file of a root that may be meant; none of what may be CUDA's."""
-        where = f"{path}, line {one.line}: " + ("__has_include" if one.asked else "#include")
-        if not one.name:
+        where = f"{path}, line {include.line}: " + ("__has_include" if include.asked else "#include")
+        if not include.name:
             raise RefusedIncludeError(
                 f'{where} of a macro cannot be looked at; write the name of the header, as #include "name.h"'
             )
-        given = [one.name] if one.name in self.headers else []
-        if given and not folder:
-            return given
-        if one.name.startswith("/") or "\0" in one.name:
+        passed = [include.name] if include.name in self.headers else []
+        if passed and not folder:
+            return passed
+        if include.name.startswith("/") or "\0" in include.name:
             raise RefusedIncludeError(
-                f"{where} {one.name!r} is a path from the root; name its folder in include_paths, and include"
-                " it by the name that it has there"
+                f"{where} {include.name!r} is a path from the root; name its folder in include_paths, and"
+                " include it by the name that it has there"
             )
-        folders = [folder, *self.roots] if one.quoted and folder else self.roots
+        folders = [folder, *self.roots] if include.quoted and folder else self.roots
         for root in folders:
-            file = os.path.join(root, one.name)  # noqa: PTH118 - thousands of headers
+            file = os.path.join(root, include.name)  # noqa: PTH118 - thousands of headers
             if os.path.exists(file):  # noqa: PTH110 - same
-                return [*given, self._inside(where, one, file)]
-        if given:
-            return given
-        if ".." in one.name.split("/"):
+                return [*passed, self._inside(where, include, file)]
+        if passed:
+            return passed
+        if ".." in include.name.split("/"):
             raise RefusedIncludeError(
-                f"{where} {one.name!r} leads out of the folders of this kernel; name the folder that it is in"
-                " in include_paths"
+                f"{where} {include.name!r} leads out of the folders of this kernel; name the folder that it"
+                " is in in include_paths"
             )
         return []
 
-    def _inside(self, where: str, one: Include, file: str) -> str:
-        place = os.path.realpath(file)
-        if not any(place.startswith(f"{root}/") for root in self.roots):
+    def _inside(self, where: str, include: Include, file: str) -> str:
+        target = os.path.realpath(file)
+        if not any(target.startswith(f"{root}/") for root in self.roots):
             raise RefusedIncludeError(
-                f"{where} {one.name!r} leads to {place}, out of the folders of this kernel; name the folder"
-                " that it is in in include_paths"
+                f"{where} {include.name!r} leads to {target}, out of the folders of this kernel; name the"
+                " folder that it is in in include_paths"
             )
-        return place
+        return target
 
-    def _text(self, found: str) -> str:
-        if found in self.headers:
-            return self.headers[found]
+    def _text(self, header: str) -> str:
+        if header in self.headers:
+            return self.headers[header]
         try:
-            return read_bytes(Path(found), 16 * TEXT_BYTES).decode(errors="replace")
+            return read_bytes(Path(header), 16 * TEXT_BYTES).decode(errors="replace")
         except (OSError, ValueError) as error:
-            raise RefusedIncludeError(f"{found}: cannot be included: {error}") from error
+            raise RefusedIncludeError(f"{header}: cannot be included: {error}") from error

@@ -6,13 +6,9 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from typing import Any, NoReturn, TypeAlias
 
 # --- Regular files of bounded size; what is no file, such as a pipe or a device, is never read.
 
@@ -36,14 +32,14 @@ def read_bytes(path: Path, most_bytes: int) -> bytes:
         if status.st_size > most_bytes:
             raise ValueError(f"is larger than {shown_bytes(most_bytes)}")
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            found = file.read(status.st_size + 1)
-            while len(found) <= most_bytes and (more := file.read(_PIECE_BYTES)):  # as below /proc
-                found += more
+            content = file.read(status.st_size + 1)
+            while len(content) <= most_bytes and (more := file.read(_PIECE_BYTES)):  # as below /proc
+                content += more
     finally:
         os.close(descriptor)
-    if len(found) > most_bytes:
+    if len(content) > most_bytes:
         raise ValueError(f"is larger than {shown_bytes(most_bytes)}")
-    return found
+    return content
 
 
 def read_text(path: Path, most_bytes: int) -> str:
@@ -138,12 +134,12 @@ def load_json(text: str | bytes, *, non_finite: bool = False) -> Any:  # noqa: A
         text = text.decode("utf-8")
     _check_density(text)
     try:
-        found = json.loads(text, parse_constant=float if non_finite else _refuse)
+        value = json.loads(text, parse_constant=float if non_finite else _refuse)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if _SURROGATE.search(text):
-        json.dumps(found, ensure_ascii=False).encode()  # a ValueError names one that has no pair
-    return found
+        json.dumps(value, ensure_ascii=False).encode()  # a ValueError names one that has no pair
+    return value
 
 
 def escaped(document: str) -> str:
@@ -158,8 +154,7 @@ def check_size(size: int, most_bytes: int = JSON_BYTES) -> None:
         ValueError: there are more than ``most_bytes``.
     """
     if size > most_bytes:
-        shown = f"{most_bytes // 2**20} MiB" if most_bytes >= 2**20 else f"{most_bytes // 2**10} KiB"
-        raise ValueError(f"is larger than {shown}")
+        raise ValueError(f"is larger than {shown_bytes(most_bytes)}")
 
 
 def _check_density(text: str) -> None:
@@ -189,12 +184,20 @@ _TOKENS = re.compile(
 )
 
 
+TomlValue: TypeAlias = "bool | int | float | str | Sequence[TomlValue] | Mapping[str, TomlValue]"
+TomlTable = dict[str, TomlValue]
+
+
 def load_toml(text: str) -> dict[str, Any]:
     """The tables of a TOML text.
 
     Raises:
         ValueError: it is no TOML, or beyond the limits; the message names the limit.
     """
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415 - `tuner --help` reads none
+    else:
+        import tomli as tomllib  # noqa: PLC0415 - same
     if len(text) > TEXT_BYTES:
         raise ValueError(f"more than {TEXT_BYTES // 2**20} MiB; split it, or leave out what is not needed")
     check_toml(text)
@@ -305,17 +308,17 @@ HEADER = re.compile(r"\s*\[\[?\s*[\"']?([^\]\"']*?)[\"']?\s*\]")
 """The line that begins a table."""
 
 
-def line_of(text: str, place: str) -> int | None:
+def line_of(text: str, key_path: str) -> int | None:
     """The line of a key in the file, counted from 1; that of its table where the key is not there.
 
     Args:
         text: of the file.
-        place: the key as messages write it: ``[tuning] policy``, ``[[set]] 2 name``.
+        key_path: the key as messages write it: ``[tuning] policy``, ``[[set]] 2 name``.
     """
-    found = _PLACE.match(place)
-    if found is None:
+    parts = _PLACE.match(key_path)
+    if parts is None:
         return None
-    table, number, name = found[1], int(found[2] or 0), (found[3] or "").strip()
+    table, number, name = parts[1], int(parts[2] or 0), (parts[3] or "").strip()
     key = re.compile(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[.=]") if name else None
     count, inside, header_line = 0, False, None
     for line_number, line in enumerate(text.splitlines(), 1):

@@ -1,0 +1,188 @@
+"""Suites of tests that run only where what they are about differs from main; CI runs all of them."""
+
+import ast
+import shutil
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+BRANCHES = ("upstream/main", "origin/main", "main")
+"""The first that is known is what a change is held against."""
+
+TESTS = Path(__file__).parent
+
+
+class Suite(NamedTuple):
+    """Tests that are slow, and about a few folders.
+
+    Attributes:
+        about: files and folders; the suite runs where one differs from main's.
+        through: rooms of the product that it only passes through: their own tests always run.
+        files: patterns of test files below ``tests/``; they and their helpers are watched, too.
+        marker: of tests in files that run anyway, in place of files.
+    """
+
+    about: tuple[str, ...]
+    through: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    marker: str = ""
+
+    def tests(self) -> list[Path]:
+        """Its test files."""
+        return sorted(file for pattern in self.files for file in TESTS.glob(pattern))
+
+    def differs(self, changed: Iterable[str]) -> bool:
+        """True where one of the changed files, as git names them, has it run."""
+        changed = list(changed)
+        if any(name == one or name.startswith(f"{one}/") for name in changed for one in self.about):
+            return True
+        inside = {name for name in changed if name.startswith("tests/")}
+        return bool(inside) and not inside.isdisjoint(
+            f"tests/{file.relative_to(TESTS).as_posix()}" for file in with_helpers(self.tests())
+        )
+
+
+_HOST = ("kernels", "tests/host", "tests/host_build.py", "tests/pairwise.py")  # kernels, and what runs them
+
+SUITES = {
+    "kernels": Suite(
+        (*_HOST, "tuner/compiler", "tuner/devices/cuda", "tuner/linalg", "tuner/problems"),
+        (
+            "power",
+            *(f"tuner/{room}" for room in ("application", "cli", "devices", "joules", "kernel_files")),
+            *(f"tuner/{room}" for room in ("model", "search", "space", "system")),
+        ),
+        (
+            "kernels/test_*.py",
+            "test_answer_kernels.py",
+            "test_chains_host.py",
+            "test_cuda_references.py",
+            "test_measured_answers.py",
+        ),
+    ),
+    "pairs": Suite((*_HOST, "tests/kernels"), marker="pairwise"),
+    "faults": Suite(  # of daemons and of processes that hold clocks: killed, starved, flooded
+        (
+            "tuner/daemon/attempts",
+            "tuner/daemon/main.py",
+            "tuner/daemon/service.py",
+            "power/clocks",
+            "systemd",
+        ),
+        (
+            "power",
+            *(f"tuner/{room}" for room in ("cli", "client", "compiler", "daemon", "database", "devices")),
+            *(f"tuner/{room}" for room in ("kernel_files", "model", "search", "system")),
+        ),
+        (
+            "test_clock_kills.py",
+            "test_daemon_faults.py",
+            "test_daemon_launching.py",
+            "test_daemon_process.py",
+            "test_daemon_proofs.py",
+            "test_daemon_runner.py",
+            "test_daemon_shortage.py",
+            "test_daemon_start.py",
+            "test_power_crashes.py",
+        ),
+    ),
+    "schema": Suite(
+        ("docs/openapi.json", "tuner/daemon/http", "tuner/daemon/interface.py", "tests/schema_requests.py"),
+        files=("test_daemon_hostile_schema.py",),
+    ),
+    "statistics": Suite(  # of joules: that intervals cover, and that sensors are told apart
+        ("power/energy", "power/response", "tuner/measurement"),
+        ("power", "tuner/devices", "tuner/model", "tuner/report"),
+        ("test_power_identify.py", "test_power_intervals.py", "test_power_plot.py", "test_tracing_energy.py"),
+    ),
+    "pragmas": Suite(
+        ("tuner/kernel_files/pragmas",),
+        ("tuner/compiler", "tuner/kernel_files", "tuner/model"),
+        ("test_pragmas_compiled.py", "test_pragmas_fuzzed.py", "test_pragmas_tiling.py"),
+    ),
+    "pools": Suite(
+        ("tuner/pool", "tuner/studies"),
+        tuple(f"tuner/{room}" for room in ("cli", "database", "devices", "kernel_files", "model", "search")),
+        ("test_pool_workers.py", "test_sweep_on_pool.py", "test_worker.py"),
+    ),
+}
+
+
+def left_out(root: Path, chosen: str) -> dict[str, str]:
+    """Suites that do not run, and why.
+
+    Args:
+        root: of the checkout.
+        chosen: ``auto``, ``all``, ``none``, or names of suites, with commas.
+
+    Raises:
+        ValueError: a name is unknown.
+    """
+    if chosen == "all":
+        return {}
+    if chosen == "auto":
+        base, changed = changes(root)
+        if changed is None:
+            return {}
+        return {
+            name: f"nothing it is about differs from {base}"
+            for name, suite in SUITES.items()
+            if not suite.differs(changed)
+        }
+    names = set(chosen.split(",")) - {"none"}
+    unknown = ", ".join(sorted(names - SUITES.keys()))
+    if unknown:
+        raise ValueError(f"no suite is named {unknown}; there are auto, all, none, {', '.join(SUITES)}")
+    return {name: f"SUITES is {chosen}" for name in SUITES if name not in names}
+
+
+def changes(root: Path) -> tuple[str, list[str] | None]:
+    """What the checkout is held against, and the files that differ, as git names them.
+
+    Files of the working tree count, also those that git does not know yet. On main it is the commit before
+    that is asked. No files are known without git, or where no branch is called main.
+    """
+    git = shutil.which("git")
+
+    def lines(*words: str) -> list[str] | None:
+        if git is None:
+            return None
+        done = subprocess.run([git, *words], cwd=root, capture_output=True, text=True, check=False)
+        return done.stdout.splitlines() if done.returncode == 0 else None
+
+    head = lines("rev-parse", "HEAD")
+    branch, base = next(
+        ((branch, found) for branch in BRANCHES if (found := lines("merge-base", "HEAD", branch))), ("", None)
+    )
+    if head == base:
+        branch, base = "the last commit", lines("rev-parse", "HEAD^")
+    if base is None:
+        return branch, None
+    differing = lines("diff", "--name-only", "--no-renames", base[0])
+    untracked = lines("ls-files", "--others", "--exclude-standard")
+    return branch, None if differing is None or untracked is None else differing + untracked
+
+
+def with_helpers(files: list[Path]) -> list[Path]:
+    """Files of tests, and those below ``tests/`` that they import, directly or not."""
+    found = list(files)
+    for file in found:  # which grows
+        for module in imports(file):
+            name = f"{module.split('.')[0]}.py"
+            helpers = (TESTS / name, TESTS / "kernels" / name)
+            found += [helper for helper in helpers if helper.exists() and helper not in found]
+    return found
+
+
+@cache
+def imports(file: Path) -> frozenset[str]:
+    """Names of the modules, and of the names in modules, that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(found)

@@ -1,1 +1,0 @@
-"""Attempts at jobs, each in a process of its own."""

@@ -1,0 +1,407 @@
+"""The steps that install and remove the service, and the record of what was installed."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.daemon.installing.service_files import SHIPPED_PREFIX, Item, Site
+from tuner.model.errors import InputError, InstallError
+
+# --- The record of installed files, written first, so that an installation can be finished or undone.
+
+NAME = "installed.json"  # in the directory of settings, which root alone writes
+_LARGEST_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class Record:
+    """Record of the installed files.
+
+    Attributes:
+        files: path -> SHA-256 of what was written; empty where it was there before and is not ours.
+        settings: those of the files that the administrator may have edited.
+    """
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()
+
+    def is_ours(self, path: Path) -> bool:
+        """Return True if a file was written by the installer and has not been changed since."""
+        written = self.files.get(str(path), "")
+        return bool(written) and written == digest_of(path)
+
+    def document(self) -> str:
+        """As the file has it."""
+        return json.dumps({"files": dict(self.files), "settings": self.settings}, indent=2) + "\n"
+
+
+def read(path: Path) -> Record | None:
+    """The record at a path; None where there is none.
+
+    Raises:
+        InstallError: it cannot be read or understood.
+    """
+    try:
+        with path.open("rb") as file:
+            document = json.loads(file.read(_LARGEST_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InstallError(f"{path}: the list of installed files cannot be read: {error}") from error
+    match document:
+        case {"files": dict(files), "settings": list(settings)} if all(
+            isinstance(word, str) for word in (*files, *files.values(), *settings)
+        ):
+            return Record(files, tuple(settings))
+    raise InstallError(f"{path}: not a list of installed files; remove it, and install again")
+
+
+def digest(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file; empty where there is none."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+# --- Single steps of installing and removing; each has a description and can be repeated.
+
+_FILE_MODE = 0o644
+_PROGRAM_MODE = 0o755
+_DIRECTORY_MODE = 0o755
+_COMMAND_S = 300.0  # stopping waits for running jobs to store what they have; starting for a database check
+_SHOWN_LINES = 5
+
+Command = Callable[[Sequence[str]], None]
+"""Runs a command; raises InstallError where it fails."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that is done.
+
+    Attributes:
+        words: what, for people.
+        action: does it.
+    """
+
+    words: str
+    action: Callable[[], None]
+
+
+def write(path: Path, text: str, words: str = "write", *, program: bool = False) -> Step:
+    """Put a file in place, whole or not at all, readable by all."""
+    mode = _PROGRAM_MODE if program else _FILE_MODE
+    return Step(f"{words} {path}", lambda: _write(path, text, mode))
+
+
+def remove(path: Path) -> Step:
+    """Remove a file that may be gone already, and a directory of drop-ins that it leaves empty."""
+    return Step(f"remove {path}", lambda: _remove(path))
+
+
+def remove_empty(directory: Path) -> Step:
+    """Remove a directory if nothing is in it."""
+    return Step(f"remove {directory} if it is empty", lambda: _remove_empty(directory))
+
+
+def make(directory: Path) -> Step:
+    """Make a directory that all may read."""
+    return Step(f"make {directory}", lambda: _make(directory))
+
+
+def purge(directory: Path) -> Step:
+    """Remove a directory with all that is in it; links in it are not followed."""
+    return Step(f"remove {directory} and all that is in it", lambda: _purge(directory))
+
+
+def run(command: Sequence[str], runner: Command) -> Step:
+    """Run a command."""
+    return Step(f"run {shlex.join(command)}", lambda: runner(command))
+
+
+def say(words: str) -> Step:
+    """Tell what is left alone."""
+    return Step(words, lambda: None)
+
+
+def execute(command: Sequence[str]) -> None:
+    """Run a command of this machine.
+
+    Raises:
+        InstallError: it is not there, fails or does not end; the message has what it said.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - the commands of this package, no shell
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_COMMAND_S,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InstallError(f"{shlex.join(command)}: {error}") from error
+    if done.returncode:
+        errors = "; ".join((done.stderr or done.stdout).strip().splitlines()[-_SHOWN_LINES:])
+        raise InstallError(f"{shlex.join(command)} ended with {done.returncode}: {errors}")
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    _make(path.parent)
+    draft = ""
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
+        ) as file:
+            draft = file.name
+            os.fchmod(file.fileno(), mode)
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(draft).replace(path)
+    except OSError as error:
+        if draft:
+            Path(draft).unlink(missing_ok=True)
+        raise InstallError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def _make(directory: Path) -> None:
+    missing = [path for path in (directory, *directory.parents) if not path.exists()]
+    try:
+        for path in reversed(missing):
+            path.mkdir()
+            path.chmod(_DIRECTORY_MODE)  # whatever the umask
+    except OSError as error:
+        raise InstallError(f"{directory}: cannot be made: {error.strerror or error}") from error
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise InstallError(f"{path}: cannot be removed: {error.strerror or error}") from error
+    if path.parent.name.startswith("tuner") and path.parent.suffix == ".d":  # of drop-ins for our units
+        _remove_empty(path.parent)
+
+
+def _remove_empty(directory: Path) -> None:
+    with contextlib.suppress(OSError):  # it is not there, or something is in it
+        directory.rmdir()
+
+
+def _purge(directory: Path) -> None:
+    try:
+        if directory.is_dir() and not directory.is_symlink():
+            shutil.rmtree(directory)
+    except OSError as error:
+        raise InstallError(f"{directory}: cannot be removed: {error.strerror or error}") from error
+
+
+# --- All steps in order, to install and to remove.
+
+STATE = ("/var/lib/tuner", "/var/cache/tuner")  # of the service: results, and what can be made again
+
+
+def install(site: Site, runner: Command = execute) -> list[Step]:
+    """The steps that install the service, or bring what is installed up to date.
+
+    Raises:
+        InstallError: the record of an earlier installation cannot be read.
+    """
+    listed = site.settings / NAME
+    before = read(listed)
+    had = before or Record()
+    items = site.items()
+    new = _recorded(items, had)
+    stale = [Path(path) for path in had.files if path not in new.files]
+    # until all is done both are recorded: whichever of them is there can be removed then
+    begun = Record({**had.files, **new.files}, tuple(dict.fromkeys((*had.settings, *new.settings))))
+    files = [step for item in items for step in _placed(item, had)]
+    changed = [step.words for step in files if step.words.startswith(("write", "replace"))]
+    # a socket keeps its group and its mode until it is made anew
+    replaced = [name for name in site.started if f"replace {site.units / name}" in changed]
+    sockets = [name for name in replaced if name.endswith(".socket")]
+    again = [*sockets, "tuner.service"] if before is not None and changed else []
+    result = [
+        *([write(listed, begun.document())] if begun != before else []),
+        *files,
+        *(make(path) for path in site.directories() if not path.is_dir()),
+        *(step for path in stale for step in _removed(path, had)),
+    ]
+    if begun != new:
+        result.append(write(listed, new.document()))
+    return [*result, *_taken_into_use(site, runner, again)]
+
+
+def uninstall(site: Site, runner: Command = execute, *, with_results: bool = False) -> list[Step]:
+    """The steps that stop the service and remove what was installed, and nothing else.
+
+    Args:
+        site: where it was installed.
+        runner: runs commands.
+        with_results: remove results and caches too.
+
+    Raises:
+        InstallError: the record of the installation cannot be read.
+    """
+    listed = site.settings / NAME
+    had = read(listed)
+    result: list[Step] = []
+    if had is None:
+        result.append(say(f"nothing is installed: there is no {listed}"))
+    else:
+        result += _stopped(site, runner)
+        result += [step for path in had.files for step in _removed(Path(path), had)]
+        if site.here:
+            result.append(run(site.systemctl("daemon-reload"), runner))
+        result += [remove(listed), *(remove_empty(path) for path in site.directories())]
+        result.append(remove_empty(site.settings))
+    return [*result, *_results(site, remove=with_results)]
+
+
+def _recorded(items: list[Item], had: Record) -> Record:
+    """Return the new record: the entry of a file of settings that stays as it is does not change."""
+    files = {}
+    for item in items:
+        unchanged = item.settings and not _may_write(item, had)
+        files[str(item.path)] = had.files.get(str(item.path), "") if unchanged else digest(item.text)
+    return Record(files, tuple(str(item.path) for item in items if item.settings))
+
+
+def _may_write(item: Item, had: Record) -> bool:
+    same = digest_of(item.path) == digest(item.text)
+    return same or not item.path.exists() or had.is_ours(item.path)
+
+
+def _placed(item: Item, had: Record) -> Iterator[Step]:
+    if not item.path.exists():
+        yield write(item.path, item.text, program=item.program)
+    elif digest_of(item.path) == digest(item.text):
+        yield say(f"leave {item.path}, which is up to date")
+    elif item.settings and not _may_write(item, had):
+        yield say(f"keep {item.path}, which has changed since the installation")
+    else:
+        yield write(item.path, item.text, "replace", program=item.program)
+
+
+def _removed(path: Path, had: Record) -> Iterator[Step]:
+    if not path.exists():
+        return
+    if str(path) in had.settings and not had.is_ours(path):
+        yield say(f"keep {path}, which has changed since the installation")
+    else:
+        yield remove(path)
+
+
+def _taken_into_use(site: Site, runner: Command, again: list[str]) -> Iterator[Step]:
+    enable = ("enable", "--now", *site.started) if site.here else ("enable", *site.started)
+    if site.here and not site.user:
+        users = [str(item.path) for item in site.items() if item.path.parent.name == "sysusers.d"]
+        yield run(("systemd-sysusers", *users), runner)
+        yield run(("systemd-tmpfiles", "--create", str(site.at("/etc/tmpfiles.d/tuner.conf"))), runner)
+    if site.here:
+        yield run(site.systemctl("daemon-reload"), runner)
+    if site.here and again:  # in one call: the daemon ends before the helper that it has clocks of
+        yield run(site.systemctl("try-restart", *again), runner)
+    yield run(site.systemctl(*enable), runner)
+
+
+def _stopped(site: Site, runner: Command) -> Iterator[Step]:
+    there = [name for name in site.started if (site.units / name).exists()]
+    if there:
+        now = ("--now",) if site.here else ()
+        yield run(site.systemctl("disable", *now, *there), runner)
+    if site.here and (site.units / "tuner-clockd.service").exists():  # its socket started it
+        yield run(site.systemctl("stop", "tuner-clockd.service"), runner)
+
+
+def _results(site: Site, *, remove: bool) -> Iterator[Step]:
+    if site.user:
+        yield say("keep the results: they are those of `tuner run`, too")
+        return
+    for path in map(site.at, STATE):
+        if path.exists():
+            yield purge(path) if remove else say(f"keep {path}; --purge removes it")
+    yield say("keep the user tuner, and the groups tuner and tuner-clocks with their members")
+
+
+# --- The program that the service runs, which only root may be able to change.
+
+_HOMES = ("/home", "/root", "/run/user")  # no service sees them: ProtectHome=yes
+_MOST_FILES = 1_000_000  # of an environment with CuPy and the CUDA headers there are some 30 000
+_ASK_S = 60.0
+_ASK = """
+import json, sys, sysconfig, tuner, tuner.policies, tuner.power
+own = [path for package in (tuner, tuner.policies, tuner.power) for path in package.__path__]
+print(json.dumps([sysconfig.get_path("stdlib"), *own, *filter(None, sys.path)]))
+"""
+
+# from the checkout: what the package index has under the name is another project
+_REMEDY = f"""install the program for root alone, from the directory of its source:
+  python3 -m venv {SHIPPED_PREFIX}
+  {SHIPPED_PREFIX}/bin/pip install '.[cuda12]'
+  {SHIPPED_PREFIX}/bin/tuner install-service"""
+
+Trusted = Callable[..., Path]
+"""``tuner.kernel_files.trust.trusted``."""
+
+
+def check_program(prefix: Path, trusted: Trusted, root: Path = Path("/")) -> None:
+    """Refuse a program that the service would not find, or that others than root can change.
+
+    Args:
+        prefix: the program's environment, as the units name it.
+        trusted: refuses a directory that others can change.
+        root: below which the environment is; of an image only the environment itself is looked at.
+
+    Raises:
+        InputError: the message says what would be right.
+        InstallError: the program does not run.
+    """
+    for home in _HOMES:
+        if prefix.is_relative_to(home):
+            raise InputError(f"{prefix}: services see nothing of {home}; {_REMEDY}")
+    environment = root / str(prefix).lstrip("/")
+    for name in ("tuner", "tuner-clockd"):
+        if not (environment / "bin" / name).is_file():
+            raise InputError(f"{environment / 'bin' / name}: is not there; {_REMEDY}")
+    _only_root_changes(environment, trusted)
+    if root == Path("/"):
+        for path in _imported(prefix):
+            _only_root_changes(path, trusted)
+
+
+def _only_root_changes(path: Path, trusted: Trusted) -> None:
+    try:
+        trusted(path, {0}, most=_MOST_FILES)
+    except InputError as error:
+        raise InputError(f"root must run nothing that others can write: {error}; or {_REMEDY}") from error
+
+
+def _imported(prefix: Path) -> list[Path]:
+    """Directories that the program imports from; it is run for that, so look at ``prefix`` first."""
+    command = [str(prefix / "bin" / "python"), "-I", "-c", _ASK]
+    try:
+        answer = subprocess.run(  # noqa: S603 - an interpreter that root alone can change, no shell
+            command, check=True, capture_output=True, text=True, timeout=_ASK_S, stdin=subprocess.DEVNULL
+        )
+        named = [Path(path) for path in json.loads(answer.stdout)]
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        errors = str(getattr(error, "stderr", "") or error).strip().splitlines()[-1]
+        raise InstallError(f"{command[0]} does not run tuner: {errors}") from error
+    return [path for path in dict.fromkeys(named) if path.is_dir() and not path.is_relative_to(prefix)]

@@ -1,0 +1,176 @@
+"""The running of calls: opens the device, finds out which arrays are written, searches, judges answers."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tuner.database.runs import Store
+from tuner.devices.base import Device
+from tuner.devices.choice import open_device
+from tuner.devices.worker import WorkerDevice
+from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_tuner.call_arguments import GivenArray, GivenScalar, restored, save
+from tuner.kernel_tuner.translation import KernelCall, kernel_file_of
+from tuner.kernel_tuner.trial_results import Judge, Row
+from tuner.kernel_tuner.tuning_call import (
+    Listener,
+    TuningCall,
+    cache_of,
+    returned,
+    rows_of,
+    say,
+    without_known,
+)
+from tuner.model.errors import CompileError, DeviceError, DeviceUnavailableError, EmptySpaceError
+from tuner.model.plan import Workload
+from tuner.model.records import RunStatus
+from tuner.model.trial import Status
+from tuner.python.arguments import HostArray, data_folder
+from tuner.search.answer import Outcome
+from tuner.search.setup import MeasurementSetup, open_setup
+from tuner.search.tuning import tune
+
+_SEED = 0  # inputs are the caller's: no seed changes them
+
+
+def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
+    """Search, and return Kernel Tuner's pair: results, and what they were measured on.
+
+    Raises:
+        DeviceUnavailableError: the device cannot be opened.
+        EmptySpaceError: the restrictions leave nothing, or nothing compiles.
+        VerificationError: no configuration gave a right answer.
+        KeyboardInterrupt: the user stopped it; what was measured is in the cache file.
+    """
+    with ExitStack() as stack:
+        arrays = (*call.kernel.arrays, *call.kernel.constants)
+        paths = save(arrays, stack.enter_context(data_folder(sum(array.stored.nbytes for array in arrays))))
+        setup = stack.enter_context(open_setup(call.device_spec, call.request("", None)))
+        if not call.quiet:
+            say(f"Using: {setup.device.identity.name}")
+            if setup.device.identity.modelled:
+                say(
+                    "No work is stated: modelled times are lower bounds, by the compiled code and the arrays."
+                )
+        written = writable(call.kernel, call.judge)
+        cache = cache_of(call, setup.device, kernel_file_of(call.kernel, paths, written))
+        kernel = kernel_file_of(without_known(call.kernel, cache), paths, written)
+        try:
+            (workload,) = kernel.workloads()
+            space = kernel.space(workload)
+        except EmptySpaceError:
+            if cache is None or not cache.rows:
+                raise
+            return returned(call, setup.device, [], cache, 0.0)
+        if call.verbose:
+            say(f"Searchspace has {space.size} configurations after restrictions.")
+        kernel = _with_roles(call, kernel, workload, paths, setup.device)
+        _verify(call, setup.device)
+        listener = Listener(call.metrics, cache, quiet=call.quiet)
+        outcome = _searched(call, kernel, workload, setup, listener, stack)
+        rows = rows_of(call, space, outcome)
+        wall_s = outcome.wall_s
+        if outcome.status is RunStatus.INTERRUPTED:
+            returned(call, setup.device, rows, cache, wall_s)
+            raise KeyboardInterrupt
+        return returned(call, setup.device, rows, cache, wall_s)
+
+
+def run_once(kernel: KernelCall, device_spec: str | None) -> list[Any]:
+    """Run the only configuration of a call once.
+
+    Returns:
+        The arguments after the run: arrays as NumPy's, scalars as they were given.
+
+    Raises:
+        DeviceUnavailableError: there is no GPU.
+        CompileError: the source does not compile.
+        DeviceError: it cannot be launched, or fails.
+    """
+    with ExitStack() as stack:
+        given = (*kernel.arrays, *kernel.constants)
+        paths = save(given, stack.enter_context(data_folder(sum(one.stored.nbytes for one in given))))
+        device = stack.enter_context(closing(open_device(device_spec).device))
+        if not isinstance(device, WorkerDevice):
+            raise DeviceUnavailableError(
+                f"run_kernel: {device.identity.spec} computes nothing; it needs a GPU"
+            )
+        file = kernel_file_of(kernel, paths, writable(kernel, None))
+        (workload,) = file.workloads()
+        plan = file.plan(workload, file.default(workload))
+        check, arrays = device.outputs(plan, _SEED, [array.name for array in kernel.arrays])
+    if check.status is not Status.OK:
+        kind = CompileError if check.status is Status.COMPILE_ERROR else DeviceError
+        raise kind(f"run_kernel: {kernel.name}: {check.status.value}: {check.detail}")
+    return [
+        argument.value if isinstance(argument, GivenScalar) else restored(argument, arrays[argument.name])
+        for argument in kernel.arguments
+    ]
+
+
+def writable(kernel: KernelCall, judge: Judge | None) -> tuple[str, ...]:
+    """Names of the arrays that a kernel may write, as far as its source and the answer tell."""
+    answered = set() if judge is None or judge.answer is None else set(judge.wanted)
+    found = tuple(array.name for array in kernel.arrays if not array.const or array.name in answered)
+    return found or tuple(array.name for array in kernel.arrays[-1:])
+
+
+def _with_roles(
+    call: TuningCall, kernel: KernelFile, workload: Workload, paths: Mapping[str, Path], device: Device
+) -> KernelFile:
+    """The kernel file with arrays that no run writes marked so: they are not filled anew for every window.
+
+    One run of the first configuration tells which those are.
+    """
+    names = writable(call.kernel, call.judge)
+    if not isinstance(device, WorkerDevice):
+        return kernel
+    check, arrays = device.outputs(kernel.plan(workload, kernel.default(workload)), _SEED, names)
+    if check.status is not Status.OK:
+        return kernel
+    answered = () if call.judge is None or call.judge.answer is None else call.judge.wanted
+    written = [
+        array.name
+        for array in call.kernel.arrays
+        if array.name in arrays and (array.name in answered or _changed(array, arrays[array.name]))
+    ]
+    if not written or len(written) == len(names):
+        return kernel
+    found = kernel_file_of(call.kernel, paths, written)
+    return replace(kernel, recipe=replace(kernel.recipe, buffers=found.recipe.buffers))
+
+
+def _changed(given: GivenArray, array: HostArray) -> bool:
+    before, after = given.stored.reshape(-1).view(np.uint8), array.reshape(-1).view(np.uint8)
+    return not np.array_equal(before, after)
+
+
+def _verify(call: TuningCall, device: Device) -> None:
+    """Have every configuration judged by what the caller says of answers."""
+    judge = call.judge
+    if judge is None:
+        return
+    if isinstance(device, WorkerDevice):
+        device.verifier = partial(judge.check, device)
+    elif not call.quiet:
+        say(f"answers are not checked: {device.identity.spec} computes nothing")
+
+
+def _searched(  # noqa: PLR0917 - the parts of one run
+    call: TuningCall,
+    kernel: KernelFile,
+    workload: Workload,
+    setup: MeasurementSetup,
+    listener: Listener,
+    stack: ExitStack,
+) -> Outcome:
+    request = call.request(str(workload), call.search.budget_of(kernel.space(workload).size))
+    request.check()
+    store = stack.enter_context(Store())
+    return tune(setup, request, Catalog({kernel.name: kernel}), store, listener, resume=False)

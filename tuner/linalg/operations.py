@@ -1,0 +1,287 @@
+"""Arguments, options and results of calls, and the kernel that does an operation."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Real
+from types import MappingProxyType, ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tuner.application import apply
+from tuner.application.array_calls import borrowed_call
+from tuner.application.keys import ALIGNED
+from tuner.application.running import ALLOCATES
+from tuner.devices.cuda import probe
+from tuner.model.errors import InputError
+
+Array: TypeAlias = Any
+"""``cupy.ndarray``, which has no type information."""
+
+DTYPES = ("float32", "float64")
+MATRIX_AXES = 2  # axes
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call on the GPU of its arrays.
+
+    Attributes:
+        name: what messages begin with, e.g. ``tuner.linalg.qr``.
+        cp: CuPy.
+        returned: makes an array of CuPy, made in this call, one of the caller's library.
+    """
+
+    name: str
+    cp: ModuleType
+    returned: Callable[[Array], Any]
+
+    def wrong(self, what: str) -> InputError:
+        """An error of this call."""
+        return InputError(f"{self.name}: {what}")
+
+
+@contextmanager
+def called(
+    name: str,
+    also: Mapping[str, Any] = MappingProxyType({}),
+    /,
+    **given: Any,  # noqa: ANN401 - whatever callers have
+) -> Iterator[tuple[Any, ...]]:
+    """The call and its arguments as CuPy arrays; their GPU and the stream of the call are current meanwhile.
+
+    Args:
+        name: of the function.
+        also: arguments of other types, by name; they come last.
+        given: matrices by name.
+
+    Raises:
+        InputError: an argument is no array on a GPU, is of another type than float32 and float64, or is of
+            another type or on another GPU than the first; or a current stream is being captured.
+        DeviceUnavailableError: there is no driver, or no CuPy.
+        DeviceError: the GPU has no room for copies and results.
+    """
+    label = f"tuner.linalg.{name}"
+    cp = probe.import_cupy(label)
+    arrays = [(key, value, False) for key, value in {**given, **also}.items()]
+    borrowed = borrowed_call(cp, label, arrays, (), None, refused=ALLOCATES)
+    with borrowed.computing() as returned:
+        call = Call(label, cp, returned)
+        lent = dict(zip((*given, *also), borrowed.arrays, strict=True))
+        (first, one), *_ = lent.items()
+        for key, other in lent.items():
+            if key in given and other.dtype not in DTYPES:
+                raise call.wrong(f"{key} has dtype {other.dtype}; it must be float32 or float64")
+        for key, other in lent.items():
+            if key in given and other.dtype != one.dtype:
+                raise call.wrong(f"{key} has dtype {other.dtype}; it must be {one.dtype} as {first} is")
+            here, there = one.array.data.device_id, other.array.data.device_id
+            if here != there:
+                raise call.wrong(f"{key} is on GPU {there}; it must be on GPU {here} as {first} is")
+        yield (call, *(other.array for other in lent.values()))
+
+
+def check_matrices(call: Call, name: str, array: Array, *, square: bool = False) -> None:
+    """Refuse what are no matrices.
+
+    Raises:
+        InputError: the array has fewer than two axes, or they differ where they must not.
+    """
+    wanted = "(..., n, n)" if square else "(..., m, n)"
+    if array.ndim < MATRIX_AXES or (square and array.shape[-1] != array.shape[-2]):
+        raise call.wrong(f"{name} has shape {array.shape}; it must be {wanted}")
+
+
+def common_batch(call: Call, **arrays: Array) -> tuple[int, ...]:
+    """The axes before the matrices, of all arrays together.
+
+    Raises:
+        InputError: they cannot be broadcast.
+    """
+    shapes = {name: tuple(array.shape[:-2]) for name, array in arrays.items()}
+    try:
+        return tuple(np.broadcast_shapes(*shapes.values()))
+    except ValueError as error:
+        words = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise call.wrong(f"the axes before the matrices do not go together: {words}") from error
+
+
+def column_major(
+    call: Call, matrices: Array, lead: Sequence[int] | None = None, order: int | None = None
+) -> Array:
+    """A copy for kernels.
+
+    Args:
+        call: which call.
+        matrices: of shape (..., m, n).
+        lead: axes to broadcast to; those of the matrices if not given.
+        order: rows and columns of the copy, beyond the matrices' own filled with zeros.
+
+    Returns:
+        Of shape (batch, n, m), or (batch, order, order).
+    """
+    return row_major(call, matrices.swapaxes(-1, -2), lead, order)
+
+
+def row_major(
+    call: Call, matrices: Array, lead: Sequence[int] | None = None, order: int | None = None
+) -> Array:
+    """A copy as ``column_major`` makes one, of the transposed matrices: of shape (batch, m, n)."""
+    lead = tuple(matrices.shape[:-2] if lead is None else lead)
+    m, n = matrices.shape[-2:]
+    rows, columns = (m, n) if order is None else (order, order)
+    made = call.cp.empty((math.prod(lead), rows, columns), matrices.dtype)
+    if (rows, columns) != (m, n):
+        made.fill(0)
+    made.reshape(*lead, rows, columns)[..., :m, :n] = matrices
+    return made
+
+
+def as_matrices(columns: Array, lead: Sequence[int]) -> Array:
+    """Column-major arrays as the matrices they are, (..., rows, columns): a view, or a copy of a part."""
+    return compact(columns).reshape(*lead, *columns.shape[1:]).swapaxes(-1, -2)
+
+
+def compact(array: Array) -> Array:
+    """The array itself where it is C-contiguous, else a copy, which does not hold on to what it is a part of.
+
+    PyTorch takes no arrays with negative strides.
+    """
+    return array if array.flags.c_contiguous else array.copy()
+
+
+def set_diagonal(matrices: Array, values: Any) -> None:  # noqa: ANN401 - an array or a number
+    """Put values onto the diagonals of contiguous square matrices, (batch, n, n)."""
+    batch, n, _ = matrices.shape
+    matrices.reshape(batch, n * n)[:, :: n + 1] = values
+
+
+def place(index: int, lead: Sequence[int]) -> str:
+    """A matrix of a batch for messages, e.g. ``matrix (3, 1): ``; nothing where there is only one."""
+    if not lead:
+        return ""
+    at = tuple(int(one) for one in np.unravel_index(index, tuple(lead)))
+    return f"matrix {at[0] if len(at) == 1 else at}: "
+
+
+# --- Options of calls: factors, flags and transposes.
+
+_TRANSPOSED: dict[Any, bool] = {0: False, 1: True, 2: True, "N": False, "T": True, "C": True}
+
+
+def factor(call: Call, name: str, value: Any, dtype: Any) -> Any:  # noqa: ANN401 - a number, NumPy's types
+    """A number in the type of the matrices, as BLAS takes it.
+
+    Raises:
+        InputError: it is no real number.
+    """
+    if not isinstance(value, Real):
+        raise call.wrong(f"{name} is {value!r}; it must be a real number")
+    return dtype.type(value)
+
+
+def flag(call: Call, name: str, value: Any) -> bool:  # noqa: ANN401 - whatever callers have
+    """Return True if an option is on.
+
+    Raises:
+        InputError: it is neither True nor False; a string would count as True.
+    """
+    if isinstance(value, (int, np.bool_, np.integer)) and value in {0, 1}:
+        return bool(value)
+    raise call.wrong(f"{name} is {value!r}; it must be True or False")
+
+
+def transposed(call: Call, name: str, value: Any) -> bool:  # noqa: ANN401 - whatever callers have
+    """Return True if an option transposes a matrix; the conjugate transpose is the same for real matrices.
+
+    Raises:
+        InputError: the option is none of SciPy's.
+    """
+    if isinstance(value, (str, int, np.bool_, np.integer)) and value in _TRANSPOSED:
+        return _TRANSPOSED[value]
+    raise call.wrong(f"{name} is {value!r}; it must be 0 or 'N', or 1, 2, 'T' or 'C'")
+
+
+# --- Which kernel of the catalogue does an operation, by the order of the matrices.
+
+CUBLAS = "cuBLAS"
+_ANY = 2**31 - 1  # of BLAS, whose numbers are int
+
+
+@dataclass(frozen=True)
+class Route:
+    """A kernel, and the largest order that it takes.
+
+    Attributes:
+        kernel: in the catalogue, or ``CUBLAS``; it takes the arrays that the other kernels of the operation
+            take.
+        most: the largest order.
+        batched: whether it takes a batch; else matrices are given one after another.
+    """
+
+    kernel: str
+    most: int
+    batched: bool = True
+
+
+ROUTES: dict[str, tuple[Route, ...]] = {  # the first that takes the order
+    "potrf": (Route("potrf-batched", 128), Route("potrf", 32768, batched=False)),
+    "getrf": (Route("getrf-batched", 128), Route("getrf", 32768, batched=False)),
+    "geqrf": (Route("geqrf-batched", 128), Route("geqrf", 32768, batched=False)),
+    "trsm": (Route("trsm-batched", 128), Route(CUBLAS, _ANY, batched=False)),
+    "gemm": (Route("gemm-batched", 128), Route(CUBLAS, _ANY, batched=False)),
+}
+
+
+def route(call: Call, operation: str, order: int) -> Route:
+    """The kernel for an order.
+
+    Args:
+        call: which call.
+        operation: of ``ROUTES``.
+        order: rows and columns of the matrices, 1 or more.
+
+    Raises:
+        InputError: no kernel takes matrices as large.
+    """
+    result = next((one for one in ROUTES[operation] if order <= one.most), None)
+    if result is None:
+        most = max(one.most for one in ROUTES[operation])
+        raise call.wrong(
+            f"matrices of {order} rows or columns are too large; the kernels of {operation} take up"
+            f" to {most} (cupy.linalg has others)"
+        )
+    return result
+
+
+def run(call: Call, operation: str, *arrays: Array) -> Any:  # noqa: ANN401 - arrays
+    """Run an operation of the catalogue on arrays of shape (batch, order, order); see ``tuner.apply``.
+
+    Raises:
+        InputError: no kernel takes matrices as large.
+    """
+    found = route(call, operation, int(arrays[0].shape[-1]))
+    if found.batched:
+        return apply(found.kernel, *arrays)
+    (matrices,) = arrays
+    made = [_one(found.kernel, matrices[number]) for number in range(len(matrices))]
+    return (matrices, *(_stacked(call, ones) for ones in zip(*made, strict=True)))
+
+
+def _one(kernel: str, matrix: Array) -> tuple[Array, ...]:
+    """Factor one matrix in place, and return what else the kernel makes."""
+    whole = matrix.copy() if matrix.data.ptr & ALIGNED else matrix  # one behind another of odd order
+    _, *others = apply(kernel, whole)
+    if whole is not matrix:
+        matrix[...] = whole
+    return tuple(others)
+
+
+def _stacked(call: Call, arrays: Sequence[Array]) -> Array:
+    """Arrays of one shape as one, (batch, ...)."""
+    made = call.cp.empty((len(arrays), *arrays[0].shape), arrays[0].dtype)
+    for number, array in enumerate(arrays):
+        made[number] = array
+    return made
