@@ -115,9 +115,19 @@ def spaces_of(documents: Sequence[Document], catalog: Catalog) -> list[MeasuredS
     return [_space(row, catalog.kernel(row["operation"])) for _, row in sorted(rows.items())]
 
 
+def _times(measured: Any) -> dict[Configuration, float]:
+    """Milliseconds of configurations; stored results have a row of values and milliseconds for each."""
+    if isinstance(measured, dict):
+        return {
+            Configuration(dict(zip(measured["tunables"], values, strict=True))): ms
+            for *values, ms in measured["times"]
+        }
+    return {Configuration(one["configuration"]): one["ms"] for one in measured if one.get("ms")}
+
+
 def _space(row: Document, kernel: KernelFile) -> MeasuredSpace:
-    ms = {Configuration(one["configuration"]): one["ms"] for one in row["measured"] if one.get("ms")}
-    for one in row["turns"]:
+    ms = _times(row["measured"])
+    for one in row.get("turns", ()):
         if one.get("turns_ms"):
             times = sorted(one["turns_ms"])
             ms[Configuration(one["configuration"])] = times[len(times) // 2]
