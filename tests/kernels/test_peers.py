@@ -50,7 +50,7 @@ def test_every_size_of_every_family_was_measured() -> None:
 
 
 def test_ratios_are_of_times_of_one_run() -> None:
-    """A row's best peer is the fastest right one of its run; how many forms of each were tried is on record."""
+    """A row's best peer is the fastest right one of its run, and what was tried is counted."""
     for row in RESULTS["rows"]:
         peers = [p for p in RESULTS["peers"] if (p["family"], p["n"]) == (row["family"], row["n"])]
         assert {p["run"] for p in peers} == {row["run"]}
