@@ -1,8 +1,9 @@
-"""The results of input_adaptive.py as tables for docs/input-adaptive.md, in the forms of the G-ADAPT paper.
+"""The results of input_adaptive.py as tables, in the forms of the G-ADAPT paper.
 
-    python benchmarks/show_input_adaptive.py RESULTS.json [--docs docs/input-adaptive.md] [--marker NAME]
+    python benchmarks/show_input_adaptive.py RESULTS.json [--docs PAGE.md] [--marker NAME]
 
-``--docs`` replaces what stands between the lines ``<!-- NAME -->`` and ``<!-- end of NAME -->``.
+docs/lab/input-adaptive.md has some of their rows and columns. ``--docs`` replaces what stands between the
+lines ``<!-- NAME -->`` and ``<!-- end of NAME -->``.
 """
 
 import argparse

@@ -55,7 +55,7 @@ from tuner.joules.watching import gpu_for, opened, opened_host
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, TunerError
 from tuner.model.units import si, with_uncertainty
-from tuner.report.power import need_matplotlib
+from tuner.report.power_tables import need_matplotlib
 
 # --- what a child draws ---------------------------------------------------------------------------
 

@@ -238,7 +238,7 @@ class OperationDocument(TypedDict):
 
 
 class ComparisonDocument(TypedDict):
-    """A comparison as ``--json`` writes it; ``docs/methodologies.md`` describes its keys."""
+    """A comparison as ``--json`` writes it; ``docs/recordings.md`` describes its keys."""
 
     format: str
     version: int
