@@ -1,4 +1,4 @@
-"""One row of linalg_peers.py: library and kernel side by side on the same arrays."""
+"""Searches, contenders and rows of linear algebra: kernels and libraries on the same arrays."""
 
 import argparse
 import json
@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any, cast
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
 from cold_timing import Timer, median, outside_interval, spread
 from linalg_libraries import BATCH, AnySets, Case, Form, LinalgLibraries, Sets

@@ -1,10 +1,14 @@
 """One row of linalg_large.py: cuSOLVER, kernel and product by turns; the hybrid scheme alone."""
 
 import ctypes
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
 import numpy as np
 from cold_timing import median, spread

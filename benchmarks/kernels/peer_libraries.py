@@ -1,14 +1,8 @@
 """Forms of NVIDIA's libraries that kernels are compared with: cuFFT, cuSPARSE, and scans of rows by CUB.
 
-CUB is compiled with nvcc, one library per length of row.
-
-    python benchmarks/kernels/peer_libraries.py --build FOLDER [--cccl FOLDER] [--architecture 90] \
-        [--sizes 64 128]
-
-compiles ahead; ``peers.py --cub-build FOLDER`` finds what was compiled.
+CUB is compiled with nvcc, one library per length of row; ``peers.py --cub-build FOLDER`` keeps them.
 """
 
-import argparse
 import ctypes
 import hashlib
 import os
@@ -744,21 +738,3 @@ def _compiled(listed: Sequence[Form], version: int, flags: Sequence[str], stem: 
         )
         partial.rename(library)
     return library
-
-
-def main() -> None:
-    """Compile ahead."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--build", type=Path, required=True)
-    parser.add_argument("--cccl", type=Path, help="headers of CCCL, where those of nvcc are not to be used")
-    parser.add_argument("--architecture", type=int, default=90)
-    parser.add_argument("--sizes", nargs="*", type=int, default=SIZES)
-    options = parser.parse_args()
-    version, builds = build(options.sizes, options.cccl, options.build, options.architecture)
-    print(f"CUB {version}")
-    for n, future in builds.items():
-        print(f"N={n}: {len(future.result()[1])} forms", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,5 @@
-"""Times every configuration of some workloads on this GPU, cold, and checks every answer.
+"""Workbench of the other scripts: inputs and answers, bare kernels, configurations timed cold and checked."""
 
-python benchmarks/kernels/sweep.py scan-lf:N=512 fft:N=4096 [--elements 26] [--best 6] [--out sweep.json]
-"""
-
-import argparse
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +10,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
 from cold_timing import Timer, median
-from provenance import provenance
 
 from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
@@ -306,29 +300,6 @@ def _failed(plan: Plan, trouble: str, error: float = float("inf")) -> Result:
     return Result(plan.configuration, float("inf"), error, lambda: None, trouble)
 
 
-def main() -> None:
-    """Sweep, print the best of each workload, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("workloads", nargs="+")
-    parser.add_argument("--elements", type=int, default=26, help="log2 of the elements of a run")
-    parser.add_argument("--best", type=int, default=6, help="configurations to print")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args()
-    bench = opened()
-    document: dict[str, Any] = {"provenance": provenance(), "workloads": {}}
-    for text in options.workloads:
-        kernel, workload = _workload(bench, text, 2**options.elements)
-        data = make(bench.cp, kernel.family, int(dict(workload.sizes)["N"]), 2**options.elements)
-        results = bench.sweep(kernel, workload, data, options.repeats)
-        show(text, results, options.best)
-        document["workloads"][text] = [
-            {**dict(r.configuration), "ms": r.ms, "error": r.error, "trouble": r.trouble} for r in results
-        ]
-    if options.out is not None:
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
-
-
 def opened() -> Bench:
     """The GPU, or a message and exit code 2 where there is none."""
     try:
@@ -336,28 +307,3 @@ def opened() -> Bench:
     except TunerError as error:
         print(f"{error}\nThis benchmark needs a CUDA GPU.", file=sys.stderr)
         sys.exit(2)
-
-
-def show(text: str, results: Sequence[Result], best: int) -> None:
-    """The fastest configurations and what failed."""
-    good = [r for r in results if not r.trouble]
-    print(f"{text}: {len(good)} of {len(results)} configurations run and answer right", flush=True)
-    for r in [*good[:best], *good[best:][-1:]]:
-        print(f"  {r.ms:8.4f} ms  error {r.error:.1e}  {r.configuration}  {', '.join(r.resources)}")
-    troubles: dict[str, list[Result]] = {}
-    for r in results:
-        if r.trouble:
-            troubles.setdefault(r.trouble.split(":")[0], []).append(r)
-    for what, failed in troubles.items():
-        print(f"  {len(failed)} x {what}, e.g. {failed[0].configuration}: {failed[0].trouble[:200]}")
-
-
-def _workload(bench: Bench, text: str, elements: int) -> tuple[KernelFile, Workload]:
-    name, _, sizes = text.partition(":")
-    kernel = bench.catalog.kernel(name)
-    pairs = dict(part.split("=") for part in sizes.split(","))
-    return kernel, kernel.workload(pairs, batch=elements // int(pairs["N"]))
-
-
-if __name__ == "__main__":
-    main()
