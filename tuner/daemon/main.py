@@ -10,6 +10,7 @@ from functools import partial
 
 from tuner.daemon.answers.analysis import Analyst
 from tuner.daemon.answers.answerer import Answerer
+from tuner.daemon.devices.queue import GRACE_S
 from tuner.daemon.listening import FrontEnd, ListeningSocket
 from tuner.daemon.machine import ContentionMonitor, GpuInventory, GpuSurvey
 from tuner.daemon.metrics import Metrics
@@ -93,9 +94,9 @@ _ROUND_S = 180.0  # for a round of the main loop: twice as long as drivers that 
 _PINGS = 2  # per interval, so that none is late
 _EXIT_RESTART = 75  # EX_TEMPFAIL: the service manager starts the daemon again
 # Who stops waits longer than what it waits for, so that nobody is cut off who would have ended by himself: an
-# attempt has GRACE_S = 5 s (devices/queue) before it is killed, queues 7 + 1 s (service), all parts together
-# these 9 s and the database one more. With that the unit's TimeoutStopSec=20 is far from coming into play.
-_STOP_S = 9.0
+# attempt has GRACE_S = 5 s before it is killed, queues 7 + 1 s (service), all parts together these 9 s and the
+# database one more. With that the unit's TimeoutStopSec=20 is far from coming into play.
+_STOP_S = GRACE_S + 4.0
 _SERVER_TABLES = ("limits", "tcp", "tuning")  # a change of these replaces the server
 
 
