@@ -68,11 +68,11 @@ SUITES = {
     "pairs": Suite((*_HOST, "tests/kernels"), marker="pairwise"),
     "faults": Suite(  # of daemons and of processes that hold clocks: killed, starved, flooded
         (
-            "tuner/daemon/attempts",
-            "tuner/daemon/main.py",
-            "tuner/daemon/service.py",
-            "power/clocks",
-            "systemd",
+            *("power/clocks", "systemd", "tuner/daemon/main.py", "tuner/daemon/service.py"),
+            *(
+                f"tuner/search/{name}.py"
+                for name in ("fork_server", "job_launcher", "job_messages", "job_process")
+            ),
         ),
         (
             "policies",

@@ -94,7 +94,7 @@ _ROUND_S = 180.0  # for a round of the main loop: twice as long as drivers that 
 _PINGS = 2  # per interval, so that none is late
 _EXIT_RESTART = 75  # EX_TEMPFAIL: the service manager starts the daemon again
 # Who stops waits longer than what it waits for, so that nobody is cut off who would have ended by himself: an
-# attempt has GRACE_S = 5 s before it is killed, queues 7 + 1 s (service), all parts these 9 s and the database
+# attempt has GRACE_S = 5 s before it is killed, queues 7 + 1 s (service), all parts these 9 s, the database
 # one more. With that the unit's TimeoutStopSec=20 is far from coming into play.
 _STOP_S = GRACE_S + 4.0
 _SERVER_TABLES = ("limits", "tcp", "tuning")  # a change of these replaces the server
