@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 from provenance import provenance
-from tuner.policies.sampling import places
+from tuner.policies.independent import places
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
@@ -48,7 +48,7 @@ from tuner.search.candidates import plan_bytes
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.studies.learning import accuracies, feature_table
-from tuner.studies.progress import TrainingProgress
+from tuner.studies.sweep_progress import TrainingProgress
 from tuner.studies.training import (
     LEAST_EVALUATIONS,
     StoredTrials,

@@ -117,7 +117,7 @@ def named(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
 
 def thinned(tune_params: Mapping[str, Any], restrictions: Any, most: int) -> dict[str, list[Any]]:
     """Value lists without every other value, the longest first, until few enough combinations are left."""
-    from tuner.kernel_tuner.kernel import rules_of  # noqa: PLC0415 - beside what needs it
+    from tuner.kernel_tuner.translation import rules_of  # noqa: PLC0415 - beside what needs it
 
     lists = {name: list(values) for name, values in tune_params.items()}
     rules = rules_of(restrictions, list(lists))
@@ -173,7 +173,7 @@ def timed(given: Call, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> Ca
 
 def run_of(cp: Any, given: Call, values: Mapping[str, Any]) -> Callable[[], None]:
     """One launch of a configuration on arrays of its own."""
-    from tuner.kernel_tuner.kernel import read_call  # noqa: PLC0415 - only for this mode
+    from tuner.kernel_tuner.translation import read_call  # noqa: PLC0415 - only for this mode
     from tuner.model.plan import Source, Stage  # noqa: PLC0415 - only for this mode
 
     shared = ("smem_args", "cmem_args", "compiler_options", "defines", "block_size_names", "lang")

@@ -11,7 +11,7 @@ from tuner.space.search_view import Search
 from .analytical import analytical
 from .descent import Attempt, cheapest, recalled
 from .greedy import greedy
-from .sampling import exhaustive, random_sampling
+from .independent import exhaustive, random_sampling
 from .stopping import paying
 
 # Evidence: benchmarks/auto_choice.py. Neither noise nor the cost of a trial changes the choice.

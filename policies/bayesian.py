@@ -13,7 +13,7 @@ from tuner.space.search_view import Search
 
 from .analytical import answers
 from .descent import Attempt
-from .sampling import SweepTime
+from .independent import SweepTime
 from .stopping import stop_rule
 from .surrogate.features import Integers
 from .surrogate.joint import Joint, start_rows

@@ -11,7 +11,7 @@ from tuner.space.search_view import Search
 
 from .descent import Attempt, Memory, Ranks, all_ranks, with_kernel
 from .greedy import looking_ahead
-from .sampling import shuffled, trial_at
+from .independent import shuffled, trial_at
 
 Point = tuple[int, ...]
 """A candidate's row for every workload, then the place of the clock, lowest first."""

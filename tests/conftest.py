@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -35,16 +36,24 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
+# Databases and calibrated sensors of whoever runs the tests are not theirs.
+_STATE = tempfile.TemporaryDirectory(prefix="tuner-state-")
+os.environ["XDG_STATE_HOME"] = _STATE.name
+
 # How long an example takes depends on the machine; fixtures of a test are such that examples may share them.
+# CI draws other examples each time, twice as many, and prints how to have a failure again.
 settings.register_profile(
     "default",
     deadline=None,
     derandomize=True,
-    max_examples=50,
+    max_examples=25,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.register_profile("thorough", settings.get_profile("default"), derandomize=False, max_examples=1000)
-settings.load_profile("default")
+settings.register_profile(
+    "ci", settings.get_profile("default"), derandomize=False, max_examples=50, print_blob=True
+)
+settings.register_profile("thorough", settings.get_profile("ci"), max_examples=1000)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 _OMITTED = pytest.StashKey[dict[str, str]]()

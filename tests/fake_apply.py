@@ -25,9 +25,9 @@ from fake_cupy import (
     Stream,
 )
 
+from tuner.application.bound_kernels import KernelPlan
 from tuner.application.calls import Application
 from tuner.application.choice import Chosen
-from tuner.application.plans import KernelPlan
 from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda import direct, probe
 from tuner.kernel_files.catalog import Catalog

@@ -11,7 +11,7 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.pool.worker import Answer, WorkerFacts, WorkerTotals, describe_setup
-from tuner.pool.workers import PoolWorker
+from tuner.pool.worker_calls import PoolWorker
 
 IDENTITY = DeviceIdentity("cuda:0", "H100", "GPU-0", "560.1", "12.9", modelled=False)
 FACTS = WorkerFacts(
@@ -76,7 +76,7 @@ class FakeWorker:
 
 
 class FakeWorkers:
-    """Stands for ``tuner.pool.workers.Workers``.
+    """Stands for ``tuner.pool.worker_calls.Workers``.
 
     Attributes:
         crew: the workers by address.

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from dataclasses import replace
 from typing import Any
 
-from tuner.daemon.archive import Archive
 from tuner.daemon.interface import (
     NoSuchJobError,
     NoSuchRunError,
@@ -17,6 +16,7 @@ from tuner.daemon.interface import (
     stream_text,
 )
 from tuner.daemon.service import Service
+from tuner.daemon.stored_runs import Archive
 from tuner.model.errors import InputError
 from tuner.model.jobs import NEXT, Event, Job, JobSpec, JobState, Origin
 from tuner.model.run_document import WorkloadAnswer

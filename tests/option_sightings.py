@@ -9,7 +9,7 @@ import added_option  # noqa: F401 - first: it adds the option
 from cli_process import SMALL, tuner
 from pydantic import ValidationError
 
-from tuner.daemon.http.models import Submission
+from tuner.daemon.http.api_models import Submission
 from tuner.daemon.http.responses import worded
 from tuner.daemon.http.routes import published
 from tuner.daemon.jobs.specs import specs_of

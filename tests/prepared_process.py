@@ -27,9 +27,14 @@ _MOST_DESCRIPTORS = 8
 _OUT_OF_THE_WAY = 512  # above the numbers of descriptors of the processes here
 
 IMPORTS = (
-    *("tuner.cli.service", "tuner.daemon.start"),  # of a daemon
+    *("tuner.cli.daemon", "tuner.daemon.start"),  # of a daemon
     *("tuner.search.fork_server", "tuner.policies.bayesian", "scipy.special"),  # of an attempt
-    *("tuner.cli.run", "tuner.cli.stored", "tuner.pool.opening", "tuner.studies.sweep_local"),  # of a command
+    *(
+        "tuner.cli.run",
+        "tuner.cli.history",
+        "tuner.pool.opening",
+        "tuner.studies.sweep_local",
+    ),  # of a command
     *("tuner.report.run_report", "tuner.report.progress", "tuner.devices.simulated"),
     *("tuner.power.sensors.simulated", "tuner.power.energy.meter", "pynvml"),
     *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.clocks.steering"),

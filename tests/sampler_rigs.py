@@ -15,7 +15,7 @@ from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_
 from jetson_trees import build, rail_files, set_rail, write
 from power_source import Source
 from tuner.power.base import PowerSampler, Reading, Response, Sample, SensorInfo
-from tuner.power.nvml import readings as nvml
+from tuner.power.nvml import power_readings as nvml
 from tuner.power.sensors import hwmon, jetson, jtop, pipe, powercap, recorded
 from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler

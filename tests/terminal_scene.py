@@ -6,7 +6,7 @@ from typing import Any
 
 import scripted_daemon
 
-from tuner.cli.top.state import LiveState
+from tuner.cli.top.live_state import LiveState
 from tuner.client import Event
 
 BEGUN = datetime(2026, 11, 21, 22, 0, tzinfo=timezone.utc)

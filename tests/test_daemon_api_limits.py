@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from served_service import ServedService, ask, connected, served
 
-from tuner.daemon.http import connection as protocol
-from tuner.daemon.http import connection as room
+from tuner.daemon.http import client_connection as protocol
+from tuner.daemon.http import client_connection as room
 from tuner.daemon.http.access import Caller, Gate, UserRateLimiter
-from tuner.daemon.http.connection import HEAD_BYTES, SHARE, UserSlots, head_fault
+from tuner.daemon.http.client_connection import HEAD_BYTES, SHARE, UserSlots, head_fault
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings import LimitsTable
 from tuner.system.logs import LogRateLimiter

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from tuner.daemon.http.access import Caller
-from tuner.daemon.http.models import BestAnswer, BestQuery, JobAnswer
+from tuner.daemon.http.api_models import BestAnswer, BestQuery, JobAnswer
 from tuner.daemon.http.responses import answer_errors
 from tuner.daemon.http.routes import interface, published
 from tuner.daemon.interface import Peer

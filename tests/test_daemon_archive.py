@@ -11,9 +11,9 @@ from served_service import ServedService, served
 from service_rig import Rig, plays, settings, working
 from stored_trials import NAME, store_sample, store_trials
 
-from tuner.daemon.archive import Archive
-from tuner.daemon.http.models import AnswerRow, HistoryRow, RunRow, TrialsAnswer
+from tuner.daemon.http.api_models import AnswerRow, HistoryRow, RunRow, TrialsAnswer
 from tuner.daemon.interface import NoSuchRunError
+from tuner.daemon.stored_runs import Archive
 from tuner.database.runs import Store
 from tuner.database.storage import Storage
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from service_rig import DEVICE, LOADED, OTHER, PEER, Rig, plays, settings, working
 
-from tuner.daemon.devices import results
-from tuner.daemon.devices.results import MOST_CRASHES, wait_s
+from tuner.daemon.devices import attempt_records
+from tuner.daemon.devices.attempt_records import MOST_CRASHES, wait_s
 from tuner.daemon.interface import NotNowError
 from tuner.devices.gpu_users import FREE, Contention
 from tuner.model.jobs import OWN, Job, JobSpec, JobState, Origin
@@ -323,7 +323,7 @@ async def test_a_clients_job_is_not_stopped_by_another(tmp_path: Path) -> None:
 async def test_who_waits_for_something_else_stops_nobody(tmp_path: Path) -> None:
     """A client's job that is paused, rests after a failure, or has a lower priority leaves ours running."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results, "wait_s", lambda _: RESTS_S)
+        patch.setattr(attempt_records, "wait_s", lambda _: RESTS_S)
         await ours_run_on(tmp_path)
 
 

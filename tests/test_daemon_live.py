@@ -9,8 +9,8 @@ from typing import Any
 from service_rig import DEVICE, plays, working
 from stored_trials import NAME, store_trials
 
+from tuner.client.answer_values import PowerSample
 from tuner.client.transport import messages
-from tuner.client.values import PowerSample
 from tuner.daemon.power_watch import PowerChild, PowerWatch
 from tuner.model.jobs import DeviceIdentity
 

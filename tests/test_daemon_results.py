@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from service_rig import DEVICE, PEER, WORKLOAD, Rig, plays, working
 
-from tuner.daemon.devices.results import MOST_CRASHES
+from tuner.daemon.devices.attempt_records import MOST_CRASHES
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import Job, JobKind, JobSpec, JobState, Origin
 from tuner.search.job_messages import AttemptResult

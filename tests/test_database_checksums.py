@@ -15,7 +15,7 @@ from mirrored import rows
 from tuner.database.connection import Database
 from tuner.database.files import mirror_of
 from tuner.database.integrity.checksums import TABLES, is_sound, row_checksum
-from tuner.database.integrity.rows import has_our_tables
+from tuner.database.integrity.row_comparison import has_our_tables
 from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store

@@ -18,7 +18,7 @@ from report_pages import MARKUP, odd_runs, ordinary
 
 from tuner.report.details import repeating_command
 from tuner.report.html.charts import effects_of
-from tuner.report.html.elements import trial_columns
+from tuner.report.html.markup import trial_columns
 from tuner.report.html.report import notebook_frame, pair_page, run_page
 from tuner.report.html.run_section import MEANINGS
 from tuner.report.rows import CLOCK, ENERGY, POWER, POWER_LIMIT, TIME

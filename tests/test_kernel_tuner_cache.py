@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from tuner.cli.main import main
 from tuner.kernel_tuner import tune_kernel
-from tuner.kernel_tuner.results import CacheFile, Row, Wanted, aim_of, read_cache
+from tuner.kernel_tuner.trial_results import CacheFile, Row, Wanted, aim_of, read_cache
 from tuner.model.errors import InputError
 
 N = 4096

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tuner.kernel_files.cuda_source.signatures import parameters_of
-from tuner.kernel_tuner import arguments, strategies
-from tuner.kernel_tuner.arguments import (
+from tuner.kernel_tuner import call_arguments, strategies
+from tuner.kernel_tuner.call_arguments import (
     PLACEHOLDER,
     GivenArray,
     named_parameters,
@@ -17,8 +17,6 @@ from tuner.kernel_tuner.arguments import (
     restored,
     tunables_of,
 )
-from tuner.kernel_tuner.kernel import LaunchRule, block_names, dynamic_shared_bytes, rules_of, sizes_of
-from tuner.kernel_tuner.results import Judge, aim_of, judge_of, with_metrics
 from tuner.kernel_tuner.sources import (
     compiler_options_of,
     macros_of,
@@ -27,6 +25,8 @@ from tuner.kernel_tuner.sources import (
     with_factors,
 )
 from tuner.kernel_tuner.strategies import search_of
+from tuner.kernel_tuner.translation import LaunchRule, block_names, dynamic_shared_bytes, rules_of, sizes_of
+from tuner.kernel_tuner.trial_results import Judge, aim_of, judge_of, with_metrics
 from tuner.model.errors import InputError
 from tuner.model.expressions.callables import Expression
 from tuner.model.plan import TunableValue
@@ -330,8 +330,8 @@ def test_objectives_and_metrics() -> None:
 
 def test_devices_by_number_and_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name is this tuner's; a number is a GPU, or a model with a warning where there is none."""
-    monkeypatch.setattr(arguments, "driver_problem", lambda: None)
-    assert (arguments.device_spec("sim:h200"), arguments.device_spec(1)) == ("sim:h200", "cuda:1")
-    monkeypatch.setattr(arguments, "driver_problem", lambda: "no driver")
+    monkeypatch.setattr(call_arguments, "driver_problem", lambda: None)
+    assert (call_arguments.device_spec("sim:h200"), call_arguments.device_spec(1)) == ("sim:h200", "cuda:1")
+    monkeypatch.setattr(call_arguments, "driver_problem", lambda: "no driver")
     with pytest.warns(UserWarning, match="no driver"):
-        assert arguments.device_spec(0) is None
+        assert call_arguments.device_spec(0) is None

@@ -49,7 +49,7 @@ DAEMON = (
     ("service",),
     ("status",),
     ("devices",),
-    ("archive", "backlog", "scrub"),
+    ("backlog", "scrub", "stored_runs"),
     ("answers", "live", "metrics"),
     ("jobs", "state"),
     ("interface", "machine", "power_probe", "power_watch", "settings_file"),

@@ -17,7 +17,7 @@ from numpy.linalg import LinAlgError
 
 import tuner
 from tuner import linalg
-from tuner.linalg.arrays import ROUTES, Route
+from tuner.linalg.operations import ROUTES, Route
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

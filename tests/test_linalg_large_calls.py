@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tuner import linalg
 from tuner.linalg import factorisations
-from tuner.linalg.arrays import ROUTES
+from tuner.linalg.operations import ROUTES
 from tuner.model.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")

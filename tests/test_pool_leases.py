@@ -9,7 +9,7 @@ import pytest
 
 from tuner.kernel_files.package_build import own_build
 from tuner.model.errors import PoolLostError, WorkerLostError
-from tuner.pool.workers import Workers
+from tuner.pool.worker_calls import Workers
 
 FACTS = {"nthreads": 1, "resources": {"GPU": 1}}
 

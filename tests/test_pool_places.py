@@ -11,7 +11,7 @@ from tuner.model.errors import InputError
 from tuner.pool.places import PoolPlace, check_scheduler_address, parse_place
 from tuner.pool.schedulers import allocated_gpus
 from tuner.pool.worker import serve
-from tuner.pool.workers import open_workers
+from tuner.pool.worker_calls import open_workers
 
 
 @pytest.mark.parametrize(

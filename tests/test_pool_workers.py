@@ -32,7 +32,7 @@ from tuner.pool import worker
 from tuner.pool.opening import opener_on
 from tuner.pool.schedulers import start_uninterrupted
 from tuner.pool.worker import certificates_in_environment
-from tuner.pool.workers import Workers, open_workers
+from tuner.pool.worker_calls import Workers, open_workers
 from tuner.search.answer import Outcome
 from tuner.search.request import SearchRequest
 from tuner.search.session import TrialEvent

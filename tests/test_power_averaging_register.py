@@ -8,8 +8,8 @@ between two updates that a driver states.
 import numpy as np
 import pytest
 from tuner.power.base import PowerReading, Response, SensorInfo
+from tuner.power.energy.mean_power import mean_power
 from tuner.power.energy.samples import SampleSeries
-from tuner.power.energy.windows import mean_power
 from tuner.power.response.models import Array
 
 PERIOD_S = 0.1

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from jetson_trees import build, rail_files, write
+from tuner.power.energy.mean_power import mean_power
 from tuner.power.energy.samples import SampleSeries
-from tuner.power.energy.windows import mean_power
 from tuner.power.sensors.jetson import monitor_readings
 
 PERIOD_S = 0.1

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from policy_driver import Measure, Played, blocks, play, search_over
 from tuner.policies.clocks.steering import steered
 from tuner.policies.greedy import greedy
+from tuner.policies.independent import exhaustive, random_sampling
 from tuner.policies.power_limits import limited
-from tuner.policies.sampling import exhaustive, random_sampling
 
 from tuner.model import registry
 from tuner.model.objective import Objective

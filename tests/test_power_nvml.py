@@ -27,7 +27,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.base import PowerSampler, Response, Sample
 from tuner.power.nvml.library import in_rhythm
-from tuner.power.nvml.readings import NvmlSampler, readings
+from tuner.power.nvml.power_readings import NvmlSampler, readings
 from tuner.power.sensors.changes import ChangeSource
 
 from tuner.model.errors import PowerError, SensorUnavailableError

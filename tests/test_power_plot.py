@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from tuner.model.errors import InputError
-from tuner.report import power
-from tuner.report.power import FORMATS, Picture, draw
+from tuner.report import power_tables
+from tuner.report.power_tables import FORMATS, Picture, draw
 
 TIMES = np.arange(-1.0, 3.0, 0.02)
 RAW = np.where((TIMES > 0) & (TIMES < 2), 400.0, 100.0)
@@ -36,7 +36,7 @@ PICTURE = Picture(
 def drawn(picture: Picture, monkeypatch: pytest.MonkeyPatch) -> Figure:
     """The figure that would be saved."""
     kept: list[Figure] = []
-    monkeypatch.setattr(power, "save_figure", lambda figure, _path: kept.append(figure))
+    monkeypatch.setattr(power_tables, "save_figure", lambda figure, _path: kept.append(figure))
     draw(picture, Path("kept.png"))
     return kept[0]
 
@@ -146,7 +146,7 @@ def test_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without matplotlib the message names the extra that brings it."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(InputError, match=r"pip install '\.\[plot\]'"):
-        power.need_matplotlib()
+        power_tables.need_matplotlib()
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.base import Sample, SensorInfo
+from tuner.power.energy.mean_power import mean_power
 from tuner.power.energy.samples import gaps, screened
-from tuner.power.energy.windows import mean_power
 
 from tuner.model.errors import PowerError
 

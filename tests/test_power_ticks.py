@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.base import Sample, SensorInfo
 from tuner.power.energy.counters import Period, SensorHistory, on_rhythm
+from tuner.power.energy.mean_power import mean_power
 from tuner.power.energy.samples import SampleSeries
-from tuner.power.energy.windows import mean_power
 from tuner.power.sensors.changes import ChangeSource
 from tuner.power.sensors.rhythm import RhythmSource
 

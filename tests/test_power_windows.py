@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from power_source import IDLE_W, Source
 from tuner.power.base import PowerReading, Response, Sample, SensorInfo
+from tuner.power.energy.mean_power import mean_power
 from tuner.power.energy.meter import SamplingMeter, total_joules
 from tuner.power.energy.samples import SampleSeries
-from tuner.power.energy.windows import mean_power
 from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.model.errors import PowerError

@@ -21,7 +21,7 @@ from tuner.model.objective import Objective
 from tuner.model.plan import Work
 from tuner.model.registry import load
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
-from tuner.recordings import checks
+from tuner.recordings import checking
 from tuner.recordings.files import RecordingFile, matching, open_recording, read, write
 from tuner.recordings.json_format import document
 from tuner.recordings.values import RecordedSpace, search_of
@@ -257,7 +257,7 @@ def test_rows_that_are_only_claimed_take_no_memory(tmp_path: Path) -> None:
     """A column held once may claim millions of rows: it is refused at the first repeated one."""
     found = json.loads(json.dumps(document(samples.space())))
     workload = found["workloads"][0]
-    workload["count"] = checks.MAX_ROWS
+    workload["count"] = checking.MAX_ROWS
     columns = [workload["configurations"], *workload["stages"], workload["work"]]
     for column in columns:
         column |= {name: {"all": v[0] if isinstance(v, list) else v["all"]} for name, v in column.items()}
@@ -269,7 +269,7 @@ def test_rows_that_are_only_claimed_take_no_memory(tmp_path: Path) -> None:
         RecordingFile(path).space(("scan-lf:N=64",))
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak_bytes < checks.MAX_ROWS  # one list of so many rows takes eight bytes a row
+    assert peak_bytes < checking.MAX_ROWS  # one list of so many rows takes eight bytes a row
 
 
 def test_a_workload_is_in_a_space_once(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from rich.console import Console
 from scripted_daemon import Request, ScriptedDaemon, answer, best, error, job
 
 from tuner.client import Client
+from tuner.client.answer_values import Status, read
 from tuner.client.client import KnownAnswer, known_answers
-from tuner.client.values import Status, read
 from tuner.model.errors import DaemonError
 from tuner.model.run_document import Best
 from tuner.model.typed import typed

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from tuner.model.run_document import AnswerTrial
-from tuner.report.html.elements import html_table
+from tuner.report.html.markup import html_table
 from tuner.report.layout import PlainConsole, ruled, table_lines
 from tuner.report.rows import ENERGY, TIME, Column, Table, amounts, filled
 

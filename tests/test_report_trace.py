@@ -10,7 +10,7 @@ from tuner.power.base import ProgramEnergy, ProgramTimeline, Response, Sample, S
 from tuner.joules.trace_result import ProgramTrace, ReadingResult
 from tuner.joules.traces import CommandOutcome
 from tuner.joules.watching import Gpu
-from tuner.report.power import shortened, trace_lines, trace_picture
+from tuner.report.power_tables import shortened, trace_lines, trace_picture
 
 LINE = ProgramTimeline(0.0, 2.0, 7.0, 7.5)
 ENERGY = ProgramEnergy(1000.0, 1.0, 500.0, 2.0, 100.0, 0.1, 200.0, None, 0.0)

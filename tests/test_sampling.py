@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_driver import blocks, play, result, search_over
-from tuner.policies.sampling import CHUNK
+from tuner.policies.independent import CHUNK
 
 from tuner.model import registry
 from tuner.model.trial import Measurement, Trial

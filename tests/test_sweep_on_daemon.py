@@ -8,7 +8,7 @@ import pytest
 from daemon_machine import Machine, machine
 
 from tuner.client import Best, Job, WorkloadAnswer
-from tuner.client.values import read
+from tuner.client.answer_values import read
 from tuner.model.errors import DaemonRefusedError, DaemonUnavailableError, UnknownNameError
 from tuner.model.jobs import JobState
 from tuner.studies import sweep_daemon

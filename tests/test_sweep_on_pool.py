@@ -16,7 +16,7 @@ from tuner.model.errors import ChildCrashedError, ChildTimeoutError, InputError,
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.records import RunStatus
 from tuner.pool.worker import EndedJob, WorkOrder, ask_child, run_job, stop_work
-from tuner.pool.workers import PoolWorker, Workers, open_workers
+from tuner.pool.worker_calls import PoolWorker, Workers, open_workers
 from tuner.search.job_messages import AttemptResult, AttemptSpec
 from tuner.studies.sweep import JobConditions, JobResult, JobStarted, RefusedJobsError, attempt_at
 from tuner.studies.sweep_file import SweepJob

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from tuner.report.layout import PlainConsole
-from tuner.studies.progress import show_sweep
 from tuner.studies.sweep import JobResult, SweepReport
 from tuner.studies.sweep_file import SweepJob
+from tuner.studies.sweep_progress import show_sweep
 
 ANSWER: Mapping[str, Any] = {
     "time_s": 127.6e-6,

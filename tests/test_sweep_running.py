@@ -14,7 +14,6 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import DaemonError
 from tuner.model.records import RunStatus
 from tuner.studies import sweep
-from tuner.studies.progress import SweepProgress
 from tuner.studies.sweep import (
     JobResult,
     JobStarted,
@@ -28,6 +27,7 @@ from tuner.studies.sweep import (
 )
 from tuner.studies.sweep_file import SweepJob
 from tuner.studies.sweep_local import LocalDevices, LocalLanes
+from tuner.studies.sweep_progress import SweepProgress
 
 SIM = "sim:jetson-tx1"
 QUICK: Mapping[str, Any] = {"budget": 2, "policy": "random", "window_s": 0.5}

@@ -12,9 +12,9 @@ import pytest
 from cli_process import tuner
 
 from tuner.daemon import settings_file
-from tuner.daemon.installing import places, plan
-from tuner.daemon.installing.places import Site
-from tuner.daemon.installing.plan import Step
+from tuner.daemon.installing import service_files, steps
+from tuner.daemon.installing.service_files import Site
+from tuner.daemon.installing.steps import Step
 from tuner.daemon.settings import Settings
 from tuner.kernel_files.trust import trusted
 from tuner.model.errors import InputError, InstallError
@@ -68,12 +68,12 @@ def tree(folder: Path) -> dict[str, str]:
 def test_all_units_and_settings_are_written(tmp_path: Path) -> None:
     """An image gets units, users, directories and settings, readable by all; its units are enabled there."""
     site, systemd = image(tmp_path), Systemd()
-    do(plan.install(site, systemd))
+    do(steps.install(site, systemd))
 
     found = tree(site.root)
     units = "etc/systemd/system"
     assert set(found) == {
-        *(f"{units}/{name}" for name in places.SYSTEM_UNITS),
+        *(f"{units}/{name}" for name in service_files.SYSTEM_UNITS),
         *("etc/sysusers.d/tuner.conf", "etc/tmpfiles.d/tuner.conf"),
         *("etc/tuner/daemon.toml", "etc/tuner/clockd.toml", LISTED),
         *("usr/local/bin/tuner", "usr/local/share/man/man1/tuner.1"),
@@ -90,7 +90,7 @@ def test_all_units_and_settings_are_written(tmp_path: Path) -> None:
 def test_units_name_the_program_that_is_installed(tmp_path: Path) -> None:
     """Whatever environment the program is in, the services run that one."""
     site = Site(Path("/srv/gpu-tools"), image(tmp_path).root)
-    do(plan.install(site, Systemd()))
+    do(steps.install(site, Systemd()))
 
     for name, text in tree(site.units).items():
         assert "/opt/tuner" not in text, name
@@ -107,7 +107,7 @@ def test_a_prefix_that_units_cannot_hold_is_refused(prefix: str) -> None:
 def test_drop_ins_come_where_they_are_wanted(tmp_path: Path) -> None:
     """A Jetson and the loopback get their drop-ins; installing without one later removes it."""
     with_both = image(tmp_path, jetson=True, tcp=True)
-    do(plan.install(with_both, Systemd()))
+    do(steps.install(with_both, Systemd()))
     found = tree(with_both.units)
     for name in (
         "tuner.service.d/jetson.conf",
@@ -117,25 +117,25 @@ def test_drop_ins_come_where_they_are_wanted(tmp_path: Path) -> None:
         assert found[name] == (UNITS / name).read_text()
     assert (with_both.root / "etc/sysusers.d/tuner-jetson.conf").is_file()
 
-    do(plan.install(image(tmp_path, jetson=True), Systemd()))
+    do(steps.install(image(tmp_path, jetson=True), Systemd()))
     assert set(found) - set(tree(with_both.units)) == {"tuner.service.d/tcp.conf"}
 
 
 def test_a_jetson_is_told_by_its_device_tree(tmp_path: Path) -> None:
     """A board whose device tree says tegra is one; a machine without a device tree is none."""
-    assert not places.is_jetson(tmp_path)
+    assert not service_files.is_jetson(tmp_path)
     (tmp_path / "proc/device-tree").mkdir(parents=True)
     (tmp_path / "proc/device-tree/compatible").write_bytes(b"nvidia,p2371-2180\0nvidia,tegra210\0")
-    assert places.is_jetson(tmp_path)
+    assert service_files.is_jetson(tmp_path)
 
 
 def test_a_second_call_changes_nothing(tmp_path: Path) -> None:
     """Installing what is installed writes no file and restarts nothing."""
     site, systemd = of_user(tmp_path), Systemd()
-    do(plan.install(site, systemd))
+    do(steps.install(site, systemd))
     times = {path: path.stat().st_mtime_ns for path in site.settings.parent.rglob("*")}
     first = list(systemd.commands)
-    words = do(plan.install(site, systemd))
+    words = do(steps.install(site, systemd))
 
     assert {path: path.stat().st_mtime_ns for path in site.settings.parent.rglob("*")} == times
     assert not [line for line in words if line.startswith(("write", "replace", "remove"))]
@@ -149,9 +149,9 @@ def test_a_second_call_changes_nothing(tmp_path: Path) -> None:
 def test_changed_units_are_replaced_and_taken_into_use(tmp_path: Path) -> None:
     """A unit of an older version, or one changed by hand, becomes that of this version, and is restarted."""
     site, systemd = of_user(tmp_path), Systemd()
-    do(plan.install(site, Systemd()))
+    do(steps.install(site, Systemd()))
     (site.units / "tuner.service").write_text("old")
-    words = do(plan.install(site, systemd))
+    words = do(steps.install(site, systemd))
 
     assert f"replace {site.units / 'tuner.service'}" in words
     assert "/opt/tuner/bin/tuner daemon" in (site.units / "tuner.service").read_text()
@@ -161,9 +161,9 @@ def test_changed_units_are_replaced_and_taken_into_use(tmp_path: Path) -> None:
 def test_changed_sockets_are_made_anew(tmp_path: Path) -> None:
     """A socket whose unit says another group or mode than before has it after an upgrade."""
     site, systemd = of_user(tmp_path), Systemd()
-    do(plan.install(site, Systemd()))
+    do(steps.install(site, Systemd()))
     (site.units / "tuner.socket").write_text("old")
-    do(plan.install(site, systemd))
+    do(steps.install(site, systemd))
 
     assert "systemctl --user try-restart tuner.socket tuner.service" in systemd.commands
 
@@ -174,12 +174,12 @@ def test_edited_settings_are_kept(tmp_path: Path) -> None:
     mine, before = site.settings / "daemon.toml", site.settings / "clockd.toml"
     site.settings.mkdir(parents=True)
     before.write_text("# from before\n")
-    do(plan.install(site, Systemd()))
+    do(steps.install(site, Systemd()))
     mine.write_text("# mine\n")
 
-    words = do(plan.install(site, Systemd()))
+    words = do(steps.install(site, Systemd()))
     assert f"keep {mine}, which has changed since the installation" in words
-    words = do(plan.uninstall(site, Systemd()))
+    words = do(steps.uninstall(site, Systemd()))
     assert f"keep {mine}, which has changed since the installation" in words
     assert tree(site.root) == {
         "etc/tuner/daemon.toml": "# mine\n",
@@ -193,8 +193,8 @@ def test_another_command_of_the_name_is_kept(tmp_path: Path) -> None:
     command = site.root / "usr/local/bin/tuner"
     command.parent.mkdir(parents=True)
     command.write_text("another")
-    do(plan.install(site, Systemd()))
-    do(plan.uninstall(site, Systemd()))
+    do(steps.install(site, Systemd()))
+    do(steps.uninstall(site, Systemd()))
 
     assert tree(site.root) == {"usr/local/bin/tuner": "another"}
 
@@ -202,10 +202,10 @@ def test_another_command_of_the_name_is_kept(tmp_path: Path) -> None:
 def test_unedited_settings_follow_the_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon.toml that nobody edited becomes that of a new version."""
     site = image(tmp_path)
-    do(plan.install(site, Systemd()))
-    original = places._text
-    monkeypatch.setattr(places, "_text", lambda name: original(name) + "# of a new version\n")
-    do(plan.install(site, Systemd()))
+    do(steps.install(site, Systemd()))
+    original = service_files._text
+    monkeypatch.setattr(service_files, "_text", lambda name: original(name) + "# of a new version\n")
+    do(steps.install(site, Systemd()))
 
     assert (site.settings / "daemon.toml").read_text().endswith("# of a new version\n")
 
@@ -213,7 +213,7 @@ def test_unedited_settings_follow_the_version(tmp_path: Path, monkeypatch: pytes
 def test_the_installed_settings_can_be_used(tmp_path: Path) -> None:
     """What is installed as daemon.toml is read without a complaint, and changes nothing."""
     site = image(tmp_path)
-    do(plan.install(site, Systemd()))
+    do(steps.install(site, Systemd()))
 
     assert settings_file.load(site.settings / "daemon.toml") == Settings()
 
@@ -221,15 +221,15 @@ def test_the_installed_settings_can_be_used(tmp_path: Path) -> None:
 def test_removing_leaves_nothing_but_what_others_made(tmp_path: Path) -> None:
     """After removal all that was installed is gone and files of others are not; twice is no error."""
     site = image(tmp_path, tcp=True, jetson=True)
-    do(plan.install(site, Systemd()))
+    do(steps.install(site, Systemd()))
     (site.settings / "kernels.d/own.toml").write_text("x")
     (site.units / "other.service").write_text("x")
-    do(plan.uninstall(site, Systemd()))
+    do(steps.uninstall(site, Systemd()))
 
     left = {"etc/tuner/kernels.d/own.toml": "x", "etc/systemd/system/other.service": "x"}
     assert tree(site.root) == left
     assert not list(site.units.glob("tuner*"))
-    words = do(plan.uninstall(site, Systemd()))
+    words = do(steps.uninstall(site, Systemd()))
     assert words[0].startswith("nothing is installed")
     assert tree(site.root) == left
 
@@ -242,9 +242,9 @@ def test_results_are_removed_on_request_alone(tmp_path: Path) -> None:
     precious.write_text("x")
     (state / "link").symlink_to(precious)
 
-    assert f"keep {state}; --purge removes it" in do(plan.uninstall(site, Systemd()))
+    assert f"keep {state}; --purge removes it" in do(steps.uninstall(site, Systemd()))
     assert state.is_dir()
-    do(plan.uninstall(site, Systemd(), with_results=True))
+    do(steps.uninstall(site, Systemd(), with_results=True))
     assert not state.exists()
     assert precious.is_file()
 
@@ -252,8 +252,8 @@ def test_results_are_removed_on_request_alone(tmp_path: Path) -> None:
 def test_removing_stops_first(tmp_path: Path) -> None:
     """The service is stopped and disabled while its unit is still there to say how."""
     site, systemd = of_user(tmp_path), Systemd()
-    do(plan.install(site, Systemd()))
-    words = do(plan.uninstall(site, systemd))
+    do(steps.install(site, Systemd()))
+    words = do(steps.uninstall(site, systemd))
 
     assert systemd.commands == [
         "systemctl --user disable --now tuner.socket tuner.service",
@@ -267,16 +267,16 @@ def test_removing_stops_first(tmp_path: Path) -> None:
 def test_a_failure_half_way_is_finished_or_undone(tmp_path: Path, after: int) -> None:
     """Wherever installing ends, a second call gives the whole, and removing leaves nothing."""
     whole, half, undone = (image(tmp_path / name) for name in mkdirs(tmp_path, "whole", "half", "undone"))
-    do(plan.install(whole, Systemd()))
+    do(steps.install(whole, Systemd()))
     for site in (half, undone):
-        do(plan.install(site, Systemd())[:after])
+        do(steps.install(site, Systemd())[:after])
 
-    do(plan.install(half, Systemd()))
-    do(plan.uninstall(undone, Systemd()))
+    do(steps.install(half, Systemd()))
+    do(steps.uninstall(undone, Systemd()))
 
     assert without_list(half) == without_list(whole)
     assert tree(undone.root) == {}
-    do(plan.uninstall(half, Systemd()))
+    do(steps.uninstall(half, Systemd()))
     assert tree(half.root) == {}
 
 
@@ -284,9 +284,9 @@ def test_a_failure_half_way_is_finished_or_undone(tmp_path: Path, after: int) ->
 def test_a_removal_half_way_is_finished(tmp_path: Path, after: int) -> None:
     """Wherever removing ends, a second call removes the rest."""
     site = image(tmp_path)
-    do(plan.install(site, Systemd()))
-    do(plan.uninstall(site, Systemd())[:after])
-    do(plan.uninstall(site, Systemd()))
+    do(steps.install(site, Systemd()))
+    do(steps.uninstall(site, Systemd())[:after])
+    do(steps.uninstall(site, Systemd()))
 
     assert tree(site.root) == {}
 
@@ -306,8 +306,8 @@ def test_a_failing_command_is_told(tmp_path: Path) -> None:
     """What systemd refuses ends the installation with what it said, and the next call goes on."""
     site = of_user(tmp_path)
     with pytest.raises(InstallError, match=r"enable --now .* ended with 1"):
-        do(plan.install(site, Systemd(fail_at="enable")))
-    do(plan.install(site, Systemd()))
+        do(steps.install(site, Systemd(fail_at="enable")))
+    do(steps.install(site, Systemd()))
     assert (site.settings / "installed.json").is_file()
 
 
@@ -315,12 +315,12 @@ def test_a_failing_command_is_told(tmp_path: Path) -> None:
 def test_a_list_that_cannot_be_read_is_not_guessed_at(tmp_path: Path, text: str) -> None:
     """With a damaged list of what was installed nothing is removed, and the message names the file."""
     site = image(tmp_path)
-    do(plan.install(site, Systemd()))
+    do(steps.install(site, Systemd()))
     before = without_list(site)
     (site.root / LISTED).write_text(text)
 
     with pytest.raises(InstallError, match=r"installed\.json"):
-        plan.uninstall(site, Systemd())
+        steps.uninstall(site, Systemd())
     assert without_list(site) == before
 
 
@@ -337,17 +337,17 @@ def environment(folder: Path, python: str = sys.executable) -> Path:
 def test_a_program_in_a_home_is_refused(prefix: str) -> None:
     """Services see no homes, so a program there is refused, with where it should be."""
     with pytest.raises(InputError, match="services see nothing of"):
-        plan.check_program(Path(prefix), trusted)
+        steps.check_program(Path(prefix), trusted)
 
 
 def test_a_program_that_others_can_write_is_refused(tmp_path: Path) -> None:
     """Root runs nothing in a directory, or of a file, that others can write; the message says which."""
     where = environment(tmp_path / "env")
     with pytest.raises(InputError, match=r"tuner: is not there; install the program for root alone"):
-        plan.check_program(tmp_path, trusted)
+        steps.check_program(tmp_path, trusted)
     (tmp_path / "env/bin/tuner").chmod(0o777)
     with pytest.raises(InputError, match="root must run nothing that others can write: /") as caught:
-        plan.check_program(where, trusted)
+        steps.check_program(where, trusted)
     assert "python3 -m venv /opt/tuner" in str(caught.value)
     # what a package index has under the name is another project's, and would run as root
     assert "pip install '.[cuda12]'" in str(caught.value)
@@ -367,7 +367,7 @@ def test_what_the_program_imports_is_looked_at(tmp_path: Path) -> None:
     answer = json.dumps([str(path) for path in (where / "lib", tmp_path, tmp_path / "none", tmp_path)])
     (where / "bin/python").write_text(f"#!/bin/sh\necho '{answer}'\n")
     (where / "bin/python").chmod(0o755)
-    plan.check_program(where, noting)
+    steps.check_program(where, noting)
 
     assert seen == [where, tmp_path]
 
@@ -380,12 +380,12 @@ def test_a_program_that_does_not_run_is_told(tmp_path: Path) -> None:
     (where / "bin/python").chmod(0o755)
 
     with pytest.raises(InstallError, match="does not run tuner: no module named tuner"):
-        plan.check_program(where, lambda path, *_owners, **_most: path)
+        steps.check_program(where, lambda path, *_owners, **_most: path)
 
 
 def test_the_program_here_can_be_asked() -> None:
     """The question about imports is answered by a real interpreter with this package."""
-    found = plan._imported(Path(sys.prefix))
+    found = steps._imported(Path(sys.prefix))
 
     assert Path(sysconfig.get_path("stdlib")) in found
 
@@ -447,7 +447,7 @@ def test_the_command_installs_into_an_image(tmp_path: Path) -> None:
 
 def test_manual_pages_are_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pages of the manual, one of each command, do not hide the steps that matter."""
-    monkeypatch.setattr(plan, "check_program", lambda *_: None)
+    monkeypatch.setattr(steps, "check_program", lambda *_: None)
     shown = tuner(
         "install-service", "--root", tmp_path, "--prefix", "/opt/tuner", "--dry-run"
     ).output.splitlines()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from scripted_daemon import PATIENCE_S, Request, ScriptedDaemon, UnfinishedAnswer, error, event, stream
 
-from tuner.cli.top import state
-from tuner.cli.top.state import EventReader
+from tuner.cli.top import live_state
+from tuner.cli.top.live_state import EventReader
 from tuner.client import Client, Event
 from tuner.model.errors import DaemonAbsentError, DaemonRefusedError, TunerError
 
@@ -50,7 +50,7 @@ def test_it_looks_for_a_daemon_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_refusal_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too many followers need not last: after a pause the stream is asked for anew."""
-    monkeypatch.setattr(state, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(live_state, "_PAUSE_S", 0.0)
     said = [error("too-many", "64 followers already", 429), stream(event(None, "begin"), whole=False)]
 
     def script(_: Request) -> bytes | None:

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from terminal_scene import BEGUN, NAME, device, event, job, power, served_answer, state_of, told, trial
 
-from tuner.cli.top.rows import (
+from tuner.cli.top.live_state import ANSWERS, MOST_JOBS, MOST_SEARCHES, MOST_TRIALS, LiveState
+from tuner.cli.top.view import headline, warning
+from tuner.cli.top.view_rows import (
     BIN_S,
     Arrangement,
     TrialRows,
@@ -22,9 +24,7 @@ from tuner.cli.top.rows import (
     sparkline,
     top,
 )
-from tuner.cli.top.state import ANSWERS, MOST_JOBS, MOST_SEARCHES, MOST_TRIALS, LiveState
-from tuner.cli.top.view import headline, warning
-from tuner.client.values import PowerSample
+from tuner.client.answer_values import PowerSample
 from tuner.report.rows import Column
 
 # --- what the daemon tells -----------------------------------------------------------------------

@@ -14,7 +14,7 @@ from scripted_daemon import job as job_document
 from terminal_scene import device, event, job, served_answer, told, trial
 from textual.pilot import Pilot
 
-from tuner.cli.top.state import EventReader
+from tuner.cli.top.live_state import EventReader
 from tuner.cli.top.view import TerminalView
 from tuner.client import Client, Event
 from tuner.model.errors import DaemonUnavailableError, TunerError

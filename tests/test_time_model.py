@@ -15,8 +15,8 @@ from modelled import ELEMENTS, REGISTERS, device, joules, makespan, scan
 import tuner
 from tuner.compiler.ptx_walk import UNITS
 from tuner.devices.gpu_models import gpu_model, gpu_names
-from tuner.devices.simulated.arithmetic import StageArithmetic, per_clock
 from tuner.devices.simulated.device import SimulatedDevice
+from tuner.devices.simulated.lane_operations import StageArithmetic, per_clock
 from tuner.devices.simulated.time_model import RoundModel, describe
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError

@@ -21,7 +21,7 @@ from tuner.model.records import sealed
 from tuner.prediction.model import SelectionModel
 from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
-from tuner.studies.progress import TrainingProgress
+from tuner.studies.sweep_progress import TrainingProgress
 from tuner.studies.training import Trainer, TrainingRequest, draw, drawn_sizes, listed_inputs, model_key
 
 SOURCE = """\

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tuner.compiler.compiler import Compiler
 from tuner.compiler.nvrtc import library_files
 from tuner.kernel_files.catalog import load_kernel_file
-from tuner.kernel_tuner.kernel import read_call
+from tuner.kernel_tuner.translation import read_call
 from tuner.model.errors import CompileError, InputError, TunerError
 from tuner.model.plan import Source, Stage
 from tuner.system.processes import Child

@@ -46,7 +46,7 @@ from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import TunerError
-from tuner.report.power import need_matplotlib
+from tuner.report.power_tables import need_matplotlib
 
 SCHEMES = ("hybrid", "gpu-only", "cusolver", "gemm")
 _PAUSE_S = 0.5  # before a scheme, and behind it

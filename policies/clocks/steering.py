@@ -9,7 +9,7 @@ from tuner.model.trial import Measurement, Status, Trial
 from tuner.space.search_view import ClockPoint, Policy, Search
 
 from ..descent import LEADERS, Attempt, cheapest, recalled, rivals, too_slow
-from .model import GAIN, LEAST_POINTS, ClockLine, ClockModel, fit_points
+from .clock_model import GAIN, LEAST_POINTS, ClockLine, ClockModel, fit_points
 
 MOST_MODELLED = 40
 """Modelled points of a curve, at most."""

@@ -27,9 +27,9 @@ from ..base import (
 )
 from ..response.models import energy_j
 from .counters import SensorHistory
+from .mean_power import mean_power
 from .noise import ROUNDING
 from .samples import SampleSeries, screened
-from .windows import mean_power
 
 # --- Joules of a whole recording: while it goes on, in constant memory, or once it has ended.
 

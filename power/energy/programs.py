@@ -32,9 +32,9 @@ from tuner.model.trial import expanded
 from ..base import PowerLevel, ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
 from ..response.models import Array, age_s, corrected, cumulative_energy_j
 from .counters import EnergyCurve, SensorHistory, age_variance_s2, unknown_age_s
+from .mean_power import power_between
 from .samples import SampleSeries, gaps, plausible
 from .streams import power_of_samples
-from .windows import power_between
 
 # --- Steady power around a program: idle power before and after it, and what goes on after it.
 #

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from tuner.application.bound_kernels import KernelPlan
 from tuner.application.calls import Application
 from tuner.application.choice import Advisor, Chosen
-from tuner.application.plans import KernelPlan
 from tuner.application.untuned import UntunedAnswers
 from tuner.database.connection import default_path
 from tuner.kernel_files.catalog import Catalog

@@ -69,16 +69,16 @@ def asked_of(
     sizes: Mapping[str, int | str],
 ) -> ApplicationCall:
     """The arguments of a call, by its arrays and the outputs that are given."""
-    held = [one.array for one in arrays]
-    pitches = tuple(row_pitch(one.array) for one in outs)
+    held = [array.array for array in arrays]
+    pitches = tuple(row_pitch(out.array) for out in outs)
     return ApplicationCall(
         kernel,
-        tuple(ArrayForm(one.array.shape, one.dtype, row_pitch(one.array)) for one in arrays),
+        tuple(ArrayForm(array.array.shape, array.dtype, row_pitch(array.array)) for array in arrays),
         int(held[0].data.device_id),
         configuration,
         sizes,
         () if all(pitch is None for pitch in pitches) else pitches,
-        replaced_place([array.data.ptr for array in (*held, *(one.array for one in outs))], len(outs)),
+        replaced_place([array.data.ptr for array in (*held, *(out.array for out in outs))], len(outs)),
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from tuner.application.arrays import BorrowedCall, borrowed_call
+from tuner.application.array_calls import BorrowedCall, borrowed_call
 from tuner.application.borrowing import Value, own
+from tuner.application.bound_kernels import KernelPlan
 from tuner.application.call_keys import (
     ApplicationCall,
     Settings,
@@ -31,7 +32,6 @@ from tuner.application.keys import (
     taken,
     workload_for,
 )
-from tuner.application.plans import KernelPlan
 from tuner.application.running import COMPILES, KernelRunner, loaded_kernel, refuse_capture
 from tuner.application.untuned import UntunedAnswers
 from tuner.devices.cuda import probe
@@ -288,9 +288,9 @@ class Application:
     def _found(self, cp: ModuleType, asked: ApplicationCall, stream: Stream | None = None) -> KernelRunner:
         """The kernel of a call, which is worked out unless the stream of the call is being captured."""
         key = asked.key()
-        found = self._calls.get(key)
-        if found is not None:
-            return found
+        result = self._calls.get(key)
+        if result is not None:
+            return result
         with cp.cuda.Device(asked.device):
             refuse_capture(cp, asked.kernel, stream, asked.device, COMPILES)
             return self._work_out(cp, key, asked)
@@ -328,7 +328,7 @@ class Application:
         names = [buffer.name for buffer in taken(file)]
         written = [buffer.role == "inout" for buffer in taken(file)]
         call = borrowed_call(cp, kernel, list(zip(names, arrays, written, strict=True)), outs, stream)
-        self._check(kernel, [one.array for one in call.arrays], [one.array for one in call.outs])
+        self._check(kernel, [array.array for array in call.arrays], [out.array for out in call.outs])
         return call
 
     def _workload(

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tuner.client.answer_values import Use
 from tuner.client.client import Client
-from tuner.client.values import Use
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource, best_of_part
 from tuner.database.ranking import AnswerQuery, passed_over, served_answer
@@ -272,8 +272,9 @@ def choose(
     if said is not None and advisor is not None:
         other = advisor.best(workload, device, "energy", count=0.0)
         chosen = None if other is None else _served(other, kernel, workload, device)
-        found = [one for one in (chosen, _worked_out(said, kernel, workload), lent) if one is not None]
-        lent = next((one for one in found if one.known), found[0] if found else None)
+        unmeasured = _said(said, kernel, workload) if said.origin in _WORKED_OUT else None
+        answers = [answer for answer in (chosen, unmeasured, lent) if answer is not None]
+        lent = next((answer for answer in answers if answer.known), answers[0] if answers else None)
     return lent or Chosen(kernel.default(workload), DEFAULT, known=False)
 
 
@@ -284,11 +285,6 @@ def _served(best: Best, kernel: KernelFile, workload: Workload, device: DeviceId
     if placed is None or not placed.fresh or not here or placed.source != kernel.fingerprint:
         return None
     return _said(best, kernel, workload)
-
-
-def _worked_out(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:
-    """Return the configuration that the daemon derived without measuring it; None for any other origin."""
-    return _said(best, kernel, workload) if best.origin in _WORKED_OUT else None
 
 
 def _said(best: Best, kernel: KernelFile, workload: Workload) -> Chosen | None:

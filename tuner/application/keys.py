@@ -283,7 +283,7 @@ def _has_batch(recipe: BufferRecipe) -> bool:
 
 def _extents(kernel: KernelFile, given: Sequence[_Given]) -> dict[str, int]:
     """Return the extents of named axes; the first array that has an axis decides."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for recipe, form in given:
         axes = [axis.expression.text for axis in recipe.shape]
         shape = (1, *form.shape) if is_flat(recipe, form.shape) else form.shape
@@ -294,8 +294,8 @@ def _extents(kernel: KernelFile, given: Sequence[_Given]) -> dict[str, int]:
             )
         for axis, extent in zip(axes, shape, strict=True):
             if axis == "batch" or axis in kernel.sizes:
-                found.setdefault(axis, extent)
-    return found
+                result.setdefault(axis, extent)
+    return result
 
 
 def _by_formulas(
@@ -303,7 +303,7 @@ def _by_formulas(
 ) -> dict[str, int]:
     """Sizes that axes are by a formula: the only one unknown in it, where its value is the axis' extent."""
     env = {name: kernel.sizes[name][0] for name in kernel.optional} | dict(known)
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for recipe, form in given:
         shape = (1, *form.shape) if is_flat(recipe, form.shape) else form.shape
         for axis, extent in zip(recipe.shape, shape, strict=True):
@@ -316,8 +316,8 @@ def _by_formulas(
             except KernelFileError:  # no result for this number
                 continue
             if fits:
-                found.setdefault(name, extent)
-    return found
+                result.setdefault(name, extent)
+    return result
 
 
 def _unknown_types(kernel: KernelFile, known: Collection[str]) -> list[str]:
@@ -331,7 +331,7 @@ def _types(
 ) -> dict[str, int | str]:
     """Values of the free sizes at which the arrays have the types they have."""
     values = itertools.product(*(listed(kernel.sizes[name]) for name in free))
-    candidates = [dict(zip(free, one, strict=True)) for one in values]
+    candidates = [dict(zip(free, value, strict=True)) for value in values]
     for recipe, form in given:
         if not form.dtype:
             continue

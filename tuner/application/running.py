@@ -114,9 +114,9 @@ class LoadedKernel:
         """Runs on buffers in the order inputs, outputs, scratch."""
         arrays = (*self.inputs, *self.outputs, *self.scratch)
         if any(isinstance(stage, LibraryStage) for stage in self.program.stages):
-            forms = {one.name: (one.shape, one.dtype) for one in arrays}
+            forms = {array.name: (array.shape, array.dtype) for array in arrays}
             return RunGraphs(cp, SteppedRun(cp, self.program, forms))
-        return RunGraphs(cp, PackedRun(cp, self.program, {one.name: one.nbytes for one in arrays}))
+        return RunGraphs(cp, PackedRun(cp, self.program, {array.name: array.nbytes for array in arrays}))
 
     def allocated(self, cp: ModuleType, arrays: Sequence[CallArray]) -> list[Array]:
         """New arrays from CuPy's pool of the current GPU and stream.
@@ -125,7 +125,8 @@ class LoadedKernel:
             DeviceError: they do not fit.
         """
         try:
-            return [cp.ndarray(one.shape, one.dtype) for one in arrays]  # what cupy.empty does, and no more
+            # what cupy.empty does, and no more
+            return [cp.ndarray(array.shape, array.dtype) for array in arrays]
         except cp.cuda.memory.OutOfMemoryError as error:
             raise DeviceError(f"{self.kernel}: output and scratch arrays do not fit: {error}") from error
 
@@ -158,7 +159,7 @@ class LoadedKernel:
             InputError: the message names the array and what would be right.
         """
         if len(outs) != len(self.outputs):
-            names = ", ".join(one.name for one in self.outputs)
+            names = ", ".join(output.name for output in self.outputs)
             wanted = f"{len(self.outputs)} ({names})" if names else "none: the kernel works in place"
             raise InputError(f"{self.kernel}: out has {len(outs)} arrays; it takes {wanted}")
         for made, label, array in zip(self.outputs, self._labels, outs, strict=True):
@@ -200,7 +201,7 @@ class LoadedKernel:
     @property
     def _labels(self) -> list[str]:
         """Names of the outputs in messages."""
-        return ["out"] if len(self.outputs) == 1 else [f"out ({one.name})" for one in self.outputs]
+        return ["out"] if len(self.outputs) == 1 else [f"out ({output.name})" for output in self.outputs]
 
     def _check_form(self, made: CallArray, array: Array, label: str) -> None:
         form = ArrayForm(array.shape, array.dtype.name, row_pitch(array))
@@ -250,9 +251,9 @@ def loaded_kernel(
         for recipe, form in zip(taken(file), forms, strict=True)
     )
     outputs = tuple(of_caller(buffer) for buffer in plan.buffers if buffer.role == "out")
-    for one in outputs:
-        if one.pitch is not None and one.pitch < math.prod(one.shape[1:]):
-            raise InputError(f"{file.name}: rows of out overlap ({one.form})")
+    for output in outputs:
+        if output.pitch is not None and output.pitch < math.prod(output.shape[1:]):
+            raise InputError(f"{file.name}: rows of out overlap ({output.form})")
     names = [one.name for one in (*inputs, *outputs)]
     replaced = next((recipes[one.name].in_place for one in outputs), None) if layout.in_place else None
     return LoadedKernel(

@@ -129,13 +129,13 @@ class UntunedAnswers:
         gpu: DirectGpu,
     ) -> AnalyticalAnswer | None:
         try:
-            found, lasting = work_out(kernel, workload, gpu)
+            result, lasting = work_out(kernel, workload, gpu)
         except TunerError as error:
             _LOG.info("%s: no analytical answer: %s", workload, error)
             return None
-        if found is not None and lasting:
-            self._write(key, {**conditions, "answer": vars(found)})
-        return found
+        if result is not None and lasting:
+            self._write(key, {**conditions, "answer": vars(result)})
+        return result
 
     def _tell(self, workload: Workload) -> None:
         level = logging.DEBUG if self._told else logging.WARNING

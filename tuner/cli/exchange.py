@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tuner.cli.history import document_of, newest_answered
 from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, search_option, with_files
 from tuner.cli.output import echo, writable, write_whole
-from tuner.cli.stored import document_of, newest_answered
 from tuner.model.errors import InputError
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 

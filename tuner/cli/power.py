@@ -455,7 +455,7 @@ def trace(
         recorder = Recorder(samplers, clocks)
         outcome = run_traced(command, recorder, IdleTimes(idle_s, idle_after_s))
         program = result(command, gpu, recorder, outcome, against)
-    from tuner.report.power import trace_lines
+    from tuner.report.power_tables import trace_lines
 
     _say(trace_lines(program))
     problems = [*_write(program, csv_path, json_path), *_draw(program, plot_path)]
@@ -475,7 +475,7 @@ def _check(
         if path is not None and Path(path).suffix != suffix:
             raise InputError(f"{option} {path}: the name must end in {suffix}, by which it is read again")
     if plot_path is not None:
-        from tuner.report.power import check_picture
+        from tuner.report.power_tables import check_picture
 
         check_picture(Path(plot_path))
 
@@ -501,7 +501,7 @@ def _draw(program: "ProgramTrace", path: str | None) -> list[str]:
     """Draw the plot, and return messages about failures."""
     if path is None:
         return []
-    from tuner.report.power import draw, trace_picture
+    from tuner.report.power_tables import draw, trace_picture
 
     picture = trace_picture(program)
     if picture is None:
@@ -580,7 +580,7 @@ def watch(
     with a summary, also at Ctrl-C and when no reading is left. The exit code is 1 if the readings failed.
     """
     from tuner.joules.watching import gpu_for
-    from tuner.report.power import summary_lines
+    from tuner.report.power_tables import summary_lines
 
     gpu = gpu_for(device, sensors, "tuner power watch", scope)
     limits = [count or math.inf, math.inf if seconds is None else max(1, math.ceil(seconds / interval_s))]
@@ -676,7 +676,7 @@ def _json_lines(path: str | None, gpu: "Gpu") -> Iterator[SnapshotWriter]:
 @contextlib.contextmanager
 def _display(out: "Console", gpu: "Gpu") -> Iterator[SnapshotWriter]:
     """A function that shows a snapshot: a live table on a terminal, lines elsewhere."""
-    from tuner.report.power import lines, table
+    from tuner.report.power_tables import lines, table
 
     if not out.is_terminal:
 

@@ -177,7 +177,7 @@ def top(*, socket: str | None) -> None:
 
     import asyncio  # as many modules as all others that `tuner --help` needs
 
-    from tuner.cli.top.state import EventReader
+    from tuner.cli.top.live_state import EventReader
     from tuner.cli.top.view import TerminalView
 
     async def show() -> None:

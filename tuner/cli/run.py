@@ -363,7 +363,7 @@ def worker(scheduler: str, *, device: str | None) -> None:
     """
     from tuner.pool.places import check_scheduler_address
     from tuner.pool.worker import serve
-    from tuner.pool.workers import require_dask
+    from tuner.pool.worker_calls import require_dask
 
     require_dask("tuner worker")
     check_scheduler_address(scheduler)

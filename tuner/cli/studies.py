@@ -135,7 +135,7 @@ def compare(
 
     rules = Rules(policies(policy_words), seeds, objective, budget)
     if plot_path is not None:
-        from tuner.report.power import check_picture
+        from tuner.report.power_tables import check_picture
 
         check_picture(Path(plot_path))
     comparison = _Comparison(of_one_cost(objective, "tuner compare"))
@@ -332,8 +332,8 @@ def _backend(
 
 def _run(read: "SweepFile", backend: "Backend", json_path: str | None) -> int:
     """Run the sweep and show it; returns the exit code."""
-    from tuner.studies.progress import SweepProgress, show_sweep
     from tuner.studies.sweep import RefusedJobsError, run_sweep
+    from tuner.studies.sweep_progress import SweepProgress, show_sweep
 
     try:
         with SweepProgress() as progress:
@@ -482,7 +482,7 @@ def train(
     from tuner.prediction.model import rounded
     from tuner.search.request import SearchRequest
     from tuner.search.setup import open_setup
-    from tuner.studies.progress import TrainingProgress, show_training
+    from tuner.studies.sweep_progress import TrainingProgress, show_training
     from tuner.studies.training import Trainer, TrainingRequest
 
     (spec,), files = with_files((kernel,), kernel_files)

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
-from tuner.client.transport import Address, Message, Transport, address, messages, target
-from tuner.client.values import (
+from tuner.client.answer_values import (
     HistoryRow,
     PowerDocument,
     ServedAnswer,
@@ -21,6 +20,7 @@ from tuner.client.values import (
     read_event,
     read_job,
 )
+from tuner.client.transport import Address, Message, Transport, address, messages, target
 from tuner.model.errors import DaemonError, DaemonUnavailableError, InputError
 from tuner.model.jobs import ENDED, Event, Job
 from tuner.model.run_document import Best, RunDocument, RunRow, SampleDocument, TrialDocument, run_document

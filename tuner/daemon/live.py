@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from tuner.client.values import DeviceStatus, PowerSample, Status
+from tuner.client.answer_values import DeviceStatus, PowerSample, Status
 from tuner.daemon.interface import stream_text
 from tuner.daemon.jobs.events import Subscription
 from tuner.database.storage import Repositories, Storage

@@ -15,7 +15,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from tuner.client.values import UserDocument
+from tuner.client.answer_values import UserDocument
 from tuner.model.jobs import ACTIVE, Job, JobState
 
 # Around the promised 2 ms in the median and 10 ms at the 99th percentile; a client gives up after seconds.

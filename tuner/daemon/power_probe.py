@@ -10,7 +10,7 @@ from tuner.power.base import ClockControl
 from tuner.power.nvml.health import GpuUsers, Thermometer
 
 if TYPE_CHECKING:
-    from tuner.client.values import PowerSample
+    from tuner.client.answer_values import PowerSample
 
 _LEAST_S = 0.5  # between two samples of a counter, which costs to be read
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 
-from tuner.client.values import PowerDocument, PowerSample, TrialData
+from tuner.client.answer_values import PowerDocument, PowerSample, TrialData
 from tuner.devices import gpu_users
 from tuner.model.errors import ChildError, ResourceError
 from tuner.model.jobs import DeviceIdentity

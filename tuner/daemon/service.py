@@ -8,15 +8,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import cast
 
-from tuner.client.values import PowerDocument, Status, TrialData
+from tuner.client.answer_values import PowerDocument, Status, TrialData
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.answers.replies import PreparedReply
-from tuner.daemon.archive import Archive
 from tuner.daemon.backlog.backlog import Backlog
 from tuner.daemon.backlog.maintenance import Maintenance
 from tuner.daemon.devices.admission import Admission, CheckUsers, local_now
+from tuner.daemon.devices.attempt_records import AttemptResults, FailureCount
 from tuner.daemon.devices.queue import GRACE_S, DeviceQueue, DeviceQueues, StartAttempt
-from tuner.daemon.devices.results import AttemptResults, FailureCount
 from tuner.daemon.interface import NotNowError, Peer, Question, Reply, measured_saving
 from tuner.daemon.jobs.board import Board
 from tuner.daemon.jobs.events import EventPump, Subscriptions, job_events, known_job
@@ -28,6 +27,7 @@ from tuner.daemon.power_watch import PowerWatch
 from tuner.daemon.scrub import Scrub
 from tuner.daemon.state import State
 from tuner.daemon.status import ServiceStatus
+from tuner.daemon.stored_runs import Archive
 from tuner.database.storage import Storage
 from tuner.model.errors import InputError, StoreError, UnknownNameError
 from tuner.model.jobs import OWN, Event, Job, JobKind, JobSpec, JobState, Origin

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner.client.values import Status
+from tuner.client.answer_values import Status
 from tuner.daemon import settings_file
 from tuner.daemon.settings import Settings
 from tuner.daemon.settings_file import kept_settings, service_table

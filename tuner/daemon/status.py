@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import cast
 
-from tuner.client.values import DeviceStatus, HostDocument, Status, Windows
+from tuner.client.answer_values import DeviceStatus, HostDocument, Status, Windows
 from tuner.daemon.devices.admission import window_status
 from tuner.daemon.devices.queue import DeviceQueues
 from tuner.daemon.jobs.board import Board

@@ -6,7 +6,7 @@
 """
 
 from tuner.kernel_tuner import file_utils, strategies, util
-from tuner.kernel_tuner.interface import create_device_targets, run_kernel, store_results, tune_kernel
+from tuner.kernel_tuner.functions import create_device_targets, run_kernel, store_results, tune_kernel
 
 __all__ = [
     "create_device_targets",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.kernel_tuner.results import plain
+from tuner.kernel_tuner.trial_results import plain
 from tuner.recordings.exchange.t4 import SCHEMA_VERSION
 from tuner.system.ownership import open_result
 
@@ -42,7 +42,7 @@ def store_output_file(
         objective: as given to it.
     """
     document = {
-        "results": [_t4_result(one, tune_params, objective) for one in results],
+        "results": [_t4_result(result, tune_params, objective) for result in results],
         "schema_version": SCHEMA_VERSION,
         "metadata": {"timeunit": "milliseconds"},
     }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.kernel_files.source_folder import folders_sha256
-from tuner.kernel_tuner.arguments import Parameters, UserValue, called, replaced
+from tuner.kernel_tuner.call_arguments import Parameters, UserValue, called, replaced
 from tuner.model.errors import InputError, UnsupportedError
 from tuner.model.plan import Source
 from tuner.system.untrusted.build_texts import macro_value
@@ -158,9 +158,13 @@ def compiler_options_of(options: UserValue) -> tuple[str, ...]:
     """
     if options is None:
         return ()
-    if not isinstance(options, list | tuple) or not all(isinstance(one, str) for one in options):
+    if not isinstance(options, list | tuple) or not all(isinstance(option, str) for option in options):
         raise InputError(f"compiler_options: must be a list of texts, not {options!r}")
-    return tuple(one for one in options if not _ARCHITECTURE.match(one) and not _HOST_OPTIMISATION.match(one))
+    return tuple(
+        option
+        for option in options
+        if not _ARCHITECTURE.match(option) and not _HOST_OPTIMISATION.match(option)
+    )
 
 
 def split_includes(options: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.kernel_tuner.arguments import UserValue
+from tuner.kernel_tuner.call_arguments import UserValue
 from tuner.model.errors import InputError, UnsupportedError, suggestion
 
 POLICIES: Mapping[str, str] = {

@@ -6,9 +6,10 @@ from typing import Any, cast
 
 from tuner.devices.base import Device
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_tuner.arguments import PLACEHOLDER, Parameters, shown
-from tuner.kernel_tuner.kernel import KernelCall, conditions_of
-from tuner.kernel_tuner.results import (
+from tuner.kernel_tuner.call_arguments import PLACEHOLDER, Parameters, shown
+from tuner.kernel_tuner.strategies import MappedSearch
+from tuner.kernel_tuner.translation import KernelCall, conditions_of
+from tuner.kernel_tuner.trial_results import (
     Aim,
     CacheFile,
     Judge,
@@ -22,7 +23,6 @@ from tuner.kernel_tuner.results import (
     params_of,
     row_of,
 )
-from tuner.kernel_tuner.strategies import MappedSearch
 from tuner.kernel_tuner.util import get_config_string
 from tuner.model.errors import VerificationError
 from tuner.model.expressions.callables import PythonExpression
@@ -147,12 +147,12 @@ def _dropped(
     (workload,) = outcome.document["workloads"]
     known = [{n: row[n] for n in call.kernel.tunables if n in row} for row in rows]
     known += [candidate["configuration"] for candidate in workload["candidates"]]
-    found = dropped_rows(space, known, workload["compile_errors"])
+    result = dropped_rows(space, known, workload["compile_errors"])
     if call.verbose:
-        for row in found:
+        for row in result:
             values = {name: row[name] for name in call.kernel.tunables if name in row}
             say(f"skipping config {shown(values)}, reason: {row['__error__']}")
-    return found
+    return result
 
 
 def cache_of(call: TuningCall, device: Device, kernel: KernelFile) -> CacheFile | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tuner.kernel_tuner.arguments import UserValue
+from tuner.kernel_tuner.call_arguments import UserValue
 from tuner.model.errors import InputError
 
 
@@ -22,7 +22,11 @@ def get_best_config(
     Raises:
         InputError: no result has the objective.
     """
-    valid = [one for one in results if "__error__" not in one and isinstance(one.get(objective), int | float)]
+    valid = [
+        result
+        for result in results
+        if "__error__" not in result and isinstance(result.get(objective), int | float)
+    ]
     if not valid:
         raise InputError(f"objective: no result has {objective!r}")
     return (max if objective_higher_is_better else min)(valid, key=lambda one: one[objective])

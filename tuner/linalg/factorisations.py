@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.linalg.arrays import (
+from tuner.linalg.operations import (
     Array,
     Call,
     as_matrices,

@@ -8,7 +8,7 @@ import numpy as np
 
 from tuner.application.keys import ALIGNED
 from tuner.devices.cuda.code import WORKSPACE_BYTES, GpuLibraries, workspace_name
-from tuner.linalg.arrays import (
+from tuner.linalg.operations import (
     CUBLAS,
     Array,
     Call,

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tuner.linalg.arrays import (
+from tuner.linalg.factorisations import check_order, first_failure, getrf, permutation, potrf, square_shape
+from tuner.linalg.operations import (
     CUBLAS,
     MATRIX_AXES,
     Array,
@@ -25,7 +26,6 @@ from tuner.linalg.arrays import (
     set_diagonal,
     transposed,
 )
-from tuner.linalg.factorisations import check_order, first_failure, getrf, permutation, potrf, square_shape
 from tuner.linalg.products import Blas
 from tuner.model.errors import InputError
 

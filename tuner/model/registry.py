@@ -7,8 +7,8 @@ from tuner.model.errors import UnknownNameError
 
 TABLE: dict[str, dict[str, str]] = {
     "policy": {
-        "exhaustive": "tuner.policies.sampling:exhaustive",
-        "random": "tuner.policies.sampling:random_sampling",
+        "exhaustive": "tuner.policies.independent:exhaustive",
+        "random": "tuner.policies.independent:random_sampling",
         "greedy": "tuner.policies.greedy:greedy",
         "auto": "tuner.policies.auto:auto",
         "analytical": "tuner.policies.analytical:analytical",
@@ -19,11 +19,11 @@ TABLE: dict[str, dict[str, str]] = {
     "front": {
         "auto": "tuner.policies.pareto:pareto",
         "bayesian": "tuner.policies.pareto:pareto",
-        "exhaustive": "tuner.policies.sampling:exhaustive",
-        "random": "tuner.policies.sampling:random_sampling",
+        "exhaustive": "tuner.policies.independent:exhaustive",
+        "random": "tuner.policies.independent:random_sampling",
     },
     "readings": {
-        "nvml": "tuner.power.nvml.readings:readings",
+        "nvml": "tuner.power.nvml.power_readings:readings",
         "ina3221": "tuner.power.sensors.jetson:monitor_readings",
         "tegrastats": "tuner.power.sensors.jetson:tegrastats_readings",
         "jtop": "tuner.power.sensors.jtop:readings",

@@ -12,7 +12,7 @@ from tuner.model.errors import InputError
 from tuner.pool.home import HomeDevice, HomeMeasurer
 from tuner.pool.pool import Pool
 from tuner.pool.worker import SetupOrder
-from tuner.pool.workers import open_workers
+from tuner.pool.worker_calls import open_workers
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import SetupOpener

@@ -30,7 +30,7 @@ from tuner.pool.worker import (
     describe_setup,
     stop_setup,
 )
-from tuner.pool.workers import PoolWorker, Workers
+from tuner.pool.worker_calls import PoolWorker, Workers
 from tuner.power.base import SpentEnergy
 
 # --- One worker of a pool, as the driver sees it.

@@ -112,19 +112,19 @@ class CConditions:
 
     def _called(self, name: str, arguments: list[str]) -> str:
         self._needed.add(name)
-        found, *rest = arguments
+        result, *rest = arguments
         if not rest:
-            return f"{self._prefix}_{name}({found})"
+            return f"{self._prefix}_{name}({result})"
         for one in rest:
-            found = f"{self._prefix}_{name}({found}, {one})"
-        return found
+            result = f"{self._prefix}_{name}({result}, {one})"
+        return result
 
     def _compared(self, node: ast.Compare) -> str:
         lefts = [node.left, *node.comparators]
         parts = []
         for left, op, right in zip(lefts, node.ops, node.comparators, strict=False):
             if isinstance(op, ast.In | ast.NotIn) and isinstance(right, ast.Tuple | ast.List):
-                found = " || ".join(self._equal(left, one) for one in right.elts)
+                found = " || ".join(self._equal(left, elt) for elt in right.elts)
                 parts.append(f"!({found})" if isinstance(op, ast.NotIn) else f"({found})")
             elif isinstance(op, ast.Eq | ast.NotEq):
                 found = self._equal(left, right)

@@ -231,9 +231,9 @@ def forest_of(table: FeatureTable, data: TrainingSet, *, count: int = TREES) -> 
 
 def _targets(one: InputTrials) -> NDArray[np.float64]:
     finite = np.isfinite(one.costs)
-    found = np.full(len(one.costs), _WORST)
-    found[finite] = np.minimum(np.log(one.slowdowns[finite]), _WORST)
-    return found
+    result = np.full(len(one.costs), _WORST)
+    result[finite] = np.minimum(np.log(one.slowdowns[finite]), _WORST)
+    return result
 
 
 class SinglePredictor:
@@ -247,7 +247,7 @@ class SinglePredictor:
     def scores(self, sizes: Sizes, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
         """See ``Predictor``."""
         del sizes
-        return np.array([self._scores.get(one, _WORST + 1.0) for one in configurations])
+        return np.array([self._scores.get(configuration, _WORST + 1.0) for configuration in configurations])
 
 
 def _mean_slowdown(inputs: Sequence[InputTrials], configuration: Configuration) -> float:
@@ -329,7 +329,7 @@ class GAdaptPredictor:
 
     def __init__(self, data: TrainingSet, tunables: Mapping[str, Sequence[TunableValue]]) -> None:
         self._names = [name for name, value in data.inputs[0].sizes.items() if isinstance(value, int)]
-        seen = [dict(one) for one in data.configurations]
+        seen = [dict(configuration) for configuration in data.configurations]
         self._tunables = {  # with what stands for those without a value
             name: tuple(dict.fromkeys([*values, *(one[name] for one in seen if name in one)]))
             for name, values in tunables.items()
@@ -347,7 +347,7 @@ class GAdaptPredictor:
         """The distance of each configuration from the predicted values, in places of the tunables' lists."""
         row = self._row(sizes)
         wanted = {name: self._nearest(name, tree.predict(row)) for name, tree in self._trees.items()}
-        return np.array([self._distance(dict(one), wanted) for one in configurations])
+        return np.array([self._distance(dict(configuration), wanted) for configuration in configurations])
 
     def _row(self, sizes: Sizes) -> Array:
         values = (sizes[name] for name in self._names)

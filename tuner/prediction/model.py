@@ -50,7 +50,7 @@ class TrainedDevice:
     @classmethod
     def of(cls, identity: DeviceIdentity) -> "TrainedDevice":
         """Of a device."""
-        return cls(*(getattr(identity, one.name) for one in fields(cls)))
+        return cls(*(getattr(identity, attribute.name) for attribute in fields(cls)))
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class SelectionModel:
                 "versions": [dict(version) for version in portfolio.versions],
                 "conditions": list(self.conditions),
                 "features": [
-                    {"powers": dict(one.powers), **({"text": one.text} if one.text else {})}
-                    for one in portfolio.features
+                    {"powers": dict(feature.powers), **({"text": feature.text} if feature.text else {})}
+                    for feature in portfolio.features
                 ],
                 "tree": portfolio.tree.document(),
                 "orders": [list(order) for order in portfolio.orders],
@@ -258,43 +258,46 @@ def _size(value: object) -> int | str:
     raise InputError(f"{value!r:.40} is no size")
 
 
-def _decoded(found: Mapping[str, Any]) -> SelectionModel:
-    if found["format"] != FORMAT:
-        raise InputError(f"its format is {found['format']!r:.40}; this tuner reads {FORMAT}")
-    ranges = _ranges(found)
-    portfolio = _portfolio(found, ranges)
-    conditions = tuple(_condition(one, ranges) for one in found["conditions"])
+def _decoded(document: Mapping[str, Any]) -> SelectionModel:
+    if document["format"] != FORMAT:
+        raise InputError(f"its format is {document['format']!r:.40}; this tuner reads {FORMAT}")
+    ranges = _ranges(document)
+    portfolio = _portfolio(document, ranges)
+    conditions = tuple(_condition(one, ranges) for one in document["conditions"])
     if len(conditions) != len(portfolio.versions):
         raise InputError(f"it has {len(conditions)} conditions of {len(portfolio.versions)} versions")
-    inputs = [tuple(map(_size, one)) for one in found["inputs"][:_MOST_TRAINED]]
+    inputs = [tuple(map(_size, one)) for one in document["inputs"][:_MOST_TRAINED]]
     if not inputs or any(len(one) != len(ranges) for one in inputs):
         raise InputError("its inputs are not of its sizes")
-    forest = found["forest_accuracy"]
+    forest, device = document["forest_accuracy"], document["device"]
     return SelectionModel(
-        kernel=_text(found["kernel"]),
-        source=_text(found["source"]),
-        device=_device(found["device"]),
-        objective=_text(found["objective"]),
-        method=_text(found["method"]),
-        date=_text(found["date"]),
-        trials=_whole(found["trials"]),
+        kernel=_text(document["kernel"]),
+        source=_text(document["source"]),
+        device=TrainedDevice(
+            **{name: _text(device[name]) for name in ("name", "uuid", "driver", "runtime")},
+            modelled=bool(device["modelled"]),
+        ),
+        objective=_text(document["objective"]),
+        method=_text(document["method"]),
+        date=_text(document["date"]),
+        trials=_whole(document["trials"]),
         inputs=tuple(dict(zip(ranges, one, strict=True)) for one in inputs),
         ranges=ranges,
-        accuracy=_accuracy(found["accuracy"]),
+        accuracy=_accuracy(document["accuracy"]),
         forest_accuracy=None if forest is None else _accuracy(forest),
         portfolio=portfolio,
         conditions=conditions,
     )
 
 
-def _ranges(found: Mapping[str, Any]) -> dict[str, tuple[int, int] | tuple[str, ...]]:
+def _ranges(document: Mapping[str, Any]) -> dict[str, tuple[int, int] | tuple[str, ...]]:
     """By size, in the kernel's order."""
     ranges: dict[str, tuple[int, int] | tuple[str, ...]] = {}
-    names = [_text(name) for name in found["sizes"]]
-    if sorted(names) != sorted(found["ranges"]):
+    names = [_text(name) for name in document["sizes"]]
+    if sorted(names) != sorted(document["ranges"]):
         raise InputError("its ranges are not of its sizes")
     for name in names:
-        sizes = tuple(map(_size, found["ranges"][name]))
+        sizes = tuple(map(_size, document["ranges"][name]))
         if not sizes:
             raise InputError(f"{name!r:.40} has no values")
         whole = tuple(value for value in sizes if isinstance(value, int))
@@ -305,17 +308,17 @@ def _ranges(found: Mapping[str, Any]) -> dict[str, tuple[int, int] | tuple[str, 
     return ranges
 
 
-def _portfolio(found: Mapping[str, Any], ranges: Mapping[str, Sequence[object]]) -> Portfolio:
-    features = tuple(_feature(one, ranges) for one in found["features"])
-    versions = tuple(_version(one) for one in found["versions"])
+def _portfolio(document: Mapping[str, Any], ranges: Mapping[str, Sequence[object]]) -> Portfolio:
+    features = tuple(_feature(one, ranges) for one in document["features"])
+    versions = tuple(_version(one) for one in document["versions"])
     if not 1 <= len(versions) <= MOST_VERSIONS or len(features) > _MOST_FEATURES:
         raise InputError(f"it has {len(versions)} versions and {len(features)} features")
-    tree = FlatTree.of(found["tree"], len(features))
+    tree = FlatTree.of(document["tree"], len(features))
     if (np.abs(tree.threshold) > _LARGEST_LOGARITHM).any():
         raise InputError("a threshold of its tree is beyond all sizes")
     if tree.depth > _DEEPEST:
         raise InputError(f"its tree has a depth of {tree.depth}")
-    orders = tuple(tuple(map(_whole, one)) for one in found["orders"])
+    orders = tuple(tuple(map(_whole, one)) for one in document["orders"])
     if any(sorted(order) != list(range(len(versions))) for order in orders):
         raise InputError("an order is not one of its versions")
     if not np.isin(tree.value[tree.feature < 0], np.arange(len(orders))).all():
@@ -330,11 +333,6 @@ def _condition(value: object, ranges: Collection[str]) -> str | None:
     if names:
         raise InputError(f"a condition names {min(names)!r}, which is no size")
     return _text(value)
-
-
-def _device(values: Mapping[str, Any]) -> TrainedDevice:
-    texts = {name: _text(values[name]) for name in ("name", "uuid", "driver", "runtime")}
-    return TrainedDevice(**texts, modelled=bool(values["modelled"]))
 
 
 def _feature(values: Mapping[str, Any], ranges: Mapping[str, Sequence[object]]) -> SizeFeature:

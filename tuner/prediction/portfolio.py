@@ -118,7 +118,7 @@ class Portfolio:
     def scores(self, sizes: Sizes, configurations: Sequence[Configuration]) -> Array:
         """See ``Predictor``: the versions in the order for the input, then the rest."""
         ranks = {self.versions[place]: float(rank) for rank, place in enumerate(self.order(sizes))}
-        return np.array([ranks.get(one, float(len(ranks))) for one in configurations])
+        return np.array([ranks.get(configuration, float(len(ranks))) for configuration in configurations])
 
 
 def portfolio_of(
@@ -155,7 +155,7 @@ def portfolio_of(
         weights = np.append(weights, np.full(len(between), _BETWEEN * len(sizes) / len(between)))
         sizes += list(between)
     features = size_features(data)
-    values = np.array([[feature.value(one) for feature in features] for one in sizes])
+    values = np.array([[feature.value(size) for feature in features] for size in sizes])
     growth = _Growth(values.reshape(len(sizes), len(features)), losses, mask, weights)
     tree, orders = growth.tree()
     return _kept(versions, features, tree, orders, growth.ever_picked)
@@ -190,7 +190,7 @@ def inputs_between(
         listed: sizes that take values of a list only: those of one of the two.
     """
     draw = random.Random(seed)  # noqa: S311 - a seeded experiment, not a secret
-    found = []
+    result = []
     for _ in range(count):
         one, other = draw.choice(data.inputs).sizes, draw.choice(data.inputs).sizes
         sizes: Sizes = {}
@@ -202,8 +202,8 @@ def inputs_between(
                 sizes[name] = min(high, max(low, round(low * math.pow(high / low, draw.random()))))
             else:
                 sizes[name] = draw.choice((value, end))
-        found.append(sizes)
-    return found
+        result.append(sizes)
+    return result
 
 
 def _losses(
@@ -213,23 +213,23 @@ def _losses(
     shape = len(data.inputs), len(configurations)
     measured = all(len(one.configurations) == len(configurations) for one in data.inputs)
     if forest is None or measured:
-        found = np.full(shape, _WORST)
+        result = np.full(shape, _WORST)
     else:
-        found = np.clip(forest.scores_at([one.sizes for one in data.inputs], configurations), 0.0, _WORST)
+        result = np.clip(forest.scores_at([one.sizes for one in data.inputs], configurations), 0.0, _WORST)
     places = {configuration: place for place, configuration in enumerate(configurations)}
-    for row, one in zip(found, data.inputs, strict=True):
+    for row, one in zip(result, data.inputs, strict=True):
         for configuration, cost in zip(one.configurations, one.costs, strict=True):
             place = places.get(configuration)
             if place is not None:
                 row[place] = min(_WORST, math.log(cost / one.lowest)) if math.isfinite(cost) else _WORST
-    return found
+    return result
 
 
 def _mask(inputs: Sequence[Sizes], configurations: Sequence[Configuration], allowed: Allowed | None) -> Mask:
     """Which configurations are allowed at which input, (inputs, configurations)."""
     if allowed is None:
         return np.ones((len(inputs), len(configurations)), dtype=np.bool_)
-    rows = [[one in found for one in configurations] for found in map(allowed, inputs)]
+    rows = [[configuration in found for configuration in configurations] for found in map(allowed, inputs)]
     return np.array(rows, dtype=np.bool_).reshape(len(inputs), len(configurations))
 
 
@@ -338,7 +338,7 @@ class _Growth:
                 for place in rest
                 if any(self._is_best(place, group, one, rest) for group, one in sums.items())
             }
-            place = min(regrets, key=lambda one: (regrets[one], one))
+            place = min(regrets, key=lambda regret: (regrets[regret], regret))
             rest.remove(place)
             found.append(place)
             self.ever_picked.add(place)

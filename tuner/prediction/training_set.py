@@ -105,45 +105,45 @@ class FeatureTable:
         self, key: tuple[tuple[str, int | str], ...], sizes: SizeValues, configuration: Configuration
     ) -> list[float]:
         """``_of``, made once: leaving inputs out asks for the same rows again and again."""
-        found = self._rows.get((key, configuration))
-        if found is None:
+        result = self._rows.get((key, configuration))
+        if result is None:
             if len(self._rows) >= _MOST_ROWS:
                 self._rows.clear()
-            found = self._rows[key, configuration] = self._of(sizes, configuration)
-        return found
+            result = self._rows[key, configuration] = self._of(sizes, configuration)
+        return result
 
     def _of(self, sizes: SizeValues, configuration: Configuration) -> list[float]:
         values = dict(configuration)
-        found: list[float] = []
+        result: list[float] = []
         for name, listed in self._tunables.items():
             value = values.get(name)
             if _is_text(listed):
-                found += [float(value == text) for text in listed]
+                result += [float(value == text) for text in listed]
             else:
-                found.append(
+                result.append(
                     -1.0 if value is None else _log2(value) if _is_positive(listed) else float(value)
                 )
         for size, name in self._pairs:
             number, piece = sizes[size], values.get(name)
             if isinstance(number, int) and isinstance(piece, int) and number > 0 and piece > 0:
-                found += [math.log2(number / piece), number / (-(-number // piece) * piece)]
+                result += [math.log2(number / piece), number / (-(-number // piece) * piece)]
             else:
-                found += [0.0, 0.0]
+                result += [0.0, 0.0]
         if self._geometry is not None:
-            found += self._launched(sizes, self._geometry(sizes, configuration))
-        return found
+            result += self._launched(sizes, self._geometry(sizes, configuration))
+        return result
 
     def _launched(self, sizes: SizeValues, launches: Sequence[LaunchGeometry]) -> list[float]:
         work = sum(math.log2(value) for value in sizes.values() if isinstance(value, int) and value > 0)
-        found: list[float] = []
+        result: list[float] = []
         for stage in range(_STAGES):
             if stage >= len(launches):
-                found += [-1.0] * 6
+                result += [-1.0] * 6
                 continue
             one = launches[stage]
             at_once = self._multiprocessors * max(1.0, _SM_THREADS // max(1, one.threads))
             waves = one.blocks / at_once
-            found += [
+            result += [
                 math.log2(max(1, one.blocks)),
                 math.log2(max(1, one.threads)),
                 math.log2(1.0 + one.shared_bytes),
@@ -151,7 +151,7 @@ class FeatureTable:
                 waves / math.ceil(waves) if waves > 0.0 else 0.0,
                 work - math.log2(max(1, one.blocks * one.threads)),
             ]
-        return found
+        return result
 
 
 def _log2(value: object) -> float:
@@ -287,10 +287,10 @@ class TrainingSet:
 
     def ranges(self) -> dict[str, tuple[int, int] | tuple[str, ...]]:
         """Least and greatest value of every size, or the texts that were seen."""
-        found: dict[str, tuple[int, int] | tuple[str, ...]] = {}
+        result: dict[str, tuple[int, int] | tuple[str, ...]] = {}
         for name in self.inputs[0].sizes:
             values: Sequence[int | str] = [one.sizes[name] for one in self.inputs]
             numbers = [value for value in values if isinstance(value, int)]
             texts = tuple(sorted({str(value) for value in values}))
-            found[name] = (min(numbers), max(numbers)) if len(numbers) == len(values) else texts
-        return found
+            result[name] = (min(numbers), max(numbers)) if len(numbers) == len(values) else texts
+        return result

@@ -151,7 +151,9 @@ def gpu_of_arrays(arguments: Sequence[KernelArgument]) -> int | None:
         InputError: they are on several.
     """
     placed = {
-        one.name: one.gpu for one in arguments if isinstance(one, ArrayArgument) and one.gpu is not None
+        argument.name: argument.gpu
+        for argument in arguments
+        if isinstance(argument, ArrayArgument) and argument.gpu is not None
     }
     if len(set(placed.values())) > 1:
         listed = ", ".join(f"{name} is on GPU {gpu}" for name, gpu in placed.items())
@@ -195,7 +197,7 @@ def read_arguments(
     if parameters is None:
         return tuple(_argument(name, value, None) for name, value in named.items())
     if len(named) != len(parameters):
-        wanted = ", ".join(one.name or "(unnamed)" for one in parameters)
+        wanted = ", ".join(parameter.name or "(unnamed)" for parameter in parameters)
         raise InputError(
             f"arguments: {function} takes {len(parameters)} ({wanted}), and {len(named)} are given"
         )
@@ -216,7 +218,7 @@ def _named(
             f"arguments: must be a list in the order of {function}'s parameters, or a dict of name -> value,"
             f" not {type(arguments).__name__}"
         )
-    names = [_usable(one.name) for one in parameters or ()]
+    names = [_usable(parameter.name) for parameter in parameters or ()]
     if len(names) != len(arguments) or not all(map(is_free_name, names)):
         names = [f"argument{i}" for i in range(len(arguments))]
     return dict(zip(names, arguments, strict=True))
@@ -229,7 +231,7 @@ def _usable(name: str) -> str:
 
 def _order(named: Mapping[str, Any], parameters: Sequence[Parameter], function: str) -> list[str]:
     """Names of the given in the order of the parameters; as given where the parameters have other names."""
-    names = [_usable(one.name) for one in parameters]
+    names = [_usable(parameter.name) for parameter in parameters]
     if set(named) == set(names):
         return names
     if any(name.startswith("argument") for name in named):  # given as a list
@@ -314,7 +316,7 @@ def _struct(name: str, value: np.void, label: str) -> StructValueArgument:
     """
     dtype = value.dtype
     fields = {} if dtype.names is None else {key: dtype[key] for key in dtype.names}
-    plain = all(one.name in DTYPES and one.kind in _WHOLE + "f" for one in fields.values())
+    plain = all(field.name in DTYPES and field.kind in _WHOLE + "f" for field in fields.values())
     if not fields or not plain or not all(map(is_free_name, fields)):
         raise InputError(f"{label}: {dtype} is no struct of numbers")
     if not all(np.isfinite(value[key]) for key in fields):
@@ -445,7 +447,7 @@ def expected_outputs(
     if callable(reference):
         reference = _called(reference, arguments, outputs, complete)
     found = _by_name(reference, outputs)
-    arrays = {one.name: one for one in arguments if isinstance(one, ArrayArgument)}
+    arrays = {argument.name: argument for argument in arguments if isinstance(argument, ArrayArgument)}
     return {
         name: value if isinstance(value, str) else _checked(name, value, arrays[name])
         for name, value in found.items()
@@ -459,9 +461,12 @@ def _called(
     complete: Sequence[str],
 ) -> Any:  # noqa: ANN401 - anything
     """The function's answer for copies of the arguments; these copies, where it returns nothing."""
-    given = {one.name: one.values if isinstance(one, ArrayArgument) else one.value for one in arguments}
+    given = {
+        argument.name: argument.values if isinstance(argument, ArrayArgument) else argument.value
+        for argument in arguments
+    }
     values = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in given.items()}
-    arrays = [one.name for one in arguments if isinstance(one, ArrayArgument)]
+    arrays = [argument.name for argument in arguments if isinstance(argument, ArrayArgument)]
     in_order = (
         list(given),
         [name for name in arrays if name not in outputs],
@@ -494,15 +499,19 @@ def _call(
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # built in
         return [values[name] for name in in_order[1]], {}
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         return [], dict(values)
     kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY
     needed = [
-        one for one in parameters if one.default is inspect.Parameter.empty and one.kind is not kinds[0]
+        parameter
+        for parameter in parameters
+        if parameter.default is inspect.Parameter.empty and parameter.kind is not kinds[0]
     ]
     if needed and all(one.name in values and one.kind not in kinds for one in needed):
-        return [], {one.name: values[one.name] for one in parameters if one.name in values}
-    if not needed and any(one.kind is kinds[0] for one in parameters):
+        return [], {
+            parameter.name: values[parameter.name] for parameter in parameters if parameter.name in values
+        }
+    if not needed and any(parameter.kind is kinds[0] for parameter in parameters):
         return list(values.values()), {}
     for names in in_order:
         if len(names) == len(needed) and not any(one.name in values for one in needed):
@@ -516,11 +525,11 @@ def _call(
 
 def _by_name(reference: Any, outputs: Sequence[str]) -> dict[str, Any]:  # noqa: ANN401 - same
     if isinstance(reference, Mapping):
-        found = dict(reference)
+        result = dict(reference)
     elif isinstance(reference, str) or is_array(reference):
-        found = dict(zip(outputs, [reference], strict=False))
+        result = dict(zip(outputs, [reference], strict=False))
     elif isinstance(reference, list | tuple):
-        found = dict(zip(outputs, reference, strict=False))
+        result = dict(zip(outputs, reference, strict=False))
         if len(reference) > len(outputs):
             raise InputError(f"reference: {len(reference)} outputs for {len(outputs)}: {', '.join(outputs)}")
     else:
@@ -528,16 +537,16 @@ def _by_name(reference: Any, outputs: Sequence[str]) -> dict[str, Any]:  # noqa:
             f"reference: {type(reference).__name__} is neither an array, a tuple or dict of arrays, an"
             " expression, nor a function that returns one of these"
         )
-    unknown = [name for name in found if name not in outputs]
-    missing = [name for name in outputs if name not in found]
+    unknown = [name for name in result if name not in outputs]
+    missing = [name for name in outputs if name not in result]
     if unknown:
         raise InputError(f"reference: {unknown[0]!r} is no output; the outputs are {', '.join(outputs)}")
     if missing:
         raise InputError(
             f"reference: nothing is said of the output {missing[0]!r}; name what the kernel writes, as"
-            f" outputs={list(found) or outputs[:1]!r}, or return all of {', '.join(outputs)}"
+            f" outputs={list(result) or outputs[:1]!r}, or return all of {', '.join(outputs)}"
         )
-    return found
+    return result
 
 
 def _checked(name: str, value: Any, output: ArrayArgument) -> HostArray:  # noqa: ANN401 - same

@@ -76,11 +76,11 @@ def sizes_of(arguments: Sequence[KernelArgument], given: Mapping[str, int]) -> d
         InputError: one has the name of an argument, or is no whole number of at least 1.
     """
     numbers = {
-        one.name: one.value
-        for one in arguments
-        if isinstance(one, ValueArgument) and type(one.value) is int and one.value > 0
+        argument.name: argument.value
+        for argument in arguments
+        if isinstance(argument, ValueArgument) and type(argument.value) is int and argument.value > 0
     }
-    taken = {one.name for one in arguments}
+    taken = {argument.name for argument in arguments}
     for name, value in given.items():
         if name in taken:
             raise InputError(f"sizes: {name}: is the name of an argument; choose another")
@@ -209,13 +209,13 @@ def _extent(name: str, given: Extent, functions: dict[str, Callable[..., Any]]) 
 
 
 def _axis(name: str, given: Any) -> int | str:  # noqa: ANN401 - the caller's
-    found: int | str = plain_value(given)
-    if type(found) not in (int, str):
+    result: int | str = plain_value(given)
+    if type(result) not in (int, str):
         raise InputError(
             f"{name}: {given!r} is neither a whole number, an expression such as 'ceil_div(n, 256)', nor a"
             " function of the configuration"
         )
-    return found
+    return result
 
 
 class _AxisFunction:
@@ -308,7 +308,7 @@ class Kernel:
         work: Mapping[str, Any] | None = None,
     ) -> None:
         folders = texts_of("include_paths", include_paths)
-        self._include_paths = tuple(str(Path(one).absolute()) for one in folders)
+        self._include_paths = tuple(str(Path(folder).absolute()) for folder in folders)
         self.source = _source(source, self._include_paths)
         texts = _all_text(self.source)
         self.entry = entry_of(texts, name, "Kernel")
@@ -317,9 +317,9 @@ class Kernel:
         self.gpu = gpu_of_arrays(self.arguments)
         self._complete = _output_names(self.arguments, outputs)
         self.outputs = tuple(
-            one.name
-            for one in self.arguments
-            if isinstance(one, ArrayArgument) and (one.name in self._complete or not one.const)
+            argument.name
+            for argument in self.arguments
+            if isinstance(argument, ArrayArgument) and (argument.name in self._complete or not argument.const)
         )
         if not self.outputs:
             raise InputError(f"{self.name}: no array is written: every pointer is const; name outputs=[...]")
@@ -352,7 +352,7 @@ class Kernel:
     @property
     def data_bytes(self) -> int:
         """Bytes of its arrays, of those it is checked with too."""
-        own = [one.values.nbytes for one in self.arguments if isinstance(one, ArrayArgument)]
+        own = [argument.values.nbytes for argument in self.arguments if isinstance(argument, ArrayArgument)]
         expected = [value.nbytes for value in self._expected.values() if not isinstance(value, str)]
         return sum((*own, *expected, *(values.nbytes for values in self._symbols.values())))
 
@@ -390,7 +390,10 @@ class Kernel:
                 "include_paths": list(self._include_paths),
             },
             "problem": self._problem(folder),
-            "argument": [*(self._argument(one, folder) for one in self.arguments), *self._constants(folder)],
+            "argument": [
+                *(self._argument(argument, folder) for argument in self.arguments),
+                *self._constants(folder),
+            ],
             "tunables": values,
             "constraints": {"rules": [rule for rule in rules if isinstance(rule, str)], "spills": True},
             "launch": launch,
@@ -479,7 +482,7 @@ def _output_names(arguments: Sequence[KernelArgument], outputs: Sequence[str] | 
         outputs = [outputs]
     if not isinstance(outputs, list | tuple | None):
         raise InputError(f"outputs: must be a list of names, not {outputs!r}")
-    arrays = [one.name for one in arguments if isinstance(one, ArrayArgument)]
+    arrays = [argument.name for argument in arguments if isinstance(argument, ArrayArgument)]
     for name in outputs or ():
         if name not in arrays:
             raise InputError(f"outputs: {name!r} is no array argument; choose from {', '.join(arrays)}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tuner.model.errors import InputError
 from tuner.model.records import WorkloadName
-from tuner.recordings.checks import NAME
+from tuner.recordings.checking import NAME
 from tuner.recordings.json_format import document, space_of
 from tuner.recordings.other_tuners import LEFT_OUT, OneSpace, read_cache, read_npz
 from tuner.recordings.values import RecordedSpace

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypedDict
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, TunableValue, Work
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
-from tuner.recordings import checks
-from tuner.recordings.checks import Fields, Kind
+from tuner.recordings import checking
+from tuner.recordings.checking import Fields, Kind
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.occupancy import candidate, launch
 from tuner.space.search_view import Candidate
@@ -175,48 +175,48 @@ def _packed(values: list[Any]) -> PackedColumn:
 
 
 _LAUNCH: dict[str, Kind] = {
-    "blocks": checks.COUNT,
-    "threads_per_block": checks.SIZE,
-    "shared_bytes": checks.COUNT,
-    "registers_per_thread": checks.COUNT,
-    "resident": checks.FLAG,
+    "blocks": checking.COUNT,
+    "threads_per_block": checking.SIZE,
+    "shared_bytes": checking.COUNT,
+    "registers_per_thread": checking.COUNT,
+    "resident": checking.FLAG,
 }
 _WORK: dict[str, Kind] = {
-    **dict.fromkeys(("bytes", "operations", "steps", "rate_units", "rate_scale"), checks.AMOUNT),
-    "rate_name": checks.TEXT,
+    **dict.fromkeys(("bytes", "operations", "steps", "rate_units", "rate_scale"), checking.AMOUNT),
+    "rate_name": checking.TEXT,
 }
-_ASSUMED: dict[str, Kind] = {"assumed": checks.FLAG}
+_ASSUMED: dict[str, Kind] = {"assumed": checking.FLAG}
 _RESULT: dict[str, Kind] = {
-    "status": checks.STATUS,
-    "time_s": checks.POSITIVE,
-    "spread_s": checks.AMOUNT,
-    "detail": checks.TEXT,
+    "status": checking.STATUS,
+    "time_s": checking.POSITIVE,
+    "spread_s": checking.AMOUNT,
+    "detail": checking.TEXT,
 }
-_RESTORE: dict[str, Kind] = {"restore_s": checks.AMOUNT}
+_RESTORE: dict[str, Kind] = {"restore_s": checking.AMOUNT}
 _MEASUREMENT: Mapping[str, Kind] = {
-    "makespan_s": checks.POSITIVE,
-    "makespan_spread_s": checks.AMOUNT,
-    "makespan_uncertainty_s": checks.AMOUNT,
-    "bursts": checks.SIZE,
-    "rounds": checks.COUNT,
-    "window_s": checks.AMOUNT,
-    "clock_mhz": checks.POSITIVE,
-    "flags": checks.TEXTS,
-    "modelled": checks.FLAG,
-    "check_s": checks.AMOUNT,
-    "energy_total_j": checks.AMOUNT,
+    "makespan_s": checking.POSITIVE,
+    "makespan_spread_s": checking.AMOUNT,
+    "makespan_uncertainty_s": checking.AMOUNT,
+    "bursts": checking.SIZE,
+    "rounds": checking.COUNT,
+    "window_s": checking.AMOUNT,
+    "clock_mhz": checking.POSITIVE,
+    "flags": checking.TEXTS,
+    "modelled": checking.FLAG,
+    "check_s": checking.AMOUNT,
+    "energy_total_j": checking.AMOUNT,
 }
 _ENERGY: dict[str, Kind] = {
-    "joules": checks.POSITIVE,
-    "uncertainty_j": checks.AMOUNT,
-    "watts": checks.POSITIVE,
-    "sensor": checks.TEXT,
-    "scope": checks.TEXT,
-    "degrees": checks.POSITIVE,
-    "idle_watts": checks.NUMBER,
-    "idle_uncertainty_w": checks.AMOUNT,
+    "joules": checking.POSITIVE,
+    "uncertainty_j": checking.AMOUNT,
+    "watts": checking.POSITIVE,
+    "sensor": checking.TEXT,
+    "scope": checking.TEXT,
+    "degrees": checking.POSITIVE,
+    "idle_watts": checking.NUMBER,
+    "idle_uncertainty_w": checking.AMOUNT,
 }
-_OF_WINDOWS: dict[str, Kind] = {"window_uncertainty_j": checks.AMOUNT, "window_degrees": checks.POSITIVE}
+_OF_WINDOWS: dict[str, Kind] = {"window_uncertainty_j": checking.AMOUNT, "window_degrees": checking.POSITIVE}
 Columns = Mapping[str, Sequence[Any]]
 """By name a value per row."""
 
@@ -242,13 +242,13 @@ def space_of(document: object) -> RecordedSpace:
     if len(set(names)) < len(names):
         raise ValueError(f"workloads: {', '.join(names)}; a co-run holds a workload once")
     device = fields.fields("device", "device")
-    texts = {name: device.value(name, checks.TEXT) for name in DEVICE if name != "modelled"}
+    texts = {name: device.value(name, checking.TEXT) for name in DEVICE if name != "modelled"}
     return RecordedSpace(
         workloads=workloads,
-        identity=DeviceIdentity(**texts, modelled=device.value("modelled", checks.FLAG)),
+        identity=DeviceIdentity(**texts, modelled=device.value("modelled", checking.FLAG)),
         limits=limits,
         trials=_trials(fields.fields("trials", "trials"), workloads),
-        sensor=fields.value("sensor", checks.TEXT),
+        sensor=fields.value("sensor", checking.TEXT),
         provenance=fields.fields("provenance").raw,
     )
 
@@ -258,10 +258,10 @@ _MAY_BE_NOTHING = ("shared_reserved_bytes", "memory_bytes", "l2_bytes")  # other
 
 def _limits(fields: Fields) -> DeviceLimits:
     capability = fields.entries("compute_capability")
-    if len(capability) != 2 or not all(map(checks.COUNT.accepts, capability)):  # noqa: PLR2004 - major, minor
+    if len(capability) != 2 or not all(map(checking.COUNT.accepts, capability)):  # noqa: PLR2004 - major, minor
         raise ValueError(f"limits: compute_capability is {capability}; expected two whole numbers")
     names = [name for name in DeviceLimits.__dataclass_fields__ if name != "compute_capability"]
-    kinds = dict.fromkeys(names, checks.SIZE) | dict.fromkeys(_MAY_BE_NOTHING, checks.COUNT)
+    kinds = dict.fromkeys(names, checking.SIZE) | dict.fromkeys(_MAY_BE_NOTHING, checking.COUNT)
     numbers = {name: fields.value(name, kinds[name]) for name in names}
     return DeviceLimits(compute_capability=(capability[0], capability[1]), **numbers)
 
@@ -274,7 +274,7 @@ def _workload(fields: Fields, limits: DeviceLimits | None) -> RecordedWorkload:
     roles: dict[str, str] | None = None
     if fields.get("roles", {}) is not None:
         named = fields.fields("roles")
-        roles = {role: named.value(role, checks.TEXT) for role in named}
+        roles = {role: named.value(role, checking.TEXT) for role in named}
         for role, tunable in roles.items():
             if tunable not in tunables:
                 raise ValueError(f"{named.where}: {role} is {tunable!r}, which is none of the tunables")
@@ -285,15 +285,15 @@ def _workload(fields: Fields, limits: DeviceLimits | None) -> RecordedWorkload:
     if not always <= default.raw.keys() <= tunables.keys():
         raise ValueError(f"{fields.where}: default has {', '.join(default)}; expected {', '.join(tunables)}")
     return RecordedWorkload(
-        name=fields.value("name", checks.NAME),
-        kernel=fields.value("kernel", checks.NAME),
-        family=fields.value("family", checks.TEXT),
-        sizes={name: sizes.value(name, checks.PROBLEM) for name in sizes},
-        batch=fields.value("batch", checks.SIZE),
-        fingerprint=fields.value("fingerprint", checks.TEXT),
+        name=fields.value("name", checking.NAME),
+        kernel=fields.value("kernel", checking.NAME),
+        family=fields.value("family", checking.TEXT),
+        sizes={name: sizes.value(name, checking.PROBLEM) for name in sizes},
+        batch=fields.value("batch", checking.SIZE),
+        fingerprint=fields.value("fingerprint", checking.TEXT),
         tunables=tunables,
         roles=roles,
-        default=Configuration({name: default.value(name, checks.VALUE) for name in default}),
+        default=Configuration({name: default.value(name, checking.VALUE) for name in default}),
         candidates=candidates,
     )
 
@@ -305,10 +305,10 @@ def _tunables(workload: Fields) -> dict[str, tuple[TunableValue, ...]]:
     tunables = {}
     for name in lists:
         values = lists.entries(name)
-        wrong = [value for value in values if not checks.VALUE.accepts(value)]
+        wrong = [value for value in values if not checking.VALUE.accepts(value)]
         if wrong or not values or len(set(values)) < len(values):
             raise ValueError(
-                f"{lists.where}: {name} is {checks.shown(values)}; expected different texts or numbers"
+                f"{lists.where}: {name} is {checking.shown(values)}; expected different texts or numbers"
             )
         tunables[name] = tuple(values)
     return tunables
@@ -323,7 +323,7 @@ def _candidates(
     count = _count(workload)
     listed = workload.fields("configurations")
     columns = {
-        name: listed.column(name, count, checks.one_of(values), optional=True)
+        name: listed.column(name, count, checking.one_of(values), optional=True)
         for name, values in tunables.items()
     }
     stages = [
@@ -352,9 +352,9 @@ def _candidates(
 
 
 def _count(fields: Fields) -> int:
-    count: int = fields.value("count", checks.SIZE)
-    if count > checks.MAX_ROWS:
-        raise ValueError(f"{fields.where}: count is {count}; at most {checks.MAX_ROWS} are read")
+    count: int = fields.value("count", checking.SIZE)
+    if count > checking.MAX_ROWS:
+        raise ValueError(f"{fields.where}: count is {count}; at most {checking.MAX_ROWS} are read")
     return count
 
 
@@ -379,13 +379,13 @@ def _trials(fields: Fields, workloads: Sequence[RecordedWorkload]) -> dict[Trial
             f"trials: at and results have {len(positions)} and {len(lanes)} of {len(workloads)} workloads"
         )
     at = [
-        Fields({"at": each}, "trials").column("at", count, checks.place(len(workload.candidates)))
+        Fields({"at": each}, "trials").column("at", count, checking.place(len(workload.candidates)))
         for each, workload in zip(positions, workloads, strict=True)
     ]
-    set_mhz = fields.column("set_mhz", count, checks.SIZE, optional=True)
+    set_mhz = fields.column("set_mhz", count, checking.SIZE, optional=True)
     set_w: Sequence[int | None] = [None] * count  # where no trial was made at a power limit of its own
     if "set_w" in fields:
-        set_w = fields.column("set_w", count, checks.SIZE, optional=True)
+        set_w = fields.column("set_w", count, checking.SIZE, optional=True)
     results = []
     for i, lane in enumerate(lanes):
         result = Fields(lane, f"trials.results[{i}]")

@@ -18,8 +18,8 @@ from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
-from tuner.recordings import checks
-from tuner.recordings.checks import Fields
+from tuner.recordings import checking
+from tuner.recordings.checking import Fields
 from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.occupancy import candidate
 from tuner.space.search_view import Candidate
@@ -129,17 +129,17 @@ def value_list(name: str, values: Any) -> tuple[TunableValue, ...]:  # noqa: ANN
     Raises:
         ValueError: it is no list of different texts or numbers.
     """
-    if not isinstance(values, list) or not values or not all(map(checks.VALUE.accepts, values)):
-        raise ValueError(f"values of {name}: {checks.shown(values)}; expected a list of texts or numbers")
+    if not isinstance(values, list) or not values or not all(map(checking.VALUE.accepts, values)):
+        raise ValueError(f"values of {name}: {checking.shown(values)}; expected a list of texts or numbers")
     if len(set(values)) < len(values):
-        raise ValueError(f"values of {name}: {checks.shown(values)}; a value is in it twice")
+        raise ValueError(f"values of {name}: {checking.shown(values)}; a value is in it twice")
     return tuple(values)
 
 
 def axis_sizes(problem_size: Any) -> dict[str, int | str]:  # noqa: ANN401 - any JSON value
     """Problem sizes by axis; none where they are not stated as numbers."""
     listed = problem_size if isinstance(problem_size, list) else [problem_size]
-    if not all(map(checks.COUNT.accepts, listed)):
+    if not all(map(checking.COUNT.accepts, listed)):
         return {}
     return dict(zip(_AXES, listed, strict=False))
 
@@ -216,9 +216,9 @@ def _cache(document: object, path: Path) -> RecordedSpace:
     fields = Fields(document, "cache file")
     lists = fields.fields("tune_params").raw
     names = fields.get("tune_params_keys", list(lists))
-    if not checks.TEXTS.accepts(names) or set(names) != set(lists) or len(names) != len(lists):
+    if not checking.TEXTS.accepts(names) or set(names) != set(lists) or len(names) != len(lists):
         raise ValueError(
-            f"cache file: tune_params_keys is {checks.shown(names)}; expected the names of tune_params"
+            f"cache file: tune_params_keys is {checking.shown(names)}; expected the names of tune_params"
         )
     tunables = {name: value_list(name, lists[name]) for name in names}
     rows: dict[tuple[TunableValue, ...], Measurement] = {}
@@ -234,11 +234,11 @@ def _cache(document: object, path: Path) -> RecordedSpace:
             wrong.append(str(error))
     if wrong and not rows:
         raise ValueError(wrong[0])
-    kernel = fields.value("kernel_name", checks.NAME)
+    kernel = fields.value("kernel_name", checking.NAME)
     return one_workload(
         name=kernel,
         kernel=kernel,
-        device=fields.value("device_name", checks.TEXT),
+        device=fields.value("device_name", checking.TEXT),
         sizes=axis_sizes(fields.get("problem_size")),
         tunables=tunables,
         rows=rows.items(),
@@ -252,7 +252,7 @@ def _cache(document: object, path: Path) -> RecordedSpace:
 
 
 def _values(entry: Fields, tunables: Mapping[str, tuple[TunableValue, ...]]) -> tuple[TunableValue, ...]:
-    values = tuple(entry.value(name, checks.VALUE) for name in tunables)
+    values = tuple(entry.value(name, checking.VALUE) for name in tunables)
     for (name, listed), value in zip(tunables.items(), values, strict=True):
         if value not in listed:
             raise ValueError(f"{entry.where}: {name} is {value!r}, which tune_params does not list")
@@ -274,18 +274,18 @@ def entry_measurement(entry: object, at: str) -> Measurement:
     if failure is not None:
         return measurement(failure)
     times = fields.get("times")
-    if times is not None and (not isinstance(times, list) or not all(map(checks.POSITIVE.accepts, times))):
-        raise ValueError(f"{at}: times is {checks.shown(times)}; expected milliseconds above zero")
+    if times is not None and (not isinstance(times, list) or not all(map(checking.POSITIVE.accepts, times))):
+        raise ValueError(f"{at}: times is {checking.shown(times)}; expected milliseconds above zero")
     time_ms = fields.get("time")
     if time_ms is None and times:
         time_ms = math.fsum(times) / len(times)
-    if not checks.POSITIVE.accepts(time_ms):
+    if not checking.POSITIVE.accepts(time_ms):
         choices = ", ".join(FAILURES)
         raise ValueError(
-            f"{at}: time is {checks.shown(time_ms)}; expected milliseconds above zero, or {choices}"
+            f"{at}: time is {checking.shown(time_ms)}; expected milliseconds above zero, or {choices}"
         )
     spent = [fields.get(name, 0.0) for name in ("benchmark_time", "verification_time")]
-    window_ms, check_ms = (value if checks.AMOUNT.accepts(value) else 0.0 for value in spent)
+    window_ms, check_ms = (value if checking.AMOUNT.accepts(value) else 0.0 for value in spent)
     sigma_ms = _sigma(times or ())
     return measurement("ok", time_ms, sigma_ms, len(times or ()), window_ms=window_ms, check_ms=check_ms)
 
@@ -346,20 +346,20 @@ def _npz(arrays: "Arrays") -> RecordedSpace:
     meta = Fields(load_json(str(arrays["meta"])), "meta")
     names, lists = meta.entries("names"), meta.entries("values")
     codes = meta.get("status_codes", list(STATUS))
-    if not names or not all(map(checks.TEXT.accepts, names)) or len(set(names)) < len(names):
-        raise ValueError(f"meta: names is {checks.shown(names)}; expected different texts")
-    if len(names) != len(lists) or not checks.TEXTS.accepts(codes):
+    if not names or not all(map(checking.TEXT.accepts, names)) or len(set(names)) < len(names):
+        raise ValueError(f"meta: names is {checking.shown(names)}; expected different texts")
+    if len(names) != len(lists) or not checking.TEXTS.accepts(codes):
         raise ValueError(
             "meta: expected a list of values for every name, and status_codes as a list of texts"
         )
     tunables = {name: value_list(name, values) for name, values in zip(names, lists, strict=True)}
     places = _rows(arrays, tunables)
-    kernel = meta.value("kernel", checks.NAME)
+    kernel = meta.value("kernel", checking.NAME)
     measured = _npz_measurements(arrays, len(places), codes)
     return one_workload(
-        name=meta.value("space", checks.NAME) if "space" in meta else kernel,
+        name=meta.value("space", checking.NAME) if "space" in meta else kernel,
         kernel=kernel,
-        device=meta.value("device", checks.TEXT),
+        device=meta.value("device", checking.TEXT),
         sizes=axis_sizes(meta.get("problem_size")),
         tunables=tunables,
         rows=[
@@ -424,4 +424,4 @@ def _column(arrays: "Arrays", name: str, kinds: str, count: int) -> list[Any]:
 
 def _known(value: float) -> float:
     """A side value that may be missing: 0 then."""
-    return value if checks.AMOUNT.accepts(value) else 0.0
+    return value if checking.AMOUNT.accepts(value) else 0.0

@@ -180,7 +180,7 @@ def draw_curve(document: RunDocument, path: Path) -> None:
             f"{_OPTION} {path}: the run has no clock curve: its answer was measured at one clock;"
             " `tuner run --clocks auto` searches clocks"
         )
-    from tuner.report.power import check_picture, save_figure  # noqa: PLC0415 - heavy, and only for this
+    from tuner.report.power_tables import check_picture, save_figure  # noqa: PLC0415 - heavy, and only for this
 
     check_picture(path, _OPTION)
     from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415 - heavy, and optional

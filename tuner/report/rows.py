@@ -14,7 +14,7 @@ from tuner.model.run_document import AnswerTrial, Changes, CoRunTotals, HasEnerg
 from tuner.model.units import percent_with_interval, si, with_uncertainty
 
 if TYPE_CHECKING:
-    from tuner.client.values import TrialData
+    from tuner.client.answer_values import TrialData
 
 Row = TypeVar("Row")
 Found = TypeVar("Found")

@@ -19,7 +19,7 @@ from tuner.report.layout import ReportLine, rows_in, table_lines
 from tuner.report.rows import BRIEF_TIME, CLOCK, ENERGY, POWER, POWER_LIMIT, Column, Table, filled
 
 if TYPE_CHECKING:
-    from tuner.client.values import TrialData
+    from tuner.client.answer_values import TrialData
 
 # --- What stands behind ``use:``: options of the compiler, else the command that writes a header.
 

@@ -38,7 +38,7 @@ from tuner.model.plan import (
 from tuner.model.records import StoredRun, WorkloadName
 from tuner.model.run_document import RunConditions, RunSettings
 from tuner.model.trial import Measurement, Trial
-from tuner.recordings.checks import AMOUNT
+from tuner.recordings.checking import AMOUNT
 from tuner.recordings.files import RecordedSpaces
 from tuner.recordings.values import RecordedKernel, RecordedSpace, RecordedWorkload
 from tuner.search.candidates import PreparedWorkload

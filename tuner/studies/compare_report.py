@@ -13,7 +13,7 @@ from rich.text import Text
 from tuner.model.objective import COVERAGE
 from tuner.model.units import si, significant, with_uncertainty
 from tuner.report.layout import ruled
-from tuner.report.power import need_matplotlib, save_figure
+from tuner.report.power_tables import need_matplotlib, save_figure
 from tuner.report.rows import Column, Table
 from tuner.studies.comparison import CLOSE, TOGETHER, Group, Rules
 from tuner.studies.comparison import operation as operation_of

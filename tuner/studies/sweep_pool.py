@@ -26,7 +26,7 @@ from tuner.model.errors import ChildError, InputError, PoolError, PoolLostError,
 from tuner.model.jobs import DeviceChoice, DeviceIdentity
 from tuner.model.records import Conditions, WorkloadName
 from tuner.pool.worker import EndedJob, WorkOrder, ask_child, own_device, run_job, stop_work
-from tuner.pool.workers import Workers, open_workers
+from tuner.pool.worker_calls import Workers, open_workers
 from tuner.studies.sweep import (
     JobConditions,
     JobResult,

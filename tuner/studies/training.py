@@ -27,7 +27,7 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration
 from tuner.model.records import PROTOCOL, RunStatus, StoredRun, canonical
-from tuner.policies.sampling import predicted
+from tuner.policies.independent import predicted
 from tuner.prediction.accuracy import LeftOut
 from tuner.prediction.methods import Predictor
 from tuner.prediction.model import SelectionModel

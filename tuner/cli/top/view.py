@@ -11,22 +11,8 @@ from textual.markup import escape
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from tuner.cli.top import state
-from tuner.cli.top.rows import (
-    Arrangement,
-    Listing,
-    Row,
-    TrialRows,
-    aligned,
-    answer_listing,
-    arranged,
-    device_listing,
-    fitted,
-    gap,
-    job_listing,
-    line,
-)
-from tuner.cli.top.state import (
+from tuner.cli.top import live_state
+from tuner.cli.top.live_state import (
     ANSWERS,
     CANCEL,
     CONSEQUENCES,
@@ -42,8 +28,22 @@ from tuner.cli.top.state import (
     question,
     why_not,
 )
+from tuner.cli.top.view_rows import (
+    Arrangement,
+    Listing,
+    Row,
+    TrialRows,
+    aligned,
+    answer_listing,
+    arranged,
+    device_listing,
+    fitted,
+    gap,
+    job_listing,
+    line,
+)
+from tuner.client.answer_values import ServedAnswer, TrialData
 from tuner.client.client import Client
-from tuner.client.values import ServedAnswer, TrialData
 from tuner.model.errors import TunerError
 from tuner.model.jobs import Job, JobState
 from tuner.system.untrusted.reading import plain, plain_line
@@ -336,7 +336,7 @@ class TerminalView(App[None]):
 
     def on_resize(self) -> None:
         """Fit the tables to another width."""
-        self.call_after_refresh(self.draw, state.ALL)
+        self.call_after_refresh(self.draw, live_state.ALL)
 
     def catch_up(self) -> None:
         """Take in what has come, and draw what has changed."""

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tuner.daemon.devices.admission import Admission
-from tuner.daemon.devices.results import LONGEST_WAIT_S, AttemptResults, FailureCount, FailureHistory
+from tuner.daemon.devices.attempt_records import LONGEST_WAIT_S, AttemptResults, FailureCount, FailureHistory
 from tuner.daemon.interface import NoSuchJobError, NotNowError, RefusedError
 from tuner.daemon.jobs.board import Board
 from tuner.model.errors import ChildError, InputError, StoreError

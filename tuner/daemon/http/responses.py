@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tuner.daemon.http.models import BestQuery
+from tuner.daemon.http.api_models import BestQuery
 from tuner.daemon.interface import (
     NoSuchJobError,
     NoSuchRunError,

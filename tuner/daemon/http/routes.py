@@ -15,8 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from tuner.daemon.http.access import Caller
-from tuner.daemon.http.connection import UserSlots
-from tuner.daemon.http.models import (
+from tuner.daemon.http.api_models import (
     After,
     AnswersAnswer,
     AnswersQuery,
@@ -38,6 +37,7 @@ from tuner.daemon.http.models import (
     TrialsQuery,
     UseReports,
 )
+from tuner.daemon.http.client_connection import UserSlots
 from tuner.daemon.http.responses import (
     BEST_PATH,
     BestEndpoint,

@@ -19,7 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tuner.daemon.http.access import Gate, group_of
-from tuner.daemon.http.connection import HEAD_BYTES, Connection, ServerLimits, SpareDescriptor
+from tuner.daemon.http.client_connection import HEAD_BYTES, Connection, ServerLimits, SpareDescriptor
 from tuner.daemon.http.routes import interface
 from tuner.daemon.settings import LimitsTable, TuningTable
 from tuner.model.errors import InputError

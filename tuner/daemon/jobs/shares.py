@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta, timezone
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuner.client.values import UserDocument
+from tuner.client.answer_values import UserDocument
 from tuner.daemon.interface import NotYoursError, Peer
 from tuner.daemon.settings import LimitsTable
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, Event, Job, JobState, Origin, same_kind

@@ -17,7 +17,7 @@ from pathlib import Path
 from tuner.database.files import SuspectError, connect, connect_to_read, new_file, remove, sync
 from tuner.database.integrity.checksums import TABLES, Table
 from tuner.database.integrity.copy_state import inspected
-from tuner.database.integrity.rows import text_or_bytes
+from tuner.database.integrity.row_comparison import text_or_bytes
 from tuner.database.pair import Pair
 from tuner.database.transaction import Row, standing
 from tuner.model.errors import StoreFullError

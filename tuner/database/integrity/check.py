@@ -20,7 +20,13 @@ from tuner.database.integrity.backups import backups, same_database
 from tuner.database.integrity.checksums import TABLES, Examination, IsolatedRow, Position, verified
 from tuner.database.integrity.copy_state import OUR_TABLES, Copy, CopyState, inspected, refuse_newer
 from tuner.database.integrity.repair_plan import backup_lead, complete, planned, planned_alone, salvage
-from tuner.database.integrity.rows import VerifiedRows, compared, differences, page_of, text_or_bytes
+from tuner.database.integrity.row_comparison import (
+    VerifiedRows,
+    compared,
+    differences,
+    page_of,
+    text_or_bytes,
+)
 from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction, last_transaction, standing
 from tuner.model.errors import StoreError

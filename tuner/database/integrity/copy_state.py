@@ -17,7 +17,7 @@ from tuner.database.files import (
     translated,
     use_journal,
 )
-from tuner.database.integrity.rows import NAMES, has_our_tables, has_tables_of, text_or_bytes
+from tuner.database.integrity.row_comparison import NAMES, has_our_tables, has_tables_of, text_or_bytes
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.transaction import standing
 from tuner.model.errors import StoreError

@@ -50,7 +50,7 @@ from tuner.database.integrity.repair_plan import (
     planned_alone,
     salvage,
 )
-from tuner.database.integrity.rows import (
+from tuner.database.integrity.row_comparison import (
     BadText,
     RowDifference,
     VerifiedRows,

@@ -10,7 +10,7 @@ from tuner.database.files import advice, mirror_of, now
 from tuner.database.integrity.backups import Source, backups, same_database
 from tuner.database.integrity.checksums import TABLES, IsolatedRow, Key, RowRepair, Table, is_sound, quoted
 from tuner.database.integrity.copy_state import Copy, CopyState
-from tuner.database.integrity.rows import RowDifference
+from tuner.database.integrity.row_comparison import RowDifference
 from tuner.database.transaction import Row
 from tuner.model.errors import StoreDamagedError
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.contract import code_of, resources_of
 from tuner.devices.gpu_models import GpuModel
-from tuner.devices.simulated.arithmetic import StageArithmetic, stage_arithmetic
+from tuner.devices.simulated.lane_operations import StageArithmetic, stage_arithmetic
 from tuner.model.errors import CompileError, CompilerUnavailableError, DeviceError
 from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Configuration, Plan, Progress, Resources, Stage, Workload

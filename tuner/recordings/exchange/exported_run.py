@@ -14,8 +14,8 @@ from tuner.model.plan import STREAM_PRIORITY, Configuration, TunableValue
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded
 from tuner.model.trial import Measurement, Status, Trial
-from tuner.recordings import checks
-from tuner.recordings.checks import Fields
+from tuner.recordings import checking
+from tuner.recordings.checking import Fields
 from tuner.recordings.values import RecordedSpace
 from tuner.system.untrusted.build_texts import define_words, is_plain_word, macro_value
 from tuner.system.untrusted.compiler_options import check_options
@@ -92,13 +92,13 @@ def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None)
     fields = Fields(record, "expanded")
     macros = fields.fields("macros", "expanded macros")
     lists = {
-        key: fields.value(key, checks.TEXTS) if key in fields else ()
+        key: fields.value(key, checking.TEXTS) if key in fields else ()
         for key in ("options", "entries", "parameters")
     }
     return Build(
-        macros={name: macros.value(name, checks.TEXT) for name in macros},
+        macros={name: macros.value(name, checking.TEXT) for name in macros},
         options=tuple(lists["options"]),
-        source=None if fields.get("source") is None else fields.value("source", checks.NAME),
+        source=None if fields.get("source") is None else fields.value("source", checking.NAME),
         entries=tuple(lists["entries"]),
         parameters={name: configuration[name] for name in lists["parameters"]},
     )
@@ -250,15 +250,15 @@ def run_of_document(document: object, where: str) -> ExportedRun:
     try:
         fields = Fields(document, where)
         listed = [Fields(each, "workloads") for each in fields.entries("workloads")]
-        workloads = tuple(workload.value("name", checks.NAME) for workload in listed)
-        device = fields.fields("device", "device").value("name", checks.TEXT)
+        workloads = tuple(workload.value("name", checking.NAME) for workload in listed)
+        device = fields.fields("device", "device").value("name", checking.TEXT)
         if not workloads:
             raise ValueError(f"{where}: workloads is empty")  # noqa: TRY301 - worded below
         trials = [Fields(each, f"trials[{i}]") for i, each in enumerate(fields.get("trials") or [])]
         best = fields.get("best")
         return ExportedRun(
             device=device,
-            objective=fields.value("objective", checks.NAME).split()[0],
+            objective=fields.value("objective", checking.NAME).split()[0],
             workloads=workloads,
             trials=tuple(_trial(trial, workloads) for trial in trials),
             best=None if best is None else _trial(Fields(best, "best"), workloads),
@@ -317,12 +317,12 @@ def _trial(record: Fields, workloads: Sequence[str]) -> ExportedTrial:
     values = [configurations.fields(name, record.where) for name in workloads]
     return ExportedTrial(
         configurations=tuple(
-            Configuration({name: each.value(name, checks.VALUE) for name in each}) for each in values
+            Configuration({name: each.value(name, checking.VALUE) for name in each}) for each in values
         ),
-        status=Status(record.value("status", checks.STATUS)),
+        status=Status(record.value("status", checking.STATUS)),
         detail=next(filter(None, details), ""),
-        time_s=record.value("time_s", checks.POSITIVE, optional=True),
-        energy_j=energy.value("energy_j", checks.AMOUNT, optional=True),
+        time_s=record.value("time_s", checking.POSITIVE, optional=True),
+        energy_j=energy.value("energy_j", checking.AMOUNT, optional=True),
         energy_uncertainty_j=float(record.get("energy_j_uncertainty") or 0.0),
         clock_mhz=record.get("clock_mhz"),
         power_limit_w=record.get("power_limit_w"),

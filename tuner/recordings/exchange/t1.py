@@ -10,8 +10,8 @@ from tuner.kernel_files.drafting import quoted
 from tuner.model.errors import ExpressionError, InputError
 from tuner.model.expressions.callables import Expression, is_free_name
 from tuner.model.plan import TunableValue
-from tuner.recordings import checks
-from tuner.recordings.checks import Fields
+from tuner.recordings import checking
+from tuner.recordings.checking import Fields
 from tuner.recordings.exchange.build_files import values_of
 from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
 
@@ -68,10 +68,10 @@ def argument_line(argument: Fields, read: Read, notes: list[str]) -> str:
     Raises:
         ValueError: it is of a kind that kernel files do not have; the message names the key.
     """
-    name, where = argument.value("Name", checks.NAME), argument.where
+    name, where = argument.value("Name", checking.NAME), argument.where
     if not name.isidentifier():
         raise ValueError(f"{where}: Name is {name!r}; expected an identifier")
-    dtype, lanes = _element(argument.value("Type", checks.TEXT), where)
+    dtype, lanes = _element(argument.value("Type", checking.TEXT), where)
     memory = argument.get("MemType") or argument.get("MemoryType")
     if memory == "Scalar":
         value = read(argument.get("FillValue", 0), f"{where}: FillValue")
@@ -103,7 +103,7 @@ def _element(kind: str, where: str) -> tuple[str, int]:
 def _fill(argument: Fields, name: str, dtype: str, notes: list[str]) -> str:
     """Return the fill of an argument's values; empty for the default if kernel files have no counterpart."""
     fill, value = argument.get("FillType"), argument.get("FillValue")
-    number = value if checks.NUMBER.accepts(value) else None
+    number = value if checking.NUMBER.accepts(value) else None
     whole = "int" in dtype
     if fill == "Constant" and number is not None and dtype != "bool":
         return f" = constant({int(number) if whole else number})"
@@ -154,7 +154,7 @@ def source_of_t1(document: object) -> str:
     Raises:
         ValueError: it names none.
     """
-    name: str = _part(document, "KernelSpecification").value("KernelFile", checks.NAME)
+    name: str = _part(document, "KernelSpecification").value("KernelFile", checking.NAME)
     return name
 
 
@@ -190,10 +190,10 @@ class _Importer:
         self.sizes: dict[str, int] = {}
 
     def kernel(self, source: str) -> ImportedKernel:
-        language = self.specification.value("Language", checks.TEXT)
+        language = self.specification.value("Language", checking.TEXT)
         if language != "CUDA":
             raise ValueError(f"KernelSpecification: Language is {language!r}; only CUDA kernels can be tuned")
-        entry = self.specification.value("KernelName", checks.NAME)
+        entry = self.specification.value("KernelName", checking.NAME)
         self._read_tunables()
         self._read_sizes()
         general = self.document.get("General") or {}
@@ -227,7 +227,7 @@ class _Importer:
         for i, each in enumerate(self.space.entries("TuningParameters")):
             where = f"ConfigurationSpace.TuningParameters[{i}]"
             parameter = Fields(each, where)
-            name = parameter.value("Name", checks.NAME)
+            name = parameter.value("Name", checking.NAME)
             if not name.isidentifier() or not is_free_name(name) or name in self.tunables:
                 raise ValueError(f"{where}: Name is {name!r}; it must be a name that no other parameter has")
             try:
@@ -238,7 +238,7 @@ class _Importer:
             if default in self.tunables[name]:
                 self.default[name] = default
             elif default is not None:
-                self.notes.append(f"{name}: its Default {checks.shown(default)} is none of its values")
+                self.notes.append(f"{name}: its Default {checking.shown(default)} is none of its values")
         if not self.tunables:
             raise ValueError("ConfigurationSpace: TuningParameters is empty")
 
@@ -247,8 +247,8 @@ class _Importer:
         if problem_size is None:
             return
         listed = problem_size if isinstance(problem_size, list) else [problem_size]
-        if not listed or len(listed) > len(_AXES) or not all(map(checks.SIZE.accepts, listed)):
-            wrong = checks.shown(problem_size)
+        if not listed or len(listed) > len(_AXES) or not all(map(checking.SIZE.accepts, listed)):
+            wrong = checking.shown(problem_size)
             raise ValueError(f"KernelSpecification: ProblemSize is {wrong}; expected one to three numbers")
         self.sizes = dict(zip(_AXES, listed, strict=False))
         names = self.sizes.keys() & self.tunables.keys()
@@ -268,14 +268,14 @@ class _Importer:
             raise ValueError(f"{where}: {error}") from None
         unknown = expression.names - self.tunables.keys() - self.sizes.keys()
         if unknown:
-            raise ValueError(f"{where}: {checks.shown(text)} uses {min(unknown)}, which is no parameter")
+            raise ValueError(f"{where}: {checking.shown(text)} uses {min(unknown)}, which is no parameter")
         return written
 
     def _options(self) -> list[str]:
         options = _listed(self.specification, "CompilerOptions")
-        if not all(map(checks.TEXT.accepts, options)):
+        if not all(map(checking.TEXT.accepts, options)):
             raise ValueError(
-                f"KernelSpecification: CompilerOptions is {checks.shown(options)}; expected a list of texts"
+                f"KernelSpecification: CompilerOptions is {checking.shown(options)}; expected a list of texts"
             )
         unknown = [option for option in options if _UNKNOWN_OPTION.match(option)]
         if unknown:
@@ -319,7 +319,7 @@ class _Importer:
         rules = [f"{' * '.join(factors)} <= {_MAX_BLOCK_THREADS}"] if len(factors) > 1 else []
         for i, each in enumerate(_listed(self.space, "Conditions")):
             condition = Fields(each, f"ConfigurationSpace.Conditions[{i}]")
-            text = condition.value("Expression", checks.TEXT)
+            text = condition.value("Expression", checking.TEXT)
             rules.append(self.expression(text, f"{condition.where}: Expression"))
         return rules
 
@@ -328,8 +328,8 @@ class _Importer:
         grid = self._grid(block)
         lines = [f"grid = {json.dumps(grid)}", f"block = {json.dumps(block)}"]
         shared = self.specification.get("SharedMemory") or 0
-        if not checks.COUNT.accepts(shared):
-            raise ValueError(f"KernelSpecification: SharedMemory is {checks.shown(shared)}; expected bytes")
+        if not checking.COUNT.accepts(shared):
+            raise ValueError(f"KernelSpecification: SharedMemory is {checking.shown(shared)}; expected bytes")
         return [*lines, *([f"shared_bytes = {shared}"] if shared else [])]
 
     def _extents(self, key: str, usual: Sequence[str] = ()) -> list[str]:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypedDict
 from tuner.model.errors import InputError
 from tuner.model.plan import TunableValue
 from tuner.model.trial import Measurement, Status, WorkloadResult
-from tuner.recordings import checks
-from tuner.recordings.checks import Fields
+from tuner.recordings import checking
+from tuner.recordings.checking import Fields
 from tuner.recordings.exchange.exported_run import ExportedRun, ExportedTrial, milliseconds
 from tuner.recordings.exchange.t1 import is_t1
 from tuner.recordings.other_tuners import (
@@ -140,7 +140,9 @@ def space_of_t4(document: object, name: str) -> RecordedSpace:
     metadata = fields.get("metadata") or {}
     unit = metadata.get("timeunit", "milliseconds") if isinstance(metadata, Mapping) else ""
     if not isinstance(unit, str) or unit not in _UNITS_S:
-        raise ValueError(f"metadata.timeunit is {checks.shown(unit)}; expected one of {', '.join(_UNITS_S)}")
+        raise ValueError(
+            f"metadata.timeunit is {checking.shown(unit)}; expected one of {', '.join(_UNITS_S)}"
+        )
     results = [Fields(each, f"results[{i}]") for i, each in enumerate(fields.entries("results"))]
     read = [_read(result, _UNITS_S[unit]) for result in results]
     names = list(dict.fromkeys(key for values, _ in read for key in values))
@@ -162,15 +164,15 @@ def space_of_t4(document: object, name: str) -> RecordedSpace:
 
 def _read(result: Fields, unit_s: float) -> tuple[dict[str, TunableValue], Measurement]:
     configuration = result.fields("configuration")
-    values = {name: configuration.value(name, checks.VALUE) for name in configuration}
-    invalidity = result.value("invalidity", checks.one_of(list(_STATUS)))
+    values = {name: configuration.value(name, checking.VALUE) for name in configuration}
+    invalidity = result.value("invalidity", checking.one_of(list(_STATUS)))
     status = _STATUS[invalidity]
     if status is not Status.OK:
         return values, Measurement((WorkloadResult(status, detail=invalidity),))
     times = result.fields("times")
     runtimes = times.get("runtimes") or []
-    if not isinstance(runtimes, list) or not all(map(checks.POSITIVE.accepts, runtimes)):
-        raise ValueError(f"{times.where}: runtimes is {checks.shown(runtimes)}; expected times above zero")
+    if not isinstance(runtimes, list) or not all(map(checking.POSITIVE.accepts, runtimes)):
+        raise ValueError(f"{times.where}: runtimes is {checking.shown(runtimes)}; expected times above zero")
     time_s = _time_measured(result, unit_s)
     if time_s is None and not runtimes:
         raise ValueError(
@@ -189,9 +191,9 @@ def _time_measured(result: Fields, unit_s: float) -> float | None:
         if (
             isinstance(each, Mapping)
             and each.get("name") == "time"
-            and checks.NUMBER.accepts(each.get("value"))
+            and checking.NUMBER.accepts(each.get("value"))
         ):
-            value = Fields(each, f"{result.where}.measurements").value("value", checks.POSITIVE)
+            value = Fields(each, f"{result.where}.measurements").value("value", checking.POSITIVE)
             return float(value) * _UNITS_S.get(str(each.get("unit") or ""), unit_s)
     return None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.model.objective import Objective
 from tuner.model.run_document import PARTS, RunDocument, TrialDocument, WorkloadPart
-from tuner.report.html.elements import Markup, element, joined, listed, paragraphs, trial_columns
+from tuner.report.html.markup import Markup, element, joined, listed, paragraphs, trial_columns
 from tuner.report.layout import label
 from tuner.report.rows import BRIEF_TIME, CLOCK, ENERGY, POWER, POWER_LIMIT, Column
 from tuner.report.trials_table import (

@@ -10,14 +10,14 @@ from datetime import datetime, timezone
 from importlib import metadata
 from importlib.resources import files
 
+from tuner.client.answer_values import DeviceStatus, Status
 from tuner.client.client import KnownAnswer
-from tuner.client.values import DeviceStatus, Status
 from tuner.model.plan import shown_values
 from tuner.model.run_document import AnswerTrial, Changes, Device, RunDocument
 from tuner.model.units import MODELLED, moment, si, with_moments, with_uncertainty
 from tuner.report.diff import RunDifferences, change_of, differences_of, quantities
 from tuner.report.html.charts import Record, chart, effects_of, panel, run_data
-from tuner.report.html.elements import Markup, element, html_table, joined, listed, paragraphs
+from tuner.report.html.markup import Markup, element, html_table, joined, listed, paragraphs
 from tuner.report.html.run_section import run_section, words_panel
 from tuner.report.rows import BRIEF_TIME, ENERGY, ENERGY_CHANGE, Column, Table
 from tuner.report.trials_table import ranked_trials

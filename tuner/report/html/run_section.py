@@ -12,7 +12,7 @@ from tuner.model.units import moment, si
 from tuner.report.clock_curve import clock_table
 from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command
 from tuner.report.html.charts import Effects, chart_panels, copyable, panel
-from tuner.report.html.elements import Markup, element, facts, html_table, joined, listed, paragraphs
+from tuner.report.html.markup import Markup, element, facts, html_table, joined, listed, paragraphs
 from tuner.report.layout import label, note, origin_words
 from tuner.report.rows import ENERGY, POWER, Column, Row, Table
 from tuner.report.run_report import (

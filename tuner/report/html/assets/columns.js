@@ -1,4 +1,4 @@
-// The trials of a run, from the columns that tuner/report/html/elements.py has packed.
+// The trials of a run, from the columns that tuner/report/html/markup.py has packed.
 
 async function unpacked(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));

@@ -19,7 +19,7 @@ import numpy as np
 
 from tuner.devices.base import Check
 from tuner.devices.worker import WorkerDevice
-from tuner.kernel_tuner.arguments import (
+from tuner.kernel_tuner.call_arguments import (
     PLACEHOLDER,
     Given,
     GivenArray,
@@ -87,8 +87,10 @@ class Judge:
     def wrong(self, arrays: Mapping[str, HostArray]) -> str:
         """Return a description of the error in the outputs; empty if they are right."""
         outputs = [
-            restored(one, arrays[one.name]) if isinstance(one, GivenArray) and one.name in arrays else None
-            for one in self.arguments
+            restored(argument, arrays[argument.name])
+            if isinstance(argument, GivenArray) and argument.name in arrays
+            else None
+            for argument in self.arguments
         ]
         if self.verify is not None:
             keywords = {"atol": self.atol} if _takes_atol(self.verify) else {}
@@ -580,12 +582,12 @@ def read_cache(path: Path) -> dict[str, Any]:
         InputError: it cannot be read, or is no cache file.
     """
     try:
-        found = closed_json(packed_text(path))
+        result = closed_json(packed_text(path))
     except (ValueError, RecursionError) as error:
         raise InputError(f"cache: {path} is no cache file of Kernel Tuner (version 1): {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("cache"), dict):
+    if not isinstance(result, dict) or not isinstance(result.get("cache"), dict):
         raise InputError(f"cache: {path} is no cache file of Kernel Tuner (version 1)")
-    return found
+    return result
 
 
 def plain(value: UserValue) -> UserValue:

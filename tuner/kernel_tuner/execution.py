@@ -3,20 +3,21 @@
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tuner.database.runs import Store
-from tuner.devices.base import Check, Device
+from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.worker import WorkerDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_tuner.arguments import GivenArray, GivenScalar, restored, save
-from tuner.kernel_tuner.kernel import KernelCall, kernel_file_of
-from tuner.kernel_tuner.results import Judge, Row
+from tuner.kernel_tuner.call_arguments import GivenArray, GivenScalar, restored, save
+from tuner.kernel_tuner.translation import KernelCall, kernel_file_of
+from tuner.kernel_tuner.trial_results import Judge, Row
 from tuner.kernel_tuner.tuning_call import (
     Listener,
     TuningCall,
@@ -27,7 +28,7 @@ from tuner.kernel_tuner.tuning_call import (
     without_known,
 )
 from tuner.model.errors import CompileError, DeviceError, DeviceUnavailableError, EmptySpaceError
-from tuner.model.plan import Plan, Workload
+from tuner.model.plan import Workload
 from tuner.model.records import RunStatus
 from tuner.model.trial import Status
 from tuner.python.arguments import HostArray, data_folder
@@ -49,7 +50,7 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
     """
     with ExitStack() as stack:
         arrays = (*call.kernel.arrays, *call.kernel.constants)
-        paths = save(arrays, stack.enter_context(data_folder(sum(one.stored.nbytes for one in arrays))))
+        paths = save(arrays, stack.enter_context(data_folder(sum(array.stored.nbytes for array in arrays))))
         setup = stack.enter_context(open_setup(call.device_spec, call.request("", None)))
         if not call.quiet:
             say(f"Using: {setup.device.identity.name}")
@@ -103,21 +104,21 @@ def run_once(kernel: KernelCall, device_spec: str | None) -> list[Any]:
         file = kernel_file_of(kernel, paths, writable(kernel, None))
         (workload,) = file.workloads()
         plan = file.plan(workload, file.default(workload))
-        check, arrays = device.outputs(plan, _SEED, [one.name for one in kernel.arrays])
+        check, arrays = device.outputs(plan, _SEED, [array.name for array in kernel.arrays])
     if check.status is not Status.OK:
         kind = CompileError if check.status is Status.COMPILE_ERROR else DeviceError
         raise kind(f"run_kernel: {kernel.name}: {check.status.value}: {check.detail}")
     return [
-        one.value if isinstance(one, GivenScalar) else restored(one, arrays[one.name])
-        for one in kernel.arguments
+        argument.value if isinstance(argument, GivenScalar) else restored(argument, arrays[argument.name])
+        for argument in kernel.arguments
     ]
 
 
 def writable(kernel: KernelCall, judge: Judge | None) -> tuple[str, ...]:
     """Names of the arrays that a kernel may write, as far as its source and the answer tell."""
     answered = set() if judge is None or judge.answer is None else set(judge.wanted)
-    found = tuple(one.name for one in kernel.arrays if not one.const or one.name in answered)
-    return found or tuple(one.name for one in kernel.arrays[-1:])
+    found = tuple(array.name for array in kernel.arrays if not array.const or array.name in answered)
+    return found or tuple(array.name for array in kernel.arrays[-1:])
 
 
 def _with_roles(
@@ -135,9 +136,9 @@ def _with_roles(
         return kernel
     answered = () if call.judge is None or call.judge.answer is None else call.judge.wanted
     written = [
-        one.name
-        for one in call.kernel.arrays
-        if one.name in arrays and (one.name in answered or _changed(one, arrays[one.name]))
+        array.name
+        for array in call.kernel.arrays
+        if array.name in arrays and (array.name in answered or _changed(array, arrays[array.name]))
     ]
     if not written or len(written) == len(names):
         return kernel
@@ -156,11 +157,7 @@ def _verify(call: TuningCall, device: Device) -> None:
     if judge is None:
         return
     if isinstance(device, WorkerDevice):
-
-        def verified(plan: Plan, seed: int) -> Check:
-            return judge.check(device, plan, seed)
-
-        device.verifier = verified
+        device.verifier = partial(judge.check, device)
     elif not call.quiet:
         say(f"answers are not checked: {device.identity.spec} computes nothing")
 

@@ -109,7 +109,7 @@ class BorrowedCall:
             DeviceError: the GPU has no room for them.
         """
         if given:
-            loaded.check_outputs([one.array for one in self.outs])
+            loaded.check_outputs([out.array for out in self.outs])
             return self.outs
         with self.entered():
             if self.torch is not None:
@@ -143,8 +143,8 @@ class BorrowedCall:
         try:
             with self._torch_stream(torch):
                 made = [
-                    torch.empty(one.shape, dtype=getattr(torch, one.element), device=on)
-                    for one in loaded.outputs
+                    torch.empty(output.shape, dtype=getattr(torch, output.element), device=on)
+                    for output in loaded.outputs
                 ]
         except AttributeError as error:
             raise InputError(f"{self.kernel}: this release of PyTorch lacks a type: {error}") from error
@@ -206,7 +206,7 @@ def borrowed_call(
         if lends:
             lender = _waited_lender(cp, kernel, device, current, on)
         lent = tuple(borrow(cp, kernel, name, one, written=written) for name, one, written in arrays)
-        lent_outs = tuple(borrow(cp, kernel, "out", one, written=True) for one in outs)
+        lent_outs = tuple(borrow(cp, kernel, "out", out, written=True) for out in outs)
     return BorrowedCall(cp, torch, kernel, device, on, lent, lent_outs, lender)
 
 

@@ -16,7 +16,7 @@ from tuner.cli.output import echo
 from tuner.cli.remote import socket_option
 
 if TYPE_CHECKING:
-    from tuner.daemon.installing.plan import Step
+    from tuner.daemon.installing.steps import Step
     from tuner.daemon.state import StartOptions
 
 
@@ -156,29 +156,29 @@ def install_service(
     Every step is printed. A second call finishes what a first left undone and changes nothing else; an edited
     /etc/tuner/daemon.toml stays as it is. Root may only install a program that nobody else can change.
     """
-    from tuner.daemon.installing import places, plan
+    from tuner.daemon.installing import service_files, steps
 
     root = root.resolve()
     _check_options(user=user, uninstall=uninstall, purge=purge, tcp=tcp, root=root)
     if not dry_run:
         _check_rights(user=user)
-    site = places.Site(
+    site = service_files.Site(
         prefix=prefix,
         root=root,
-        config=places.user_config() if user else None,
-        jetson=not user and places.is_jetson(root),
+        config=service_files.user_config() if user else None,
+        jetson=not user and service_files.is_jetson(root),
         tcp=tcp,
         shared={} if user or uninstall else _shared(),
     )
     if uninstall:
-        steps = plan.uninstall(site, with_results=purge)
+        order = steps.uninstall(site, with_results=purge)
     else:
         if not user:
             from tuner.kernel_files.trust import trusted
 
-            plan.check_program(prefix, trusted, root)
-        steps = plan.install(site)
-    for verb, group in itertools.groupby(steps, _verb_of_manual_page):
+            steps.check_program(prefix, trusted, root)
+        order = steps.install(site)
+    for verb, group in itertools.groupby(order, _verb_of_manual_page):
         alike = list(group)
         together = verb and len(alike) > 1
         if together:
@@ -290,7 +290,7 @@ def start(*, user: bool) -> None:
 
 
 def _installed(*, user: bool) -> bool:
-    from tuner.daemon.installing.places import user_config
+    from tuner.daemon.installing.service_files import user_config
 
     units = user_config() / "systemd/user" if user else Path("/etc/systemd/system")
     return (units / "tuner.service").exists()
@@ -303,7 +303,7 @@ def _systemctl(user: bool, *words: str) -> None:
         InputError: this user may not.
         InstallError: it fails; the message has what it said.
     """
-    from tuner.daemon.installing.plan import execute
+    from tuner.daemon.installing.steps import execute
     from tuner.model.errors import InputError
 
     if not user and os.geteuid() != 0:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tuner.application import apply
-from tuner.application.arrays import borrowed_call
+from tuner.application.array_calls import borrowed_call
 from tuner.application.keys import ALIGNED
 from tuner.application.running import ALLOCATES
 from tuner.devices.cuda import probe
@@ -246,14 +246,14 @@ def route(call: Call, operation: str, order: int) -> Route:
     Raises:
         InputError: no kernel takes matrices as large.
     """
-    found = next((one for one in ROUTES[operation] if order <= one.most), None)
-    if found is None:
+    result = next((one for one in ROUTES[operation] if order <= one.most), None)
+    if result is None:
         most = max(one.most for one in ROUTES[operation])
         raise call.wrong(
             f"matrices of {order} rows or columns are too large; the kernels of {operation} take up"
             f" to {most} (cupy.linalg has others)"
         )
-    return found
+    return result
 
 
 def run(call: Call, operation: str, *arrays: Array) -> Any:  # noqa: ANN401 - arrays

@@ -6,7 +6,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from tuner.application.arrays import BorrowedCall, borrowed_call, torch_stream
+from tuner.application.array_calls import BorrowedCall, borrowed_call, torch_stream
 from tuner.application.borrowing import BorrowedArray, Value, own
 from tuner.application.choice import Chosen
 from tuner.application.keys import SEVERAL, Array, Stream, checked_stream, examined
@@ -48,8 +48,8 @@ class KernelPlan:
         refuse_capture(cp, loaded.kernel, self._stream_of(loaded.device), loaded.device, PLANS)
         self._launch = runner.put
         self._lent, self._lent_outs = tuple(arrays), tuple(outs)
-        self._arrays = tuple(one.array for one in arrays)
-        self._outs = tuple(one.array for one in outs)
+        self._arrays = tuple(array.array for array in arrays)
+        self._outs = tuple(out.array for out in outs)
         self._forms = _forms(cp, loaded)
         self._scratch = loaded.allocated(cp, loaded.scratch)
         self._scratch_addresses = [array.data.ptr for array in self._scratch]
@@ -76,7 +76,7 @@ class KernelPlan:
     @property
     def out(self) -> Any:  # noqa: ANN401 - cupy.ndarray, which has no type information
         """The output of runs that are given none; a tuple for several, None before the first is needed."""
-        shown = tuple(one.shown for one in self._lent_outs)
+        shown = tuple(out.shown for out in self._lent_outs)
         return (shown if len(shown) > 1 else shown[0]) if shown else None
 
     def __call__(
@@ -159,7 +159,7 @@ class KernelPlan:
             for place, (made, value) in enumerate(zip(loaded.inputs, values, strict=True))
         ]
         call = borrowed_call(cp, loaded.kernel, named, shown, stream)
-        loaded.check_inputs([one.array for one in call.arrays])
+        loaded.check_inputs([array.array for array in call.arrays])
         targets = self._own(call) if outs is None else call.outputs(loaded, given=True)
         lent = (*call.arrays, *targets)
         given = [one.array for one in lent]
@@ -181,11 +181,15 @@ class KernelPlan:
                     self._lent_outs = own(self._loaded.allocated(self._cp, self._loaded.outputs))
                 else:
                     self._lent_outs = tuple(call.outputs(self._loaded, given=False))
-                self._outs = tuple(one.array for one in self._lent_outs)
+                self._outs = tuple(out.array for out in self._lent_outs)
         return self._lent_outs
 
 
 def _forms(cp: ModuleType, loaded: LoadedKernel) -> list[object]:
     """Return the properties that ``examined`` gives for arrays as the kernel takes them."""
     arrays = (*loaded.inputs, *loaded.outputs)
-    return [part for one in arrays for part in (cp.ndarray, one.shape, one.strides, one.dtype, loaded.device)]
+    return [
+        part
+        for array in arrays
+        for part in (cp.ndarray, array.shape, array.strides, array.dtype, loaded.device)
+    ]

@@ -4,11 +4,11 @@ import logging
 from datetime import datetime, timezone
 from typing import Any
 
-from tuner.kernel_tuner.arguments import UserValue, configuration_of, device_spec, ignored_platform
-from tuner.kernel_tuner.kernel import read_call
-from tuner.kernel_tuner.results import aim_of, judge_of
-from tuner.kernel_tuner.running import run_once, tuned
+from tuner.kernel_tuner.call_arguments import UserValue, configuration_of, device_spec, ignored_platform
+from tuner.kernel_tuner.execution import run_once, tuned
 from tuner.kernel_tuner.strategies import search_of
+from tuner.kernel_tuner.translation import read_call
+from tuner.kernel_tuner.trial_results import aim_of, judge_of
 from tuner.kernel_tuner.tuning_call import TuningCall
 from tuner.model.errors import InputError, UnsupportedError
 
@@ -196,7 +196,7 @@ def _refuse_what_is_missing(
             " `tuner run --device replay:FILE` searches it"
         )
     if observers:
-        names = ", ".join(getattr(one, "__name__", type(one).__name__) for one in observers)
+        names = ", ".join(getattr(observer, "__name__", type(observer).__name__) for observer in observers)
         raise UnsupportedError(
             f"observers: {names} is not supported; joules are measured without one: objective='energy'"
         )

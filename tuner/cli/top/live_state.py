@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, cast
 
+from tuner.client.answer_values import DeviceStatus, PowerSample, ServedAnswer, Status, TrialData, read_job
 from tuner.client.client import Client
-from tuner.client.values import DeviceStatus, PowerSample, ServedAnswer, Status, TrialData, read_job
 from tuner.model.errors import TunerError
 from tuner.model.jobs import Event, Job, JobState
 from tuner.model.run_document import TrialDocument

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tuner.client.values import HistoryRow, Saving, ServedAnswer, TrialPage
+from tuner.client.answer_values import HistoryRow, Saving, ServedAnswer, TrialPage
 from tuner.daemon.answers.answerer import Answerer
 from tuner.daemon.interface import NoSuchRunError, measured_saving
 from tuner.daemon.jobs.specs import without_batch

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 
-from tuner.cli.top.state import LiveSearch, LiveState
-from tuner.client.values import DeviceStatus, PowerSample, ServedAnswer, TrialData
+from tuner.cli.top.live_state import LiveSearch, LiveState
+from tuner.client.answer_values import DeviceStatus, PowerSample, ServedAnswer, TrialData
 from tuner.model.jobs import Job, JobState
 from tuner.model.objective import NAMES, UNITS
 from tuner.model.plan import shown_values

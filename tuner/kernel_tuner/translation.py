@@ -16,7 +16,7 @@ from tuner.kernel_files.formulas import Environment
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.recipe import Rule
 from tuner.kernel_files.stage_recipe import StageRecipe
-from tuner.kernel_tuner.arguments import (
+from tuner.kernel_tuner.call_arguments import (
     Given,
     GivenArray,
     Parameters,
@@ -198,10 +198,10 @@ def dynamic_shared_bytes(smem_args: UserValue) -> Callable[[Parameters], int]:
             value = called(size, argument, dict(params))
         else:
             value = evaluated(size, params, argument) if isinstance(size, str) else size
-        found = int(number(value, argument))
-        if found < 0:
-            raise InputError(f"{argument}: gives {found} bytes")
-        return found
+        result = int(number(value, argument))
+        if result < 0:
+            raise InputError(f"{argument}: gives {result} bytes")
+        return result
 
     return size_of
 
@@ -263,7 +263,7 @@ def _takes_values(function: Callable[..., Any]) -> bool:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # of no Python code
         return False
-    return any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters)
+    return any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
 
 
 def _in_order(function: Callable[..., Any], tunables: Sequence[str]) -> Callable[[Parameters], bool]:
@@ -317,7 +317,7 @@ class KernelCall:
     @property
     def arrays(self) -> tuple[GivenArray, ...]:
         """The array arguments."""
-        return tuple(one for one in self.arguments if isinstance(one, GivenArray))
+        return tuple(argument for argument in self.arguments if isinstance(argument, GivenArray))
 
     def launch(self, stage: Stage, params: Parameters) -> Stage:
         """The launch of a configuration.
@@ -428,7 +428,7 @@ def kernel_file_of(call: KernelCall, paths: Mapping[str, Path], written: Sequenc
     kernel = kernel_of(document_of(call, paths, written), {_SOURCE: source}, label=call.name)
     stages = tuple(
         CalledStage(
-            **{one.name: getattr(stage, one.name) for one in fields(stage)},
+            **{attribute.name: getattr(stage, attribute.name) for attribute in fields(stage)},
             launch=call.launch,
             parameters=tuple(call.tunables),
         )
@@ -454,8 +454,8 @@ def document_of(call: KernelCall, paths: Mapping[str, Path], written: Sequence[s
         "kernel": {"name": slug(call.name), "source": _SOURCE, "entry": "kernel"},
         "problem": {"name": "unchecked", "sizes": sizes},
         "argument": [
-            *(_argument(one, paths, written) for one in call.arguments),
-            *(_buffer(one, paths, "constant") for one in call.constants),
+            *(_argument(argument, paths, written) for argument in call.arguments),
+            *(_buffer(constant, paths, "constant") for constant in call.constants),
         ],
         "tunables": {name: list(values) for name, values in call.tunables.items()},
         "constraints": {"rules": call.geometry.rules(call.tunables), "spills": True},

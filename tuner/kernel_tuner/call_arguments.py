@@ -48,7 +48,9 @@ def tunables_of(tune_params: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Tun
     tunables: dict[str, tuple[TunableValue, ...]] = {}
     for name, values in tune_params.items():
         _check_name(name)
-        listed = tuple(dict.fromkeys(_value(name, value) for value in _items(name, values)))
+        if isinstance(values, str) or not hasattr(values, "__iter__"):
+            raise InputError(f"tune_params[{name!r}]: must be a list of values, not {values!r}")
+        listed = tuple(dict.fromkeys(_value(name, value) for value in values))
         if not listed:
             raise InputError(f"tune_params[{name!r}]: the list of values is empty")
         tunables[name] = listed
@@ -76,12 +78,6 @@ def _check_name(name: object) -> None:
             f"tune_params[{name!r}] is not supported: it is no tunable of the kernel. GPU clocks are searched"
             " by `tuner run --clocks` and tuner.tune(clocks=...)"
         )
-
-
-def _items(name: str, values: UserValue) -> Sequence[UserValue]:
-    if isinstance(values, str) or not hasattr(values, "__iter__"):
-        raise InputError(f"tune_params[{name!r}]: must be a list of values, not {values!r}")
-    return list(values)
 
 
 def _value(name: str, value: UserValue) -> TunableValue:
@@ -294,8 +290,8 @@ def on_host(value: UserValue) -> UserValue:
 def save(arrays: Sequence[GivenArray], folder: Path) -> dict[str, Path]:
     """Write arrays to files that the worker reads; name -> file."""
     paths = {one.name: folder / f"{one.name}.npy" for one in arrays}
-    for one in arrays:
-        np.save(paths[one.name], one.stored, allow_pickle=False)
+    for array in arrays:
+        np.save(paths[array.name], array.stored, allow_pickle=False)
     return paths
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.daemon.installing.places import SHIPPED_PREFIX, Item, Site
+from tuner.daemon.installing.service_files import SHIPPED_PREFIX, Item, Site
 from tuner.model.errors import InputError, InstallError
 
 # --- The record of installed files, written first, so that an installation can be finished or undone.
