@@ -1,6 +1,6 @@
 """Every policy against the recorded spaces of an H200, as in Table II of the embedded paper.
 
-Runs `tuner compare`, keeps its document in short form, and prints the tables of docs/methodologies.md as
+Runs `tuner compare`, keeps its document in short form, and prints the tables of docs/lab/methodologies.md as
 Markdown, with the paper's figures beside. With `--again` it prints the tables of a result that is there.
 
     python benchmarks/compare.py --out benchmarks/results/compare-h200.json --plot docs/compare-h200.png

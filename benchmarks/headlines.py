@@ -188,19 +188,19 @@ _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
         "four applications at once on an H100, tuned for time, against solo bests of short searches",
         _together,
         ("auto-four-applications-h100",),
-        "applications.md#searched-on-a-gpu",
+        "lab/applications.md#searched-on-a-gpu",
     ),
     (
         "the same on an H200 (recorded, 512 combinations)",
         _recorded_together,
         ("applications-h200-recorded",),
-        "applications.md#on-an-h200",
+        "lab/applications.md#on-an-h200",
     ),
     (
         "policy `auto` on 63 spaces recorded on H200s",
         _few_trials,
         ("compare-h200",),
-        "methodologies.md#on-an-h200-recorded",
+        "lab/methodologies.md#on-an-h200-recorded",
     ),
     (
         "ten example kernels on an H200: answers against the best of all configurations",
@@ -267,7 +267,7 @@ _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
         "random faults of the daemon: kills, full disks, damaged files, jumping clocks",
         _faults,
         ("daemon-faults", "daemon-faults-second"),
-        "daemon-proofs.md#scripts",
+        "lab/daemon-proofs.md#scripts",
     ),
     (
         "random kills of those who set clocks and power limits on a fake driver, after the next start",

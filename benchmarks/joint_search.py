@@ -11,7 +11,8 @@ cost alone: all of a workload's, or 40 drawn at random where there are more. Spa
 while constants were chosen are marked as kept out.
 
     python benchmarks/joint_search.py --recording four.zip --out benchmarks/results/joint-search.json
-    python benchmarks/joint_search.py --show benchmarks/results/joint-search.json --docs docs/applications.md
+    python benchmarks/joint_search.py --show benchmarks/results/joint-search.json
+        --docs docs/lab/applications.md
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The table of `joint_search.py`: printed, and put into a page."""
+"""The table of `joint_search.py`: printed, and put into a page without modelled spaces."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 from show_applications import marked
 
 MARKER = "joint"
+RECORDED = "recorded"  # the label of what a GPU has run
 STARTS = ("kernel defaults", "drawn at random")
 BUDGETS = ("10", "20", "30")
 HEAD = (
@@ -18,7 +19,7 @@ Row = Mapping[str, Any]
 
 
 def table(rows: Sequence[Row], page: Path | None) -> None:
-    """Print the table, and put it between the marks of a page where one is given.
+    """Print the table, and put its recorded spaces between the marks of a page where one is given.
 
     Args:
         rows: of the result.
@@ -27,9 +28,9 @@ def table(rows: Sequence[Row], page: Path | None) -> None:
     Raises:
         SystemExit: the page has no such lines.
     """
-    text = "\n".join(_lines(rows))
-    print(text)
+    print("\n".join(_lines(rows)))
     if page is not None:
+        text = "\n".join(_lines([row for row in rows if row["label"] == RECORDED]))
         page.write_text(marked(page.read_text(), MARKER, text, page))
 
 

@@ -7,7 +7,7 @@ to its own end; `bayesian` goes on to `BUDGET` trials.
     python benchmarks/parallel_search.py FOLDER_OR_FILES... [--h200] \
         --out benchmarks/results/parallel-search.json
     python benchmarks/parallel_search.py --show benchmarks/results/parallel-search.json \
-        --docs docs/methodologies.md
+        --docs docs/lab/methodologies.md
 """
 
 import argparse

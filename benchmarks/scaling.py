@@ -277,7 +277,7 @@ def _percentile(values: Sequence[float], share: float) -> float:
 
 
 def show(document: dict[str, Any]) -> None:
-    """Print the tables of docs/scaling.md."""
+    """Print the tables of docs/lab/scaling.md."""
     print("| GPUs | design | efficiency | writer busy | daemon busy | waits for writer, daemon, p99 |")
     for one in document["rows"]:
         for name in ("one_daemon", "one_driver", "daemon_a_host"):

@@ -31,7 +31,7 @@ import search_pyatf
 from platformdirs import user_cache_path
 from provenance import provenance
 from search_plays import Play, play_policy
-from search_scores import Result, marks, plot, result_of, row_of, tables
+from search_scores import Result, brief, marks, plot, result_of, row_of, tables
 from search_spaces import Game, games_of
 from search_store import Store, Task, peer_version, policy_version
 
@@ -87,7 +87,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--plot", type=Path, help="picture to write (needs the extra plot)")
     parser.add_argument("--show", type=Path, help="print the tables of a JSON written before; nothing else")
     parser.add_argument(
-        "--docs", type=Path, help="page to put the tables into, between the marks of the JSON"
+        "--docs", type=Path, help="page to put the brief tables into, between the marks of the JSON"
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes (%(default)s)")
     parser.add_argument(
@@ -158,14 +158,13 @@ def _over(before: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> l
 
 
 def _show(rows: Sequence[dict[str, Any]], picture: Path | None, page: Path | None, name: str) -> None:
-    """Print the tables, put them into a page, draw the picture: all of what the JSON holds."""
+    """Print the tables, put brief ones into a page, draw the picture: all of what the JSON holds."""
     results = [result_of(row) for row in rows]
-    text = tables(results)
-    print(text)
+    print(tables(results))
     if page:
         begin, end = marks(name)
         before, _, rest = page.read_text().partition(begin)
-        page.write_text(f"{before}{begin}{text}{end}{rest.partition(end)[2]}")
+        page.write_text(f"{before}{begin}{brief(results)}{end}{rest.partition(end)[2]}")
     if picture:
         plot(results, picture)
 

@@ -163,6 +163,19 @@ def tables(results: Sequence[Result]) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
+def brief(results: Sequence[Result]) -> str:
+    """Markdown for a page: our searches and the best others of each group, no remarks, no single spaces."""
+    started = [result for result in results if any(play.evaluations for play in result.plays)]
+    if len({result.space for result in started}) > SHOWN:
+        drawn = [result for mine in _drawn(started) for result in mine]
+        return f"**efficiency** after {_after(started)}\n\n{_overview(drawn, 'group', _cell)}\n"
+    parts = []
+    for group in dict.fromkeys(result.group for result in started):
+        mine = [result for one in _drawn([r for r in started if r.group == group]) for result in one]
+        parts += [f"**{group}**, {_counted(len({r.space for r in mine}), 'space')}", _table(mine)]
+    return "\n\n".join(parts) + "\n"
+
+
 def _after(results: Sequence[Result]) -> str:
     return "/".join(map(str, results[0].budgets)) + " evaluations, %"
 

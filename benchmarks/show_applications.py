@@ -1,6 +1,7 @@
-"""The results of applications.py as tables for docs/applications.md, beside the rows that the paper prints.
+"""The results of applications.py as tables for docs/lab/applications.md, beside the rows of the paper.
 
-    python benchmarks/show_applications.py RESULTS.json [...] [--docs docs/applications.md] [--marker NAME]
+    python benchmarks/show_applications.py RESULTS.json [...] [--marker NAME]
+        [--docs docs/lab/applications.md]
 
 Several results are tables one below the other. ``--docs`` replaces what stands between the lines
 ``<!-- NAME -->`` and ``<!-- end of NAME -->``. Results of ``--analyse`` become a table of searches.

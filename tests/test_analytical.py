@@ -238,9 +238,9 @@ def test_phi_on_the_recorded_h200(kernel: str, least: float) -> None:
 
 
 def test_the_docs_show_what_was_published() -> None:
-    """Each row of the table in docs/methodologies.md is that of the results file."""
+    """Each row of the table in docs/lab/methodologies.md is that of the results file."""
     kernels = json.loads(RESULTS.read_text())["kernels"]
-    text = (ROOT / "docs" / "methodologies.md").read_text()
+    text = (ROOT / "docs" / "lab" / "methodologies.md").read_text()
     for kernel, rules in kernels.items():
         server = rules["server"]
         numbers = [rules["embedded"]["phi"], *(server[key] for key in ("phi", "phi_seen", "phi_others"))]

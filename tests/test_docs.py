@@ -105,6 +105,21 @@ def test_no_underscore_of_a_name_is_lost(path: Path) -> None:
     assert re.findall(r"(?<!\w)__\w+__(?!\w)", text) == []
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.name)
+def test_a_page_says_for_whom_it_is(path: Path) -> None:
+    """The first sentence below the title begins with it."""
+    title, empty, first = path.read_text().splitlines()[:3]
+    assert title.startswith("# ")
+    assert not empty
+    assert first.startswith("For ")
+
+
+def test_the_pages_of_the_lab_are_short() -> None:
+    """What was measured, and still holds, fits into 40,000 words."""
+    pages = (ROOT / "docs" / "lab").rglob("*.md")
+    assert sum(len(path.read_text().split()) for path in pages) <= 40_000
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_links_resolve(path: Path) -> None:
     """Every relative link leads to a file of the repository and, where it names one, to a heading in it."""

@@ -1,4 +1,4 @@
-"""The model behind docs/scaling.md: what it does in cases that arithmetic answers, and the page's figures."""
+"""The model behind docs/lab/scaling.md: what it does where arithmetic answers, and the page's figures."""
 
 import json
 import random
@@ -63,10 +63,10 @@ def test_one_queue_of_a_kind_waits_less(scaling: Any) -> None:
 
 
 def test_the_page_has_the_figures_of_the_result(scaling: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each row that the script prints of the stored result stands in docs/scaling.md, as modelled."""
+    """Each row that the script prints of the stored result stands in docs/lab/scaling.md, as modelled."""
     document = json.loads((ROOT / "benchmarks" / "results" / "scaling.json").read_text())
     scaling.show(document)
-    page = (ROOT / "docs" / "scaling.md").read_text()
+    page = (ROOT / "docs" / "lab" / "scaling.md").read_text()
 
     assert document["label"] == "modelled"
     assert "**Every figure here is modelled**" in page

@@ -1,10 +1,11 @@
 """The results of linalg_peers.py as tables for docs/lab/kernels/linear-algebra.md.
 
-    python benchmarks/kernels/show_linalg.py RESULTS.json [MORE.json ...]
+    python benchmarks/kernels/show_linalg.py RESULTS.json [MORE.json ...] [--brief]
         [--docs docs/lab/kernels/linear-algebra.md]
 
-A row of a later file replaces that of an earlier one. ``--docs`` replaces what stands between the lines
-``<!-- linalg peers -->`` and ``<!-- end of linalg peers -->``.
+A row of a later file replaces that of an earlier one. ``--brief`` prints the weakest order of every operation
+and type alone. ``--docs`` replaces what stands between the lines ``<!-- linalg peers -->`` and
+``<!-- end of linalg peers -->``, of brief tables ``<!-- brief linalg peers -->``.
 """
 
 import argparse
@@ -21,6 +22,11 @@ COLUMNS = (
     *("n", "fastest form of the library", "µs", "default", "analytical", "best", "× the library"),
     *("× in one layout", "of copy", "error, of the library's", "configuration", "target met"),
 )
+BRIEF = ("<!-- brief linalg peers -->\n", "<!-- end of brief linalg peers -->\n")
+BRIEF_COLUMNS = (
+    *("operation, type", "weakest n", "fastest form of the library", "µs", "best, µs", "× the library"),
+    *("of copy", "most, × the library", "targets missed at n"),
+)
 UNMEASURED = "\nNot measured yet.\n\n"
 
 
@@ -28,13 +34,15 @@ def main(words: Sequence[str] | None = None) -> int:
     """Print the tables; write the docs where asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--brief", action="store_true", help="a row for each operation and type")
     parser.add_argument("--docs", type=Path)
     options = parser.parse_args(words)
-    text = tables([json.loads(path.read_text()) for path in options.results])
+    documents = [json.loads(path.read_text()) for path in options.results]
+    text = brief(documents) if options.brief else tables(documents)
     print(text)
     if options.docs is None:
         return 0
-    return placed(options.docs, BEGIN, END, text)
+    return placed(options.docs, *(BRIEF if options.brief else (BEGIN, END)), text)
 
 
 def placed(page: Path, begin: str, end: str, text: str) -> int:
@@ -50,15 +58,53 @@ def placed(page: Path, begin: str, end: str, text: str) -> int:
 
 def tables(documents: Sequence[dict[str, Any]]) -> str:
     """For each GPU what was measured on, and one Markdown table for each operation and type."""
+    return "".join(_of_gpu(gpu, some) for gpu, some in _by_gpu(documents).items()) or UNMEASURED
+
+
+def brief(documents: Sequence[dict[str, Any]]) -> str:
+    """For each GPU one table: the order of the least ratio to the library, of every operation and type."""
+    parts = []
+    for gpu, some in _by_gpu(documents).items():
+        rows = _rows(some)
+        head = f"\n### {gpu}\n\n{_conditions(some, list(rows.values()))}\n\n"
+        lines = [f"| {' | '.join(BRIEF_COLUMNS)} |", "| --- " * len(BRIEF_COLUMNS) + "|"]
+        for operation in OPERATIONS:
+            for dtype in DTYPES:
+                alike = [row for key, row in rows.items() if key[:2] == (operation, dtype)]
+                told = [row for row in alike if row["best"] is not None and row["peer"] is not None]
+                if told:
+                    lines.append(_weakest(f"{operation}, {dtype}", sorted(told, key=_order)))
+        parts.append(head + "\n".join(lines) + "\n")
+    return "".join(parts) or UNMEASURED
+
+
+def _weakest(title: str, rows: Sequence[dict[str, Any]]) -> str:
+    """A line for one operation and type."""
+    cells = {row["n"]: _cells(row).strip("| ").split(" | ") for row in rows}
+    ratios = {row["n"]: row["best"]["ratio"]["median"] for row in rows}
+    least, most = min(ratios, key=lambda n: ratios[n]), max(ratios, key=lambda n: ratios[n])
+    n, form, us, _, _, best, ratio, _, copied = cells[least][:9]
+    missed = ", ".join(str(row["n"]) for row in rows if row["met"] is False) or "–"
+    best_case = f"{ratios[most]:.2f} (n = {most})"
+    return f"| {title} | {n} | {form} | {us} | {best} | {ratio} | {copied} | {best_case} | {missed} |"
+
+
+def _by_gpu(documents: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The documents of each GPU."""
     of_gpus: dict[str, list[dict[str, Any]]] = {}
     for document in documents:
         of_gpus.setdefault(_gpu(document), []).append(document)
-    return "".join(_of_gpu(gpu, some) for gpu, some in of_gpus.items()) or UNMEASURED
+    return of_gpus
+
+
+def _rows(documents: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The rows of one GPU; the later of two counts."""
+    return {(r["operation"], r["dtype"], r["n"]): r for document in documents for r in document["rows"]}
 
 
 def _of_gpu(gpu: str, documents: Sequence[dict[str, Any]]) -> str:
     """The tables of one GPU."""
-    rows = {(r["operation"], r["dtype"], r["n"]): r for document in documents for r in document["rows"]}
+    rows = _rows(documents)
     if not rows:
         return UNMEASURED
     parts = [f"\n### {gpu}\n\n{_conditions(documents, list(rows.values()))}\n"]

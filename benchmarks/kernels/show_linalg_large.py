@@ -1,12 +1,14 @@
 """The results of linalg_large.py and linalg_energy.py as tables and a picture for linear-algebra.md.
 
-    python benchmarks/kernels/show_linalg_large.py RESULTS.json [MORE.json ...]
+    python benchmarks/kernels/show_linalg_large.py RESULTS.json [MORE.json ...] [--brief]
         [--docs docs/lab/kernels/linear-algebra.md] [--plot docs/lab/kernels/linalg-large.svg]
 
-A row of a later file replaces that of an earlier one. ``--docs`` replaces what stands between the lines
+A row of a later file replaces that of an earlier one. ``--brief`` prints one table of times from n = 1024 on,
+and one of joules by the most thrifty configuration. ``--docs`` replaces what stands between the lines
 ``<!-- linalg large -->`` and ``<!-- end of linalg large -->``, and ``<!-- linalg energy -->`` and
-``<!-- end of linalg energy -->``. ``--plot`` draws TFlop/s over the order: the kernel of the GPU alone, the
-hybrid scheme, cuSOLVER, and cuBLAS's product of matrices; it needs matplotlib (extra ``plot``).
+``<!-- end of linalg energy -->``; brief tables stand between ``<!-- brief linalg large -->`` and so on.
+``--plot`` draws TFlop/s over the order: the kernel of the GPU alone, the hybrid scheme, cuSOLVER, and
+cuBLAS's product of matrices; it needs matplotlib (extra ``plot``).
 """
 
 import argparse
@@ -25,6 +27,9 @@ Row = dict[str, Any]
 
 LARGE = ("<!-- linalg large -->\n", "<!-- end of linalg large -->\n")
 ENERGY = ("<!-- linalg energy -->\n", "<!-- end of linalg energy -->\n")
+BRIEF_LARGE = ("<!-- brief linalg large -->\n", "<!-- end of brief linalg large -->\n")
+BRIEF_ENERGY = ("<!-- brief linalg energy -->\n", "<!-- end of brief linalg energy -->\n")
+BRIEF_FROM = 1024  # the least order of a brief table
 _TIMES = (
     *("n", "form of cuSOLVER", "cuSOLVER, ms", "TF/s", "gemm, TF/s", "default, ms", "analytical, ms"),
     *("best, ms", "TF/s", "× cuSOLVER", "error, of cuSOLVER's", "configuration", "target", "met"),
@@ -33,6 +38,14 @@ _HYBRID = ("n", "hybrid, ms", "TF/s", "× cuSOLVER", "× GPU-only", "error", "co
 _JOULES = (
     *("kernel", "n", "type", "of", "µs", "J", "net J", "W", "Gflop/s/W", "net"),
     *("× the library's Gflop/s/W", "× net", "configuration"),
+)
+_BRIEF_TIMES = (
+    *("kernel, type", "n", "cuSOLVER, ms", "default, ms", "analytical, ms", "best, ms", "× cuSOLVER"),
+    *("target", "met", "hybrid, × cuSOLVER"),
+)
+_BRIEF_JOULES = (
+    *("kernel, type", "n", "library, J", "default, J", "most thrifty, J", "hybrid, J"),
+    *("× the library's Gflop/s/W", "× net"),
 )
 _NAMES = {
     "peer": "library",
@@ -53,12 +66,15 @@ def main(words: Sequence[str] | None = None) -> int:
     """Print the tables; write docs and picture where asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("results", type=Path, nargs="+")
+    parser.add_argument("--brief", action="store_true", help="the large orders, fewer columns")
     parser.add_argument("--docs", type=Path)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg")
     options = parser.parse_args(words)
     documents = [json.loads(path.read_text()) for path in options.results]
     ended = 0
-    for lines, table in ((LARGE, times_table), (ENERGY, energy_table)):
+    full = ((LARGE, times_table), (ENERGY, energy_table))
+    short = ((BRIEF_LARGE, brief_times), (BRIEF_ENERGY, brief_joules))
+    for lines, table in short if options.brief else full:
         text = table(documents)
         print(text)
         if options.docs is not None:
@@ -117,6 +133,23 @@ def times_table(documents: Sequence[Document]) -> str:
     return "".join(parts) + "\n"
 
 
+def brief_times(documents: Sequence[Document]) -> str:
+    """One Markdown table of all factorisations and types, of large orders."""
+    chosen, rows = _of(documents, energy=False)
+    if not rows:
+        return UNMEASURED
+    asked = [row for row in rows if row["met"] is not None]
+    head = f"\n{_origins(chosen)}{sum(row['met'] for row in asked)} of {len(asked)} targets are met.\n\n"
+    lines = []
+    for row in rows:
+        if row["n"] >= BRIEF_FROM:
+            n, _, peer, _, _, default, analytical, best, _, ratio, _, _, target, met = _times(row)
+            hybrid = "–" if row.get("hybrid") is None else _hybrid(row)[3]
+            title = f"{row['operation']}, {row['dtype']}"
+            lines.append([title, n, peer, default, analytical, best, ratio, target, met, hybrid])
+    return head + _table(_BRIEF_TIMES, lines) + "\n"
+
+
 def _times(row: Row) -> list[str]:
     peer, best, gemm = row["peer"], row["best"], row["gemm"]
     form = (
@@ -162,6 +195,28 @@ def energy_table(documents: Sequence[Document]) -> str:
     chosen, rows = _of(documents, energy=True)
     if not rows:
         return UNMEASURED
+    cells = [line for row in rows for line in _joules(row)]
+    return _counted(chosen, rows) + "\n" + _table(_JOULES, cells) + "\n"
+
+
+def brief_joules(documents: Sequence[Document]) -> str:
+    """A Markdown table of gross joules, a row for each factorisation, type and order."""
+    chosen, rows = _of(documents, energy=True)
+    if not rows:
+        return UNMEASURED
+    lines = []
+    for row in rows:
+        thriftiest = row["fastest"] if row["same"] else row["thriftiest"]
+        known = (row.get("peer"), row.get("default"), thriftiest, row.get("hybrid"))
+        joules = ("–" if one is None else _figure(one["gross_j"]) for one in known)
+        net = _ratio(thriftiest["net_gflops_per_w"], row["peer"]["net_gflops_per_w"])
+        title = f"{row['operation']}, {row['dtype']}"
+        lines.append([title, str(row["n"]), *joules, _figure(row["gain"]), _figure(net)])
+    return _counted(chosen, rows) + "\n" + _table(_BRIEF_JOULES, lines) + "\n"
+
+
+def _counted(chosen: Sequence[Document], rows: Sequence[Row]) -> str:
+    """What was counted, and by which sensors."""
     counted = dict.fromkeys(
         f"{part['device']}, {part['scope']}, by {part['sensor']}" for row in rows for part in row["counted"]
     )
@@ -172,8 +227,7 @@ def energy_table(documents: Sequence[Document]) -> str:
         f"Counted: {'; '.join(counted)}. The idle GPU took {idle[0]:.0f} to {idle[-1]:.0f} W.\n",
         *(f"{note}.\n" for note in notes),
     ]
-    cells = [line for row in rows for line in _joules(row)]
-    return "".join(head) + "\n" + _table(_JOULES, cells) + "\n"
+    return "".join(head)
 
 
 def _joules(row: Row) -> list[list[str]]:

@@ -145,13 +145,26 @@ def test_pages_without_a_place_and_results_without_rows_are_refused(
 
 
 def test_the_page_shows_the_stored_results(show: Any) -> None:
-    """The tables of the page are those of the files, or it says that there are none."""
+    """The brief tables of the page are those of the files, or it says that there are none."""
     results = ROOT / "benchmarks" / "results"
     stored = sorted((*results.glob("linalg-large-*.json"), *results.glob("linalg-energy-*.json")))
     documents = [json.loads(path.read_text()) for path in stored]
     page = (ROOT / "docs/lab/kernels/linear-algebra.md").read_text()
-    for (begin, end), table in ((show.LARGE, show.times_table), (show.ENERGY, show.energy_table)):
-        assert begin + table(documents) + end in page
+    for lines, table in ((show.BRIEF_LARGE, show.brief_times), (show.BRIEF_ENERGY, show.brief_joules)):
+        assert table(documents).join(lines) in page
+
+
+def test_brief_tables_have_large_orders_and_the_most_thrifty(show: Any, tmp_path: Path) -> None:
+    """A row of times from n = 1024 on, and of joules for each order, with the gain that was measured."""
+    page, results, joules = tmp_path / "page.md", tmp_path / "rows.json", tmp_path / "joules.json"
+    page.write_text("\n".join(("old".join(show.BRIEF_LARGE), "old".join(show.BRIEF_ENERGY))))
+    results.write_text(json.dumps(document_of(large_row(512, 2.0, 1.0), large_row(1024, 2.0, 1.0))))
+    joules.write_text(json.dumps(document_of(energy_row(same=False), scope="gpu")))
+    assert show.main([str(results), str(joules), "--brief", "--docs", str(page)]) == 0
+    rows = [line for line in page.read_text().splitlines() if line.startswith(("| getrf, ", "| potrf, "))]
+    assert [row.split(" | ")[1] for row in rows] == ["1024", "1024"]
+    assert "| 4 ± 0.04 | – | 1.5 ± 0.01 | – | 2.5 ± 0.03 |" in rows[1]
+    assert show.brief_times([]) == show.brief_joules([]) == show.UNMEASURED
 
 
 def test_the_picture_has_a_line_of_each(show: Any, tmp_path: Path) -> None:

@@ -350,10 +350,24 @@ def test_a_page_without_a_place_is_refused(
 
 
 def test_the_page_shows_the_stored_results(show: Any) -> None:
-    """The tables of the page are those of the files, or it says that there are none."""
+    """The brief tables of the page are those of the files, or it says that there are none."""
     stored = sorted((ROOT / "benchmarks" / "results").glob("linalg-peers-*.json"))
-    text = show.tables([json.loads(path.read_text()) for path in stored])
-    assert show.BEGIN + text + show.END in (ROOT / "docs/lab/kernels/linear-algebra.md").read_text()
+    text = show.brief([json.loads(path.read_text()) for path in stored])
+    assert text.join(show.BRIEF) in (ROOT / "docs/lab/kernels/linear-algebra.md").read_text()
+
+
+def test_a_brief_table_has_the_weakest_order(show: Any, tmp_path: Path) -> None:
+    """The least ratio counts, beside the largest one and what was missed; unmeasured orders do not."""
+    page, results = tmp_path / "page.md", tmp_path / "rows.json"
+    page.write_text("old".join(show.BRIEF))
+    rows = (row_of(64, 90.0, 30.0), row_of(4, 8.0, 2.0), row_of(8, None, 5.0))
+    results.write_text(json.dumps(document_of(*rows)))
+    assert show.main([str(results), "--brief", "--docs", str(page)]) == 0
+    told = "90.0 ± 0.3 | 30.0 ± 0.1 | 3.00 (2.90–3.10) | 50 % | 4.00 (n = 4) | 64 |\n"
+    begin = "| potrf-batched, float32 | 64 | cuSOLVER potrfBatched, upper, no graph | "
+    assert page.read_text().count(begin + told) == 1
+    assert show.brief([document_of()]).count("| ---") == 9
+    assert show.brief([]) == show.UNMEASURED
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Recorded spaces on disk and by name: a ZIP archive with one JSON document per space.
 
-``tuner db export`` writes such files, and ``docs/methodologies.md`` lists the keys.
+``tuner db export`` writes such files, and ``docs/recordings.md`` lists the keys.
 """
 
 import json

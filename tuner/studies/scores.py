@@ -268,7 +268,7 @@ def document(
     provenance: Provenance,
     notices: Sequence[str] = (),
 ) -> ComparisonDocument:
-    """The comparison as a JSON object.
+    """The comparison as a JSON object; its keys are described in ``docs/recordings.md``.
 
     Times are seconds and energies joules of one round; +- 1.96 uncertainties cover 95 %. What is not known is
     null.
