@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search_plays import Play
+from search_games import Play
 
 LEVELS = (0.90, 0.98)  # shares of the optimum whose evaluations are counted
 SHOWN = 6  # spaces in a table, and other searches in a picture
