@@ -1,10 +1,10 @@
-"""The results of applications.py as tables for docs/lab/applications.md, beside the rows of the paper.
+"""The results of applications.py as tables, beside the rows of the paper.
 
-    python benchmarks/show_applications.py RESULTS.json [...] [--marker NAME]
-        [--docs docs/lab/applications.md]
+    python benchmarks/show_applications.py RESULTS.json [...] [--docs PAGE.md] [--marker NAME]
 
-Several results are tables one below the other. ``--docs`` replaces what stands between the lines
-``<!-- NAME -->`` and ``<!-- end of NAME -->``. Results of ``--analyse`` become a table of searches.
+docs/lab/applications.md has some of their rows and columns. Several results are tables one below the other.
+``--docs`` replaces what stands between the lines ``<!-- NAME -->`` and ``<!-- end of NAME -->``. Results of
+``--analyse`` become a table of searches.
 """
 
 import argparse

@@ -1,7 +1,6 @@
-"""The results of rodinia_peers.py as a table for docs/lab/kernels/kernels.md.
+"""The results of rodinia_peers.py as a table, of which docs/lab/kernels/kernels.md has most rows.
 
-    python benchmarks/kernels/show_rodinia.py benchmarks/results/rodinia-h200.json
-        [--docs docs/lab/kernels/kernels.md]
+    python benchmarks/kernels/show_rodinia.py benchmarks/results/rodinia-h200.json [--docs PAGE.md]
 
 ``--docs`` replaces what stands between the lines ``<!-- rodinia -->`` and ``<!-- end of rodinia -->``.
 """

@@ -238,7 +238,7 @@ class OperationDocument(TypedDict):
 
 
 class ComparisonDocument(TypedDict):
-    """A comparison as ``--json`` writes it; ``docs/methodologies.md`` describes its keys."""
+    """A comparison as ``--json`` writes it; ``docs/recordings.md`` describes its keys."""
 
     format: str
     version: int
@@ -268,7 +268,7 @@ def document(
     provenance: Provenance,
     notices: Sequence[str] = (),
 ) -> ComparisonDocument:
-    """The comparison as a JSON object; its keys are described in ``docs/recordings.md``.
+    """The comparison as a JSON object.
 
     Times are seconds and energies joules of one round; +- 1.96 uncertainties cover 95 %. What is not known is
     null.
