@@ -8,7 +8,7 @@
     does not. Beside it: the drift, the uncertainty that a window states of itself, and how much the ratio of
     two configurations scatters from turn to turn, in which drift cancels. No window is measured again here,
     as a run would do with one in which the host stalled (``unsteady``); the flags tell of it.
-(b) Pulsed loads against the mix of steady load and idle, see ``energy_pulses.py``.
+(b) Pulsed loads against the mix of steady load and idle, with pulses of many lengths.
 
 Takes four and a half minutes on an H200 and sets nothing; seconds on a simulated device, where every number
 is modelled:

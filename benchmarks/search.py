@@ -27,7 +27,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
 from importlib import metadata
@@ -39,7 +39,7 @@ import numpy as np
 from platformdirs import user_cache_path
 from provenance import provenance
 from search_games import Game, Play, Record, games_of, guarded, kernel_tuner_cache, key, play_policy
-from search_scores import Result, brief, marks, plot, result_of, row_of, tables
+from search_scores import Result, brief, marks, plot, result_of, row_of, scored, tables
 
 from tuner.model import registry
 from tuner.model.errors import InputError, TunerError
@@ -582,26 +582,16 @@ def _pyatf_space(where: str, place: int) -> Any:
 
 def _results(wanted: dict[Task, Game], store: Store, budgets: Sequence[int]) -> list[Result]:
     """Plays gathered by space and searcher, in the order they were asked for."""
-    found: dict[tuple[str, int, str, bool], Result] = {}
+    found: dict[tuple[str, int, str, bool], tuple[Game, list[Play]]] = {}
     for task, game in wanted.items():
         play = store.get(game, task)
-        at = (task.where, task.place, task.searcher, task.ours)
-        if play is None:
-            continue
-        if at not in found:
-            size = len(game.times_s)
-            found[at] = Result(
-                space=game.name,
-                group=game.group,
-                size=size,
-                optimum_s=game.optimum_s,
-                searcher=task.searcher,
-                ours=task.ours,
-                plays=(),
-                budgets=tuple(budgets),
-            )
-        found[at] = replace(found[at], plays=(*found[at].plays, play))
-    return list(found.values())
+        if play is not None:
+            at = (task.where, task.place, task.searcher, task.ours)
+            found.setdefault(at, (game, []))[1].append(play)
+    return [
+        scored(game, searcher, plays, budgets, ours=ours)
+        for (_, _, searcher, ours), (game, plays) in found.items()
+    ]
 
 
 def _document(rows: Sequence[dict[str, Any]], versions: dict[str, str], before: dict[str, Any]) -> str:

@@ -243,13 +243,18 @@ def test_a_policy_that_changed_is_played_again(benchmark: SimpleNamespace, tmp_p
     assert names == {"one.py", "two.py", "three.py", "inner/four.py"}
 
 
+def space_of(size: int) -> SimpleNamespace:
+    """A space of so many configurations, whose fastest takes two seconds."""
+    return SimpleNamespace(name="a space", group="a", optimum_s=2.0, times_s=range(size))
+
+
 def test_scores_are_medians_over_seeds(benchmark: SimpleNamespace) -> None:
     """Efficiency and evaluations to a share come from the middle seed; mean and worst tenth are told."""
     plays = tuple(
         benchmark.search_games.Play(seed, 100, 0, best, (1.0, 2.0))
         for seed, best in enumerate([((1, 4.0), (60, 2.0)), ((1, 2.5),), ((2, 10.0), (30, 2.0))])
     )
-    result = benchmark.search_scores.Result("a space", "a", 500, 2.0, "some", False, plays, (20, 100))
+    result = benchmark.search_scores.scored(space_of(500), "some", plays, (20, 100), ours=False)
     assert [result.efficiency(n) for n in (1, 20, 50, 100)] == [0.5, 0.5, 0.8, 1.0]
     assert result.evaluations_to(0.9) == 60
     assert [result.mean(n) for n in (20, 100)] == pytest.approx([(0.5 + 0.8 + 0.2) / 3, (1 + 0.8 + 1) / 3])
@@ -267,7 +272,7 @@ def test_a_search_that_ended_early_or_crashed_is_said(benchmark: SimpleNamespace
     ended = (make(0, 30, 0, ((1, 2.0),), None), make(1, 12, 0, ((1, 2.0),), None, "KeyError: 'x'"))
     idle = (make(0, 0, 0, (), None, "ModuleNotFoundError: No module named 'skopt'"),)
     results = [
-        benchmark.search_scores.Result("a space", "a", 500, 2.0, name, False, plays, (20, 100))
+        benchmark.search_scores.scored(space_of(500), name, plays, (20, 100), ours=False)
         for name, plays in (("quitter", ended), ("skopt", idle))
     ]
     text = benchmark.search_scores.tables(results)
