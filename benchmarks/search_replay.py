@@ -6,6 +6,7 @@ only the policy and what that is told. Scores of the JSON are those of the repla
     python benchmarks/search_replay.py benchmarks/results/search-public.json convolution_A4000.npz bayesian
 """
 
+import argparse
 import contextlib
 import inspect
 import json
@@ -54,7 +55,12 @@ def replayed(path: Path, policy: str, seed: int, budget: int) -> list[float]:
 
 def main() -> int:
     """Replay the seeds of a row, and print the largest difference of their medians."""
-    document, path, policy = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]), sys.argv[3]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("result", type=Path, help="of benchmarks/search.py")
+    parser.add_argument("space", type=Path, help="the archive that it was played on")
+    parser.add_argument("policy")
+    options = parser.parse_args()
+    document, path, policy = json.loads(options.result.read_text()), options.space, options.policy
     name = path.stem.replace("_", " ")
     (row,) = (r for r in document["rows"] if (r["space"], r["search"], r["ours"]) == (name, policy, True))
     curves = [replayed(path, policy, seed, max(row["budgets"])) for seed in range(row["seeds"])]
