@@ -70,14 +70,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Decide once, in the process that starts the others, which read what it decided."""
-    if not hasattr(config, "workerinput"):
-        try:
-            omitted = left_out(config.rootpath, config.getoption("suites"))
-        except ValueError as error:
-            raise pytest.UsageError(f"--suites: {error}") from error
-        config.stash[_OMITTED] = omitted
-        config.option.suites = ",".join(name for name in SUITES if name not in omitted) or "none"
+    """Decide once, in the process that starts the others, and hand them what it decided."""
+    if hasattr(config, "workerinput"):
+        config.option.suites = config.workerinput["suites"]
+        return
+    try:
+        omitted = left_out(config.rootpath, config.getoption("suites"))
+    except ValueError as error:
+        raise pytest.UsageError(f"--suites: {error}") from error
+    config.stash[_OMITTED] = omitted
+    config.option.suites = ",".join(name for name in SUITES if name not in omitted) or "none"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["suites"] = node.config.option.suites
 
 
 def _omitted(config: pytest.Config) -> set[str]:

@@ -62,7 +62,7 @@ def printed(script: str, argument: str) -> str:
         ("applications", ["for", "trials"], "show_applications", "applications-h200-searches"),
         ("applications", ["applications", "device"], "show_applications", "applications-k40c-modelled"),
         ("input-adaptive", ["kernel"], "input_adaptive", "input-adaptive-h200"),
-        ("kernels/kernels", ["contest"], "show_rodinia", "rodinia-h200"),
+        ("kernels/kernels", ["contest"], "rodinia_peers", "rodinia-h200"),
         *(
             ("kernels/kernels", head, "show_prefix_peers", table)
             for head, table in (

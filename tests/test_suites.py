@@ -106,6 +106,11 @@ def test_suites_are_chosen_by_name() -> None:
         left_out(ROOT, "pool")
 
 
+def test_every_process_of_a_run_knows_its_suites(pytestconfig: pytest.Config) -> None:
+    """Also those that pytest-xdist starts: they have names of suites, or none."""
+    assert set(pytestconfig.getoption("suites").split(",")) <= SUITES.keys() | {"none"}
+
+
 @pytest.mark.parametrize("name", SUITES)
 def test_a_suite_watches_its_tests_and_their_helpers(name: str) -> None:
     """Every pattern finds files, which no other suite has; each file and each helper has the suite run."""

@@ -1,4 +1,4 @@
-// Scans of rows by the device-wide algorithms of CUB, for cub_peers.py. Rows have 2^log elements. With a
+// Scans of rows by the device-wide algorithms of CUB, for peer_libraries.py. Rows have 2^log elements. With a
 // null `room`, every function sets `bytes` and does nothing else. Keys and offsets are made from the index: no traffic.
 #include <cub/device/device_scan.cuh>
 #include <thrust/iterator/counting_iterator.h>

@@ -1,4 +1,4 @@
-// Scans of rows by the parts of CUB that work inside a block, for cub_peers.py. Rows have n elements, a
+// Scans of rows by the parts of CUB that work inside a block, for peer_libraries.py. Rows have n elements, a
 // power of two of 64 or more. Every launcher returns the launch's error.
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_scan.cuh>

@@ -1,26 +1,398 @@
-"""One row of linalg_peers.py: library and kernel side by side on the same arrays."""
+"""Searches, contenders and rows of linear algebra: kernels and libraries on the same arrays."""
 
+import argparse
+import json
 import random
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from math import isfinite
-from typing import Any
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any, cast
 
-from cold_timing import Timer, median
-from linalg_forms import Form
-from linalg_libraries import LinalgLibraries
-from linalg_rows import Contender, compared, shown
-from linalg_search import Searcher, Space
-from linalg_sets import AnySets, Sets
+sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
+from cold_timing import Timer, median, outside_interval, spread
+from linalg_libraries import BATCH, AnySets, Case, Form, LinalgLibraries, Sets
+
+from tuner.compiler.compiler import Compiler
+from tuner.devices.base import Device
 from tuner.devices.cuda.code import CodeCache
+from tuner.devices.cuda.direct import CompilingGpu
 from tuner.devices.cuda.launches import StageLaunch, Step, has_host_stage
 from tuner.devices.cuda.rounds import SideStreams
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import TunerError
-from tuner.model.plan import Configuration
+from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.problems.base import Deviation
+from tuner.search.candidates import PreparedWorkload, judge, prepare
+from tuner.search.explaining import analytical_choice
+
+# --- a short search: the analytical front-runners first, then neighbours --------------------------
+
+
+TOGETHER = 12  # configurations compiled at a time: as many children as a compiler has
+
+
+@dataclass
+class Space:
+    """The configurations of a case.
+
+    Attributes:
+        case: the row.
+        item: all candidates.
+        analytical: choice of the analytical model; None without one.
+        tried: compiled, or refused by the compiler.
+        why: there is no analytical choice.
+    """
+
+    case: Case
+    item: PreparedWorkload
+    analytical: Configuration | None = None
+    tried: set[Configuration] = field(default_factory=set)
+    why: str = ""
+
+    @property
+    def plans(self) -> Mapping[Configuration, Plan]:
+        """Of the candidates and the default."""
+        return self.item.plans
+
+
+class Searcher:
+    """Compiles for one GPU; may be used by several threads.
+
+    Args:
+        limits: of the GPU.
+        compiler: for it.
+        catalog: the kernels.
+        batch: problems of a workload.
+    """
+
+    def __init__(
+        self, limits: DeviceLimits, compiler: Compiler, catalog: Catalog, batch: int = BATCH
+    ) -> None:
+        self._limits, self._catalog, self._batch = limits, catalog, batch
+        identity = DeviceIdentity("cuda:0", "", "", "", compiler.nvrtc_version, modelled=False)
+        self._device = CompilingGpu(identity, limits, compiler)
+
+    def opened(self, case: Case) -> tuple[Space, list[Configuration]]:
+        """The space of a case, with what is measured first: default, analytical choice, its rivals.
+
+        Of every text, such as that of an algorithm, the configuration nearest to the default is among them.
+
+        Raises:
+            TunerError: nothing is left of the space.
+        """
+        kernel = self._catalog.kernel(case.operation)
+        workload = kernel.workload(case.sizes, batch=self._batch)
+        device = cast("Device", self._device)
+        (item,) = prepare([(kernel, workload)], device)
+        space = Space(case, item)
+        try:
+            choice, known = analytical_choice(item, device)
+            if choice is None:
+                space.why = "analytical = false"
+            else:
+                space.analytical = choice.configuration
+            rivals = [one.configuration for one in known.candidates if not one.declared]
+        except TunerError as error:
+            space.why, rivals = str(error), []
+        first = [one for one in (item.default, space.analytical) if one is not None]
+        return space, self.compiled(space, [*first, *rivals, *_of_texts(item)])
+
+    def compiled(self, space: Space, configurations: Iterable[Configuration]) -> list[Configuration]:
+        """Those that compile and are allowed; the default, wherever it compiles."""
+        new = [c for c in dict.fromkeys(configurations) if c not in space.tried and c in space.plans]
+        space.tried.update(new)
+        plans = [space.plans[one] for one in new]
+        left = []
+        for plan, report in zip(plans, self._device.resources(plans), strict=True):
+            verdict = judge(space.item, plan, report, self._limits)
+            default = plan.configuration == space.item.default and verdict.candidate is not None
+            if default or not verdict.dropped:
+                left.append(plan.configuration)
+        return left
+
+    def more(self, space: Space, best: Iterable[Configuration], rng: random.Random) -> list[Configuration]:
+        """The next to measure: those nearest to the best, in any order; none when all are known."""
+        centres = [set(dict(one).items()) for one in best]
+        pool = [one.configuration for one in space.item.candidates if one.configuration not in space.tried]
+        rng.shuffle(pool)
+
+        def distance(configuration: Configuration) -> int:
+            values = set(dict(configuration).items())
+            return min((len(values ^ centre) for centre in centres), default=0)
+
+        return self.compiled(space, sorted(pool, key=distance)[:TOGETHER])
+
+
+def _of_texts(item: PreparedWorkload) -> list[Configuration]:
+    """Of every text that the default does not have, the candidate that is nearest to it."""
+    default = set(dict(item.default).items())
+    nearest: dict[tuple[str, TunableValue], Configuration] = {}
+    candidates = [one.configuration for one in item.candidates]
+    for one in sorted(candidates, key=lambda candidate: len(set(dict(candidate).items()) ^ default)):
+        for name, value in dict(one).items():
+            if isinstance(value, str) and (name, value) not in default:
+                nearest.setdefault((name, value), one)
+    return list(nearest.values())
+
+
+def as_json(configuration: Configuration | None) -> dict[str, Any] | None:
+    """A configuration for JSON."""
+    return None if configuration is None else dict(configuration)
+
+
+# --- contenders, and the rows of tables -----------------------------------------------------------
+
+
+@dataclass
+class Contender:
+    """What is timed.
+
+    Attributes:
+        name: its key.
+        run: works on all sets.
+        prepare: restores them; not timed.
+        deviation: of its answers; None where they were not looked at.
+        quick_ms: of all sets, before the rounds.
+        trouble: why it does not run, or empty.
+        configuration: of the kernel; None for a library.
+        form: of the library.
+        graph: whether the sets are one CUDA graph.
+        times_ms: of the rounds.
+        enqueue: puts the work on all sets into a stream; None where it does not run.
+    """
+
+    name: str
+    run: Callable[[], None]
+    prepare: Callable[[], None]
+    deviation: Deviation | None = None
+    quick_ms: float = inf
+    trouble: str = ""
+    configuration: Configuration | None = None
+    form: Form | None = None
+    graph: bool = True
+    times_ms: Sequence[float] = ()
+    enqueue: Callable[[Any], None] | None = None
+
+    @property
+    def right(self) -> bool:
+        """Its answers were looked at, and are right."""
+        return self.deviation is not None and bool(self.deviation.ok)
+
+    def half_ms(self, second: bool) -> Sequence[float]:
+        """The times that choose, or those that are reported."""
+        middle = len(self.times_ms) // 2
+        return self.times_ms[middle:] if second else self.times_ms[:middle]
+
+
+def shown(contender: Contender, sets: int) -> dict[str, Any]:
+    """A contender that was tried."""
+    row: dict[str, Any] = {"name": contender.name}
+    if contender.trouble:
+        return {**row, "trouble": contender.trouble}
+    row |= {"us": 1e3 * contender.quick_ms / sets, "graph": contender.graph}
+    if contender.deviation is not None:
+        row |= {"error": contender.deviation.error, "what": contender.deviation.what}
+        row |= {"allowed": contender.deviation.allowed, "correct": contender.right}
+    return row
+
+
+def compared(
+    space: Space, own: Sequence[Contender], peers: Sequence[Contender], sets: int, copy_gb_s: float | None
+) -> dict[str, Any]:
+    """Own figures, those of the best peer, and ratios; with the rate of a copy also how near it they are.
+
+    ``peer_same_layout`` is the best peer whose arrays lie in memory as the kernel's do.
+    """
+    right = {one.configuration: one for one in own if one.right}
+    peer = _fastest(peers)
+    alike = _fastest([one for one in peers if one.form is not None and not one.form.turned])
+    row: dict[str, Any] = {"peer": None if peer is None else timed(peer, sets)}
+    row["peer_same_layout"] = None if alike is None else timed(alike, sets)
+    forms = {
+        "default": right.get(space.item.default),
+        "analytical": right.get(space.analytical),
+        "best": _fastest(list(right.values())),
+    }
+    for name, one in forms.items():
+        if one is None:
+            row[name] = None
+            continue
+        row[name] = {**timed(one, sets), "configuration": as_json(one.configuration)}
+        if copy_gb_s is not None and one.configuration is not None:
+            moved = space.plans[one.configuration].work.bytes
+            row[name]["roofline"] = moved / (1e3 * row[name]["us"] * copy_gb_s)
+        if peer is not None:
+            row[name]["ratio"] = _ratio(peer, one)
+        if alike is not None:
+            row[name]["ratio_same_layout"] = _ratio(alike, one)
+    best = row["best"]
+    row["correct"] = best is not None
+    ratio = None if best is None or peer is None else best["ratio"]["median"]
+    row["met"] = None if ratio is None else space.case.target.met(ratio)
+    return row
+
+
+def _fastest(contenders: Sequence[Contender]) -> Contender | None:
+    """By the first half of the rounds, of which nothing else is reported."""
+    known = [one for one in contenders if one.times_ms]
+    return min(known, key=lambda one: median(list(one.half_ms(second=False))), default=None)
+
+
+def timed(contender: Contender, sets: int) -> dict[str, Any]:
+    """Figures of a contender, by the second half of its rounds."""
+    times = [1e3 * ms / sets for ms in contender.half_ms(second=True)]
+    row: dict[str, Any] = {"us": median(times), "spread_us": spread(times), "rounds": len(times)}
+    row["graph"] = contender.graph
+    if contender.form is not None:
+        row |= {"name": contender.form.name, "form": contender.form.settings}
+    if contender.deviation is not None:
+        row |= {"error": contender.deviation.error, "what": contender.deviation.what}
+        row["correct"] = contender.right
+    return row
+
+
+def _ratio(peer: Contender, own: Contender) -> dict[str, float]:
+    """Median of the ratios of the rounds, and its 95 % interval by the sign test."""
+    pairs = zip(peer.half_ms(second=True), own.half_ms(second=True), strict=True)
+    ratios = sorted(one / other for one, other in pairs)
+    edge = outside_interval(len(ratios))
+    return {"median": median(ratios), "low": ratios[edge], "high": ratios[-1 - edge]}
+
+
+# --- runs: row after row, written as they come ----------------------------------------------------
+
+
+LEAST_S = 1.0  # of a row's search
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What rows have in common.
+
+    Attributes:
+        cp: CuPy.
+        opened: compiles what a row begins with.
+        measured: the row, from what was opened and from seconds for its search.
+        line: of the row, for the terminal.
+        budget_s: for a row, with its search.
+        ends_s: on the monotonic clock; rows that would begin later are left out.
+        out: where the document is written after every row; None for nowhere.
+        ahead: open a row in another thread while the one before is measured. Not where Python is busy with
+            it: the thread that measures would wait for the interpreter between its events.
+    """
+
+    cp: Any
+    opened: Callable[[Case], Any]
+    measured: Callable[[Any, float], Document]
+    line: Callable[[Document], str]
+    budget_s: float
+    ends_s: float
+    out: Path | None
+    ahead: bool = True
+
+    def rows(self, cases: Sequence[Case], document: Document) -> int:
+        """Measure all rows into a document; the exit code."""
+        thread = ThreadPoolExecutor(1)
+        opening: Future[Any] | None = None
+        try:
+            for place, case in enumerate(cases):
+                left_s = self.ends_s - time.monotonic()
+                if left_s <= 0:
+                    document["left_out"] = [vars(one) for one in cases[place:]]
+                    break
+                budget_s = max(LEAST_S, min(self.budget_s, left_s / (len(cases) - place)))
+                begun_s = time.monotonic()
+                try:
+                    opened = (opening or thread.submit(self.opened, case)).result()
+                except TunerError as error:
+                    _failed(document, case, str(error))
+                    opened = None
+                following = cases[place + 1 : place + 2] if self.ahead else []
+                opening = thread.submit(self.opened, following[0]) if following else None
+                if opened is not None:
+                    waited_s = time.monotonic() - begun_s
+                    self._row(case, opened, max(LEAST_S, budget_s - waited_s), document)
+                write(self.out, document)
+        except KeyboardInterrupt:
+            print("interrupted; the rows so far are kept", file=sys.stderr)
+            return 130
+        finally:
+            thread.shutdown(wait=False, cancel_futures=True)
+            write(self.out, document)
+        return 0
+
+    def _row(self, case: Case, opened: Any, budget_s: float, document: Document) -> None:
+        refusals = (self.cp.cuda.driver.CUDADriverError, self.cp.cuda.runtime.CUDARuntimeError)
+        try:
+            row = self.measured(opened, budget_s)
+        except (TunerError, RuntimeError, MemoryError, ValueError, *refusals) as error:
+            _failed(document, case, f"{type(error).__name__}: {error}")
+        else:
+            document["rows"].append(row)
+            print(self.line(row), flush=True)
+        self.cp.get_default_memory_pool().free_all_blocks()
+
+
+def _failed(document: Document, case: Case, why: str) -> None:
+    document["failed"].append({**vars(case), "why": why})
+    print(f"{case}: {why}", flush=True)
+
+
+def write(path: Path | None, document: Document) -> None:
+    """The document as JSON."""
+    if path is not None:
+        path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def summary(document: Document) -> str:
+    """How many rows there are, and what became of them."""
+    rows = document["rows"]
+    met = sum(row["met"] is True for row in rows)
+    asked = sum(row["met"] is not None for row in rows)
+    wrong = sum(bool(row["wrong"]) or not row["correct"] for row in rows)
+    return (
+        f"{len(rows)} rows: {met} of {asked} targets met; {wrong} with wrong answers;"
+        f" {len(document['failed'])} failed; {len(document['left_out'])} left out for want of time"
+    )
+
+
+def seconds(text: str) -> float:
+    """Of an option.
+
+    Raises:
+        argparse.ArgumentTypeError: they are not finite, or not above 0.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} are no seconds; they must be above 0")
+    return value
+
+
+def order(least: int, most: int) -> Callable[[str], int]:
+    """Makes orders of matrices of an option's words.
+
+    Raises:
+        argparse.ArgumentTypeError: a word is no whole number within the limits.
+    """
+
+    def parsed(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no order; orders are {least} to {most}")
+        return int(text)
+
+    return parsed
+
 
 QUICK = 3  # repeats before the rounds
 QUICK_MS = 1000.0  # of these, after which no other begins

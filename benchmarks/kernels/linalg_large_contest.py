@@ -1,22 +1,366 @@
 """One row of linalg_large.py: cuSOLVER, kernel and product by turns; the hybrid scheme alone."""
 
+import ctypes
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from linalg_contest import Machine, field_of, row_of
-from linalg_forms import Form
-from linalg_hybrid import HybridBegin, hybrid_begin, hybrid_found, hybrid_times
-from linalg_large_libraries import LargeLibraries
-from linalg_large_operations import LargeCase
-from linalg_large_sets import LargeSets, drawn
-from linalg_operations import Case
-from linalg_rows import Contender, compared, timed
-from linalg_search import Searcher, Space
-from linalg_sets import HostArrays
+sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
-from tuner.model.plan import Configuration
+import numpy as np
+from cold_timing import median, spread
+from linalg_contest import (
+    ROUNDS,
+    ROUNDS_MS,
+    Contender,
+    Machine,
+    Searcher,
+    Space,
+    as_json,
+    compared,
+    field_of,
+    row_of,
+    searched,
+    shown,
+    timed,
+)
+from linalg_libraries import (
+    DTYPES,
+    LETTERS,
+    LOWER,
+    PLAIN,
+    REALS,
+    Arrays,
+    Case,
+    Form,
+    HostArrays,
+    LinalgLibraries,
+    Target,
+)
+from peer_libraries import address
+
+from tuner.devices.cuda.answer_check import sizes_of
+from tuner.devices.cuda.launches import CpuThreads
+from tuner.model.elements import element_dtype
+from tuner.model.errors import TunerError
+from tuner.model.plan import Configuration, Plan
+from tuner.problems.base import Deviation, stated_values
+from tuner.problems.lookup import problem_for
+
+# --- factorisations, and their targets ------------------------------------------------------------
+
+
+SIZES = (256, 512, 1024, 2048, 4096, 8192, 16384)
+OPERATIONS = ("potrf", "getrf", "geqrf")
+
+__all__ = ["DTYPES", "OPERATIONS", "SIZES", "LargeCase", "large_cases"]
+
+_SMALL, _MEDIUM, _LARGE = 1024, 4096, 16384  # orders
+
+
+class LargeCase(Case):
+    """One row: a factorisation at one order and in one type."""
+
+    @property
+    def target(self) -> Target:
+        """What the row should reach."""
+        if self.operation == "potrf":
+            aim = 1.2 if self.n <= _SMALL else None
+            if self.dtype == "float32":
+                return Target(None, aim)
+            return Target(0.9 if _SMALL < self.n <= _MEDIUM else 1.0, aim)
+        if self.n < _SMALL:
+            return Target(None)
+        if self.operation == "getrf":
+            return Target(1.05 if self.n >= _LARGE else 1.2, 1.5 if self.n <= _MEDIUM else None)
+        return Target(1.35 if self.n >= _LARGE else 1.05, 1.5)
+
+    @property
+    def flops(self) -> int:
+        """LAPACK's count without its lower terms: of n^3 a third, two thirds, four thirds."""
+        return {"potrf": 1, "getrf": 2, "geqrf": 4}[self.operation] * self.n**3 // 3
+
+
+def large_cases(operations: Sequence[str], sizes: Sequence[int], dtypes: Sequence[str]) -> list[LargeCase]:
+    """The rows; small orders come first, so that a run that is cut short has some of each factorisation."""
+    return [
+        LargeCase(operation, n, dtype) for n in sorted(sizes) for operation in operations for dtype in dtypes
+    ]
+
+
+# --- arrays: one set, with scratch arrays for each configuration ----------------------------------
+
+
+DeviceArrays = dict[str, Any]
+
+
+def drawn(plan: Plan) -> HostArrays:
+    """Inputs of a plan, as its kernel file states them, on the host."""
+    rng = np.random.default_rng(20)
+    return {b.name: stated_values(b, rng) for b in plan.buffers if b.role in {"in", "inout"}}
+
+
+class LargeSets:
+    """One set of arrays; inputs stay on the device, and are copied from there.
+
+    Args:
+        cp: CuPy.
+        plan: of a configuration.
+        given: inputs, on the device.
+        shared: inputs and outputs of another configuration, which this one takes too.
+
+    Attributes:
+        arrays: the set, by the names of the buffers.
+        count: 1.
+        batch: 1.
+    """
+
+    count = 1
+    batch = 1
+
+    def __init__(self, cp: Any, plan: Plan, given: DeviceArrays, shared: Arrays | None = None) -> None:
+        self._cp, self._plan, self._given = cp, plan, given
+        judged = {b.name for b in plan.buffers if b.role in {"in", "inout", "out"}}
+        known = {name: array for name, array in (shared or {}).items() if name in judged}
+        self.arrays: list[Arrays] = [{b.name: known.get(b.name) for b in plan.buffers}]
+        for buffer in plan.buffers:
+            if buffer.name not in known:
+                self.arrays[0][buffer.name] = cp.empty(buffer.shape, element_dtype(buffer.dtype))
+        self._outputs = [b.name for b in plan.buffers if b.role in {"inout", "out"}]
+        self.restore()
+
+    def of(self, plan: Plan) -> "LargeSets":
+        """The same inputs and outputs, with the scratch arrays of another configuration."""
+        return LargeSets(self._cp, plan, self._given, self.arrays[0])
+
+    def restore(self) -> None:
+        """Undo what runs do to their inputs."""
+        for name, given in self._given.items():
+            self._cp.copyto(self.arrays[0][name], given)
+
+    def begin_check(self) -> None:
+        """Restore the inputs; outputs hold NaN, or -1."""
+        for name in self._outputs:
+            array = self.arrays[0][name]
+            if name not in self._given:
+                array.data.memset_async(0xFF, array.nbytes)
+        self.restore()
+
+    def given(self) -> DeviceArrays:
+        """The inputs, on the device."""
+        return self._given
+
+    def made(self) -> DeviceArrays:
+        """The outputs, on the device."""
+        return {name: self.arrays[0][name] for name in self._outputs}
+
+    def judge(self, outputs: DeviceArrays) -> Deviation:
+        """What the law of the kernel file says."""
+        problem = problem_for(self._plan.problem)
+        return problem.residual(self._cp, self._given, outputs, sizes_of(self._plan))
+
+
+# --- cuSOLVER, and products by cuBLAS; arguments as in their headers ------------------------------
+
+
+_TYPES = {"float32": 0, "float64": 1}  # cudaDataType: CUDA_R_32F, CUDA_R_64F
+
+
+class LargeLibraries(LinalgLibraries):
+    """cuBLAS and cuSOLVER for one matrix; the arguments are those of ``LinalgLibraries``."""
+
+    def factorizations(self, case: Case, sets: LargeSets) -> list[Form]:
+        """The forms of cuSOLVER that this version has: the classic one and the 64-bit one.
+
+        ``missing`` says which are not there.
+        """
+        if self._cusolver is None:
+            return []
+        makers: tuple[Callable[[Case, LargeSets], Form], ...] = (self._classic, self._generic)
+        return [form for form in (self._tried(make, case, sets) for make in makers) if form is not None]
+
+    def _tried(self, make: Callable[[Case, LargeSets], Form], case: Case, sets: LargeSets) -> Form | None:
+        try:
+            return make(case, sets)
+        except RuntimeError as error:
+            self.missing[f"cuSOLVER, {case}"] = str(error)
+            return None
+
+    def gemm(self, case: Case, sets: LargeSets) -> Form | None:
+        """The product of the matrix with itself, n x n x n, in the default math mode: without TF32."""
+        if self._cublas is None:
+            return None
+        name, n = f"cublas{LETTERS[case.dtype]}gemm_v2", case.n
+        one, zero = REALS[case.dtype](1), REALS[case.dtype](0)
+        given, made = sets.given()["A"], self.cp.empty((n, n), case.dtype)
+
+        def call(place: int, stream: int) -> None:
+            del place
+            factors = (ctypes.byref(one), address(given), n, address(given), n)
+            self.blas(name, stream, PLAIN, PLAIN, n, n, n, *factors, ctypes.byref(zero), address(made), n)
+
+        return Form("cuBLAS gemm", "", call, keep=(one, zero, given, made))
+
+    def _classic(self, case: Case, sets: LargeSets) -> Form:
+        """By ``cusolverDn<t>potrf`` and its like, whose sizes are int."""
+        name, n = f"cusolverDn{LETTERS[case.dtype]}{case.operation}", case.n
+        arrays = sets.arrays[0]
+        shape = (LOWER, n) if case.operation == "potrf" else (n, n)
+        length = ctypes.c_int()
+        matrix = (*shape, address(arrays["A"]), n)
+        self._cusolver.call(f"{name}_bufferSize", self._solver, *matrix, ctypes.byref(length))
+        work = self.cp.empty(max(1, length.value), case.dtype)
+        info = arrays["info"] if "info" in arrays else self.cp.empty(1, "int32")
+        rest: tuple[Any, ...] = (address(work), length.value, address(info))
+        if case.operation == "getrf":
+            rest = (address(work), address(arrays["ipiv"]), address(info))
+        elif case.operation == "geqrf":
+            rest = (address(arrays["tau"]), *rest)
+
+        def call(place: int, stream: int) -> None:
+            del place
+            self.solver(name, stream, *matrix, *rest)
+
+        return Form(f"cuSOLVER {case.operation}", "", call, _judged(self.cp, case), keep=(work, info))
+
+    def _generic(self, case: Case, sets: LargeSets) -> Form:
+        """By ``cusolverDnXpotrf`` and its like, whose sizes are int64_t, and pivots of getrf too."""
+        name, arrays = f"cusolverDnX{case.operation}", sets.arrays[0]
+        n, kind = ctypes.c_int64(case.n), _TYPES[case.dtype]
+        parameters = ctypes.c_void_p()
+        self._cusolver.call("cusolverDnCreateParams", ctypes.byref(parameters))
+        pivots = self.cp.empty(case.n, "int64")
+        matrix = (kind, address(arrays["A"]), n)
+        before: tuple[Any, ...] = (parameters, LOWER, n) if case.operation == "potrf" else (parameters, n, n)
+        tau = (kind, address(arrays["tau"])) if case.operation == "geqrf" else ()
+        device_bytes, host_bytes = ctypes.c_size_t(), ctypes.c_size_t()
+        sizes = (ctypes.byref(device_bytes), ctypes.byref(host_bytes))
+        self._cusolver.call(f"{name}_bufferSize", self._solver, *before, *matrix, *tau, kind, *sizes)
+        work = self.cp.empty(max(1, device_bytes.value), "uint8")
+        host = ctypes.create_string_buffer(max(1, host_bytes.value))
+        info = arrays["info"] if "info" in arrays else self.cp.empty(1, "int32")
+        made = (address(pivots),) if case.operation == "getrf" else tau
+        works = (address(work), device_bytes, host, host_bytes, address(info))
+
+        def call(place: int, stream: int) -> None:
+            del place
+            self.solver(name, stream, *before, *matrix, *made, kind, *works)
+
+        keep = (parameters, work, host, info, pivots)
+        convert = _judged(self.cp, case, pivots)
+        return Form(f"cuSOLVER {case.operation}", "64-bit", call, convert, keep=keep)
+
+
+def _judged(cp: Any, case: Case, pivots: Any = None) -> Callable[[DeviceArrays, DeviceArrays], DeviceArrays]:
+    """Makes of a library's outputs those of the kernel.
+
+    Of potrf, what stands above the diagonal is no part of the answer, and the library may use it.
+    """
+
+    def converted(given: DeviceArrays, made: DeviceArrays) -> DeviceArrays:
+        if case.operation == "potrf":
+            return {**made, "A": cp.triu(made["A"]) + cp.tril(given["A"], -1)}
+        if pivots is not None and case.operation == "getrf":
+            return {**made, "ipiv": pivots.astype("int32")}
+        return made
+
+    return converted
+
+
+# --- the hybrid scheme ----------------------------------------------------------------------------
+#
+# Its kernels are called as those of the GPU alone, with ``-hybrid`` behind. It is searched for a time of its
+# own and timed by itself, as a run may take many times as long as the others. No graph can hold it.
+
+
+_LEAST_RUNS, _MOST_CHECKED = 3, 3
+
+
+@dataclass(frozen=True)
+class HybridBegin:
+    """What is searched for the hybrid scheme of a row.
+
+    Attributes:
+        space: of the kernel.
+        first: configurations that are measured first.
+    """
+
+    space: Space
+    first: list[Configuration]
+
+
+@dataclass(frozen=True)
+class HybridFound:
+    """What came of the search.
+
+    Attributes:
+        best: the fastest configuration that answers right; None where none does.
+        tried: all that were measured.
+    """
+
+    best: Contender | None
+    tried: list[Contender]
+
+    def facts(self, sets: int) -> dict[str, Any]:
+        """What a row says of the search."""
+        wrong = [one for one in self.tried if one.deviation is not None and not one.right]
+        troubles = sorted({one.trouble for one in self.tried if one.trouble})
+        return {
+            "measured": sum(not one.trouble for one in self.tried),
+            "wrong": [shown(one, sets) for one in wrong],
+            "troubles": troubles,
+        }
+
+
+def hybrid_begin(searcher: Searcher, case: Case) -> HybridBegin:
+    """The hybrid kernel's space for a row of the GPU's kernel.
+
+    Raises:
+        TunerError: nothing is left of the space.
+    """
+    space, first = searcher.opened(Case(f"{case.operation}-hybrid", case.n, case.dtype))
+    return HybridBegin(space, first)
+
+
+def hybrid_found(machine: Machine, begin: HybridBegin, sets: LargeSets, budget_s: float) -> HybridFound:
+    """Search the hybrid scheme; the default is measured however long it takes."""
+    space = begin.space
+    own = searched(machine, space, begin.first, sets, time.monotonic() + budget_s)
+    for one in own:
+        one.name = f"hybrid {one.name}"
+    ranked = sorted((one for one in own if not one.trouble), key=lambda one: one.quick_ms)
+    for one in ranked[:_MOST_CHECKED]:
+        machine.check(space, one, sets)
+        if one.right:
+            return HybridFound(one, own)
+    return HybridFound(None, own)
+
+
+def hybrid_times(machine: Machine, found: HybridFound) -> dict[str, Any] | None:
+    """Times of the best, of as many runs as fit into a second and a half, three at least."""
+    best = found.best
+    if best is None:
+        return None
+    runs = int(min(ROUNDS[1], max(_LEAST_RUNS, ROUNDS_MS / best.quick_ms)))
+    times = [1e3 * machine.timer.once(best.run, best.prepare) for _ in range(runs)]
+    row: dict[str, Any] = {"us": median(times), "spread_us": spread(times), "rounds": runs}
+    row |= {"graph": best.graph, "configuration": as_json(best.configuration)}
+    if best.deviation is not None:
+        row |= {"error": best.deviation.error, "what": best.deviation.what, "correct": best.right}
+    return row
+
+
+def cpu_facts() -> dict[str, Any]:
+    """The BLAS of the CPU and the threads it computes with where none are asked for."""
+    threads = CpuThreads()
+    try:
+        count = threads.use(0)
+    except TunerError as error:
+        return {"trouble": str(error)}
+    return {"blas": threads.name, "threads": count}
 
 
 @dataclass(frozen=True)

@@ -12,28 +12,327 @@ whose error is not allowed do not count. *Of a copy* is of the fastest copy, by 
 """
 
 import argparse
+import ctypes
+import functools
 import json
 import math
+import os
 import re
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
-import answers
-from bare import bare
 from cold_timing import copy_bandwidth, median, spread
-from long_scan_cases import CASES, Case, make
-from long_scan_cub import Form, asked_of, compiled, forms, peers
-from peer import Peer
+from peer_libraries import Peer
 from provenance import provenance
-from sweep import Bench, Result, opened
+from sweep import Bench, Data, Result, allowed_error, bare, opened
 
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Workload
+
+# --- what is scanned, and right answers in float64 ------------------------------------------------
+
+
+PIECE = 2**16  # elements whose errors are joined by one block
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: its type, what is done with it, and its length.
+
+    Attributes:
+        dtype: of the elements.
+        operator: ``sum``, ``min`` or ``recurrence``.
+        form: ``inclusive`` or ``exclusive``.
+        n: elements.
+        kernel: of the catalogue.
+        segment: elements of a segment, on average; 0 where there are none.
+    """
+
+    dtype: str
+    operator: str
+    form: str
+    n: int
+    kernel: str = "scan-long"
+    segment: int = 0
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        length = f"N = 2^{self.n.bit_length() - 1}"
+        segments = (
+            f", segments of {self.segment} by {self.kernel.removeprefix('scan-')}" if self.segment else ""
+        )
+        return f"{self.form} {self.operator}, {self.dtype}, {length}{segments}"
+
+    @property
+    def sizes(self) -> dict[str, int | str]:
+        """Of the workload."""
+        if self.kernel == "linear-recurrence":
+            return {"N": self.n, "dtype": self.dtype}
+        ends: dict[str, int | str] = {"ends": self.ends} if self.kernel == "scan-offsets" else {}
+        return {"N": self.n, **ends, "dtype": self.dtype, "operator": self.operator, "form": self.form}
+
+    @property
+    def ends(self) -> int:
+        """Offsets: one more than segments."""
+        return self.n // self.segment + 1 if self.segment else 0
+
+
+def _segmented(kernel: str, n: int, segment: int, dtype: str = "float32") -> Case:
+    return Case(dtype, "sum", "inclusive", n, kernel, segment)
+
+
+def _recurrence(dtype: str, n: int) -> Case:
+    return Case(dtype, "recurrence", "inclusive", n, "linear-recurrence")
+
+
+CASES = (
+    *(Case("float32", "sum", "inclusive", 2**k) for k in (24, 28, 20, 22, 26, 30, 21, 23, 25, 27, 29)),
+    *(_recurrence("float32", 2**k) for k in (26, 22, 28)),
+    *(_segmented("scan-flags", 2**26, segment) for segment in (4096, 16, 2**22, 2**16, 1024)),
+    *(_segmented("scan-offsets", 2**26, segment) for segment in (4096, 16, 2**22, 2**16, 1024)),
+    *(_segmented(f"scan-{kind}", 2**26, 4096, "float64") for kind in ("flags", "offsets")),
+    *(Case("complex64", "sum", "inclusive", 2**k) for k in (26, 22)),
+    _recurrence("float64", 2**26),
+    _segmented("scan-flags", 2**22, 4096),
+    _segmented("scan-offsets", 2**22, 4096),
+    *(Case(dtype, "sum", "inclusive", 2**k) for dtype in ("int32", "float64", "int64") for k in (22, 26)),
+    Case("float32", "sum", "exclusive", 2**26),
+    Case("float32", "min", "inclusive", 2**26),
+)
+
+
+class LongRow(Data):
+    """One row whose error is joined by many blocks."""
+
+    def error(self, cp: Any, answer: Any = None) -> float:
+        """See ``Data.error``; of whole numbers and least values, how many differ."""
+        given = (self.output if answer is None else answer).reshape(-1, PIECE)
+        right = self.reference.reshape(-1, PIECE)
+        if self.scale is None:
+            return float(_differing(cp)(given, right, axis=1).sum())
+        if given.dtype.kind == "c":
+            given, right = (one.view(one.real.dtype).reshape(-1, PIECE) for one in (given, right))
+        errors = _largest(cp)(given, right, axis=1).max() / self.scale
+        return float(errors) if bool(cp.isfinite(errors)) else math.inf
+
+
+@functools.cache
+def _largest(cp: Any) -> Any:
+    code = "(abs(double(y) - right) <= 1e300 ? abs(double(y) - right) : 1e308)"
+    return cp.ReductionKernel("T y, float64 right", "float64 z", code, "max(a, b)", "z = a", "0", "largest")
+
+
+@functools.cache
+def _differing(cp: Any) -> Any:
+    return cp.ReductionKernel(
+        "T y, T right", "float64 z", "double(y != right)", "a + b", "z = a", "0", "differing"
+    )
+
+
+def make(cp: Any, case: Case) -> LongRow:
+    """A random row and its answer, in float64 or exact."""
+    made: dict[str, Callable[[Any, Case, Any], LongRow]] = {
+        "scan-flags": _segments,
+        "scan-offsets": _segments,
+        "linear-recurrence": _maps,
+    }
+    rng = cp.random.Generator(cp.random.Philox4x3210(1))
+    return made.get(case.kernel, _plain)(cp, case, rng)
+
+
+def _plain(cp: Any, case: Case, rng: Any) -> LongRow:
+    if case.dtype == "complex64":
+        x = _uniform(cp, rng, "float32", 2 * case.n).view(cp.complex64)
+    elif case.dtype.startswith("float"):
+        x = _uniform(cp, rng, case.dtype, case.n)
+    else:
+        x = rng.integers(-(2**31), 2**31, (1, case.n)).astype(case.dtype)
+    exact = case.operator == "min" or x.dtype.kind == "i"
+    if case.operator == "min":
+        right = _least(cp, x)
+    else:
+        right = cp.cumsum(x[0], dtype=x.dtype if exact else cp.result_type(x.dtype, cp.float64))[None]
+        if case.form == "exclusive":
+            right -= x
+    scale = None if exact else abs(right).max()
+    return LongRow("scan", case.n, (x,), cp.empty_like(x), right, scale)
+
+
+def _segments(cp: Any, case: Case, rng: Any) -> LongRow:
+    """Segments of random lengths; what lies before one is taken off the sums of the row."""
+    x = _uniform(cp, rng, case.dtype, case.n)
+    inner = cp.sort(rng.integers(0, case.n + 1, case.ends - 2))
+    offsets = cp.concatenate([cp.zeros(1, cp.int64), inner, cp.full(1, case.n)]).astype(cp.int32)
+    heads = cp.zeros((1, case.n), cp.uint8)
+    heads[0, offsets[offsets < case.n]] = 1
+    sums = cp.cumsum(x[0], dtype=cp.float64)
+    starts = cp.flatnonzero(heads[0])
+    right = sums - (sums - x[0])[starts[cp.cumsum(heads[0], dtype=cp.int64) - 1]]
+    second = heads if case.kernel == "scan-flags" else offsets[None]
+    return LongRow("scan", case.n, (x, second), cp.empty_like(x), right[None], abs(right).max())
+
+
+def _maps(cp: Any, case: Case, rng: Any) -> LongRow:
+    """Recurrences whose factors are below 0.9, composed by doubling until nothing is left of them."""
+    a = _uniform(cp, rng, case.dtype, case.n)
+    a *= 0.9
+    b = _uniform(cp, rng, case.dtype, case.n)
+    factors, sums, step = a.astype(cp.float64), b.astype(cp.float64), 1
+    while step < min(case.n, 2**11):
+        sums[:, step:] += factors[:, step:] * sums[:, :-step].copy()
+        factors[:, step:] *= factors[:, :-step].copy()
+        factors[:, :step] = 0
+        step *= 2
+    return LongRow("scan", case.n, (a, b), cp.empty_like(a), sums, abs(sums).max())
+
+
+def _uniform(cp: Any, rng: Any, dtype: str, count: int) -> Any:
+    """One row of numbers in [-1, 1)."""
+    return 2 * rng.random((1, count), dtype=getattr(cp, dtype)) - 1
+
+
+def _least(cp: Any, x: Any) -> Any:
+    """Least values so far, by doubling."""
+    y = x.copy()
+    step = 1
+    while step < y.shape[1]:
+        y[:, step:] = cp.minimum(y[:, step:], y[:, :-step].copy())
+        step *= 2
+    return y
+
+
+# --- CUB's DeviceScan -----------------------------------------------------------------------------
+
+
+HERE = Path(__file__).parent
+CTYPES = {
+    "float32": "float",
+    "float64": "double",
+    "int32": "int",
+    "int64": "long long",
+    "complex64": "Complex",
+}
+FORMS_PER_UNIT = 4
+# Threads and elements of 4 bytes: 48 KB of them are more than static shared memory holds.
+TUNINGS = ((128, 16), (128, 24), (256, 16), (256, 24), (384, 16), (512, 12), (512, 20))
+DELAYS = ((688, 1140), (350, 450))
+ALL_DELAYS = ("sum_tuned<float",)  # what is tried with each of them
+
+
+@dataclass(frozen=True)
+class Form:
+    """One instantiation of CUB: its settings, its function, and the cases that it is for."""
+
+    form: str
+    function: str
+    asked: tuple[str, ...]
+
+
+def asked_of(case: Case) -> tuple[str, ...]:
+    """What cases have in common that the same forms are for."""
+    return case.kernel, case.dtype, case.operator, case.form
+
+
+def forms() -> list[Form]:
+    """All that are compiled."""
+    found = []
+    for asked in dict.fromkeys(map(asked_of, CASES)):
+        plain, tuned = _functions(*asked)
+        element = CTYPES[asked[1]]
+        for words, function in plain.items():
+            found += [
+                Form(f"{words}, counts of {bits} bits", f"{function}<{element}, {count}>", asked)
+                for bits, count in ((32, "int"), (64, "long long"))
+            ]
+        found += [form for function in tuned for form in _tuned(function, element, asked)]
+    return found
+
+
+def _functions(kernel: str, dtype: str, operator: str, form: str) -> tuple[dict[str, str], list[str]]:
+    """Functions of ``cub_long.cuh`` with CUB's own settings, by words for them, and with ours."""
+    del dtype
+    if kernel == "linear-recurrence":
+        return {"default": "recurrence"}, ["recurrence_tuned"]
+    if kernel == "scan-flags":
+        plain = {"default, flags as keys": "flagged_by_key", "default, pairs": "flagged_pairs"}
+        return plain, ["flagged_pairs_tuned"]
+    if kernel == "scan-offsets":
+        return {
+            "default, flags set before": "offsets_by_flags",
+            "default, offsets searched": "offsets_by_search",
+        }, []
+    if operator == "min":
+        return {"default": "least"}, []
+    return ({"default": "sum"}, ["sum_tuned"]) if form == "inclusive" else ({"default": "exclusive_sum"}, [])
+
+
+def _tuned(function: str, element: str, asked: tuple[str, ...]) -> Iterator[Form]:
+    named = f"{function}<{element}"
+    for threads, items in TUNINGS:
+        for delay, latency in DELAYS if named in ALL_DELAYS else DELAYS[:1]:
+            words = f"{function}: {threads} threads, {items} per thread (of 4 bytes), delay {delay} ns"
+            yield Form(words, f"{named}, {threads}, {items}, {delay}, {latency}>", asked)
+
+
+def compiled(listed: list[Form], architecture: int, folder: Path) -> list[Any]:
+    """The functions of the forms, from libraries of a few each that are compiled at a time.
+
+    Raises:
+        OSError: there is no nvcc.
+        subprocess.CalledProcessError: it fails.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    flags = [f"-arch=sm_{architecture}", "-O3", "-std=c++17", f"-I{HERE}", "-shared", "-Xcompiler", "-fPIC"]
+
+    def library(first: int) -> list[Any]:
+        part = listed[first : first + FORMS_PER_UNIT]
+        text = '#include "cub_long.cuh"\n' + "".join(_definition(k, form) for k, form in enumerate(part))
+        source, made = folder / f"cub-long-{first}.cu", folder / f"cub-long-{first}.so"
+        source.write_text(text)
+        subprocess.run(["nvcc", *flags, "-o", str(made), str(source)], check=True)
+        loaded = ctypes.CDLL(str(made.resolve()))
+        return [getattr(loaded, f"form_{k}") for k in range(len(part))]
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [one for part in pool.map(library, range(0, len(listed), FORMS_PER_UNIT)) for one in part]
+
+
+def _definition(k: int, form: Form) -> str:
+    parameters = (
+        "void* room, size_t* bytes, const void* const* x, void* y, long long n, long long ends,"
+        " cudaStream_t stream"
+    )
+    call = f"{form.function}(room, bytes, x, y, n, ends, stream)"
+    return f'extern "C" int form_{k}({parameters}) {{ return {call}; }}\n'
+
+
+def peers(cp: Any, functions: list[Any], listed: list[Form]) -> Iterator[tuple[Form, Callable[..., Peer]]]:
+    """The forms, and what makes each ready for a row."""
+
+    def ready(form: Form, function: Any, case: Case, data: LongRow) -> Peer:
+        inputs = (ctypes.c_void_p * len(data.inputs))(*(x.data.ptr for x in data.inputs))
+        stream = ctypes.c_void_p(cp.cuda.get_current_stream().ptr)
+        counts = (ctypes.c_longlong(data.n), ctypes.c_longlong(case.ends))
+        arrays = (inputs, ctypes.c_void_p(data.output.data.ptr), *counts, stream)
+        size = ctypes.c_size_t(0)
+        if function(None, ctypes.byref(size), *arrays):
+            raise RuntimeError(f"{form.function} does not tell its size")
+        room = cp.empty(max(size.value, 1), cp.uint8)
+        call = functools.partial(function, ctypes.c_void_p(room.data.ptr), ctypes.byref(size), *arrays)
+        return Peer("cub.DeviceScan", form.form, call, lambda: data.output, keep=room)
+
+    for form, function in zip(listed, functions, strict=True):
+        yield form, functools.partial(ready, form, function)
+
 
 ROUNDS = 22
 FINALISTS = 4
@@ -112,7 +411,7 @@ def contest(
         data.poison(cp)
         peer.run()
         error = data.error(cp)
-        if error <= FAIR * answers.allowed_error(data.family, data.n):
+        if error <= FAIR * allowed_error(data.family, data.n):
             tried.append((median([bench.timer.once(peer.run) for _ in range(5)]), error, peer))
     tried.sort(key=lambda one: one[0])
     moves = bare(cp, "scan", data.inputs, data.output)

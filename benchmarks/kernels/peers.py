@@ -12,32 +12,360 @@ batch 2^26 / N. The JSON is written after every size, with the time of every for
 ``--start-from RESULTS.json`` takes the kernels' candidates from an earlier run instead of their whole spaces:
 what it chose at this N, at half and at twice this N, and for the other kernels of the family, or what differs
 from that in one tunable.
+
+``--show FILE`` prints the fastest kernel of every N of such a result, and measures nothing. ``--docs PAGE``
+replaces what stands between the lines ``<!-- brief peers -->`` and ``<!-- end of brief peers -->``.
+``--plot`` needs matplotlib.
 """
 
 import argparse
 import json
 import math
+import subprocess
 import sys
+import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
-import answers
-from bare import bare
-from cold_timing import copy_bandwidth, median
-from cub_peers import SIZES as SCANS
-from peer import Peer
-from peer_contest import ROUNDS, Contest, Tried, line, peer_line
-from peer_families import ELEMENTS, FAMILIES
-from peer_libraries import Libraries
+from cold_timing import copy_bandwidth, median, spread
+from peer_libraries import SIZES as SCANS
+from peer_libraries import CubPeers, CufftPeers, CusparsePeers, Peer
 from provenance import provenance
-from sweep import Bench, opened
+from sweep import MARGIN, Bench, Data, Result, allowed_error, bare, make, opened
 
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Configuration, Workload
+
+# --- families, bytes, rates and targets -----------------------------------------------------------
+
+
+ELEMENTS = 2**26
+BYTES = {"scan": 8, "tridiagonal": 20, "fft": 16}
+RATES = {"scan": "MData/s", "tridiagonal": "MRows/s", "fft": "GFlop/s"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """Kernels of one table; ``problem`` is what they solve."""
+
+    problem: str
+    kernels: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+
+FAMILIES = {
+    "scan": Family("scan", ("scan-lf", "scan-ks"), tuple(2**k for k in range(6, 14))),
+    "tridiagonal": Family(
+        "tridiagonal",
+        ("tridiag-cr", "tridiag-pcr", "tridiag-lf", "tridiag-wm"),
+        tuple(2**k for k in range(6, 13)),
+    ),
+    "fft": Family("fft", ("fft",), tuple(2**k for k in range(6, 14))),
+    "fft-large": Family("fft", ("fft-large",), tuple(2**k for k in range(14, 24))),
+}
+
+
+def rate(problem: str, n: int, ms: float) -> float:
+    """Of a time for all elements, in the unit of ``RATES``."""
+    if problem == "fft":
+        return 5 * math.log2(n) * ELEMENTS / ms / 1e6
+    return ELEMENTS / ms / 1e3
+
+
+def target(family: str, row: dict[str, Any]) -> dict[str, Any]:
+    """The target in words, and whether it is met."""
+    n, of_bare, ratio = row["n"], row["of_bare"], row["ratio"]
+    if family == "scan":
+        return {
+            "target": ">= 97.5 % of bare and >= 1.00 x the best peer",
+            "met": of_bare >= 0.975 and ratio >= 1.0,
+        }
+    if family == "tridiagonal":
+        return {"target": ">= 95 % of bare (best of the four 98 %)", "met": of_bare >= 0.95}
+    small, large = (1.0 if n == 64 else 1.01), (1.25 if n <= 2**19 or n == 2**22 else 1.2)
+    least = large if family == "fft-large" else small
+    return {"target": f">= {least:.2f} x cuFFT", "met": ratio >= least}
+
+
+# --- one family at one size -----------------------------------------------------------------------
+
+
+ROUNDS = 22
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A peer's form, its time by a few repeats and its error; infinite where it would not run."""
+
+    peer: Peer
+    ms: float
+    error: float
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Times of one family at one size.
+
+    Attributes:
+        family: key of ``FAMILIES``.
+        n: length of a row.
+        copy_gb_s: roofline of the run.
+        spaces: configurations timed, by kernel.
+        finalists: our best configurations, by kernel.
+        tried: the peers' forms.
+        moves: names of the bare kernels.
+        times: milliseconds of the rounds, by name.
+    """
+
+    family: str
+    n: int
+    copy_gb_s: float
+    spaces: dict[str, int]
+    finalists: dict[str, list[Result]]
+    tried: list[Tried]
+    moves: list[str]
+    times: dict[str, list[float]]
+
+    @property
+    def problem(self) -> str:
+        """What is solved."""
+        return FAMILIES[self.family].problem
+
+    def chosen(self, names: Sequence[str]) -> str:
+        """The fastest by the first half of the rounds, which nothing else is reported of."""
+        return min(names, key=lambda name: median(self.times[name][: ROUNDS // 2]))
+
+    def reported(self, name: str) -> list[float]:
+        """Times of the second half of the rounds."""
+        return self.times[name][ROUNDS // 2 :]
+
+    def peer_rows(self) -> list[dict[str, Any]]:
+        """One row for each peer, of its fastest form, and for the bare kernel."""
+        errors = {t.peer.key: t.error for t in self.tried}
+        rows = []
+        for name in dict.fromkeys(t.peer.name for t in self.tried):
+            forms = [t for t in self.tried if t.peer.name == name]
+            final = [t.peer.key for t in forms if t.peer.key in self.times]
+            if final:
+                chosen = self.chosen(final)
+                form = next(t.peer.form for t in forms if t.peer.key == chosen)
+                rows.append(self._peer_row(name, form, chosen, errors[chosen]))
+                rows[-1]["tried"] = [
+                    {"form": t.peer.form, "ms": t.ms, "error": t.error}
+                    if not t.trouble
+                    else {"form": t.peer.form, "trouble": t.trouble}
+                    for t in forms
+                ]
+        return [*rows, self._peer_row("bare", "", self.chosen(self.moves), 0.0)]
+
+    def _peer_row(self, name: str, form: str, key: str, error: float) -> dict[str, Any]:
+        return {
+            "family": self.family,
+            "n": self.n,
+            "peer": name,
+            "form": form or key,
+            "ms": median(self.reported(key)),
+            "spread_ms": spread(self.reported(key)),
+            "error": error,
+            "correct": error <= allowed_error(self.problem, self.n),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each of our kernels."""
+        peers = self.peer_rows()
+        bare_ms = next(p["ms"] for p in peers if p["peer"] == "bare")
+        best = min((p for p in peers if p["correct"] and p["peer"] != "bare"), key=lambda p: p["ms"])
+        return [self._row(kernel, bare_ms, best) for kernel, best_few in self.finalists.items() if best_few]
+
+    def _row(self, kernel: str, bare_ms: float, best: dict[str, Any]) -> dict[str, Any]:
+        by_name = {f"{kernel} {r.configuration}": r for r in self.finalists[kernel]}
+        chosen = self.chosen(list(by_name))
+        result, ms = by_name[chosen], median(self.reported(chosen))
+        row = {
+            "family": self.family,
+            "kernel": kernel,
+            "n": self.n,
+            "configuration": dict(result.configuration),
+            "configurations_timed": self.spaces[kernel],
+            "ms": ms,
+            "spread_ms": spread(self.reported(chosen)),
+            "rate": rate(self.problem, self.n, ms),
+            "rate_name": RATES[self.problem],
+            "roofline": BYTES[self.problem] * ELEMENTS / (ms * 1e6 * self.copy_gb_s),
+            "bare_ms": bare_ms,
+            "of_bare": bare_ms / ms,
+            "error": result.error,
+            "correct": result.error <= allowed_error(self.problem, self.n),
+            "best_peer": best["peer"],
+            "best_peer_form": best["form"],
+            "best_peer_ms": best["ms"],
+            "ratio": best["ms"] / ms,
+        }
+        return {**row, **target(self.family, row)}
+
+
+def line(row: dict[str, Any]) -> str:
+    """One of our rows, for the terminal."""
+    configuration = " ".join(f"{name}={value}" for name, value in row["configuration"].items())
+    return (
+        f"{row['kernel']:12} N={row['n']:<8} {row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
+        f" {100 * row['of_bare']:6.1f} % of bare  {row['ratio']:5.3f} x {row['best_peer']}"
+        f" ({row['best_peer_ms']:.4f} ms)  error {row['error']:.1e}"
+        f"  {'met' if row['met'] else 'MISSED'} ({row['target']})  {configuration}"
+        f"  [of {row['configurations_timed']}]"
+    )
+
+
+def peer_line(row: dict[str, Any]) -> str:
+    """One of the peers' rows, for the terminal."""
+    return (
+        f"    {row['peer']:28} N={row['n']:<8} {row['ms']:.4f} ± {row['spread_ms']:.4f} ms"
+        f"  error {row['error']:.1e}  {row['form']}  [of {len(row.get('tried', ()))}]"
+    )
+
+
+# --- CUB, cuSPARSE, cuFFT, torch and CuPy ---------------------------------------------------------
+
+
+class Libraries:
+    """The libraries found on this machine; ``missing`` says which were not, and which forms were refused."""
+
+    def __init__(self, cp: Any, scans: Sequence[int], cccl: Path | None, cub_build: Path | None) -> None:
+        self.cp = cp
+        self.missing: dict[str, str] = {}
+        self.torch: Any = None
+        try:
+            import torch  # noqa: PLC0415 - a peer, not a dependency
+
+            self.torch = torch
+        except ImportError as error:
+            self.missing["torch"] = str(error)
+        self.cub: CubPeers | None = None
+        try:
+            folder = cub_build or Path(tempfile.mkdtemp(prefix="cub-peers-"))
+            self.cub = CubPeers(cp, scans, cccl, folder)
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.missing["CUB"] = f"{error}: nvcc is needed"
+        self.cusparse, self.cufft = CusparsePeers(cp), CufftPeers(cp)
+
+    def versions(self) -> dict[str, str]:
+        """Of the libraries."""
+        found = {"cuFFT": str(self.cufft.version), "cuSPARSE": str(self.cusparse.version)}
+        if self.cub is not None:
+            found["CUB"] = str(self.cub.version)
+        if self.torch is not None:
+            found["torch"] = str(self.torch.__version__)
+        return found
+
+    def peers(self, data: Data) -> list[Peer]:
+        """Every form of everything that solves the problem."""
+        if data.family == "scan":
+            return self._scan(data)
+        if data.family == "fft":
+            return self._fft(data)
+        peers = self.cusparse.peers(data)
+        self.missing |= self.cusparse.failed
+        return peers
+
+    def _scan(self, data: Data) -> list[Peer]:
+        cp, (x,), y = self.cp, data.inputs, data.output
+        peers = [Peer("cupy.cumsum", "", lambda: _ignore(cp.cumsum(x, axis=1, out=y)), lambda: y)]
+        if self.torch is not None:
+            torch, tx, ty = self.torch, self.torch.from_dlpack(x), self.torch.from_dlpack(y)
+            peers.append(Peer("torch.cumsum", "", lambda: _ignore(torch.cumsum(tx, 1, out=ty)), lambda: y))
+        return peers + (self.cub.peers(data) if self.cub is not None else [])
+
+    def _fft(self, data: Data) -> list[Peer]:
+        peers = self.cufft.peers(data)
+        self.missing |= self.cufft.failed
+        if self.torch is not None:
+            torch, cp, tx, ty = self.torch, self.cp, *map(self.torch.from_dlpack, (*data.inputs, data.output))
+            peers.append(
+                Peer("torch.fft", "out=", lambda: _ignore(torch.fft.fft(tx, out=ty)), lambda: data.output)
+            )
+            held: list[Any] = []
+
+            def fresh() -> None:
+                held[:] = [torch.fft.fft(tx)]
+
+            peers.append(Peer("torch.fft", "new array", fresh, lambda: cp.from_dlpack(held[0])))
+        return peers
+
+
+def _ignore(_: object) -> None:
+    """The result lies in the output already."""
+
+
+# --- table and plot -------------------------------------------------------------------------------
+
+
+MARKS = ("<!-- brief peers -->\n", "<!-- end of brief peers -->\n")
+TITLES = {
+    "scan": "Inclusive scan, float32",
+    "tridiagonal": "Tridiagonal systems, float32",
+    "fft": "Complex FFT, complex64, one kernel",
+    "fft-large": "Complex FFT, complex64, large",
+}
+_COLOURS = ("#0b6e4f", "#1f77b4", "#9467bd", "#d6a100")
+
+
+def show(results: Path, docs: Path | None, picture: Path | None) -> None:
+    """Print the table of a result; write page and picture where asked to."""
+    document = json.loads(results.read_text())
+    text = brief(document)
+    print(text)
+    if docs is not None:
+        begin, end = MARKS
+        before, _, rest = docs.read_text().partition(begin)
+        _, _, after = rest.partition(end)
+        docs.write_text(f"{before}{begin}{text}{end}{after}")
+    if picture is not None:
+        plot(document, picture)
+
+
+def brief(document: dict[str, Any]) -> str:
+    """The fastest kernel of every N of every family, and its ratio to the best correct peer."""
+    lines = ["", "| family | N | kernel | ms | of bare | best correct peer | × peer |", "| --- " * 7 + "|"]
+    for family, title in TITLES.items():
+        rows = [row for row in document["rows"] if row["family"] == family]
+        for n in sorted({row["n"] for row in rows}):
+            row = min((row for row in rows if row["n"] == n), key=lambda row: row["ms"])
+            lines.append(
+                f"| {title} | {n} | {row['kernel']} | {row['ms']:.4f} ± {row['spread_ms']:.4f}"
+                f" | {100 * row['of_bare']:.1f} % | {row['best_peer']}, {row['best_peer_ms']:.4f} ms"
+                f" | {row['ratio']:.3f} |"
+            )
+    return "\n".join([*lines, "", ""])
+
+
+def plot(document: dict[str, Any], path: Path) -> None:
+    """Speed of every kernel and of the best peer, as a fraction of the bare kernel of the same run."""
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - only the plot needs it
+
+    figure, axes = plt.subplots(1, len(TITLES), figsize=(16, 4.2), layout="constrained")
+    for axis, (family, title) in zip(axes, TITLES.items(), strict=True):
+        rows = [row for row in document["rows"] if row["family"] == family]
+        for colour, kernel in zip(_COLOURS, sorted({row["kernel"] for row in rows}), strict=False):
+            own = sorted((row["n"], 100 * row["of_bare"]) for row in rows if row["kernel"] == kernel)
+            axis.plot(*zip(*own, strict=True), "o-", color=colour, label=kernel)
+        peers = sorted({(row["n"], 100 * row["bare_ms"] / row["best_peer_ms"]) for row in rows})
+        if peers:
+            axis.plot(*zip(*peers, strict=True), "s--", color="#888888", label="best correct peer")
+        axis.set_xscale("log", base=2)
+        axis.set_ylim(0, 105)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("N")
+        axis.set_ylabel("% of a bare kernel that moves the same bytes")
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=8)
+    figure.savefig(path)
+
 
 FINALISTS = 5
 FINAL_FORMS = 3
@@ -47,7 +375,7 @@ NEIGHBOURS = 2  # configurations that differ from one that was chosen before in 
 def main() -> None:
     """Measure, print the tables, add to the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--sizes", nargs="*", type=int, help="only these N")
     parser.add_argument(
@@ -57,7 +385,15 @@ def main() -> None:
     parser.add_argument("--only-peers", action="store_true", help="leave the catalogue's kernels out")
     parser.add_argument("--cccl", type=Path, help="headers of CCCL, where those of nvcc are not to be used")
     parser.add_argument("--cub-build", type=Path, help="folder of compiled forms of CUB, kept for other runs")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the table of a result")
+    parser.add_argument("--docs", type=Path, metavar="PAGE", help="of --show: a page to write it into")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="of --show: a picture")
     options = parser.parse_args()
+    if options.show is not None:
+        show(options.show, options.docs, options.plot)
+        return
+    if options.out is None:
+        parser.error("the following arguments are required: --out")
     bench = opened()
     scans = [n for n in SCANS if "scan" in options.families and n in (options.sizes or SCANS)]
     libraries = Libraries(bench.cp, scans, options.cccl, options.cub_build)
@@ -93,7 +429,7 @@ def _document(path: Path) -> dict[str, Any]:
         "reported": "median of the second half of the rounds; the first half chose the configuration or form",
         "tried": f"every form of a peer, by a few repeats; its best {FINAL_FORMS} went into the rounds",
         "flush": "160 MB set to zero before every repeat",
-        "margin": f"tridiagonal systems: |b| >= |a| + |c| + {answers.MARGIN}",
+        "margin": f"tridiagonal systems: |b| >= |a| + |c| + {MARGIN}",
     }
     return {"protocol": protocol, "runs": [], "rows": [], "peers": []}
 
@@ -107,7 +443,7 @@ def _replace(document: dict[str, Any], table: str, family: str, n: int, rows: li
 def contest(bench: Bench, libraries: Libraries, name: str, n: int, conditions: "Conditions") -> Contest:
     """Our kernels' best configurations, the peers' best forms and the bare kernel at one size."""
     cp, family = bench.cp, FAMILIES[name]
-    data = answers.make(cp, family.problem, n, ELEMENTS)
+    data = make(cp, family.problem, n, ELEMENTS)
     ours = {}
     for kernel_name in () if conditions.only_peers else family.kernels:
         kernel = bench.catalog.kernel(kernel_name)
@@ -119,7 +455,7 @@ def contest(bench: Bench, libraries: Libraries, name: str, n: int, conditions: "
             print(f"{kernel_name} N={n}: {len(wrong)} wrong answers, e.g. {wrong[0].configuration}")
     moves = _fastest(bench, bare(cp, family.problem, data.inputs, data.output))
     tried = _tried(bench, libraries, data, conditions.repeats)
-    finals = _finalists(tried, answers.allowed_error(family.problem, n))
+    finals = _finalists(tried, allowed_error(family.problem, n))
     finalists = {k: [r for r in results if not r.trouble][:FINALISTS] for k, results in ours.items()}
     runs = {f"{k} {r.configuration}": r.run for k, best in finalists.items() for r in best}
     runs |= {peer.key: peer.run for peer in finals} | moves
@@ -148,7 +484,7 @@ def _candidates(
     return list(found)
 
 
-def _tried(bench: Bench, libraries: Libraries, data: answers.Data, repeats: int) -> list[Tried]:
+def _tried(bench: Bench, libraries: Libraries, data: Data, repeats: int) -> list[Tried]:
     """Every form of every peer, each checked and timed."""
 
     def one(peer: Peer) -> Tried:
@@ -172,7 +508,7 @@ def _finalists(tried: list[Tried], allowed: float) -> list[Peer]:
     return best
 
 
-def _error(cp: Any, peer: Peer, data: answers.Data) -> float:
+def _error(cp: Any, peer: Peer, data: Data) -> float:
     data.poison(cp)
     if peer.prepare is not None:
         peer.prepare()

@@ -16,7 +16,8 @@ median of the ratios with its 95 % interval.
 
     python benchmarks/kernels/rodinia_peers.py rodinia --build-only --cubins FOLDER --architecture sm_90
 
-compiles where there is nvcc and no GPU; --cubins FOLDER then needs no nvcc.
+compiles where there is nvcc and no GPU; --cubins FOLDER then needs no nvcc. ``--show FILE`` prints
+the table of a result.
 """
 
 import argparse
@@ -24,27 +25,338 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
-import numpy as np
+from cold_timing import Timer, median, outside_interval, spread
 from provenance import provenance
-from rodinia_contests import CONTESTS, Contest
-from rodinia_forms import Form, Inputs
-from rodinia_judges import law_judge
-from rodinia_rounds import Arena, Result, fastest, finalists, ratio
-from rodinia_sources import FILES, WHERE, NvccCompiler, RodiniaError, sources
+from rodinia_forms import (
+    FILES,
+    WHERE,
+    Array,
+    Form,
+    Inputs,
+    NvccCompiler,
+    RodiniaError,
+    filter_float,
+    filter_naive,
+    hotspot,
+    law_judge,
+    lud,
+    sources,
+    streamcluster,
+)
 
 from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
+from tuner.devices.cuda.code import CodeCache, StageCompiler
+from tuner.devices.cuda.launches import Clearing, Launch, Step
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.errors import CompileError, TunerError
-from tuner.model.plan import Configuration, Plan, Source, Workload
+from tuner.model.elements import element_dtype
+from tuner.model.errors import CompileError, DeviceError, TunerError
+from tuner.model.jobs import DeviceLimits
+from tuner.model.plan import Buffer, Configuration, Plan, Source, Workload
+from tuner.problems.base import Deviation
 from tuner.problems.lookup import problem_for
+
+# --- the contests ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Kernels of ours and of Rodinia that do the same.
+
+    Attributes:
+        workload: of our kernel.
+        forms: makes those of Rodinia.
+        source: key of ``FILES``.
+        differs: what the two do not have in common, for the reader of a ratio.
+        timed: stages of ours that are timed; all where empty.
+    """
+
+    workload: str
+    forms: Callable[[Source, KernelFile, Plan, Inputs], Iterator[Form]]
+    source: str
+    differs: str
+    timed: tuple[str, ...] = ()
+
+
+_CLUSTERING = "streamcluster:N=65536,DIM=256,K=16"
+_SUMS = "Rodinia's program copies 4.5 MB a call to the host and sums there: not timed"
+CONTESTS = {
+    "lud": Contest(
+        "lud:N=4096", lud, "lud", "Rodinia's is compiled with -use_fast_math, as its Makefile has it"
+    ),
+    "hotspot": Contest(
+        "hotspot:ROWS=8192,COLUMNS=8192",
+        hotspot,
+        "hotspot",
+        "20 steps, the step of our kernel (Rodinia's own is unstable at this size); Rodinia's kernel"
+        " multiplies by a literal in double",
+    ),
+    "streamcluster": Contest(
+        _CLUSTERING,
+        streamcluster,
+        "streamcluster",
+        f"10 calls; ours with the sums on the GPU, Rodinia's two memsets and kernel without. {_SUMS}",
+    ),
+    "streamcluster-costs": Contest(
+        _CLUSTERING, streamcluster, "streamcluster", f"10 calls, both without the sums. {_SUMS}", ("costs",)
+    ),
+    "particlefilter-float": Contest(
+        "particle-filter:N=100000,H=128,W=128",
+        filter_float,
+        "particlefilter-float",
+        "one frame, both in double; other noise (Rodinia: LCG and Box-Muller); Rodinia's distribution is made"
+        " by one thread, without a barrier after the blocks that it depends on (a race), and searched"
+        " linearly; its frame is given to it contiguous",
+    ),
+    "particlefilter-naive": Contest(
+        "particle-filter:N=100000,H=128,W=128",
+        filter_naive,
+        "particlefilter-naive",
+        "the search alone, which is all that Rodinia's naive variant does on the GPU; both in double, on the"
+        " same distribution",
+        ("resample",),
+    ),
+}
+
+# --- forms on the GPU, and their times ------------------------------------------------------------
+
+
+READ = ("in", "inout")
+TRIED = 3  # runs of each form before the rounds
+FINALISTS = 3  # forms of Rodinia that go into the rounds
+
+
+@dataclass
+class Result:
+    """What became of a form.
+
+    Attributes:
+        form: as asked for.
+        deviation: of its answer from the right one; None where it did not run.
+        trouble: why it did not run, or empty.
+        tried_ms: median of a few runs.
+        times_ms: of the rounds.
+    """
+
+    form: Form
+    deviation: Deviation | None = None
+    trouble: str = ""
+    tried_ms: float = inf
+    times_ms: list[float] = field(default_factory=list)
+    run: Callable[[], None] = lambda: None
+    prepare: Callable[[], None] = lambda: None
+
+    @property
+    def right(self) -> bool:
+        """It ran, and its answer is within what is allowed."""
+        return self.deviation is not None and bool(self.deviation.ok)
+
+    def half_ms(self, second: bool) -> list[float]:
+        """The times that choose, or those that are reported."""
+        middle = len(self.times_ms) // 2
+        return self.times_ms[middle:] if second else self.times_ms[:middle]
+
+    def row(self) -> dict[str, Any]:
+        """For JSON."""
+        row: dict[str, Any] = {"name": self.form.name}
+        if self.form.plan.configuration:
+            row["configuration"] = dict(self.form.plan.configuration)
+        if self.deviation is not None:
+            what = {"what": self.deviation.what, "error": self.deviation.error}
+            row |= {**what, "allowed": self.deviation.allowed, "right": self.right}
+        if self.trouble:
+            return {**row, "trouble": self.trouble}
+        row["tried_ms"] = self.tried_ms
+        if self.times_ms:
+            reported = self.half_ms(second=True)
+            row |= {"ms": median(reported), "spread_ms": spread(reported), "rounds_ms": self.times_ms}
+        return row
+
+
+class Arena:
+    """Runs forms of one contest; arrays of the same name, shape and contents are the same.
+
+    Args:
+        cp: CuPy.
+        limits: of the GPU.
+    """
+
+    def __init__(self, cp: Any, limits: DeviceLimits) -> None:
+        self._cp = cp
+        self._limits = limits
+        self._timer = Timer(cp)
+        self._arrays: dict[tuple[object, ...], Any] = {}
+        self._code: list[CodeCache] = []  # graphs need the functions, but do not keep them
+
+    def tried(self, forms: Sequence[Form], compiler: StageCompiler) -> list[Result]:
+        """Each form, checked once and timed a few times; those that fail say why."""
+        code = CodeCache(self._cp, compiler, self._limits)
+        self._code.append(code)
+        return [self._tried(form, code) for form in forms]
+
+    def _tried(self, form: Form, code: CodeCache) -> Result:
+        result = Result(form)
+        driver, runtime = self._cp.cuda.driver, self._cp.cuda.runtime
+        try:
+            arrays = {buffer.name: self._array(form, buffer, "") for buffer in form.plan.buffers}
+            steps = code.launches(form.plan, arrays)
+            timed = [step for step in steps if not form.timed or self._stage(form, step) in form.timed]
+            result.prepare = self._preparation(form, arrays)
+            self._poison(form, arrays)
+            result.prepare()
+            self._enqueued(form, steps, arrays, self._cp.cuda.get_current_stream())
+            self._cp.cuda.runtime.deviceSynchronize()
+            result.deviation = form.judge(
+                {b.name: arrays[b.name].get() for b in form.plan.buffers if b.role not in {"in", "scratch"}}
+            )
+            result.run = self._graph(form, timed, arrays)
+            result.tried_ms = median([self._timer.once(result.run, result.prepare) for _ in range(TRIED)])
+        except (DeviceError, driver.CUDADriverError, runtime.CUDARuntimeError) as error:
+            result.trouble = str(error)
+        return result
+
+    def rounds(self, results: Sequence[Result], count: int) -> None:
+        """Times of all, by turns, cold; the order is drawn anew in every round."""
+        names = [str(place) for place in range(len(results))]
+        by_name = dict(zip(names, results, strict=True))
+        times = self._timer.interleaved(
+            {name: result.run for name, result in by_name.items()},
+            count,
+            {name: result.prepare for name, result in by_name.items()},
+        )
+        for name, result in by_name.items():
+            result.times_ms = times[name]
+
+    def _stage(self, form: Form, step: Step) -> str:
+        return form.plan.stages[step.place].name if isinstance(step, Launch) else ""
+
+    def _enqueued(self, form: Form, steps: Sequence[Step], arrays: Mapping[str, Any], stream: Any) -> None:
+        for step in steps:
+            for name in form.cleared:
+                Clearing(arrays[name]).enqueue(stream)
+            step.enqueue(stream)
+
+    def _graph(self, form: Form, steps: Sequence[Step], arrays: Mapping[str, Any]) -> Callable[[], None]:
+        """What launches all steps as one graph on the current stream."""
+        stream = self._cp.cuda.Stream(non_blocking=True)
+        stream.begin_capture()
+        try:
+            self._enqueued(form, steps, arrays, stream)
+        except Exception:
+            with suppress(self._cp.cuda.runtime.CUDARuntimeError):
+                stream.end_capture()  # what cannot be captured spoils the capture, and no more
+            raise
+        graph = stream.end_capture()
+        current = self._cp.cuda.get_current_stream
+        graph.upload(current())
+        return lambda: graph.launch(current())
+
+    def _array(self, form: Form, buffer: Buffer, kind: str) -> Any:
+        """The array of a buffer, filled with its input."""
+        given = form.inputs[buffer.name] if buffer.role in READ else None
+        key = (buffer.name, buffer.shape, buffer.dtype, id(given), kind)
+        if key not in self._arrays:
+            array = self._cp.empty(buffer.shape, element_dtype(buffer.dtype))
+            if given is not None:
+                self._cp.copyto(array, self._cp.asarray(np.ascontiguousarray(_fitting(given, buffer))))
+            self._arrays[key] = array
+        return self._arrays[key]
+
+    def _preparation(self, form: Form, arrays: Mapping[str, Any]) -> Callable[[], None]:
+        """Restores what a run changes; not timed."""
+        changed = [buffer for buffer in form.plan.buffers if buffer.role == "inout"]
+        pairs = [(arrays[buffer.name], self._array(form, buffer, "original")) for buffer in changed]
+
+        def restore() -> None:
+            for array, original in pairs:
+                self._cp.copyto(array, original)
+
+        return restore
+
+    def _poison(self, form: Form, arrays: Mapping[str, Any]) -> None:
+        for buffer in form.plan.buffers:
+            if buffer.role not in READ:
+                arrays[buffer.name].data.memset_async(0xFF, arrays[buffer.name].nbytes)
+
+
+def _fitting(given: Array, buffer: Buffer) -> Array:
+    """An input as its buffer has it.
+
+    Raises:
+        ValueError: it is of another type or size.
+    """
+    if given.dtype != element_dtype(buffer.dtype) or given.size != buffer.elements:
+        raise ValueError(f"{buffer.name}: {given.dtype} {given.shape} for {buffer.dtype} {buffer.shape}")
+    return given.reshape(buffer.shape)
+
+
+def finalists(results: Sequence[Result]) -> list[Result]:
+    """The fastest right ones."""
+    return sorted((one for one in results if one.right), key=lambda one: one.tried_ms)[:FINALISTS]
+
+
+def fastest(results: Sequence[Result]) -> Result:
+    """By the first half of the rounds, of which nothing else is reported."""
+    return min(results, key=lambda one: median(one.half_ms(second=False)))
+
+
+def ratio(slow: Result, fast: Result) -> tuple[float, float, float]:
+    """Median of the ratios of the rounds that are reported, and its 95 % interval."""
+    pairs = zip(slow.half_ms(second=True), fast.half_ms(second=True), strict=True)
+    ratios = sorted(one / other for one, other in pairs)
+    edge = outside_interval(len(ratios))
+    return median(ratios), ratios[edge], ratios[-1 - edge]
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+Row = Mapping[str, Any]
+HEAD = ("contest", "Rodinia's fastest", "ms", "ours", "ms", "× Rodinia's")
+
+
+def shown(document: Row) -> str:
+    """Where it was measured, and a line for each configuration of ours."""
+    gpu, made = document["provenance"]["gpus"][0], document["provenance"]["date"][:10]
+    origin = f"{gpu['name']}, driver {gpu['driver_version']}, clocks as found, {made}"
+    nvcc = "; ".join(document["nvcc"])
+    rows = [line for row in document["contests"] for line in lines(row)]
+    cells = [f"| {' | '.join(row)} |" for row in (HEAD, ["---"] * len(HEAD), *rows)]
+    return f"{origin}. nvcc: {nvcc}.\n\n" + "\n".join(cells)
+
+
+def lines(row: Row) -> list[tuple[str, ...]]:
+    """Each configuration of ours beside Rodinia's fastest right form."""
+    chosen = next((one for one in row["rodinia"] if one["name"] == row["fastest"]), None)
+    theirs = ("none is right", "–") if chosen is None else (chosen["name"], _ms(chosen))
+    found = []
+    for place, one in enumerate(row["ours"]):
+        head = (f"{row['contest']}: `{row['workload']}`", *theirs) if place == 0 else ("", "", "")
+        values = " ".join(f"{name}={value}" for name, value in one["configuration"].items())
+        found.append((*head, f"{one['name']}: {values}", _ms(one), _ratio(one)))
+    return found
+
+
+def _ms(one: Row) -> str:
+    return f"{one['ms']:.4f} ± {one['spread_ms']:.4f}" if "ms" in one else "wrong"
+
+
+def _ratio(one: Row) -> str:
+    ratio = one.get("ratio")
+    return "–" if ratio is None else f"{ratio['median']:.2f} ({ratio['low']:.2f}–{ratio['high']:.2f})"
+
 
 TUNER = (sys.executable, "-c", "from tuner.cli.main import main; main()")
 PROTOCOL = {
@@ -58,6 +370,9 @@ PROTOCOL = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write the JSON; 2 where something is missing."""
     options = _parsed(arguments)
+    if options.show is not None:
+        print(shown(json.loads(options.show.read_text())))
+        return 0
     try:
         files = sources(options.folder, list(dict.fromkeys(CONTESTS[name].source for name in options.only)))
         with tempfile.TemporaryDirectory(prefix="rodinia-") as folder:
@@ -73,7 +388,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("folder", type=Path, help="Rodinia, or its folder cuda")
+    parser.add_argument("folder", type=Path, nargs="?", help="Rodinia, or its folder cuda")
     parser.add_argument("--out", type=Path, help="write the rows with their origin to this JSON file")
     parser.add_argument("--only", nargs="+", choices=list(CONTESTS), default=list(CONTESTS), metavar="NAME")
     parser.add_argument(
@@ -87,7 +402,10 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--cubins", type=Path, metavar="FOLDER", help="compiled kernels of Rodinia, kept")
     parser.add_argument("--build-only", action="store_true", help="compile Rodinia's kernels, no GPU needed")
     parser.add_argument("--architecture", default="sm_90", help="of --build-only (%(default)s)")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the table of a result")
     options = parser.parse_args(arguments)
+    if options.show is None and options.folder is None:
+        parser.error("the following arguments are required: folder")
     if options.rounds < 12:
         parser.error("--rounds is 12 or more: six to choose, six for an interval of 95 %")
     if options.search < 0:

@@ -17,9 +17,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
-import answers
 from provenance import provenance
-from sweep import Bench, opened
+from sweep import Bench, Data, make, opened
 
 from tuner.model.errors import TunerError
 from tuner.model.plan import Plan
@@ -42,7 +41,7 @@ def main() -> None:
         kernel = bench.catalog.kernel(WorkloadName.parse(text).kernel)
         n = int(dict(bench.catalog.workload(text).sizes)["N"])
         workload = kernel.workload({"N": n}, batch=max(1, 2**options.elements // n))
-        data = answers.make(bench.cp, kernel.family, n, workload.batch * n)
+        data = make(bench.cp, kernel.family, n, workload.batch * n)
         wanted = [c for c in kernel.space(workload) if all(_has(c, pair) for pair in options.only)]
         rng = random.Random(0)  # noqa: S311 - a sample, not a secret
         for configuration in rng.sample(wanted, min(options.configurations, len(wanted))):
@@ -63,7 +62,7 @@ def _has(configuration: Any, pair: str) -> bool:
     return str(configuration.get(name)) == value
 
 
-def stress(bench: Bench, plan: Plan, data: answers.Data, options: argparse.Namespace) -> dict[str, Any]:
+def stress(bench: Bench, plan: Plan, data: Data, options: argparse.Namespace) -> dict[str, Any]:
     """Error of the first launch, and how many launches differed from it."""
     cp = bench.cp
     try:

@@ -22,14 +22,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
-import answers
 import numpy as np
-from bare import bare
 from cold_timing import copy_bandwidth, median, spread
-from cusparse_peers import CusparsePeers
-from peer import Peer
+from peer_libraries import CusparsePeers, Peer
 from provenance import provenance
-from sweep import Bench, Result, opened
+from sweep import Bench, Data, Result, bare, opened
 
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Buffer, Configuration, ProblemSpec, Workload
@@ -87,7 +84,7 @@ CASES = _cases()
 
 
 @dataclass(frozen=True)
-class Systems(answers.Data):
+class Systems(Data):
     """Systems of any type; the error is the backward error.
 
     Attributes:

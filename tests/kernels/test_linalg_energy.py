@@ -1,6 +1,7 @@
 """The benchmark of joules against NVIDIA's libraries: what is taken off, chosen and stated, on a fake GPU."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -76,7 +77,7 @@ def measured(energy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ca
     made = energy.LargeLibraries
 
     meter = FakeMeter(cp)
-    windows = import_module("linalg_energy_windows")
+    windows = import_module("linalg_energy")
     repeated = windows.repeat
 
     def repeat(loop: Callable[[], Any], count: int) -> None:
@@ -86,7 +87,7 @@ def measured(energy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ca
         cp.timing = before
 
     monkeypatch.setattr(windows, "repeat", repeat)
-    monkeypatch.setattr(windows, "time", SimpleNamespace(sleep=meter.sleep))
+    monkeypatch.setattr(windows, "time", SimpleNamespace(sleep=meter.sleep, monotonic=time.monotonic))
     monkeypatch.setattr(fake_cupy, "__getattr__", lambda name: getattr(np, name), raising=False)
     monkeypatch.setattr("tuner.devices.cuda.code.GpuLibraries", HostLibraries)
     monkeypatch.setattr(energy.probe, "open_cupy", lambda _: cp)
@@ -95,10 +96,10 @@ def measured(energy: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ca
     monkeypatch.setattr(energy, "LargeLibraries", lambda _: made(cp, library, library))
     monkeypatch.setattr(energy, "meter_of", lambda *_: meter)
     monkeypatch.setattr(energy, "BATCH", 13)
-    monkeypatch.setattr("linalg_runs.LEAST_S", 0.0)
+    monkeypatch.setattr("linalg_contest.LEAST_S", 0.0)
     monkeypatch.setattr("linalg_contest._LEAD_BYTES", 1)
     monkeypatch.setattr("cold_timing.FLUSH_BYTES", 1)
-    monkeypatch.setattr("linalg_sets.MOST", 3)
+    monkeypatch.setattr("linalg_libraries.MOST", 3)
 
     def run(*words: str, code: int = 0) -> dict[str, Any]:
         out = tmp_path / "rows.json"
@@ -147,35 +148,35 @@ def test_joules_of_the_hybrid_scheme(measured: Any) -> None:
 @pytest.mark.usefixtures("energy")
 def test_the_joules_of_the_cpu_may_be_counted() -> None:
     """Where a rail of the host is among those that were read, there is no note."""
-    contest, windows = import_module("linalg_energy_contest"), import_module("linalg_energy_windows")
+    energy = import_module("linalg_energy")
     parts = [{"device": "cuda:0", "scope": "gpu"}, {"device": "host", "scope": "package"}]
-    assert contest._uncounted(windows.Windows({}, parts)) == []
-    assert contest._uncounted(windows.Windows({}, parts[:1]))
+    assert energy._uncounted(energy.Windows({}, parts)) == []
+    assert energy._uncounted(energy.Windows({}, parts[:1]))
 
 
 @pytest.mark.usefixtures("energy")
 def test_a_thrifty_configuration_need_not_be_the_fastest() -> None:
     """Each is chosen by the first half of the windows, and the second half is reported."""
-    contest, windows = import_module("linalg_energy_contest"), import_module("linalg_energy_windows")
+    energy = import_module("linalg_energy")
 
     def made(seconds: float, joules: float) -> Any:
-        return windows.Window(seconds, joules, 0.001 * joules)
+        return energy.Window(seconds, joules, 0.001 * joules)
 
     contenders = [SimpleNamespace(name=name, configuration=None, graph=True) for name in ("peer", "a", "b")]
     peer, quick, thrifty = contenders
     field = SimpleNamespace(right_peers=[peer], right_own=[quick, thrifty])
     plan = SimpleNamespace(work=SimpleNamespace(operations=2e9))
     space = SimpleNamespace(item=SimpleNamespace(default="of the file"), plans={"of the file": plan})
-    found = windows.Windows(
+    found = energy.Windows(
         {
             "peer": [made(3.1, 9.1), made(3.1, 9.1)],
             "a": [made(1.1, 5.1), made(1.1, 3.1)],
             "b": [made(2.1, 4.1), made(2.1, 4.6)],
-            windows.RESTORING: [made(0.1, 0.1)] * 2,
-            windows.IDLE: [made(1.0, 1.0)] * 2,
+            energy.RESTORING: [made(0.1, 0.1)] * 2,
+            energy.IDLE: [made(1.0, 1.0)] * 2,
         }
     )
-    row = contest.figures(space, field, found, half=1, sets=1)
+    row = energy.figures(space, field, found, half=1, sets=1)
     assert (row["fastest"]["name"], row["thriftiest"]["name"], row["same"]) == ("a", "b", False)
     assert row["thriftiest"]["gross_j"]["value"] == pytest.approx(4.5)
     assert row["thriftiest"]["net_j"]["value"] == pytest.approx(4.5 - 2.0)
@@ -188,7 +189,7 @@ def test_a_thrifty_configuration_need_not_be_the_fastest() -> None:
 @pytest.mark.usefixtures("energy")
 def test_intervals_hold_what_sensors_state_and_how_windows_scatter() -> None:
     """The wider of both; of one window only what the sensor states."""
-    figure = import_module("linalg_energy_windows").Figure
+    figure = import_module("linalg_energy").Figure
     assert figure.of([10.0], [0.5]).half == pytest.approx(0.98)
     assert figure.of([10.0, 10.0], [0.5, 0.5]).half == pytest.approx(1.96 * 0.5 / 2**0.5)
     assert figure.of([9.0, 10.0, 11.0], [0.1] * 3).half == pytest.approx(4.3027 / 3**0.5, rel=1e-4)
@@ -197,7 +198,7 @@ def test_intervals_hold_what_sensors_state_and_how_windows_scatter() -> None:
 @pytest.mark.usefixtures("energy")
 def test_windows_that_tell_nothing_are_refused() -> None:
     """A run that seems to take no time has no watts."""
-    windows = import_module("linalg_energy_windows")
+    windows = import_module("linalg_energy")
     same = {name: [windows.Window(1.0, 1.0, 0.1)] for name in ("a", windows.RESTORING, windows.IDLE)}
     with pytest.raises(ValueError, match="a takes no longer than restoring; --window must be longer"):
         windows.taken(same, "a", slice(0, 1))

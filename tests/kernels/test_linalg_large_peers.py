@@ -41,7 +41,7 @@ def measured(large: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cal
     monkeypatch.setattr(large.probe, "gpu_limits", lambda *_: LIMITS)
     monkeypatch.setattr(large, "Compiler", lambda _: HostCompiler(cp, OURS_S))
     monkeypatch.setattr(large, "LargeLibraries", lambda _: made(cp, library, library))
-    monkeypatch.setattr("linalg_runs.LEAST_S", 0.0)
+    monkeypatch.setattr("linalg_contest.LEAST_S", 0.0)
     monkeypatch.setattr("linalg_contest._LEAD_BYTES", 1)
     monkeypatch.setattr("cold_timing.FLUSH_BYTES", 1)
 
@@ -154,7 +154,7 @@ def test_wrong_answers_of_the_library_win_nothing(measured: Any) -> None:
 )
 def test_targets(case: tuple[str, int, str], least: float | None) -> None:
     """Each row has the target of its factorisation, order and type; some are only reported."""
-    target = import_module("linalg_large_operations").LargeCase(*case).target
+    target = import_module("linalg_large_contest").LargeCase(*case).target
     assert target.least == least
     assert target.met(0.0) is (None if least is None else False)
 

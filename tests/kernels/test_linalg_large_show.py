@@ -13,7 +13,7 @@ from benchmark_scripts import ROOT, benchmark
 def show() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "benchmarks" / "kernels"))
-        yield benchmark("kernels/show_linalg_large")
+        yield benchmark("kernels/linalg_large")
 
 
 def document_of(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
@@ -64,59 +64,45 @@ def energy_row(*, same: bool) -> dict[str, Any]:
 def test_tables_of_times_and_joules(show: Any, tmp_path: Path) -> None:
     """Both kinds of results are told apart, later files count, and the page keeps what stands around."""
     page = tmp_path / "page.md"
-    page.write_text(
-        "before\n" + "".join(f"{one}old\n{end}" for one, end in (show.LARGE, show.ENERGY)) + "after\n"
-    )
+    page.write_text(f"before\n{'old'.join(show.LARGE)}{'old'.join(show.ENERGY)}after\n")
     documents = (
-        document_of(large_row(1024, 2.0, 1.0), large_row(512, None, 1.0)),
+        document_of(large_row(1024, 2.0, 1.0), large_row(512, 2.0, 1.0), large_row(2048, None, 1.0)),
         document_of(large_row(1024, 1.1, 1.0)),
         document_of(energy_row(same=False), scope="gpu"),
     )
     paths = [tmp_path / f"{place}.json" for place in range(len(documents))]
     for path, document in zip(paths, documents, strict=True):
         path.write_text(json.dumps(document))
-    assert show.main([*map(str, paths), "--docs", str(page)]) == 0
+    assert show.main(["--show", *map(str, paths), "--docs", str(page)]) == 0
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
     assert "old" not in text
-    assert "0 of 1 targets are met." in text
-    assert "| 512 | – | – | – | 50.00 | 1.000 ± 0.002 | – | 1.000 ± 0.002 | 3.00 | – |" in text
-    assert "| 1024 | 64-bit, no graph | 1.100 ± 0.002 | 2.00 | 50.00 |" in text
-    assert "1.10 (1.10–1.30) | 0.2, 0.2 | NB=64, ahead=1 | ≥ 1.2 × | **no** |" in text
+    assert "1 of 2 targets are met." in text
+    rows = [line for line in text.splitlines() if line.startswith(("| getrf, ", "| potrf, "))]
+    assert rows[0].startswith("| getrf, float64 | 1024 | 1.100 ± 0.002 | 1.000 ± 0.002 | – | 1.000 ± 0.002 |")
+    assert rows[0].endswith("| 1.10 (1.10–1.30) | ≥ 1.2 × | **no** | – |")
+    assert rows[1].startswith("| getrf, float64 | 2048 | – |")
     assert (
         "Counted: cuda:0, gpu, by nvml-power-ring. The idle GPU took 123 to 123 W.\ntoo-short: a window.\n"
         in text
     )
-    assert (
-        "| potrf | 1024 | float32 | library | 10000.0 | 4 ± 0.04 | 2 ± 0.02 | 400 ± 4 | 40 ± 0.4 | – | – |"
-        in text
-    )
-    assert "| fastest | 10000.0 | 2 ± 0.02 | 1 ± 0.01 | 200 ± 2 | 20 ± 0.2 | – | – | – | NB=64 |" in text
-    assert "| most thrifty | 10000.0 | 1.5 ± 0.01 |" in text
-    assert "| 2.5 ± 0.03 | – | NB=128 |" in text
+    assert rows[2:] == [
+        "| potrf, float32 | 1024 | 4 ± 0.04 | – | 1.5 ± 0.01 | – | 2.5 ± 0.03 | – |",
+    ]
+    assert show.times_table([]) == show.joules_table([]) == show.UNMEASURED
 
 
-def test_the_hybrid_scheme_has_a_table_and_a_line(show: Any) -> None:
-    """Below that of the GPU alone, with what computed on the CPU; of joules a line among the others."""
-    row = large_row(1024, 2.0, 1.0)
+def test_the_hybrid_scheme_has_a_column(show: Any) -> None:
+    """With what computed on the CPU above the table."""
     hybrid = timed(4.0, 0.5, configuration={"NB": 128, "threads": 0}, of_peer=0.5, of_gpu_only=0.25)
     cpu = {"blas": "SciPy's BLAS (openblas 0.3)", "threads": 1}
-    text = show.times_table([document_of({**row, "hybrid": hybrid}, large_row(512, None, 1.0), cpu=cpu)])
-    assert "| 1024 | 4.000 ± 0.002 | 0.50 | 0.50 | 0.25 | 0.2 | NB=128, threads=0 |" in text
+    text = show.times_table([document_of({**large_row(1024, 2.0, 1.0), "hybrid": hybrid}, cpu=cpu)])
+    assert "| yes | 0.50 |" in text
     assert "Hybrid: CPU, SciPy's BLAS (openblas 0.3), 1 thread.\n" in text
-    assert text.count("× GPU-only") == 1
     energy = energy_row(same=True)
-    found = show.energy_table([document_of({**energy, "hybrid": energy["thriftiest"]}, scope="gpu")])
-    assert "| potrf | 1024 | float32 | hybrid | 10000.0 | 1.5 ± 0.01 |" in found
-
-
-def test_one_configuration_may_be_both(show: Any) -> None:
-    """The fastest that is the most thrifty has one line, with the gain."""
-    text = show.energy_table([document_of(energy_row(same=True), scope="gpu")])
-    assert "| fastest, most thrifty | 10000.0 | 2 ± 0.02 |" in text
-    assert "| 2.5 ± 0.03 | – | NB=64 |" in text
-    assert "| most thrifty |" not in text
+    found = show.joules_table([document_of({**energy, "hybrid": energy["thriftiest"]}, scope="gpu")])
+    assert "| potrf, float32 | 1024 | 4 ± 0.04 | – | 2 ± 0.02 | 1.5 ± 0.01 |" in found
 
 
 def test_the_net_ratio_has_the_intervals_of_both(show: Any) -> None:
@@ -124,8 +110,8 @@ def test_the_net_ratio_has_the_intervals_of_both(show: Any) -> None:
     row = energy_row(same=True)
     for name, net in (("peer", 20.0), ("fastest", 30.0)):
         row[name] = {**row[name], "net_gflops_per_w": figure(net)}
-    text = show.energy_table([document_of(row, scope="gpu")])
-    assert "| 2.5 ± 0.03 | 1.5 ± 0.02 | NB=64 |" in text
+    text = show.joules_table([document_of(row, scope="gpu")])
+    assert "| 2.5 ± 0.03 | 1.5 ± 0.02 |" in text
 
 
 def test_pages_without_a_place_and_results_without_rows_are_refused(
@@ -135,36 +121,23 @@ def test_pages_without_a_place_and_results_without_rows_are_refused(
     page, results = tmp_path / "page.md", tmp_path / "rows.json"
     page.write_text("nothing\n")
     results.write_text(json.dumps(document_of()))
-    assert show.main([str(results), "--docs", str(page), "--plot", str(tmp_path / "a.svg")]) == 2
+    assert show.main(["--show", str(results), "--docs", str(page), "--plot", str(tmp_path / "a.svg")]) == 2
     assert page.read_text() == "nothing\n"
     assert not (tmp_path / "a.svg").exists()
     told = capsys.readouterr()
     assert told.out.count("Not measured yet.") == 2
-    assert "needs the lines <!-- linalg large --> and" in told.err
+    assert "needs the lines <!-- brief linalg large --> and" in told.err
     assert "no row of linalg_large.py to draw" in told.err
 
 
 def test_the_page_shows_the_stored_results(show: Any) -> None:
-    """The brief tables of the page are those of the files, or it says that there are none."""
+    """The tables of the page are those of the files, or it says that there are none."""
     results = ROOT / "benchmarks" / "results"
     stored = sorted((*results.glob("linalg-large-*.json"), *results.glob("linalg-energy-*.json")))
     documents = [json.loads(path.read_text()) for path in stored]
     page = (ROOT / "docs/lab/kernels/linear-algebra.md").read_text()
-    for lines, table in ((show.BRIEF_LARGE, show.brief_times), (show.BRIEF_ENERGY, show.brief_joules)):
+    for lines, table in ((show.LARGE, show.times_table), (show.ENERGY, show.joules_table)):
         assert table(documents).join(lines) in page
-
-
-def test_brief_tables_have_large_orders_and_the_most_thrifty(show: Any, tmp_path: Path) -> None:
-    """A row of times from n = 1024 on, and of joules for each order, with the gain that was measured."""
-    page, results, joules = tmp_path / "page.md", tmp_path / "rows.json", tmp_path / "joules.json"
-    page.write_text("\n".join(("old".join(show.BRIEF_LARGE), "old".join(show.BRIEF_ENERGY))))
-    results.write_text(json.dumps(document_of(large_row(512, 2.0, 1.0), large_row(1024, 2.0, 1.0))))
-    joules.write_text(json.dumps(document_of(energy_row(same=False), scope="gpu")))
-    assert show.main([str(results), str(joules), "--brief", "--docs", str(page)]) == 0
-    rows = [line for line in page.read_text().splitlines() if line.startswith(("| getrf, ", "| potrf, "))]
-    assert [row.split(" | ")[1] for row in rows] == ["1024", "1024"]
-    assert "| 4 ± 0.04 | – | 1.5 ± 0.01 | – | 2.5 ± 0.03 |" in rows[1]
-    assert show.brief_times([]) == show.brief_joules([]) == show.UNMEASURED
 
 
 def test_the_picture_has_a_line_of_each(show: Any, tmp_path: Path) -> None:

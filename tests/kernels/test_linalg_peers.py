@@ -99,8 +99,8 @@ def measured(peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cal
     monkeypatch.setattr(
         peers, "LinalgLibraries", lambda _: contest["LinalgLibraries"](cp, library, library, lt)
     )
-    monkeypatch.setattr("linalg_factorings.BLOCKS", (2,))
-    monkeypatch.setattr("linalg_runs.LEAST_S", 0.0)
+    monkeypatch.setattr("linalg_libraries.BLOCKS", (2,))
+    monkeypatch.setattr("linalg_contest.LEAST_S", 0.0)
     monkeypatch.setitem(contest, "_LEAD_BYTES", 1)
     monkeypatch.setitem(sets, "MOST", 3)
     monkeypatch.setattr("cold_timing.FLUSH_BYTES", 1)
@@ -120,7 +120,7 @@ def measured(peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cal
 
 def case_of(operation: str, n: int, dtype: str) -> Any:
     """A row; the folder of the script is on the path."""
-    return import_module("linalg_operations").Case(operation, n, dtype)
+    return import_module("linalg_libraries").Case(operation, n, dtype)
 
 
 @on_host
@@ -277,8 +277,7 @@ def test_a_search_goes_from_the_first_to_their_neighbours(peers: Any) -> None:
 
 @pytest.fixture(scope="module")
 def show(peers: Any) -> Any:
-    del peers  # makes neighbours known by bare names
-    return benchmark("kernels/show_linalg")
+    return peers
 
 
 def row_of(n: int, us: float | None, own_us: float) -> dict[str, Any]:
@@ -308,7 +307,7 @@ def test_the_tables_say_what_was_measured(show: Any, tmp_path: Path) -> None:
     page.write_text(f"before\n{show.BEGIN}old\n{show.END}after\n")
     first.write_text(json.dumps(document_of(row_of(64, 90.0, 30.0), row_of(4, 1.0, 1.0))))
     second.write_text(json.dumps(document_of(row_of(4, 8.0, 2.0), row_of(8, None, 5.0))))
-    assert show.main([str(first), str(second), "--docs", str(page)]) == 0
+    assert show.main(["--show", str(first), str(second), "--docs", str(page)]) == 0
     text = page.read_text()
     assert text.startswith(
         f"before\n{show.BEGIN}\n### A GPU\n\nA GPU, driver 580.1, cuSOLVER 12000, 2026-11-23;"
@@ -342,7 +341,7 @@ def test_a_page_without_a_place_is_refused(
     page, results = tmp_path / "page.md", tmp_path / "rows.json"
     page.write_text("nothing\n")
     results.write_text(json.dumps(document_of()))
-    assert show.main([str(results), "--docs", str(page)]) == 2
+    assert show.main(["--show", str(results), "--docs", str(page)]) == 2
     assert page.read_text() == "nothing\n"
     told = capsys.readouterr()
     assert "Not measured yet." in told.out
@@ -362,7 +361,7 @@ def test_a_brief_table_has_the_weakest_order(show: Any, tmp_path: Path) -> None:
     page.write_text("old".join(show.BRIEF))
     rows = (row_of(64, 90.0, 30.0), row_of(4, 8.0, 2.0), row_of(8, None, 5.0))
     results.write_text(json.dumps(document_of(*rows)))
-    assert show.main([str(results), "--brief", "--docs", str(page)]) == 0
+    assert show.main(["--show", str(results), "--brief", "--docs", str(page)]) == 0
     told = "90.0 ± 0.3 | 30.0 ± 0.1 | 3.00 (2.90–3.10) | 50 % | 4.00 (n = 4) | 64 |\n"
     begin = "| potrf-batched, float32 | 64 | cuSOLVER potrfBatched, upper, no graph | "
     assert page.read_text().count(begin + told) == 1

@@ -80,7 +80,7 @@ def measured(power: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cal
     cp = rodinia_machine.ComputingCupy()
     cp.current_stream()
     library = LargeFakeLibrary(cp, THEIRS_S)
-    trace = FakeTrace(cp, import_module("linalg_power_trace"), power.main)
+    trace = FakeTrace(cp, import_module("linalg_power"), power.main)
     repeated, made = power.repeat, power.LargeLibraries
 
     def repeat(loop: Callable[[], Any], count: int) -> None:
@@ -147,7 +147,7 @@ def test_joules_of_the_host_are_added(measured: Any) -> None:
     assert [part["scope"] for part in hybrid["counted"]] == ["gpu", "package"]
     assert hybrid["joules"]["value"] == pytest.approx((BUSY_W + HOST_W) * HOST_S, rel=0.1)
     assert found["schemes"]["gemm"]["flops"] == 2 * N**3
-    assert import_module("show_linalg_power").uncounted(found) == ""
+    assert import_module("linalg_power").uncounted(found) == ""
 
 
 @on_host
@@ -164,7 +164,7 @@ def test_schemes_that_answer_wrong_are_left_out(measured: Any, capsys: pytest.Ca
 @pytest.mark.usefixtures("power")
 def test_what_the_sensors_do_not_show_is_refused() -> None:
     """The message has the sensor and the time."""
-    trace = import_module("linalg_power_trace")
+    trace = import_module("linalg_power")
     found = trace.Traced(0, [[(RING, ())]])
     with pytest.raises(InputError, match=r"ring showed nothing of 1 s; --seconds must be longer"):
         trace.spent(found, Span(1.0, 2.0))
@@ -174,7 +174,7 @@ def test_a_sensor_that_is_missing_is_told(
     power: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In one line, with exit code 2; so is a counter, which draws no curve."""
-    trace = import_module("linalg_power_trace")
+    trace = import_module("linalg_power")
     monkeypatch.setattr(trace, "gpu_for", lambda *_: None)
     monkeypatch.setattr(trace, "opened_host", lambda _: _Opened(()))
     monkeypatch.setattr(trace, "opened", lambda *_: _Opened((SimpleNamespace(info=RAIL),)))
@@ -213,7 +213,7 @@ class _Opened:
 @pytest.mark.usefixtures("power")
 def test_samples_come_while_the_child_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readings of the GPU are one part, each of the host's another; the exit code is that of the child."""
-    trace = import_module("linalg_power_trace")
+    trace = import_module("linalg_power")
     monkeypatch.setattr(trace, "_IDLE_S", 0.02)
     monkeypatch.setattr(trace, "gpu_for", lambda *_: None)
     samplers = FakeSampler(), FakeSampler(replace(FAST_COUNTER, name="powercap:package", scope="package"))
@@ -228,7 +228,7 @@ def test_samples_come_while_the_child_runs(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.usefixtures("power")
 def test_counters_are_read_again_and_again() -> None:
     """A trace alone would read them at its ends, which tells nothing of what lies between."""
-    trace = import_module("linalg_power_trace")
+    trace = import_module("linalg_power")
     sampler = SimpleNamespace(info=RAIL, due_s=3.0, poll=lambda: [Sample(1.0, 2.0)], close=lambda: None)
     often = trace.OftenRead(sampler)
     assert import_module("tuner.joules.traces").pause_s(often.info) == pytest.approx(0.02)

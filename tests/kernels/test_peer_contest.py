@@ -30,16 +30,16 @@ def module(name: str) -> ModuleType:
 
 
 def form(name: str, settings: str) -> Any:
-    return module("peer").Peer(name, settings, lambda: None, lambda: None)
+    return module("peer_libraries").Peer(name, settings, lambda: None, lambda: None)
 
 
 def contest(tried: list[Any], times: dict[str, list[float]]) -> Any:
-    return module("peer_contest").Contest("scan", 64, 4000.0, {}, {}, tried, ["bare L=128 V=1"], times)
+    return module("peers").Contest("scan", 64, 4000.0, {}, {}, tried, ["bare L=128 V=1"], times)
 
 
 def test_only_right_forms_enter_the_rounds() -> None:
     """A wrong form is left out however fast it is; a peer with no right form is still shown."""
-    tried = module("peer_contest").Tried
+    tried = module("peers").Tried
     right, wrong, refused, never = form("a", "x"), form("a", "y"), form("a", "z"), form("b", "")
     found = module("peers")._finalists(
         [
@@ -55,7 +55,7 @@ def test_only_right_forms_enter_the_rounds() -> None:
 
 def test_the_first_half_of_the_rounds_chooses_the_form() -> None:
     """What is reported has no say in what is chosen, and every form that was tried stays on record."""
-    tried = module("peer_contest").Tried
+    tried = module("peers").Tried
     first, second, third = form("a", "x"), form("a", "y"), form("a", "z")
     half = ROUNDS // 2
     times = {
@@ -81,7 +81,7 @@ def test_the_first_half_of_the_rounds_chooses_the_form() -> None:
 @pytest.mark.parametrize("n", [2**k for k in range(6, 14)])
 def test_forms_of_cub_divide_their_rows(n: int) -> None:
     """No form is offered twice, and each names a row of this length; the newest parts need their version."""
-    cub = module("cub_peers")
+    cub = module("peer_libraries")
     forms = cub.forms(n, 300500)
     assert len({(f.name, f.form) for f in forms}) == len(forms)
     log = n.bit_length() - 1
@@ -107,7 +107,7 @@ def test_candidates_of_an_earlier_run_come_from_the_space() -> None:
 
 def test_calls_say_how_the_batch_is_dealt() -> None:
     """The words that tables show."""
-    calls = module("peer").Calls
+    calls = module("peer_libraries").Calls
     assert str(calls()) == "one call"
     assert str(calls(8, 2)) == "8 calls in a graph, 2 streams"
 
@@ -161,8 +161,8 @@ class NotingCuda:
 def test_chunks_are_dealt_to_streams_that_begin_and_end_together() -> None:
     """A graph holds every chunk once, in turn on its streams, between a fork and a join."""
     cp, dealt = NotingCuda(), []
-    run = module("vendor_library").launched(
-        cp, lambda chunk, stream: dealt.append((chunk, stream)), module("peer").Calls(4, 2)
+    run = module("peer_libraries").launched(
+        cp, lambda chunk, stream: dealt.append((chunk, stream)), module("peer_libraries").Calls(4, 2)
     )
 
     assert dealt == [(0, 1), (1, 2), (2, 1), (3, 2)]
@@ -187,13 +187,13 @@ def test_a_refused_call_ends_the_capture() -> None:
         raise RuntimeError(f"chunk {chunk} on stream {stream}")
 
     with pytest.raises(RuntimeError, match="chunk 0 on stream 1"):
-        module("vendor_library").launched(cp, refuse, module("peer").Calls(2, 1))
+        module("peer_libraries").launched(cp, refuse, module("peer_libraries").Calls(2, 1))
     assert cp.notes[-1] == "end"
 
 
 def test_a_library_says_what_it_lacks() -> None:
     """A missing library and a missing function are told apart from a call that fails."""
-    vendor = module("vendor_library").VendorLibrary
+    vendor = module("peer_libraries").VendorLibrary
     with pytest.raises(OSError, match="libnowhere was not found"):
         vendor("libnowhere", (1,))
     libc = vendor("libc", (6,))
@@ -214,4 +214,4 @@ def test_a_library_of_a_python_package_is_found(monkeypatch: pytest.MonkeyPatch,
     (folder / "libnowhere.so.13").symlink_to(libc)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(RuntimeError, match="abs answers 3"):
-        module("vendor_library").VendorLibrary("libnowhere", (1,)).call("abs", -3)
+        module("peer_libraries").VendorLibrary("libnowhere", (1,)).call("abs", -3)
