@@ -139,7 +139,7 @@ def _hear_s(queues: int = 1000, changes: int = 20) -> float:
     asked = DeviceQueues(by_device)
     begun_s = time.perf_counter()
     for _ in range(changes):
-        asked.hear(waiting)
+        asked.notify(waiting)
     return (time.perf_counter() - begun_s) / (queues * changes)
 
 
