@@ -48,7 +48,7 @@ _HOST = ("kernels", "tests/host", "tests/host_build.py", "tests/pairwise.py")  #
 
 SUITES = {
     "kernels": Suite(
-        (*_HOST, "tuner/compiler", "tuner/devices/cuda", "tuner/linalg", "tuner/problems"),
+        (*_HOST, "examples", "tuner/compiler", "tuner/devices/cuda", "tuner/linalg", "tuner/problems"),
         (
             "power",
             *(f"tuner/{room}" for room in ("application", "cli", "devices", "joules", "kernel_files")),
@@ -59,7 +59,10 @@ SUITES = {
             "test_answer_kernels.py",
             "test_chains_host.py",
             "test_cuda_references.py",
+            "test_examples.py",
+            "test_linalg_scales.py",
             "test_measured_answers.py",
+            "test_stated_references.py",
         ),
     ),
     "pairs": Suite((*_HOST, "tests/kernels"), marker="pairwise"),
@@ -96,8 +99,39 @@ SUITES = {
     ),
     "statistics": Suite(  # of joules: that intervals cover, and that sensors are told apart
         ("power/energy", "power/response", "tuner/measurement"),
-        ("power", "tuner/devices", "tuner/model", "tuner/report"),
-        ("test_power_identify.py", "test_power_intervals.py", "test_power_plot.py", "test_tracing_energy.py"),
+        (
+            "power",
+            *(f"tuner/{room}" for room in ("compiler", "database", "devices", "kernel_files", "model")),
+            *(f"tuner/{room}" for room in ("report", "search")),
+        ),
+        (
+            "test_confirming.py",
+            "test_power_identify.py",
+            "test_power_intervals.py",
+            "test_power_plot.py",
+            "test_tracing_energy.py",
+        ),
+    ),
+    "searches": Suite(  # whole ones, on modelled devices and recordings
+        ("policies",),
+        (
+            *(f"tuner/{room}" for room in ("compiler", "database", "devices", "kernel_files", "measurement")),
+            *(f"tuner/{room}" for room in ("model", "recordings", "search", "space")),
+        ),
+        ("test_clock_search.py", "test_pareto.py", "test_search_bad_input.py", "test_several_at_once.py"),
+    ),
+    "training": Suite(
+        ("tuner/prediction", "tuner/studies"),
+        tuple(f"tuner/{room}" for room in ("cli", "database", "kernel_files", "model", "search")),
+        ("test_training.py",),
+    ),
+    "terminal": Suite(
+        ("tuner/cli/top",), ("tuner/cli", "tuner/client", "tuner/model"), ("test_terminal_view.py",)
+    ),
+    "packaging": Suite(
+        ("pyproject.toml", "tuner/__init__.py", "tuner/__main__.py"),
+        ("tuner/model", "tuner/recordings"),
+        ("test_packaging.py",),
     ),
     "pragmas": Suite(
         ("tuner/kernel_files/pragmas",),

@@ -116,7 +116,12 @@ def name_of(path: Path) -> str:
 def imports(path: Path, *, relative: bool = True) -> tuple[str, ...]:
     """Names of the modules a file imports, siblings it names relatively among them unless told otherwise."""
     package = name_of(path) if path.name == "__init__.py" else name_of(path).rpartition(".")[0]
-    return tuple(_imports(ast.parse(path.read_text()), package if relative else ""))
+    return tuple(_imports(parsed(path), package if relative else ""))
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def _imports(tree: ast.AST, package: str) -> Iterator[str]:
@@ -126,14 +131,14 @@ def _imports(tree: ast.AST, package: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and (package or node.level == 0):
             module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
             inner = [f"{module}.{alias.name}" for alias in node.names]
-            yield from (name for name in inner if is_module(name))
-            if not all(map(is_module, inner)):
+            yield from (name for name in inner if name in module_names())
+            if not module_names().issuperset(inner):
                 yield module
 
 
 @functools.cache
-def is_module(name: str) -> bool:
-    return name in {name_of(path) for path in modules(*FOLDERS)}
+def module_names() -> frozenset[str]:
+    return frozenset(map(name_of, modules(*FOLDERS)))
 
 
 def layer(name: str) -> int | None:
@@ -192,14 +197,14 @@ def test_policies_are_reached_by_name_only() -> None:
     by_name = {target.replace(":", ".") for kind in registry.TABLE.values() for target in kind.values()}
     for path in modules("tuner", "power"):
         package = name_of(path) if path.name == "__init__.py" else name_of(path).rpartition(".")[0]
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom):
                 module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
                 names = {f"{module}.{alias.name}" for alias in node.names}
             else:
                 names = {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
             chosen = [name for name in names if name in by_name]
-            whole = [name for name in names if name.startswith("tuner.policies") and is_module(name)]
+            whole = [name for name in names if name.startswith("tuner.policies") and name in module_names()]
             assert not chosen + whole, f"{name_of(path)} imports {', '.join(chosen + whole)}"
 
 
@@ -278,9 +283,8 @@ def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     clause = re.compile(r"(What|How|Who|Whether|Why|Where)\b")
     texts = {
         f"{path.relative_to(ROOT)}:{node.lineno}": node.value.value
-        for folder in ("tuner", "power", "policies")
-        for path in (ROOT / folder).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for path in modules("tuner", "power", "policies")
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
 
