@@ -482,6 +482,8 @@ def _run(options: argparse.Namespace) -> int:
             store.put(wanted[task], task, play)
     rows = [row_of(result) for result in _results(wanted, store, options.budgets)]
     before = json.loads(options.over.read_text()) if options.over else {"rows": [], "provenance": {}}
+    if any("spaces" in row for row in before["rows"]):
+        raise SystemExit(f"--over {options.over}: has rows of whole groups, not of spaces")
     versions = {row["search"]: policy_version(row["search"]) for row in rows if row["ours"]}
     rows = _over(before["rows"], rows)
     if options.out:
