@@ -16,7 +16,7 @@ SUITES ?= auto
 
 SPHINX := --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees
 
-.PHONY: run test types test-kernels test-all test-systemd test-browser assets test-matrix coverage docs man clean
+.PHONY: run test types bench test-kernels test-all test-systemd test-browser assets test-matrix coverage docs man clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/tuner run --objective energy
@@ -31,6 +31,10 @@ types: $(VENV)/.test-ready
 	@rm -rf build/types && mkdir -p build/types/tuner
 	@cd build/types/tuner && ln -s ../../../tuner/* ../../../power ../../../policies .
 	$(BIN)/mypy $$(find -L build/types/tuner -name '*.py') tests/*.py tests/kernels/*.py
+
+# One script of benchmarks/, with its options: make bench NAME=kernels/peers ARGS=--help
+bench: $(VENV)/.test-ready
+	$(BIN)/python benchmarks/$(NAME).py $(ARGS)
 
 # Pairs of values of all kernels, sanitizers and barriers.
 test-kernels: $(VENV)/.test-ready

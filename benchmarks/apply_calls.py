@@ -15,16 +15,282 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from apply_contenders import OURS, Case, Contender, arrays_of, ours, peers
 from provenance import provenance
 
+import tuner
 from tuner.compiler.compiler import Compiler
 from tuner.kernel_files.catalog import Catalog
+
+# --- tables for docs/python.md ---------------------------------------------------------------------
+
+BEGIN, END = "<!-- apply-calls -->\n", "<!-- end of apply-calls -->\n"
+PLAN, APPLY = "tuner.plan", "tuner.apply"
+
+
+def show(path: Path, page: Path | None) -> None:
+    """Print the tables of a result, and put them into a page where one is given."""
+    document = json.loads(path.read_text())
+    text = f"{host_table(document['host'])}\n{end_table(document['end'])}"
+    print(text)
+    if page is not None:
+        before, _, rest = page.read_text().partition(BEGIN)
+        _, _, after = rest.partition(END)
+        page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+
+
+def host_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Microseconds of the host: a row for each call, a column for each kernel."""
+    problems = list(dict.fromkeys(_problem(row) for row in rows))
+    by_call: dict[str, dict[str, str]] = {}
+    for row in rows:
+        figures = by_call.setdefault(row["contender"], {})
+        figures[_problem(row)] = f"{row['host_us']:.1f} ± {row['host_spread_us']:.1f}"
+    ordered = sorted(by_call, key=lambda name: not name.startswith("tuner."))
+    lines = ([f"`{name}`" if "." in name else name, *_cells(by_call[name], problems)] for name in ordered)
+    return _table(["call, µs of the host", *problems], lines)
+
+
+def end_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Microseconds until the result is there, beside the fastest call of the libraries."""
+    lines = []
+    for _, group in groupby(sorted(rows, key=_place), key=_place):
+        found = list(group)
+        ours = [row for row in found if row["contender"] == PLAN]
+        (plan,) = ours
+        peers = [row for row in found if not row["ours"]]
+        cells = [_n(plan["n"]), str(plan["batch"]), plan["kernel"], _origin(plan)]
+        for figure in ("wall", "events"):
+            peer = min(peers, key=lambda row: row[f"{figure}_us"])
+            ratio = peer[f"{figure}_us"] / plan[f"{figure}_us"]
+            cells += [_figure(plan, figure), _figure(peer, figure), peer["contender"], _ratio(ratio)]
+        lines.append(cells)
+    heads = ["N", "batch", "kernel", "configuration"]
+    for title in ("one call, waited for", "a call of many in a row"):
+        heads += [f"plan, {title}, µs", "fastest library, µs", "which", "× library"]
+    return _table(heads, lines)
+
+
+def _origin(row: dict[str, Any]) -> str:
+    return row["note"].rpartition("(")[2].partition(":")[0].rstrip(")")
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= 1 else f"**{ratio:.2f}**"
+
+
+def _figure(row: dict[str, Any], figure: str) -> str:
+    return f"{row[f'{figure}_us']:.1f} ± {row[f'{figure}_spread_us']:.1f}"
+
+
+def _place(row: dict[str, Any]) -> tuple[str, int, int, str, bool]:
+    chosen = row["configuration"] != "default"
+    return row["kernel"].split("-")[0], row["n"], row["batch"], row["kernel"], chosen
+
+
+def _problem(row: dict[str, Any]) -> str:
+    return f"{row['kernel']} {row['batch']} × {_n(row['n'])}"
+
+
+def _n(number: int) -> str:
+    power = number.bit_length() - 1
+    return f"2^{power}" if number >= 2**14 and number == 2**power else str(number)
+
+
+def _cells(figures: dict[str, str], names: Iterable[str]) -> list[str]:
+    return [figures.get(name, "–") for name in names]
+
+
+def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    rows = [heads, ["---"] * len(heads), *lines]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+# --- the command -----------------------------------------------------------------------------------
+
+# --- calls of the same problem: ours and those of the libraries ------------------------------------
+
+OURS = ("scan-lf", "tridiag-wm", "fft", "fft-large")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel at one problem.
+
+    Attributes:
+        kernel: ours.
+        n: row length.
+        batch: rows.
+    """
+
+    kernel: str
+    n: int
+    batch: int
+
+    @property
+    def family(self) -> str:
+        """``scan``, ``tridiag`` or ``fft``."""
+        return self.kernel.split("-", maxsplit=1)[0]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to solve a case.
+
+    Attributes:
+        name: for tables.
+        call: puts the work into the current stream.
+        answer: the solution after a call; None where calls overwrite their input.
+        ours: whether it is a call of this package.
+        note: which configuration, and why.
+        bound: whether it works on the same arrays each time and allocates nothing.
+    """
+
+    name: str
+    call: Callable[[], Any]
+    answer: Callable[[], Any] | None
+    ours: bool = False
+    note: str = ""
+    bound: bool = False
+
+
+def arrays_of(cp: Any, case: Case) -> tuple[tuple[Any, ...], Any]:
+    """Inputs and output of a case; tridiagonal systems are diagonally dominant."""
+    rng, shape = cp.random.default_rng(case.n + case.batch), (case.batch, case.n)
+    if case.family == "fft":
+        x = (rng.random(shape, cp.float32) - 0.5 + 1j * (rng.random(shape, cp.float32) - 0.5)).astype(
+            cp.complex64
+        )
+        return (x,), cp.empty_like(x)
+    parts = [rng.random(shape, cp.float32) - cp.float32(0.5) for _ in range(4)]
+    if case.family == "scan":
+        return (parts[0],), cp.empty_like(parts[0])
+    a, c, d = parts[0], parts[1], parts[2]
+    a[:, 0] = 0
+    c[:, -1] = 0
+    return (a, abs(a) + abs(c) + cp.float32(0.5), c, d), cp.empty_like(d)
+
+
+def ours(case: Case, inputs: tuple[Any, ...], out: Any, configuration: str | None) -> list[Contender]:
+    """``tuner.apply`` and ``tuner.plan``, each with and without arrays of the call's own."""
+    settings: dict[str, Any] = {"configuration": configuration}
+    plan = tuner.plan(case.kernel, *inputs, out=out, **settings)
+    note = str(plan.chosen)
+    return [
+        Contender(name, call, lambda: out, ours=True, note=note)
+        for name, call in (
+            ("tuner.plan", plan),
+            ("tuner.plan, arrays given", partial(plan, *inputs, out=out)),
+            ("tuner.apply, out given", partial(tuner.apply, case.kernel, *inputs, out=out, **settings)),
+            ("tuner.apply", partial(tuner.apply, case.kernel, *inputs, **settings)),
+        )
+    ]
+
+
+def peers(cp: Any, case: Case, inputs: tuple[Any, ...], out: Any) -> list[Contender]:
+    """The calls of CuPy and of the libraries below it; also as CUDA graphs, where that can be."""
+    made = {"fft": _ffts, "scan": _scans, "tridiag": _solvers}[case.family](cp, case, inputs, out)
+    captured = [_captured(cp, one) for one in made if one.bound]
+    return [*made, *(one for one in captured if one is not None)]
+
+
+def _captured(cp: Any, contender: Contender) -> Contender | None:
+    """A call as a CUDA graph; None where the library does not let itself be captured."""
+    contender.call()
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.runtime.deviceSynchronize()
+    with stream:
+        stream.begin_capture()
+        try:
+            contender.call()
+        except Exception as error:  # noqa: BLE001 - whatever a library says
+            print(f"{contender.name}: cannot be captured: {error}")
+            with suppress(Exception):
+                stream.end_capture()
+            return None
+        graph = stream.end_capture()
+    keep = (graph, contender.call)
+    return Contender(
+        f"{contender.name}, CUDA graph", partial(_launched, graph, keep), contender.answer, bound=True
+    )
+
+
+def _launched(graph: Any, _kept: object) -> None:
+    graph.launch()
+
+
+def _ffts(cp: Any, case: Case, inputs: tuple[Any, ...], out: Any) -> list[Contender]:
+    from cupy.cuda import cufft  # noqa: PLC0415 - CuPy's binding
+    from cupyx.scipy import fft as scipy_fft  # noqa: PLC0415 - same
+
+    (x,) = inputs
+    plan = cufft.Plan1d(case.n, cufft.CUFFT_C2C, case.batch)
+    made = scipy_fft.get_fft_plan(x, axes=1)
+    return [
+        Contender("cuFFT plan", partial(plan.fft, x, out, cufft.CUFFT_FORWARD), lambda: out, bound=True),
+        Contender("cupyx.scipy.fft.fft, plan given", partial(scipy_fft.fft, x, plan=made), None),
+        Contender("cupy.fft.fft", partial(cp.fft.fft, x), None),
+    ]
+
+
+def _scans(cp: Any, case: Case, inputs: tuple[Any, ...], out: Any) -> list[Contender]:
+    """CuPy scans one row by CUB's DeviceScan, and several by a kernel of its own."""
+    (x,) = inputs
+    row, into = (x[0], out[0]) if case.batch == 1 else (x, out)
+    name = "cupy.cumsum (CUB), out given" if case.batch == 1 else "cupy.cumsum, out given"
+    found = [Contender(name, partial(cp.cumsum, row, axis=-1, out=into), lambda: out)]
+    try:
+        import torch  # noqa: PLC0415 - a peer, not a dependency
+    except ImportError:
+        return found
+    torch.cuda.set_stream(torch.cuda.ExternalStream(cp.cuda.get_current_stream().ptr))
+    given, written = torch.from_dlpack(x), torch.from_dlpack(out)
+    call = partial(torch.cumsum, given, 1, out=written)
+    return [*found, Contender("torch.cumsum, out given", call, lambda: out)]
+
+
+def _solvers(cp: Any, case: Case, inputs: tuple[Any, ...], _: Any) -> list[Contender]:
+    """They overwrite the right-hand sides; the copy that a caller may have to make is not counted."""
+    from cupy_backends.cuda.libs import cusparse  # noqa: PLC0415 - CuPy's binding
+
+    n, batch, handle = case.n, case.batch, cp.cuda.device.get_cusparse_handle()
+    a, b, c, d = inputs
+    x = d.copy()
+    pointers = [array.data.ptr for array in (a, b, c, x)]
+    size = cusparse.sgtsv2StridedBatch_bufferSizeExt(handle, n, *pointers, batch, n)
+    room = cp.empty(max(size, 1), cp.uint8)
+    strided = partial(_keeping, cusparse.sgtsv2StridedBatch, (a, b, c, x, room))
+    found = [
+        Contender(
+            "cuSPARSE gtsv2StridedBatch",
+            partial(strided, handle, n, *pointers, batch, n, room.data.ptr),
+            None,
+            bound=True,
+        )
+    ]
+    if batch == 1:
+        size = cusparse.sgtsv2_nopivot_bufferSizeExt(handle, n, 1, *pointers, n)
+        single_room = cp.empty(max(size, 1), cp.uint8)
+        single = partial(_keeping, cusparse.sgtsv2_nopivot, (a, b, c, x, single_room))
+        call = partial(single, handle, n, 1, *pointers, n, single_room.data.ptr)
+        found.append(Contender("cuSPARSE gtsv2_nopivot", call, None, bound=True))
+    return found
+
+
+def _keeping(function: Callable[..., None], _kept: object, *arguments: Any) -> None:
+    """Call a function whose arguments are addresses, of arrays that are kept for it."""
+    function(*arguments)
+
+
+# --- the command -----------------------------------------------------------------------------------
 
 HOST_CASES = (
     Case("fft", 1024, 16),
@@ -59,7 +325,12 @@ def main() -> None:
     parser.add_argument("--default", action="store_true", help="time the default configurations as well")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds; what comes later is left out")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print a result; time nothing")
+    parser.add_argument("--docs", type=Path, help="page to put them into, between its marks")
     options = parser.parse_args()
+    if options.show is not None:
+        show(options.show, options.docs)
+        return
     import cupy  # noqa: PLC0415 - so that --help needs no GPU
 
     ends_s = time.monotonic() + options.limit

@@ -32,8 +32,7 @@ from typing import Any
 import numpy as np
 from provenance import provenance
 from search import SETTINGS
-from search_constants import kernel_of
-from search_spaces import OBJECTIVE, Game, games_of
+from search_games import OBJECTIVE, Game, games_of, kernel_of
 
 from tuner.model import registry
 from tuner.model.trial import Measurement, Trial

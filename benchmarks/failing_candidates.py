@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 from provenance import provenance
 from search import SETTINGS
-from search_plays import noise
-from search_spaces import OBJECTIVE, Game, games_of
+from search_games import OBJECTIVE, Game, games_of, noise
 
 from tuner.model import registry
 from tuner.model.plan import Configuration

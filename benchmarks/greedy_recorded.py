@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from block_sizes import BlockSizes
+from joint_spaces import BlockSizes
 from provenance import provenance
 
 import tuner

@@ -28,9 +28,8 @@ from typing import Any
 import numpy as np
 from provenance import provenance
 from search import SETTINGS
-from search_plays import noise
+from search_games import OBJECTIVE, Game, games_of, noise
 from search_scores import marks
-from search_spaces import OBJECTIVE, Game, games_of
 from tuner.policies.auto import SMALL
 
 from tuner.model import registry

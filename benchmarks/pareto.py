@@ -32,9 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from joint_modelled import Modelled
-from joint_recorded import SHIPPED, Recorded
-from joint_spaces import JointSpace
+from joint_spaces import SHIPPED, JointSpace, Modelled, Recorded
 from numpy.typing import NDArray
 from provenance import provenance
 from tuner.policies.surrogate.cost_pair import reference_of

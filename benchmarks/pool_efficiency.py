@@ -26,7 +26,7 @@ from provenance import provenance
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
-from tuner.pool.opening import open_pool, pool_opener
+from tuner.pool.opening import open_pool, opener_on
 from tuner.search.compilation import Compilation
 from tuner.search.plan import plan_search
 from tuner.search.request import SearchRequest
@@ -152,7 +152,7 @@ def measured(options: argparse.Namespace, device: str | None, policy: str, worke
             watch,
             device=device,
             database=database,
-            opener=pool_opener(f"local:{workers}", watch.told),
+            opener=opener_on(f"local:{workers}", watch.told, database, resume=False),
         )
         with Store(database) as store:
             stored = store.history(1)[0].trials

@@ -12,31 +12,375 @@ loop of its own.
 """
 
 import argparse
+import ast
+import contextlib
+import hashlib
+import inspect
+import io
 import json
+import math
 import multiprocessing
 import os
+import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
-import search_peers
-import search_pyatf
+import numpy as np
 from platformdirs import user_cache_path
 from provenance import provenance
-from search_plays import Play, play_policy
-from search_scores import Result, brief, marks, plot, result_of, row_of, tables
-from search_spaces import Game, games_of
-from search_store import Store, Task, peer_version, policy_version
+from search_games import Game, Play, Record, games_of, guarded, kernel_tuner_cache, key, play_policy
+from search_scores import Result, brief, marks, plot, result_of, row_of, scored, tables
 
 from tuner.model import registry
 from tuner.model.errors import InputError, TunerError
+from tuner.model.plan import TunableValue
+
+# --- Kernel Tuner's strategies, played through its own simulation runner --------------------------
+
+KERNEL_TUNER = "kernel_tuner"
+MAIN = (
+    *("random_sample", "simulated_annealing", "pso", "genetic_algorithm"),
+    *("greedy_mls", "greedy_ils", "mls", "adaptive_tabu_greywolf", "hybrid_vndx", "bayes_opt"),
+)
+OTHERS = (
+    *("ordered_greedy_mls", "diff_evo", "firefly_algorithm", "dual_annealing"),
+    *("basinhopping", "minimize", "pyatf_strategies", "skopt", "nsga2", "nsga3"),
+)
+
+
+class Legal:
+    """The configurations a space holds, and which partial ones lead to any of them.
+
+    Args:
+        names: the tunables, in the order of a configuration's values.
+        configurations: the legal ones.
+    """
+
+    def __init__(self, names: Iterable[str], configurations: Iterable[tuple[TunableValue, ...]]) -> None:
+        self._names = tuple(names)
+        self._all = frozenset(configurations)
+        self._parts: dict[tuple[str, ...], frozenset[tuple[TunableValue, ...]]] = {}
+
+    def __call__(self, *values: TunableValue) -> bool:
+        """Whether this is a configuration of the space."""
+        return values in self._all
+
+    def leads_on(self, assigned: dict[str, TunableValue]) -> bool:
+        """Whether a configuration has these values."""
+        names = tuple(name for name in self._names if name in assigned)
+        if names not in self._parts:
+            places = [self._names.index(name) for name in names]
+            self._parts[names] = frozenset(tuple(one[p] for p in places) for one in self._all)
+        return tuple(assigned[name] for name in names) in self._parts[names]
+
+
+def kernel_tuner_version() -> str:
+    """Of the installed Kernel Tuner.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        return metadata.version(KERNEL_TUNER)
+    except metadata.PackageNotFoundError as error:
+        raise InputError(
+            "Kernel Tuner is not installed: pip install '.[search]', or give --strategies none"
+        ) from error
+
+
+def write_cache(game: Game, folder: Path) -> Path:
+    """Write a space as a cache file, once."""
+    path = folder / f"{game.digest}.json"
+    if not path.exists():
+        draft = path.with_suffix(".part")
+        draft.write_text(json.dumps(kernel_tuner_cache(game), separators=(",", ":")))
+        draft.replace(path)
+    return path
+
+
+def legal_of(game: Game) -> Legal:
+    """The configurations of a space."""
+    return Legal(game.tunables, (game.values(trial) for trial in game.space.trials))
+
+
+def play_strategy(game: Game, strategy: str, *, cache: Path, legal: Legal, seed: int, budget: int) -> Play:
+    """Play a strategy with its default options, in simulation mode over a cache file.
+
+    Args:
+        game: the space.
+        strategy: Kernel Tuner's name.
+        cache: the space's cache file.
+        legal: its configurations.
+        seed: of Python's and numpy's random numbers, which the strategies draw from.
+        budget: ``max_fevals``: configurations not tried before, failed ones counted.
+    """
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - the strategies draw from numpy's global generator
+    record = Record(game.times_s, budget)
+    options = {
+        "restrictions": [_constraint(legal)],
+        "strategy": strategy,
+        "strategy_options": {"max_fevals": budget},
+        "cache": str(cache),
+        "seed": seed,
+    }
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return guarded(record, seed, lambda: _tune(game, record, options))
+
+
+def _tune(game: Game, record: Record, options: dict[str, Any]) -> None:
+    import kernel_tuner  # noqa: PLC0415 - an extra
+    from kernel_tuner.runners import simulation  # noqa: PLC0415 - an extra
+
+    with mock.patch.object(simulation, "SimulationRunner", _recording(simulation.SimulationRunner, record)):
+        kernel_tuner.tune_kernel(
+            game.name,
+            "",
+            (1,),
+            [],
+            game.tunables,
+            lang="CUDA",
+            simulation_mode=True,
+            quiet=True,
+            **options,
+        )
+
+
+def _recording(base: Any, record: Record) -> type:
+    """The simulation runner, with what it is asked for put on record."""
+
+    class Recording(base):  # type: ignore[misc]
+        def run(self, parameter_space: Any, tuning_options: Any) -> Any:
+            elements = list(parameter_space)
+            record.asked([key(tuple(element)) for element in elements])
+            try:
+                return super().run(elements, tuning_options)
+            finally:
+                record.answered()
+
+    return Recording
+
+
+def _constraint(legal: Legal) -> Any:
+    """The legal configurations as a constraint that Kernel Tuner's solver can prune by.
+
+    A plain function is asked only when all values are chosen: hopeless where the product of the value lists
+    is 10^10.
+    """
+    from constraint import FunctionConstraint  # noqa: PLC0415 - comes with Kernel Tuner
+
+    class Allowed(FunctionConstraint):  # type: ignore[misc]
+        def __call__(self, _variables: Any, _domains: Any, assignments: Any, *_: Any) -> bool:
+            return legal.leads_on(assignments)
+
+        def __deepcopy__(self, _: Any) -> "Allowed":
+            return self  # Kernel Tuner copies restrictions four times per run
+
+    return Allowed(legal)
+
+
+# --- pyATF's search techniques, played on recorded spaces through its own tuner -------------------
+
+PYATF = "pyatf"
+# Name in tables -> class. `PatternSearch` and `Torczon` are not played alone: they close in on one point and
+# ask for nothing new after some evaluations (4 to 14). `RoundRobin` and `AUCBandit` take turns with them.
+TECHNIQUES = {
+    "pyatf:random": "Random",
+    "pyatf:simulated_annealing": "SimulatedAnnealing",
+    "pyatf:differential_evolution": "DifferentialEvolution",
+    "pyatf:round_robin": "RoundRobin",
+    "pyatf:auc_bandit": "AUCBandit",
+}
+
+
+def pyatf_version() -> str:
+    """Of the installed pyATF.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        return metadata.version(PYATF)
+    except metadata.PackageNotFoundError as error:
+        raise InputError(
+            "pyATF is not installed: pip install '.[search]', or leave pyatf out of --strategies"
+        ) from error
+
+
+def play_technique(game: Game, name: str, *, space: Any, seed: int, budget: int) -> Play:
+    """Play a technique with its default options.
+
+    Args:
+        game: the space.
+        name: one of ``TECHNIQUES``.
+        space: the same as pyATF has it.
+        seed: of Python's random numbers, which the techniques draw from.
+        budget: configurations not tried before, failed ones counted.
+    """
+    record = Record(game.times_s, min(budget, len(game.times_s)))
+    random.seed(seed)
+    with contextlib.redirect_stdout(io.StringIO()):
+        return guarded(record, seed, lambda: _tuned_by_pyatf(game, record, space, TECHNIQUES[name]))
+
+
+def _tuned_by_pyatf(game: Game, record: Record, space: Any, technique: str) -> None:
+    from pyatf import Tuner, search_techniques  # noqa: PLC0415 - an extra
+    from pyatf.tuning_data import CostFunctionError  # noqa: PLC0415 - an extra
+
+    def cost_ms(configuration: dict[str, TunableValue]) -> float:
+        chosen = key([configuration[name] for name in game.tunables])
+        record.asked([chosen])
+        time_s = game.times_s[chosen]
+        record.answered()
+        if math.isinf(time_s):
+            raise CostFunctionError("failed when it was recorded")
+        return 1e3 * time_s
+
+    tuner = Tuner().search_space(space).search_technique(getattr(search_techniques, technique)()).verbosity(0)
+    while not record.full:
+        tuner.make_step(cost_ms)
+
+
+def search_space(game: Game, legal: Legal) -> Any:
+    """A space as pyATF has it: a tree, in which values hang below those that they are legal with.
+
+    Args:
+        game: the space.
+        legal: its configurations.
+    """
+    from pyatf import TP, Set  # noqa: PLC0415 - an extra
+    from pyatf.search_space import SearchSpace  # noqa: PLC0415 - an extra
+
+    names = list(game.tunables)
+    parameters = [
+        TP(name, Set(*game.tunables[name]), constraint(legal, names[: place + 1]))
+        for place, name in enumerate(names)
+    ]
+    return SearchSpace(*parameters, verbosity=0)
+
+
+def constraint(legal: Legal, names: Sequence[str]) -> Callable[..., bool]:
+    """Whether some legal configuration has given values.
+
+    Args:
+        legal: the configurations.
+        names: tunables that have values; pyATF reads them from the signature.
+    """
+
+    def leads_on(**values: TunableValue) -> bool:
+        return legal.leads_on(values)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    leads_on.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
+    return leads_on
+
+
+# --- searches that were played, kept while what plays them stays the same --------------------------
+
+PROTOCOL = 3  # raised when plays kept from before cannot be compared any more
+
+
+@dataclass(frozen=True)
+class Task:
+    """One search to play: a space (by where it was read and its place there), a searcher, a seed."""
+
+    where: str
+    place: int
+    searcher: str
+    ours: bool
+    seed: int
+    budget: int
+    folder: str
+
+
+class Store:
+    """Plays kept in a folder: one file per space, searcher, budget and version of what plays.
+
+    Args:
+        folder: where.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._plays: dict[Path, dict[int, Play]] = {}
+
+    def get(self, game: Game, task: Task) -> Play | None:
+        """A play that was kept."""
+        path = self._path(game, task)
+        if path not in self._plays:
+            lines = path.read_text().splitlines() if path.exists() else []
+            self._plays[path] = {play.seed: play for play in map(_play, lines)}
+        return self._plays[path].get(task.seed)
+
+    def put(self, game: Game, task: Task, play: Play) -> None:
+        """Keep a play, at once; one that never started (a package is missing) only for now."""
+        path = self._path(game, task)
+        self._plays.setdefault(path, {})[task.seed] = play
+        if not play.evaluations:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(json.dumps(asdict(play)) + "\n")
+
+    def _path(self, game: Game, task: Task) -> Path:
+        version = policy_version(task.searcher) if task.ours else peer_version(task.searcher)
+        name = f"{task.searcher}-{task.budget}-{version}-{PROTOCOL}.jsonl"
+        return self._folder / game.digest / name
+
+
+def peer_version(name: str) -> str:
+    """Version of the package that a search of others is from.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    return pyatf_version() if name in TECHNIQUES else kernel_tuner_version()
+
+
+@lru_cache
+def policy_version(name: str) -> str:
+    """Differs when the source of a policy, or of a sibling that it imports, does."""
+    start = Path(inspect.getfile(registry.load("policy", name)))
+    digest = hashlib.sha256()
+    for path in sorted(imported(start)):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def imported(path: Path, found: frozenset[Path] = frozenset()) -> frozenset[Path]:
+    """A source file and those it imports relatively, and so on; with those that were found already."""
+    found |= {path}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+        near = [base.with_suffix(".py"), base / "__init__.py"]
+        near += [base / f"{alias.name}.py" for alias in node.names]
+        for one in near:
+            if one.exists() and one not in found:
+                found |= imported(one, found)
+    return found
+
+
+def _play(line: str) -> Play:
+    fields = json.loads(line)
+    best = tuple((number, time_s) for number, time_s in fields["best"])
+    taken = fields["search_ms"]
+    return Play(**{**fields, "best": best, "search_ms": None if taken is None else tuple(taken)})
+
+
+# --- the command -----------------------------------------------------------------------------------
 
 POLICIES = ("random", "local", "hill-climbing", "bayesian", "auto")
 BUDGETS = (20, 50, 100, 200)
@@ -138,6 +482,8 @@ def _run(options: argparse.Namespace) -> int:
             store.put(wanted[task], task, play)
     rows = [row_of(result) for result in _results(wanted, store, options.budgets)]
     before = json.loads(options.over.read_text()) if options.over else {"rows": [], "provenance": {}}
+    if any("spaces" in row for row in before["rows"]):
+        raise SystemExit(f"--over {options.over}: has rows of whole groups, not of spaces")
     versions = {row["search"]: policy_version(row["search"]) for row in rows if row["ours"]}
     rows = _over(before["rows"], rows)
     if options.out:
@@ -172,9 +518,9 @@ def _show(rows: Sequence[dict[str, Any]], picture: Path | None, page: Path | Non
 def _searchers(options: argparse.Namespace) -> list[tuple[str, bool]]:
     """Names, and whether they are ours."""
     words = {
-        "main": search_peers.MAIN,
-        "all": (*search_peers.MAIN, *search_peers.OTHERS),
-        "pyatf": tuple(search_pyatf.TECHNIQUES),
+        "main": MAIN,
+        "all": (*MAIN, *OTHERS),
+        "pyatf": tuple(TECHNIQUES),
         "none": (),
     }
     theirs = [name for word in options.strategies.split(",") for name in words.get(word, (word,))]
@@ -187,7 +533,7 @@ def _searchers(options: argparse.Namespace) -> list[tuple[str, bool]]:
 
 
 def _seeds(searcher: str, ours: bool, game: Game, seeds: int, fewer: list[tuple[str, int]]) -> int:
-    beyond = OTHER_SEEDS if not ours and searcher in search_peers.OTHERS else seeds
+    beyond = OTHER_SEEDS if not ours and searcher in OTHERS else seeds
     fitting = [count for pattern, count in fewer if fnmatch(f"{game.group}/{searcher}", pattern)]
     return min(seeds, beyond, *fitting)
 
@@ -213,14 +559,12 @@ def _solved(task: Task) -> tuple[Task, Play]:
     game = _games(task.where)[task.place]
     if task.ours:
         return task, play_policy(game, task.searcher, task.seed, task.budget)
-    if task.searcher in search_pyatf.TECHNIQUES:
+    if task.searcher in TECHNIQUES:
         space = _pyatf_space(task.where, task.place)
-        return task, search_pyatf.play_technique(
-            game, task.searcher, space=space, seed=task.seed, budget=task.budget
-        )
-    cache = search_peers.write_cache(game, Path(task.folder))
+        return task, play_technique(game, task.searcher, space=space, seed=task.seed, budget=task.budget)
+    cache = write_cache(game, Path(task.folder))
     legal = _legal(task.where, task.place)
-    return task, search_peers.play_strategy(
+    return task, play_strategy(
         game, task.searcher, cache=cache, legal=legal, seed=task.seed, budget=task.budget
     )
 
@@ -229,37 +573,27 @@ _games = lru_cache(games_of)
 
 
 @lru_cache
-def _legal(where: str, place: int) -> search_peers.Legal:
-    return search_peers.legal_of(_games(where)[place])
+def _legal(where: str, place: int) -> Legal:
+    return legal_of(_games(where)[place])
 
 
 @lru_cache
 def _pyatf_space(where: str, place: int) -> Any:
-    return search_pyatf.search_space(_games(where)[place], _legal(where, place))
+    return search_space(_games(where)[place], _legal(where, place))
 
 
 def _results(wanted: dict[Task, Game], store: Store, budgets: Sequence[int]) -> list[Result]:
     """Plays gathered by space and searcher, in the order they were asked for."""
-    found: dict[tuple[str, int, str, bool], Result] = {}
+    found: dict[tuple[str, int, str, bool], tuple[Game, list[Play]]] = {}
     for task, game in wanted.items():
         play = store.get(game, task)
-        at = (task.where, task.place, task.searcher, task.ours)
-        if play is None:
-            continue
-        if at not in found:
-            size = len(game.times_s)
-            found[at] = Result(
-                space=game.name,
-                group=game.group,
-                size=size,
-                optimum_s=game.optimum_s,
-                searcher=task.searcher,
-                ours=task.ours,
-                plays=(),
-                budgets=tuple(budgets),
-            )
-        found[at] = replace(found[at], plays=(*found[at].plays, play))
-    return list(found.values())
+        if play is not None:
+            at = (task.where, task.place, task.searcher, task.ours)
+            found.setdefault(at, (game, []))[1].append(play)
+    return [
+        scored(game, searcher, plays, budgets, ours=ours)
+        for (_, _, searcher, ours), (game, plays) in found.items()
+    ]
 
 
 def _document(rows: Sequence[dict[str, Any]], versions: dict[str, str], before: dict[str, Any]) -> str:

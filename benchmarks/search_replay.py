@@ -6,10 +6,12 @@ only the policy and what that is told. Scores of the JSON are those of the repla
     python benchmarks/search_replay.py benchmarks/results/search-public.json convolution_A4000.npz bayesian
 """
 
+import argparse
 import contextlib
 import inspect
 import json
 import math
+import statistics
 import sys
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from tuner.model.objective import Objective
 from tuner.recordings.files import open_recording
 from tuner.recordings.values import search_of
 
-TOLERANCE = 1e-4  # of an efficiency: the JSON holds percent with two decimals
+TOLERANCE = 1e-4  # of an efficiency: the JSON holds four decimals
 
 
 def replayed(path: Path, policy: str, seed: int, budget: int) -> list[float]:
@@ -52,16 +54,20 @@ def replayed(path: Path, policy: str, seed: int, budget: int) -> list[float]:
 
 
 def main() -> int:
-    """Replay every seed of a row, and print the largest difference."""
-    document, path, policy = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]), sys.argv[3]
+    """Replay the seeds of a row, and print the largest difference of their medians."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("result", type=Path, help="of benchmarks/search.py")
+    parser.add_argument("space", type=Path, help="the archive that it was played on")
+    parser.add_argument("policy")
+    options = parser.parse_args()
+    document, path, policy = json.loads(options.result.read_text()), options.space, options.policy
     name = path.stem.replace("_", " ")
     (row,) = (r for r in document["rows"] if (r["space"], r["search"], r["ours"]) == (name, policy, True))
+    curves = [replayed(path, policy, seed, max(row["budgets"])) for seed in range(row["seeds"])]
     worst = 0.0
-    for seed, stored in enumerate(row["seeds"][: int(sys.argv[4]) if len(sys.argv) > 4 else None]):
-        curve = replayed(path, policy, seed, max(row["budgets"]))
-        for n in row["budgets"]:
-            best = max((percent / 100 for at, percent in stored["best"] if at <= n), default=0.0)
-            worst = max(worst, abs(curve[min(n, len(curve)) - 1] - best))
+    for n, stored in zip(row["budgets"], row["efficiency"], strict=True):
+        median = statistics.median(curve[min(n, len(curve)) - 1] for curve in curves)
+        worst = max(worst, abs(median - stored))
     print(f"{name}, {policy}: largest difference of an efficiency {worst:.2g}")
     return int(worst > TOLERANCE)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from search_plays import Play
+from search_games import Game, Play
 
 LEVELS = (0.90, 0.98)  # shares of the optimum whose evaluations are counted
 SHOWN = 6  # spaces in a table, and other searches in a picture
@@ -17,27 +17,43 @@ LISTED = 3  # with so many spaces or fewer their counts are listed, with more th
 
 @dataclass(frozen=True)
 class Result:
-    """All searches of one kind over one space.
+    """The scores of all searches of one kind over one space, or over the spaces of a group.
 
     Attributes:
-        space: name of the space.
+        space: name of the space, or of the group.
         group: its group.
-        size: its configurations.
-        optimum_s: its shortest time.
+        size: its configurations; 0 of a group.
         searcher: policy or strategy.
         ours: a policy of this project.
-        plays: one per seed.
         budgets: evaluations after which it is scored; the largest is what it was allowed.
+        seeds: searches of a space.
+        curve: (evaluations, optimum / best found) wherever the median over seeds changed.
+        means: number of evaluations -> the same, its mean over seeds.
+        worst: number of evaluations -> what nine of ten seeds reach.
+        to: share of the optimum -> median over seeds of the evaluations that reached it; infinity for never.
+        search_ms: median over seeds of the median and of the mean CPU time per evaluation.
+        early: evaluations of the searches that ended by themselves.
+        errors: of the searches that broke off.
+        idle: no search tried anything.
+        spaces: of the group, where it is one; then scores are means over them.
     """
 
     space: str
     group: str
     size: int
-    optimum_s: float
     searcher: str
     ours: bool
-    plays: tuple[Play, ...]
     budgets: tuple[int, ...]
+    seeds: int
+    curve: tuple[tuple[int, float], ...]
+    means: Mapping[int, float]
+    worst: Mapping[int, float]
+    to: Mapping[float, float]
+    search_ms: tuple[float, float] | None
+    early: tuple[int, ...] = ()
+    errors: tuple[str, ...] = ()
+    idle: bool = False
+    spaces: int = 1
 
     @property
     def budget(self) -> int:
@@ -45,31 +61,55 @@ class Result:
         return max(self.budgets)
 
     def efficiency(self, evaluations: int) -> float:
-        """Median over seeds of optimum / best found after so many evaluations."""
-        return statistics.median(self._efficiencies(evaluations))
+        """Median over seeds of optimum / best found after so many evaluations; 0 while nothing has worked."""
+        return next((share for number, share in reversed(self.curve) if number <= evaluations), 0.0)
 
     def mean(self, evaluations: int) -> float:
         """The same, its mean over seeds."""
-        return statistics.fmean(self._efficiencies(evaluations))
+        return self.means[evaluations]
 
     def worst_tenth(self, evaluations: int) -> float:
         """The same, what nine of ten seeds reach."""
-        return float(np.quantile(self._efficiencies(evaluations), 0.1))
-
-    def _efficiencies(self, evaluations: int) -> list[float]:
-        return [efficiency(play, self.optimum_s, evaluations) for play in self.plays]
+        return self.worst[evaluations]
 
     def evaluations_to(self, level: float) -> float:
         """Median over seeds of the evaluations that reached a share of the optimum; infinity for never."""
-        return statistics.median_low(reached(play, self.optimum_s, level) for play in self.plays)
+        return self.to[level]
 
-    @property
-    def search_ms(self) -> tuple[float, float] | None:
-        """Median over seeds of the median and of the mean CPU time per evaluation."""
-        found = [play.search_ms for play in self.plays if play.search_ms is not None]
-        if not found:
-            return None
-        return statistics.median(m for m, _ in found), statistics.median(mean for _, mean in found)
+
+def scored(game: Game, searcher: str, plays: Sequence[Play], budgets: Sequence[int], *, ours: bool) -> Result:
+    """The scores of the searches of one kind over a space, one play for each seed."""
+    optimum_s, allowed = game.optimum_s, min(max(budgets), len(game.times_s))
+    shares = {n: [efficiency(play, optimum_s, n) for play in plays] for n in budgets}
+    times = [play.search_ms for play in plays if play.search_ms is not None]
+    changes = sorted({number for play in plays for number, _ in play.best})
+    curve: list[tuple[int, float]] = []
+    for number in changes:
+        share = statistics.median(efficiency(play, optimum_s, number) for play in plays)
+        if not curve or share != curve[-1][1]:
+            curve.append((number, share))
+    return Result(
+        space=game.name,
+        group=game.group,
+        size=len(game.times_s),
+        searcher=searcher,
+        ours=ours,
+        budgets=tuple(budgets),
+        seeds=len(plays),
+        curve=tuple(curve),
+        means={n: statistics.fmean(found) for n, found in shares.items()},
+        worst={n: float(np.quantile(found, 0.1)) for n, found in shares.items()},
+        to={
+            level: statistics.median_low(reached(play, optimum_s, level) for play in plays)
+            for level in LEVELS
+        },
+        search_ms=(statistics.median(m for m, _ in times), statistics.median(mean for _, mean in times))
+        if times
+        else None,
+        early=tuple(p.evaluations for p in plays if not p.error and p.evaluations < allowed),
+        errors=tuple(play.error for play in plays if play.error),
+        idle=not any(play.evaluations for play in plays),
+    )
 
 
 def efficiency(play: Play, optimum_s: float, evaluations: int) -> float:
@@ -84,55 +124,51 @@ def reached(play: Play, optimum_s: float, level: float) -> float:
 
 
 def row_of(result: Result) -> dict[str, Any]:
-    """A result for JSON: scores, and of every seed where its best changed: [evaluations, efficiency in %]."""
+    """A result for JSON; its curve is [evaluations, efficiency]."""
     return {
         "space": result.space,
         "group": result.group,
         "configurations": result.size,
-        "optimum_ms": result.optimum_s * 1e3,
         "search": result.searcher,
         "ours": result.ours,
         "budgets": result.budgets,
-        "efficiency": {str(n): round(result.efficiency(n), 4) for n in result.budgets},
-        "mean": {str(n): round(result.mean(n), 4) for n in result.budgets},
-        "worst_tenth": {str(n): round(result.worst_tenth(n), 4) for n in result.budgets},
-        "evaluations_to": {str(level): _finite(result.evaluations_to(level)) for level in LEVELS},
-        "seeds": [
-            {
-                "evaluations": play.evaluations,
-                **({"failed": play.failed} if play.failed else {}),
-                "best": [[n, round(100 * result.optimum_s / time_s, 2)] for n, time_s in play.best],
-                "search_ms": play.search_ms,
-                **({"error": play.error} if play.error else {}),
-            }
-            for play in result.plays
-        ],
+        "seeds": result.seeds,
+        "efficiency": [round(result.efficiency(n), 4) for n in result.budgets],
+        "mean": [round(result.mean(n), 5) for n in result.budgets],
+        "worst_tenth": [round(result.worst_tenth(n), 5) for n in result.budgets],
+        "evaluations_to": [_finite(result.evaluations_to(level)) for level in LEVELS],
+        "search_ms": result.search_ms,
+        "curve": [[number, round(share, 5)] for number, share in result.curve],
+        **({"early": result.early} if result.early else {}),
+        **({"errors": result.errors} if result.errors else {}),
+        **({"idle": True} if result.idle else {}),
+        **({"spaces": result.spaces} if result.spaces > 1 else {}),
     }
 
 
 def result_of(row: Mapping[str, Any]) -> Result:
     """A result from JSON, as ``row_of`` gives it."""
-    optimum_s = row["optimum_ms"] / 1e3
-    plays = tuple(
-        Play(
-            seed=seed,
-            evaluations=one["evaluations"],
-            failed=one.get("failed", 0),
-            best=tuple((n, optimum_s / (percent / 100)) for n, percent in one["best"]),
-            search_ms=None if one["search_ms"] is None else (one["search_ms"][0], one["search_ms"][1]),
-            error=one.get("error", ""),
-        )
-        for seed, one in enumerate(row["seeds"])
-    )
+    budgets = tuple(row["budgets"])
     return Result(
         space=row["space"],
         group=row["group"],
         size=row["configurations"],
-        optimum_s=optimum_s,
         searcher=row["search"],
         ours=row["ours"],
-        plays=plays,
-        budgets=tuple(row["budgets"]),
+        budgets=budgets,
+        seeds=row["seeds"],
+        curve=tuple((number, share) for number, share in row["curve"]),
+        means=dict(zip(budgets, row["mean"], strict=True)),
+        worst=dict(zip(budgets, row["worst_tenth"], strict=True)),
+        to={
+            level: math.inf if n is None else n
+            for level, n in zip(LEVELS, row["evaluations_to"], strict=True)
+        },
+        search_ms=row["search_ms"] and tuple(row["search_ms"]),
+        early=tuple(row.get("early", ())),
+        errors=tuple(row.get("errors", ())),
+        idle=row.get("idle", False),
+        spaces=row.get("spaces", 1),
     )
 
 
@@ -142,9 +178,9 @@ def _finite(number: float) -> float | None:
 
 def tables(results: Sequence[Result]) -> str:
     """Markdown: a table per group and one with every space; where those are many, groups by search alone."""
-    started = [result for result in results if any(play.evaluations for play in result.plays)]
+    started = [result for result in results if not result.idle]
     parts = []
-    if len({result.space for result in started}) <= SHOWN:
+    if _spaces(started) <= SHOWN:
         for group in dict.fromkeys(result.group for result in started):
             mine = [result for result in started if result.group == group]
             count = len({result.space for result in mine})
@@ -158,15 +194,15 @@ def tables(results: Sequence[Result]) -> str:
         to = f"**evaluations to {100 * LEVELS[-1]:.0f} %** of the optimum, median of the spaces"
         parts += [to, _overview(started, "group", lambda same: _evaluations(same, LEVELS[-1], listed=1))]
         parts.append(_remarks(started))
-    idle = {r.searcher: r.plays[0].error for r in results if not any(play.evaluations for play in r.plays)}
+    idle = {r.searcher: "".join(r.errors[:1]) for r in results if r.idle}
     parts += [f"{searcher} did not start: `{error}`" for searcher, error in idle.items()]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def brief(results: Sequence[Result]) -> str:
     """Markdown for a page: our searches and the best others of each group, no remarks, no single spaces."""
-    started = [result for result in results if any(play.evaluations for play in result.plays)]
-    if len({result.space for result in started}) > SHOWN:
+    started = [result for result in results if not result.idle]
+    if _spaces(started) > SHOWN:
         drawn = [result for mine in _drawn(started) for result in mine]
         return f"**efficiency** after {_after(started)}\n\n{_overview(drawn, 'group', _cell)}\n"
     parts = []
@@ -174,6 +210,10 @@ def brief(results: Sequence[Result]) -> str:
         mine = [result for one in _drawn([r for r in started if r.group == group]) for result in one]
         parts += [f"**{group}**, {_counted(len({r.space for r in mine}), 'space')}", _table(mine)]
     return "\n\n".join(parts) + "\n"
+
+
+def _spaces(results: Sequence[Result]) -> int:
+    return sum({result.space: result.spaces for result in results}.values())
 
 
 def _after(results: Sequence[Result]) -> str:
@@ -207,7 +247,7 @@ def _table(results: Sequence[Result]) -> str:
     for mine in _by_searcher(results):
         cells = [
             _label(mine[0]),
-            str(max(len(r.plays) for r in mine)),
+            str(max(r.seeds for r in mine)),
             *(f"{mean:.1f}" for mean in _means(mine)),
             _shown(mine, Result.mean),
             _shown(mine, Result.worst_tenth),
@@ -220,7 +260,8 @@ def _table(results: Sequence[Result]) -> str:
 
 def _means(results: Sequence[Result], of: Callable[[Result, int], float] = Result.efficiency) -> list[float]:
     """Over spaces, in percent, after each number of evaluations."""
-    return [100 * statistics.fmean(of(r, n) for r in results) for n in results[0].budgets]
+    whole = sum(r.spaces for r in results)
+    return [100 * (math.fsum(r.spaces * of(r, n) for r in results) / whole) for n in results[0].budgets]
 
 
 def _overview(results: Sequence[Result], of: str, cell: Callable[[Sequence[Result]], str]) -> str:
@@ -262,15 +303,15 @@ def _remarks(results: Sequence[Result]) -> str:
     """What a reader must know: crashes, and searches that ended before the budget was used up."""
     lines = []
     for mine in _by_searcher(results):
-        plays = [(play, min(r.budget, r.size)) for r in mine for play in r.plays]
-        broken = [play.error for play, _ in plays if play.error]
+        plays = sum(r.seeds * r.spaces for r in mine)
+        broken = [error for r in mine for error in r.errors]
         if broken:
-            what = f"{len(broken)} of {len(plays)} searches broke off ({_commonest(broken)})"
+            what = f"{len(broken)} of {plays} searches broke off ({_commonest(broken)})"
             lines.append(f"- {_label(mine[0])}: {what}")
-        early = [play.evaluations for play, allowed in plays if not play.error and play.evaluations < allowed]
+        early = [evaluations for r in mine for evaluations in r.early]
         if early:
             median = _counted(statistics.median_low(early), "evaluation")
-            what = f"{len(early)} of {len(plays)} searches ended by themselves, median {median}"
+            what = f"{len(early)} of {plays} searches ended by themselves, median {median}"
             lines.append(f"- {_label(mine[0])}: {what}")
     return "\n".join(lines)
 

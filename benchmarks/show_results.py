@@ -5,6 +5,7 @@
 A row per script: what it does, what it has stored with device and date, and the pages that quote it.
 """
 
+import argparse
 import ast
 import json
 import re
@@ -140,5 +141,12 @@ def _pages() -> dict[str, str]:
     return {name: text for name, text in pages.items() if name != "results"}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.parse_args()
     print(table())
+
+
+if __name__ == "__main__":
+    main()

@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 from provenance import provenance
 from search import SETTINGS
-from search_plays import noise
-from search_spaces import OBJECTIVE, Game, games_of
+from search_games import OBJECTIVE, Game, games_of, noise
 from tuner.policies import bayesian as bayesian_module
 from tuner.policies.stopping import GAIN, LEAST_EVALUATIONS, SHARE, StopRule
 from tuner.policies.surrogate.learner import SearchRun

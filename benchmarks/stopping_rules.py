@@ -28,9 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from provenance import provenance
 from search import SETTINGS
-from search_constants import kernel_of
-from search_plays import noise
-from search_spaces import OBJECTIVE, Game, games_of
+from search_games import OBJECTIVE, Game, games_of, kernel_of, noise
 from tuner.policies import bayesian as bayesian_module
 from tuner.policies.auto import SMALL
 from tuner.policies.stopping import GAIN, LEAST_EVALUATIONS, REST, StopRule

@@ -27,8 +27,7 @@ from typing import Any
 
 import numpy as np
 from provenance import provenance
-from search_plays import noise
-from search_spaces import OBJECTIVE, Game, games_of
+from search_games import OBJECTIVE, Game, games_of, noise
 from tuner.policies.surrogate import joint, learner
 from tuner.policies.surrogate.features import FILE, NAMES, Beliefs, Floats, beliefs_of, traits
 from tuner.policies.surrogate.joint import Joint, respond

@@ -33,11 +33,10 @@ def scripts() -> SimpleNamespace:
     """The scripts, which import each other by bare name; sizes ``small`` are added."""
     sys.path.insert(0, BENCHMARKS)
     try:
-        names = ("sets", "table", "recording", "truth")
+        names = ("sets", "recording")
         found = {name: importlib.import_module(f"application_{name}") for name in names}
         found["command"] = importlib.import_module("applications")
         found["show"] = importlib.import_module("show_applications")
-        found["plot"] = importlib.import_module("plot_applications")
     finally:
         sys.path.remove(BENCHMARKS)
     found["sets"].SIZES["table-ii"] = SMALL
@@ -198,7 +197,7 @@ def test_an_interrupt_ends_the_table(
             return replace(outcome, document={**outcome.document, "status": "interrupted"})
 
     out = tmp_path / "out.json"
-    monkeypatch.setattr(scripts.table, "Session", Interrupted)
+    monkeypatch.setattr(scripts.command, "Session", Interrupted)
     with pytest.raises(SystemExit) as end:
         scripts.command.main(["--device", "sim:k40c", "--only", "MatrixMul", "Lud", "--out", str(out)])
     assert end.value.code == 130
@@ -274,9 +273,9 @@ def test_a_recording_is_a_device(scripts: SimpleNamespace, recording: Path, tmp_
 
 def test_the_policy_alone_is_counted(scripts: SimpleNamespace) -> None:
     """A watched policy asks for what it would ask for anyway, and counts each trial once."""
-    watched = scripts.table.Watched(asks_for_two)
+    watched = scripts.command.Watched(asks_for_two)
     generator = watched(None)
-    ok, pruned = (SimpleNamespace(status=scripts.table.Status[name]) for name in ("OK", "PRUNED"))
+    ok, pruned = (SimpleNamespace(status=scripts.command.Status[name]) for name in ("OK", "PRUNED"))
     assert next(generator) == ["a", "b"]
     assert generator.send([ok, pruned]) == ["a"]
     with pytest.raises(StopIteration) as end:
@@ -306,16 +305,6 @@ def test_docs_are_replaced_between_their_marks(scripts: SimpleNamespace) -> None
     assert scripts.show.marked(marked, "x", "new", Path("page.md")) == marked
     with pytest.raises(SystemExit, match="has no lines"):
         scripts.show.marked("empty", "x", "new", Path("page.md"))
-
-
-def test_pictures_are_drawn_from_the_document(
-    scripts: SimpleNamespace, table: dict[str, Any], tmp_path: Path
-) -> None:
-    """Pictures of one application are written; that of the four is left out where they have no row."""
-    options = SimpleNamespace(application="StreamCluster", folder=tmp_path, prefix="p")
-    written = scripts.plot.pictures(table, options)
-    assert [path.name for path in written] == ["p-times.svg", "p-energies.svg"]
-    assert all("<svg" in path.read_text() for path in written)
 
 
 def test_unknown_sets_name_the_known(scripts: SimpleNamespace) -> None:

@@ -17,7 +17,7 @@ def test_the_log_reads_the_power_of_a_steady_load(tmp_path: Path, monkeypatch: p
     """Ticks of the counter, dated by the reads around them, give the power between them."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(Path(library()).parent))
-    log = importlib.import_module("counter_log")
+    log = importlib.import_module("referee")
 
     with fake_nvml(tmp_path) as state:
         sensors_of_h200(state)
@@ -37,4 +37,4 @@ def test_the_log_reads_the_power_of_a_steady_load(tmp_path: Path, monkeypatch: p
     assert len(ticks) >= TICKS - 1
     assert 0.0 < sigma_w < 0.05 * WATTS
     assert watts == pytest.approx(WATTS, abs=4.0 * sigma_w)
-    sys.modules.pop("counter_log")
+    sys.modules.pop("referee")

@@ -25,7 +25,7 @@ def proofs() -> SimpleNamespace:
     path = sys.path[:]
     sys.path.insert(0, BENCHMARKS)
     modules: dict[str, ModuleType] = {
-        name: importlib.import_module(f"daemon_{name}") for name in ("load", "soak", "overhead", "crowd")
+        name: importlib.import_module(f"daemon_{name}") for name in ("load", "soak", "overhead")
     }
     modules["fairness"] = importlib.import_module("fairness")
     sys.path[:] = path
@@ -105,17 +105,17 @@ def test_a_minute_of_a_day(proofs: SimpleNamespace, tmp_path: Path) -> None:
 
 def test_a_few_clients_at_once(proofs: SimpleNamespace, tmp_path: Path) -> None:
     """All that they ask for is done, and the daemon withdraws none of its own jobs."""
-    with Scene(tmp_path, devices=proofs.crowd.DEVICES, settings="") as scene:
+    with Scene(tmp_path, devices=proofs.soak.DEVICES, settings="") as scene:
         scene.start()
-        crowd = proofs.crowd.Crowd(scene, clients=4, seed=0)
+        crowd = proofs.soak.Crowd(scene, clients=4, seed=0)
         crowd.live(1.5)
         assert scene.stop() == 0
-        own = proofs.crowd.own_jobs(scene.database)
+        own = proofs.soak.own_jobs(scene.database)
 
     assert crowd.failed == {}
     assert crowd.done["best"] > 0
     assert own["queued"] > 0
-    assert proofs.crowd.few_withdrawn(own)
+    assert proofs.soak.few_withdrawn(own)
 
 
 def test_withdrawn_jobs_break_the_promise(proofs: SimpleNamespace, tmp_path: Path) -> None:
@@ -137,13 +137,13 @@ def test_withdrawn_jobs_break_the_promise(proofs: SimpleNamespace, tmp_path: Pat
             jobs.add(spec, origin=origin)
             if reason:
                 jobs.change(number, JobState.CANCELLED, reason=reason)
-    own = proofs.crowd.own_jobs(path)
+    own = proofs.soak.own_jobs(path)
 
     assert (own["queued"], own["answered"], own["withdrawn"]) == (20, 1, 1)
     assert own["withdrawn_because"] == {"others are worth more now": 1}
     assert own["states"] == {"queued": 17, "cancelled": 3}
-    assert proofs.crowd.few_withdrawn(own)
-    assert not proofs.crowd.few_withdrawn({**own, "withdrawn_share": 0.051})
+    assert proofs.soak.few_withdrawn(own)
+    assert not proofs.soak.few_withdrawn({**own, "withdrawn_share": 0.051})
 
 
 def test_a_late_answer_breaks_the_promise(proofs: SimpleNamespace) -> None:

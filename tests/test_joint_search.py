@@ -17,7 +17,7 @@ def scripts() -> SimpleNamespace:
     """The scripts, which import each other by bare name."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
-        names = ("search", "spaces", "modelled", "recorded", "table")
+        names = ("search", "spaces")
         return SimpleNamespace(**{name: importlib.import_module(f"joint_{name}") for name in names})
     finally:
         sys.path.remove(str(BENCHMARKS))
@@ -26,7 +26,7 @@ def scripts() -> SimpleNamespace:
 @pytest.fixture
 def small(scripts: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A single space: two workloads, their block sizes, modelled."""
-    space = scripts.modelled.ModelledBlockSizes("h200", ("scan-lf:N=256", "fft:N=512"))
+    space = scripts.spaces.ModelledBlockSizes("h200", ("scan-lf:N=256", "fft:N=512"))
     monkeypatch.setattr(scripts.search, "_spaces", lambda _: [space])
     scripts.search._costs.cache_clear()
 
@@ -40,7 +40,7 @@ def test_a_row_tells_how_near_a_search_comes(scripts: SimpleNamespace, start: st
     assert (row["searches"], row["kept_out"], row["label"]) == (3, False, "modelled")
     assert row["trials"]["most"] == min(row["size"], scripts.search.MOST + 1)
     means = [row["above"][budget]["mean"] for budget in ("10", "30", "60")]
-    assert means[2] <= means[0] + 3 * scripts.modelled.NOISE["time"]
+    assert means[2] <= means[0] + 3 * scripts.spaces.NOISE["time"]
     assert 0.0 <= means[2] < 0.01
     assert 1 <= row["to"]["0.01"]["trials"] <= row["trials"]["most"]
 
@@ -55,7 +55,7 @@ def test_what_nobody_measured_alone_is_no_row(scripts: SimpleNamespace) -> None:
 
 def test_recorded_workloads_are_known_alone(scripts: SimpleNamespace) -> None:
     """The four prefix kernels of the shipped recording have every block size measured alone."""
-    (space,) = scripts.recorded.recorded_spaces(scripts.recorded.SHIPPED)
+    (space,) = scripts.spaces.recorded_spaces(scripts.spaces.SHIPPED)
     objective = scripts.search.Objective("time")
     search = space.search(objective, 0)
 
@@ -83,7 +83,7 @@ def test_the_page_has_the_table_of_the_result(
     page = tmp_path / "page.md"
     page.write_text("<!-- joint -->\nold\n<!-- end of joint -->\n")
 
-    scripts.table.table(rows, page)
+    scripts.search.table(rows, page)
 
     printed = capsys.readouterr().out.splitlines()
     assert "old" not in page.read_text()

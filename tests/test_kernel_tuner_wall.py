@@ -23,7 +23,7 @@ from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError
 
 BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
-NAMES = ("wall", "tasks", "child", "neutral", "processes", "scores")
+NAMES = ("wall", "child", "neutral")
 HOPPER = 90
 
 
@@ -41,7 +41,7 @@ def benchmark() -> SimpleNamespace:
 def compared(benchmark: SimpleNamespace, name: str) -> tuple[KernelFile, Any]:
     path, sizes = benchmark.wall.SPACES[name]
     kernel = load_kernel_file(path)
-    return kernel, benchmark.tasks.space_of(kernel, kernel.workload(sizes), HOPPER)
+    return kernel, benchmark.wall.space_of(kernel, kernel.workload(sizes), HOPPER)
 
 
 def as_numbers(name: str) -> str:
@@ -55,7 +55,7 @@ SPACES = pytest.mark.parametrize("name", ["scan", "convolution", "matmul"])
 def test_both_tune_the_same_launches(benchmark: SimpleNamespace, name: str) -> None:
     """Every configuration has its source, name, grid, block and shared memory on both sides, and once."""
     kernel, space = compared(benchmark, name)
-    task = json.loads(json.dumps(benchmark.tasks.asdict(space.task)))
+    task = json.loads(json.dumps(benchmark.wall.asdict(space.task)))
     workload = kernel.workload(benchmark.wall.SPACES[name][1])
     assert set(space.configurations) == set(kernel.space(workload))
     assert len(set(map(tuple, task["configurations"]))) == len(space.configurations)
@@ -132,7 +132,7 @@ def test_what_cannot_be_said_is_refused(
     (tmp_path / "kernel.toml").write_text(KERNEL % (entry, block))
     kernel = load_kernel_file(tmp_path / "kernel.toml")
     with pytest.raises(InputError, match=message):
-        benchmark.tasks.space_of(kernel, kernel.workload({}), HOPPER)
+        benchmark.wall.space_of(kernel, kernel.workload({}), HOPPER)
 
 
 @given(
@@ -203,7 +203,7 @@ RUN = {
 
 def test_incumbents_are_a_runs_own_best(benchmark: SimpleNamespace) -> None:
     """Only a faster time changes the best; failures and slower times do not."""
-    assert benchmark.scores.incumbents(RUN["trace"]) == [(2.0, 0), (4.0, 2), (6.0, 4)]
+    assert benchmark.wall.incumbents(RUN["trace"]) == [(2.0, 0), (4.0, 2), (6.0, 4)]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_wall_until_near_the_optimum(
     benchmark: SimpleNamespace, efficiency: list[float], settled: float | None
 ) -> None:
     """It counts from when the best is near and stays near, the answer included."""
-    assert benchmark.scores.settled_s(RUN, efficiency) == settled
+    assert benchmark.wall.settled_s(RUN, efficiency) == settled
 
 
 def test_a_function_is_allowed_the_most_that_any_launch_takes(benchmark: SimpleNamespace) -> None:
@@ -230,12 +230,12 @@ def test_a_function_is_allowed_the_most_that_any_launch_takes(benchmark: SimpleN
 
 def test_an_answer_confirmed_late_counts_from_the_end(benchmark: SimpleNamespace) -> None:
     """Where the answer is another than the last incumbent, nobody knows before the end."""
-    assert benchmark.scores.settled_s({**RUN, "best": 3}, [0.5, 0, 0.5, 1.0, 0.9]) == 7.0
+    assert benchmark.wall.settled_s({**RUN, "best": 3}, [0.5, 0, 0.5, 1.0, 0.9]) == 7.0
 
 
 def test_smaller_budgets_are_the_beginning_of_larger_ones(benchmark: SimpleNamespace) -> None:
     """The first evaluations, the best of them, and the same time from the last one to the end."""
-    half = benchmark.scores.first_of({**RUN, "method": "wolf 5", "evaluations": 5}, 3)
+    half = benchmark.wall.first_of({**RUN, "method": "wolf 5", "evaluations": 5}, 3)
     assert (half["method"], half["evaluations"], half["best"]) == ("wolf 3", 3, 2)
     assert half["wall_s"] == pytest.approx(4.0 + 1.0)
 
@@ -243,9 +243,9 @@ def test_smaller_budgets_are_the_beginning_of_larger_ones(benchmark: SimpleNames
 def test_neutral_times_of_many_launches_count(benchmark: SimpleNamespace) -> None:
     """A finalist's time is that of its 200 launches; the least time is the optimum."""
     neutral = {"ms": [1.0, 2.0, 4.0], "finalists": {"1": {"cold_ms": 0.5}}}
-    times = benchmark.scores.neutral_ms(neutral)
+    times = benchmark.wall.neutral_ms(neutral)
     assert times == [1.0, 0.5, 4.0]
-    assert benchmark.scores.efficiencies(times) == [0.5, 1.0, 0.125]
+    assert benchmark.wall.efficiencies(times) == [0.5, 1.0, 0.125]
 
 
 def test_own_sweeps_stand_in_for_neutral_times(benchmark: SimpleNamespace) -> None:
@@ -254,8 +254,8 @@ def test_own_sweeps_stand_in_for_neutral_times(benchmark: SimpleNamespace) -> No
     runs = [{"tuner": "tuner", "trace": trace} for trace in whole]
     runs += [{"tuner": "tuner", "trace": [[1.0, 1, 9.0]]}, {"tuner": "kernel-tuner", "trace": whole[0]}]
 
-    assert benchmark.scores.swept_ms(runs, 2) == pytest.approx([2.0, 3.0])
-    assert benchmark.scores.swept_ms(runs, 3) is None
+    assert benchmark.wall.swept_ms(runs, 2) == pytest.approx([2.0, 3.0])
+    assert benchmark.wall.swept_ms(runs, 3) is None
 
 
 def runs_of_two(benchmark: SimpleNamespace) -> list[dict[str, Any]]:
@@ -276,7 +276,7 @@ def runs_of_two(benchmark: SimpleNamespace) -> list[dict[str, Any]]:
 def test_rows_join_seeds(benchmark: SimpleNamespace) -> None:
     """Seeds of one method make one line: walls with their range, quality, and how many came near."""
     efficiency = [0.5, 0.0, 0.6, 0.7, 1.0]
-    (row,) = benchmark.scores.rows(runs_of_two(benchmark), efficiency)
+    (row,) = benchmark.wall.rows(runs_of_two(benchmark), efficiency)
     assert (row.runs, row.wall_s, row.efficiency, row.reached, row.near_s) == (
         3,
         (9.0, 8.0, 10.0),
@@ -284,7 +284,7 @@ def test_rows_join_seeds(benchmark: SimpleNamespace) -> None:
         2,
         6.0,
     )
-    text = benchmark.scores.table("a space", [row])
+    text = benchmark.wall.table("a space", [row])
     assert "2 of 3" in text
     assert "8.0-10.0" in text
     assert "100.00" in text
@@ -293,9 +293,9 @@ def test_rows_join_seeds(benchmark: SimpleNamespace) -> None:
 def test_rows_without_neutral_times_say_nothing_of_quality(benchmark: SimpleNamespace) -> None:
     """Failed runs are in no line; without neutral times a line has walls and memory only."""
     failed = {**runs_of_two(benchmark)[0], "best": None}
-    (row,) = benchmark.scores.rows([*runs_of_two(benchmark), failed], None)
+    (row,) = benchmark.wall.rows([*runs_of_two(benchmark), failed], None)
     assert (row.runs, row.reached, row.near_s) == (3, 0, None)
-    assert "never" not in benchmark.scores.table("a space", [row])
+    assert "never" not in benchmark.wall.table("a space", [row])
 
 
 def options(benchmark: SimpleNamespace, **given: Any) -> SimpleNamespace:
@@ -400,10 +400,10 @@ def test_memory_of_a_real_process(benchmark: SimpleNamespace) -> None:
 
 def test_a_process_that_fails_says_why(benchmark: SimpleNamespace, tmp_path: Path) -> None:
     """The end of what it wrote is kept; one that ends well leaves no trouble."""
-    caches, log = benchmark.processes.Caches(tmp_path), tmp_path / "log"
-    bad = benchmark.processes.ended([sys.executable, "-c", "raise SystemExit('no such GPU')"], caches, log)
+    caches, log = benchmark.wall.Caches(tmp_path), tmp_path / "log"
+    bad = benchmark.wall.ended([sys.executable, "-c", "raise SystemExit('no such GPU')"], caches, log)
     assert bad.trouble == "status 1: no such GPU\n"
-    good = benchmark.processes.ended(
+    good = benchmark.wall.ended(
         [sys.executable, "-c", "import os; print(os.environ['CUPY_CACHE_DIR'])"], caches, log
     )
     assert (good.trouble, log.read_text()) == ("", f"{tmp_path / 'cupy'}\n")
@@ -414,10 +414,10 @@ def test_a_process_that_hangs_is_stopped(
     benchmark: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process beyond its time is ended, and said to have failed."""
-    monkeypatch.setattr(benchmark.processes, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(benchmark.wall, "TIMEOUT_S", 0.3)
     code = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
-    caches, log = benchmark.processes.Caches(tmp_path), tmp_path / "log"
-    hung = benchmark.processes.ended([sys.executable, "-c", code], caches, log)
+    caches, log = benchmark.wall.Caches(tmp_path), tmp_path / "log"
+    hung = benchmark.wall.ended([sys.executable, "-c", code], caches, log)
     assert hung.trouble.startswith("status -1")
     assert not log.read_text() or not Path("/proc", log.read_text().strip()).exists()
 
@@ -432,9 +432,9 @@ def test_a_run_of_tuner_is_read(benchmark: SimpleNamespace, tmp_path: Path) -> N
     file = tmp_path / "kernel.toml"
     file.write_text(text.replace("shape = [64]", 'shape = ["L"]'))
     kernel = load_kernel_file(file)
-    space = benchmark.tasks.space_of(kernel, kernel.workload({}), HOPPER)
-    with benchmark.processes.Caches.new() as caches:
-        found = benchmark.processes.tuner_run(space, caches, policy="exhaustive", kernel_file=file)
+    space = benchmark.wall.space_of(kernel, kernel.workload({}), HOPPER)
+    with benchmark.wall.Caches.new() as caches:
+        found = benchmark.wall.tuner_run(space, caches, policy="exhaustive", kernel_file=file)
     assert found["trouble"] == ""
     numbers = [number for _, number, _ in found["trace"]]
     assert sorted(numbers) == list(range(len(space.configurations)))
@@ -516,7 +516,7 @@ def tuned(
     benchmark: SimpleNamespace, kernel_tuner: Any, name: str, **given: Any
 ) -> tuple[list[Any], Any, Any]:
     _, space = compared(benchmark, name)
-    task = json.loads(json.dumps(benchmark.tasks.asdict(space.task)))
+    task = json.loads(json.dumps(benchmark.wall.asdict(space.task)))
     for argument in task["arguments"]:
         argument["shape"] = [1]
     usual = {"strategy": "brute_force", "budget": None, "seed": 1, "verify": False, "backend": "cupy"}

@@ -49,7 +49,7 @@ def printed(script: str, argument: str) -> str:
     if script == "show_prefix_peers":
         return "\n".join(line for name in argument.split() for line in module.TABLES[name]())
     document = stored(argument)
-    if script == "show_input_adaptive":
+    if script == "input_adaptive":
         return str(module.tables(document["kernels"]))
     return str(module.shown(document))
 
@@ -61,7 +61,7 @@ def printed(script: str, argument: str) -> str:
         ("applications", ["applications", "for", "time"], "show_applications", "applications-h200-recorded"),
         ("applications", ["for", "trials"], "show_applications", "applications-h200-searches"),
         ("applications", ["applications", "device"], "show_applications", "applications-k40c-modelled"),
-        ("input-adaptive", ["kernel"], "show_input_adaptive", "input-adaptive-h200"),
+        ("input-adaptive", ["kernel"], "input_adaptive", "input-adaptive-h200"),
         ("kernels/kernels", ["contest"], "rodinia_peers", "rodinia-h200"),
         *(
             ("kernels/kernels", head, "show_prefix_peers", table)

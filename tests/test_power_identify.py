@@ -104,7 +104,7 @@ def test_rise_and_fall_must_agree(rise: float, fall: float) -> None:
     assert found.usable  # its mean is right all the same
 
 
-troubled_load = benchmark("troubled_load")
+sensor_models = benchmark("sensor_models")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_the_load_does_is_not_booked_as_a_lag(
     capacitance_s: float, period_s: float, trouble: dict[str, float], seed: int
 ) -> None:
     """A load that warms by 4 %, or whose power rises within 15 ms, leaves C within 1 % and its interval."""
-    load = troubled_load.TroubledLoad(**trouble)
+    load = sensor_models.TroubledLoad(**trouble)
     load.sleep(1.0)
     sampler = SimulatedSampler(
         load, "stream", period_s=period_s, capacitance_s=capacitance_s, noise=0.01, seed=seed

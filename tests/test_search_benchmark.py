@@ -37,8 +37,8 @@ def benchmark() -> SimpleNamespace:
     """The benchmark's modules, which are scripts side by side."""
     sys.path.insert(0, BENCHMARKS)
     try:
-        names = ("spaces", "plays", "scores", "peers", "pyatf", "store")
-        return SimpleNamespace(**{name: importlib.import_module(f"search_{name}") for name in names})
+        names = ("search", "search_games", "search_scores")
+        return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
     finally:
         sys.path.remove(BENCHMARKS)
 
@@ -78,8 +78,8 @@ def space() -> RecordedSpace:
 
 def test_a_converted_space_reads_back_as_it_was(benchmark: SimpleNamespace, tmp_path: Path) -> None:
     """What Kernel Tuner is given has the configurations, times, failures and device of the space."""
-    game = benchmark.spaces.Game("made up", "made", space())
-    path = benchmark.peers.write_cache(game, tmp_path)
+    game = benchmark.search_games.Game("made up", "made", space())
+    path = benchmark.search.write_cache(game, tmp_path)
     recording = open_recording(path)
     again = recording.space(recording.names[0])
     assert again.identity.name == "A GPU"
@@ -92,14 +92,14 @@ def test_a_converted_space_reads_back_as_it_was(benchmark: SimpleNamespace, tmp_
 
 def test_a_converted_space_ends_as_kernel_tuner_ends_its_files(benchmark: SimpleNamespace) -> None:
     """Kernel Tuner takes a cache file for one that was cut off unless it ends with three braces."""
-    game = benchmark.spaces.Game("made up", "made", space())
-    text = json.dumps(benchmark.spaces.kernel_tuner_cache(game), separators=(",", ":"))
+    game = benchmark.search_games.Game("made up", "made", space())
+    text = json.dumps(benchmark.search_games.kernel_tuner_cache(game), separators=(",", ":"))
     assert text.endswith("}}}")
 
 
 def test_only_values_that_occur_are_offered(benchmark: SimpleNamespace) -> None:
     """A value no configuration has would only make the other side's value lists longer."""
-    game = benchmark.spaces.Game("made up", "made", space())
+    game = benchmark.search_games.Game("made up", "made", space())
     assert game.tunables == {"L": [32, 64, 128], "load": ["plain", "wide"]}
 
 
@@ -114,7 +114,7 @@ def test_tunables_of_several_workloads_stay_apart(benchmark: SimpleNamespace) ->
         for b in one.trials
     }
     joint = RecordedSpace(one.workloads * 2, one.identity, None, trials)
-    game = benchmark.spaces.Game("joint", "joint", joint)
+    game = benchmark.search_games.Game("joint", "joint", joint)
     assert list(game.tunables) == ["w0_L", "w0_load", "w1_L", "w1_load"]
     assert "32,plain,64,wide" in game.times_s
     assert len(game.times_s) == len(trials)
@@ -124,8 +124,8 @@ def test_partial_configurations_lead_on_when_a_legal_one_has_their_values(
     benchmark: SimpleNamespace,
 ) -> None:
     """Kernel Tuner's solver may drop a branch exactly when no configuration of the space lies in it."""
-    game = benchmark.spaces.Game("made up", "made", space())
-    legal = benchmark.peers.legal_of(game)
+    game = benchmark.search_games.Game("made up", "made", space())
+    legal = benchmark.search.legal_of(game)
     assert legal(64, "wide")
     assert not legal(32, "wide")
     assert legal.leads_on({"load": "wide"})
@@ -135,8 +135,8 @@ def test_partial_configurations_lead_on_when_a_legal_one_has_their_values(
 
 def test_pyatf_is_told_what_its_constraints_are_about(benchmark: SimpleNamespace) -> None:
     """A constraint names its tunables in its signature, and holds for the start of a legal configuration."""
-    game = benchmark.spaces.Game("made up", "made", space())
-    leads_on = benchmark.pyatf.constraint(benchmark.peers.legal_of(game), ["L", "load"])
+    game = benchmark.search_games.Game("made up", "made", space())
+    leads_on = benchmark.search.constraint(benchmark.search.legal_of(game), ["L", "load"])
     assert list(inspect.signature(leads_on).parameters) == ["L", "load"]
     assert leads_on(L=64, load="wide")
     assert not leads_on(L=32, load="wide")
@@ -147,14 +147,14 @@ def test_searches_of_others_have_the_version_of_their_package(
 ) -> None:
     """A search is kept by the version of its package, and a package that is missing is named."""
     monkeypatch.setattr(importlib.metadata, "version", {"kernel_tuner": "1.5.0"}.__getitem__)
-    assert benchmark.store.peer_version("pso") == "1.5.0"
+    assert benchmark.search.peer_version("pso") == "1.5.0"
 
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(InputError, match="pyATF is not installed: pip install"):
-        benchmark.store.peer_version("pyatf:auc_bandit")
+        benchmark.search.peer_version("pyatf:auc_bandit")
 
 
 @given(
@@ -165,8 +165,8 @@ def test_an_evaluation_is_a_configuration_not_tried_before(
     benchmark: SimpleNamespace, asked: list[list[str]], budget: int
 ) -> None:
     """Repeats and illegal configurations cost nothing, failures count, and the budget holds."""
-    game = benchmark.spaces.Game("made up", "made", space())
-    record = benchmark.plays.Record(game.times_s, budget)
+    game = benchmark.search_games.Game("made up", "made", space())
+    record = benchmark.search_games.Record(game.times_s, budget)
     for batch in asked:
         record.asked(batch)
         record.answered()
@@ -182,21 +182,21 @@ def test_an_evaluation_is_a_configuration_not_tried_before(
 
 def test_our_policies_are_counted_like_the_others(benchmark: SimpleNamespace) -> None:
     """A policy that tries everything finds the optimum and is charged for the failure too."""
-    game = benchmark.spaces.Game("made up", "made", space())
-    play = benchmark.plays.play_policy(game, "random", seed=3, budget=10)
+    game = benchmark.search_games.Game("made up", "made", space())
+    play = benchmark.search_games.play_policy(game, "random", seed=3, budget=10)
     assert (play.evaluations, play.failed, play.error) == (4, 1, "")
     assert play.best[-1][1] == game.optimum_s == pytest.approx(1e-3)
 
 
 def test_a_crash_keeps_what_was_found_before(benchmark: SimpleNamespace) -> None:
     """A search that crashes is scored by what it found, and its error is kept."""
-    record = benchmark.plays.Record({"a": 2.0}, 10)
+    record = benchmark.search_games.Record({"a": 2.0}, 10)
 
     def crashing() -> None:
         record.asked(["a"])
         raise ValueError("lost the way\nand more")
 
-    play = benchmark.plays.guarded(record, 7, crashing)
+    play = benchmark.search_games.guarded(record, 7, crashing)
     assert (play.seed, play.evaluations, play.error) == (7, 1, "ValueError: lost the way")
 
 
@@ -204,29 +204,29 @@ def test_a_search_that_goes_round_in_circles_is_ended(
     benchmark: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A search that asks for the same configuration for ever ends, and what it found counts."""
-    monkeypatch.setattr(benchmark.plays, "IDLE_LIMIT_S", 0.01)
-    record = benchmark.plays.Record({"a": 2.0}, 10)
+    monkeypatch.setattr(benchmark.search_games, "IDLE_LIMIT_S", 0.01)
+    record = benchmark.search_games.Record({"a": 2.0}, 10)
 
     def circling() -> None:
         while True:
             record.asked(["a"])
 
-    play = benchmark.plays.guarded(record, 0, circling)
+    play = benchmark.search_games.guarded(record, 0, circling)
     assert play.evaluations == 1
     assert play.error.startswith("Stuck: nothing new")
 
 
 def test_played_searches_are_kept(benchmark: SimpleNamespace, tmp_path: Path) -> None:
     """A later call finds what was played; other seeds and what never started are played again."""
-    game = benchmark.spaces.Game("made up", "made", space())
-    tasks = [benchmark.store.Task("here", 0, "random", True, seed, 10, "") for seed in range(3)]
-    played = benchmark.plays.play_policy(game, "random", seed=0, budget=10)
-    idle = benchmark.plays.Play(1, 0, 0, (), None, "ModuleNotFoundError: no such thing")
-    store = benchmark.store.Store(tmp_path)
+    game = benchmark.search_games.Game("made up", "made", space())
+    tasks = [benchmark.search.Task("here", 0, "random", True, seed, 10, "") for seed in range(3)]
+    played = benchmark.search_games.play_policy(game, "random", seed=0, budget=10)
+    idle = benchmark.search_games.Play(1, 0, 0, (), None, "ModuleNotFoundError: no such thing")
+    store = benchmark.search.Store(tmp_path)
     store.put(game, tasks[0], played)
     store.put(game, tasks[1], idle)
     assert store.get(game, tasks[1]) == idle
-    later = benchmark.store.Store(tmp_path)
+    later = benchmark.search.Store(tmp_path)
     assert [later.get(game, task) for task in tasks] == [played, None, None]
 
 
@@ -238,39 +238,44 @@ def test_a_policy_that_changed_is_played_again(benchmark: SimpleNamespace, tmp_p
         (tmp_path / name).write_text("")
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/four.py").write_text("from ..one import z\nimport json\n")
-    found = benchmark.store.imported(tmp_path / "one.py")
+    found = benchmark.search.imported(tmp_path / "one.py")
     names = {str(path.relative_to(tmp_path)) for path in found}
     assert names == {"one.py", "two.py", "three.py", "inner/four.py"}
+
+
+def space_of(size: int) -> SimpleNamespace:
+    """A space of so many configurations, whose fastest takes two seconds."""
+    return SimpleNamespace(name="a space", group="a", optimum_s=2.0, times_s=range(size))
 
 
 def test_scores_are_medians_over_seeds(benchmark: SimpleNamespace) -> None:
     """Efficiency and evaluations to a share come from the middle seed; mean and worst tenth are told."""
     plays = tuple(
-        benchmark.plays.Play(seed, 100, 0, best, (1.0, 2.0))
+        benchmark.search_games.Play(seed, 100, 0, best, (1.0, 2.0))
         for seed, best in enumerate([((1, 4.0), (60, 2.0)), ((1, 2.5),), ((2, 10.0), (30, 2.0))])
     )
-    result = benchmark.scores.Result("a space", "a", 500, 2.0, "some", False, plays, (20, 100))
+    result = benchmark.search_scores.scored(space_of(500), "some", plays, (20, 100), ours=False)
     assert [result.efficiency(n) for n in (1, 20, 50, 100)] == [0.5, 0.5, 0.8, 1.0]
     assert result.evaluations_to(0.9) == 60
     assert [result.mean(n) for n in (20, 100)] == pytest.approx([(0.5 + 0.8 + 0.2) / 3, (1 + 0.8 + 1) / 3])
     assert [result.worst_tenth(n) for n in (20, 100)] == pytest.approx([0.26, 0.84])
     line = "| some | 3 | 50.0 | 100.0 | 50/93 | 26/84 | 60 | 60 | 1 (mean 2) |"
-    assert line in benchmark.scores.tables([result])
-    assert benchmark.scores.tables([result]) == benchmark.scores.tables(
-        [benchmark.scores.result_of(json.loads(json.dumps(benchmark.scores.row_of(result))))]
+    assert line in benchmark.search_scores.tables([result])
+    assert benchmark.search_scores.tables([result]) == benchmark.search_scores.tables(
+        [benchmark.search_scores.result_of(json.loads(json.dumps(benchmark.search_scores.row_of(result))))]
     )
 
 
 def test_a_search_that_ended_early_or_crashed_is_said(benchmark: SimpleNamespace) -> None:
     """The table names crashes with their error, early ends, and strategies that could not start."""
-    make = benchmark.plays.Play
+    make = benchmark.search_games.Play
     ended = (make(0, 30, 0, ((1, 2.0),), None), make(1, 12, 0, ((1, 2.0),), None, "KeyError: 'x'"))
     idle = (make(0, 0, 0, (), None, "ModuleNotFoundError: No module named 'skopt'"),)
     results = [
-        benchmark.scores.Result("a space", "a", 500, 2.0, name, False, plays, (20, 100))
+        benchmark.search_scores.scored(space_of(500), name, plays, (20, 100), ours=False)
         for name, plays in (("quitter", ended), ("skopt", idle))
     ]
-    text = benchmark.scores.tables(results)
+    text = benchmark.search_scores.tables(results)
     assert "quitter: 1 of 2 searches broke off (KeyError: 'x')" in text
     assert "quitter: 1 of 2 searches ended by themselves, median 30 evaluations" in text
     assert "skopt did not start: `ModuleNotFoundError" in text
@@ -280,10 +285,10 @@ def test_a_search_that_ended_early_or_crashed_is_said(benchmark: SimpleNamespace
 def test_the_tables_of_the_page_are_those_of_the_results(benchmark: SimpleNamespace, name: str) -> None:
     """The page holds the brief tables that the stored results make, which are lines of all tables."""
     document = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())
-    begin, end = benchmark.scores.marks(name)
-    results = [benchmark.scores.result_of(row) for row in document["rows"]]
-    text = benchmark.scores.brief(results)
-    assert set(text.splitlines()) <= {*benchmark.scores.tables(results).splitlines()}
+    begin, end = benchmark.search_scores.marks(name)
+    results = [benchmark.search_scores.result_of(row) for row in document["rows"]]
+    text = benchmark.search_scores.brief(results)
+    assert set(text.splitlines()) <= {*benchmark.search_scores.tables(results).splitlines()}
     assert begin + text + end in (ROOT / "docs/lab/methodologies.md").read_text()
 
 
@@ -301,8 +306,8 @@ def test_rounds_are_as_many_trials_as_are_measured_at_once() -> None:
 def test_rules_end_a_kept_search_where_it_would_have_ended() -> None:
     """A search without an end, ended afterwards by the present rule, is as long as one that ends itself."""
     rules = script("stopping_rules")
-    (game,) = (one for one in script("search_spaces").games_of(str(USERS)) if "transpose" in one.name)
-    search = search_of(game.space, Objective("time").cost, seed=3, noise=script("search_plays").noise)
+    (game,) = (one for one in script("search_games").games_of(str(USERS)) if "transpose" in one.name)
+    search = search_of(game.space, Objective("time").cost, seed=3, noise=script("search_games").noise)
 
     ended = play(bayesian.bayesian, search, game.space.look)
 
@@ -313,7 +318,7 @@ def test_rules_end_a_kept_search_where_it_would_have_ended() -> None:
 def test_failures_are_laid_over_a_third_of_a_space() -> None:
     """At least a third fails, the largest values first, and what works has smaller ones."""
     failing = script("failing_candidates")
-    (game,) = (one for one in script("search_spaces").games_of(str(USERS)) if "matmul" in one.name)
+    (game,) = (one for one in script("search_games").games_of(str(USERS)) if "matmul" in one.name)
     for count in failing.TUNABLES.values():
         bad = failing.failing(game, count)
         assert 1 / 3 <= len(bad) / len(game.space.trials) < 0.6
