@@ -87,6 +87,22 @@ def test_a_sweep_is_run_and_gone_on_with(file: Path, tmp_path: Path) -> None:
     assert "3 of 3 jobs have an end: 0 finished, 2 answered before, 1 failed" in second.stdout
 
 
+def test_solo_bests_of_a_job_come_before_it(tmp_path: Path) -> None:
+    """The workloads are tuned alone first, on the same device, and the job ends as any other."""
+    path, database = tmp_path / "sweep.toml", tmp_path / "tuner.db"
+    path.write_text(
+        '[[group]]\nname = "pair"\nworkloads = [["scan-lf:N=16", "scan-ks:N=16"]]\nobjectives = ["time"]\n'
+        'devices = ["sim:jetson-tx1"]\n'
+        'options = { policy = "random", window_s = 0.5, budget = 2, solo_bests = 2 }\n'
+    )
+    result = tuner("sweep", path, "--on", "local", "--database", database)
+
+    assert result.exit_code == 0, result.stdout + result.stderr
+    runs = document("history", "--database", database)["runs"]
+    assert sorted(len(run["workloads"]) for run in runs) == [1, 1, 2]
+    assert {run["status"] for run in runs} == {"limited"}  # by their budget
+
+
 def test_a_sweep_that_is_interrupted_keeps_what_it_has(file: Path, tmp_path: Path) -> None:
     """Ctrl-C ends it with 130 in order: the job that ran can be gone on with, and the others are left."""
     file.write_text(

@@ -366,6 +366,29 @@ def test_a_database_that_went_on_without_its_last_transactions_is_not_mixed(
     assert "2 runs added" in tuner("db", "merge", backup_of(path), "--database", path).stdout
 
 
+def test_spending_that_went_on_is_not_replaced(tmp_path: Path) -> None:
+    """A row that any transaction changes shows no branch: the last transaction has to be in both."""
+    day, path, newer = "2026-01-05", tmp_path / "a" / "tuner.db", tmp_path / "b" / "tuner.db"
+    path.parent.mkdir()
+
+    def spend(file: Path, times: int, seconds: float) -> None:
+        for _ in range(times):
+            with Database(file) as database:
+                Ledger(database).spend(day, "GPU-1", seconds, 10.0 * seconds)
+
+    spend(path, 3, 10.0)
+    shutil.copytree(path.parent, newer.parent)
+    spend(newer, 4, 1.0)
+    with Database(newer) as database:
+        database.back_up(DAY)
+    spend(path, 2, 500.0)
+    shutil.copy(backup_of(newer), backup_of(path))
+    with Database(path) as database:
+        (line,) = database.examine().lines
+        assert Ledger(database).spent(day, "GPU-1") == (1030.0, 10300.0)
+    assert "has gone on without them" in line
+
+
 def test_a_damaged_count_of_a_backup_takes_nothing_back(model: Model, tmp_path: Path) -> None:
     """The count has no checksum; a backup is ahead by its rows only."""
     path = model.copy(tmp_path / "copy", backup=True)

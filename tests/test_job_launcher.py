@@ -379,7 +379,9 @@ def test_an_order_to_stop_ends_patience(
     monkeypatch.setattr(Store, "confirm", confirm)
     monkeypatch.setattr("time.sleep", lambda _: signal.raise_signal(signal.SIGTERM))
     with Database(workshop.database) as database:
-        store = RetryingStore(database, job=1, stop=stop, begun=lambda *_: None, ending=lambda: None)
+        store = RetryingStore(
+            database, job=1, stop=stop, workloads=1, begun=lambda *_: None, ending=lambda: None
+        )
         with pytest.raises(KeyboardInterrupt):
             store.confirm(7, {})
     assert tries == [7, 7]

@@ -350,7 +350,7 @@ def survey(where: ClockPaths | None = None) -> list[GpuSettingState]:
         for folder in folders
         for journal in journals(folder)
     }
-    why = tuple(reasons) or ("not found on this machine",)
+    why = tuple(dict.fromkeys(reasons)) or ("not found on this machine",)
     lost = in_journals - {(state.control, state.gpu) for state in states}
     states += [GpuSettingState(control, gpu, trouble=why) for control, gpu in sorted(lost)]
     if not states:

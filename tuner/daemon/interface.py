@@ -130,7 +130,7 @@ def encode(document: object) -> bytes:
 def stream_text(kind: str, document: object, position: object = "") -> bytes:
     """An event as a stream sends it; one without a place to go on from has no id."""
     # JSON escapes line ends, so that data is one line.
-    number = f"id: {position}\n" if position else ""
+    number = "" if position == "" else f"id: {position}\n"
     return b"%sevent: %s\ndata: %s\n\n" % (number.encode(), kind.encode(), encode(document))
 
 

@@ -426,8 +426,9 @@ class RetryingStore(Store):
         database: open; it stays so.
         job: see ``Store``.
         stop: a request to stop waits until a change is durable.
+        workloads: how many the job tunes together; runs of fewer are solo runs, which come before.
         begun: called with the number of the run, and of the trials that it has already.
-        ending: called before a run is ended, which may have to wait.
+        ending: called before the last run is ended, which may have to wait.
     """
 
     def __init__(
@@ -436,10 +437,12 @@ class RetryingStore(Store):
         *,
         job: int | None,
         stop: StopRequest,
+        workloads: int,
         begun: Callable[[int, int], None],
         ending: Callable[[], None],
     ) -> None:
         super().__init__(database, job=job)
+        self._workloads, self._is_last = workloads, False
         self._stop = stop
         self._begun = begun
         self._ending = ending
@@ -448,6 +451,7 @@ class RetryingStore(Store):
         """See ``Store.begin``."""
         begin = super().begin
         number = self._retried(lambda: begin(conditions, on_number))
+        self._is_last = len(conditions.names) == self._workloads
         self._begun(number, 0)
         return number
 
@@ -470,6 +474,7 @@ class RetryingStore(Store):
                     raise StoreError(str(error)) from error
             self._stop.sleep(_FIRST_WAIT_S)
         if number is not None:
+            self._is_last = len(conditions.names) == self._workloads
             self._begun(number, len(self.trials(number, conditions.names)))
         return number
 
@@ -486,9 +491,10 @@ class RetryingStore(Store):
         self._retried(lambda: confirm(run_id, measurements))
 
     def end(self, run_id: int, status: RunStatus, answer: Mapping[str, Any] | None) -> None:
-        """See ``Store.end``; the GPU is given back before."""
-        self._stop.disable()
-        self._ending()
+        """See ``Store.end``; the GPU is given back before, unless more is to be measured."""
+        if self._is_last:
+            self._stop.disable()
+            self._ending()
         end = super().end
         self._retried(lambda: end(run_id, status, answer))
 

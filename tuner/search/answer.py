@@ -77,7 +77,7 @@ class ContenderRepeats:
         self._searched, self._recalled = searched, recalled
         self._measure, self._out_of_time = measure, out_of_time
 
-    def run(self, default: Trial, solo_bests: Trial | None) -> PairedRepeats:
+    def run(self, default: Trial, solo_bests: Trial | None) -> PairedRepeats | None:
         """Measure the trials again whose cost may be the lowest, and those that the answer is held against.
 
         These are the default, the fastest, the solo bests and what the plan names, as far as they are valid.
@@ -88,7 +88,7 @@ class ContenderRepeats:
             solo_bests: every workload at its solo best; None where that is not known.
 
         Returns:
-            The paired repeats; none where no trial was valid.
+            The paired repeats; None where no trial was valid.
         """
         time = Objective("time")
         valid = {
@@ -97,7 +97,7 @@ class ContenderRepeats:
             if math.isfinite(time.cost(measurement)) and measurement.estimated_j is None
         }
         if not valid:
-            return PairedRepeats()
+            return None
         fastest = min(valid, key=lambda trial: time.cost(valid[trial]))
         references = (default, fastest, solo_bests, *self._plan.named)
         beside = tuple(dict.fromkeys(trial for trial in references if trial in valid))

@@ -140,6 +140,7 @@ class Attempt:
             store.database,
             job=number,
             stop=self._stop,
+            workloads=len(request.workloads),
             begun=self._begun,
             ending=self._guard.leave,
         )

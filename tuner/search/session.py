@@ -500,7 +500,10 @@ class Session:
                 measure=self._repeat,
                 out_of_time=lambda: self.out_of_time,
             )
-            paired = again.run(self._default, solo_bests)
+            repeated = again.run(self._default, solo_bests)
+            if repeated is None:
+                return limit  # no trial is valid: there is nothing to confirm
+            paired = repeated
             if len(paired.repeats) < LEAST_TURNS and self.out_of_time:  # the least that compare
                 paired, limit = PairedRepeats(), self._limits.time_is_over()
         if paired.repeats:

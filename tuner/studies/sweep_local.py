@@ -355,7 +355,8 @@ class _Lane(threading.Thread):
         if ended.status == "busy" and not self._stopped:  # another process is measuring its run
             self._waiting.put_back(placed)
             return None
-        if not ended.whole and not self._stopped and self._waiting.try_elsewhere(placed):
+        failed = not ended.whole and ended.status != "interrupted"
+        if failed and not self._stopped and self._waiting.try_elsewhere(placed):
             return None
         self._waiting.release(placed)
         if ended.status == "interrupted":

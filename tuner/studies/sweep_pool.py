@@ -604,5 +604,8 @@ def _taken_over(task: _Task, ended: EndedJob, store: Store, host: str) -> JobRes
     if report.newest_run is None and not ended.result.message:
         why = report.refused[0] if report.refused else "it has no run that is not here already"
         return task.failed(f"the database file that {host} sent is of no use: {why}")
-    result = result_of(task.job, replace(ended.result, run=report.newest_run), store)
+    try:
+        result = result_of(task.job, replace(ended.result, run=report.newest_run), store)
+    except InputError as error:
+        return task.failed(f"its answer cannot be read: {error}")
     return replace(result, seconds=task.seconds)

@@ -195,7 +195,7 @@ def backup_lead(
             continue
         later: dict[tuple[str, Key], Row] = {}
         gone = {name: set(_keys(connection, TABLES[name])) for name in _NEVER_REMOVED}
-        followed = True
+        followed, replaces, has_last = True, False, False
         for table, row in source.rows():
             key = table.key(row)
             if not is_sound(table.name, row):
@@ -205,11 +205,14 @@ def backup_lead(
             own = plan.puts[at] if is_planned else _row(connection, table, key)
             if row[-2] <= last:
                 followed = followed and (own == row or is_planned)
+                has_last = has_last or (row[-2] == last and own == row)
             elif own is None or own[-2] < row[-2]:
                 followed = followed and (own is None or is_planned or _same_birth(table, own, row))
+                replaces = replaces or (own is not None and not is_planned and table.name not in _BIRTHS)
                 later[at] = row
         if later:
-            followed = followed and not any(gone.values())
+            # A row that may be changed at any time shows no branch: the last transaction has to be the same.
+            followed = followed and not any(gone.values()) and (has_last or not replaces)
             for at, row in later.items() if followed else ():
                 plan.put(*at, row, "")
             newest = max(row[-2] for row in later.values())
@@ -276,6 +279,7 @@ def salvage(
     there: dict[tuple[str, Key], str] = {}
     unsound: dict[tuple[str, Key], dict[str, Row]] = {}
     last = max((source.count for source in sources if source not in further), default=0)
+    counted = last > 0
     for source in sources:
         for table, row in source.rows():
             at = table.name, table.key(row)
@@ -298,7 +302,7 @@ def salvage(
         },
     )
     complete(plan, older)
-    if further and further[0].count >= last:
+    if further and counted and further[0].count >= last:
         # Nothing was stored after this backup: what no backup has are remnants of other rows.
         for at in plan.lost.keys() - {at for at, rows in unsound.items() if further[0].name in rows}:
             del plan.lost[at]
