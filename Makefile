@@ -13,6 +13,8 @@ SIDE_BY_SIDE := --numprocesses $(shell expr '(' $$(getconf _NPROCESSORS_ONLN) '*
 # Suites of tests/suites.py that `make test` runs: auto (where what they are about differs from main), all, none, or
 # names with commas.
 SUITES ?= auto
+# Which examples of properties the profile of CI draws; without a number others each time.
+SEED ?=
 
 SPHINX := --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees
 
@@ -24,7 +26,7 @@ run: $(VENV)/.run-ready
 test: $(VENV)/.test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pytest $(SIDE_BY_SIDE) --suites $(SUITES)
+	$(BIN)/pytest $(SIDE_BY_SIDE) --suites $(SUITES) $(SEED:%=--hypothesis-seed=%)
 
 # mypy cannot follow the mapping of power/ and policies/ into tuner: it reads the tree through links.
 types: $(VENV)/.test-ready
