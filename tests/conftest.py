@@ -41,7 +41,7 @@ _STATE = tempfile.TemporaryDirectory(prefix="tuner-state-")
 os.environ["XDG_STATE_HOME"] = _STATE.name
 
 # How long an example takes depends on the machine; fixtures of a test are such that examples may share them.
-# CI draws twice as many, and others for each state of the tree (`SEED` of the Makefile).
+# CI draws twice as many, and others each week (`SEED` of the Makefile).
 settings.register_profile(
     "default",
     deadline=None,

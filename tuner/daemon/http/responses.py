@@ -334,4 +334,4 @@ async def _left(receive: Receive) -> None:
 def event_text(event: Event) -> bytes:
     """An event of a job as the stream has it; progress that is not stored has no id to go on from."""
     body = {"id": event.id, "job": event.job, "kind": event.kind, "at": event.at, "data": event.data}
-    return stream_text(event.kind, body, event.id or "")
+    return stream_text(event.kind, body, "" if event.id is None else event.id)
