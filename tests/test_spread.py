@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tuning_runs import Heard
+from tuning_runs import CallbackListener
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
@@ -49,7 +49,9 @@ def searched(request: SearchRequest, database: Path, *, spread: bool) -> tuple[O
     with Store(database) as store, open_setup("sim:k40c", request) as setup:
         pool = BackwardPool(setup.measurer)
         plan = plan_search(request, Catalog.load(), setup)
-        outcome = Session(plan, replace(setup, pool=pool if spread else None), store, Heard()).run()
+        outcome = Session(
+            plan, replace(setup, pool=pool if spread else None), store, CallbackListener()
+        ).run()
         assert (pool.lists > 0) == spread
         assert outcome.run is not None
         return outcome, [trial for trial, _ in store.trials(outcome.run, plan.conditions.names)]

@@ -52,13 +52,13 @@ def tune_on(
 ) -> Outcome:
     """The same on a device that is open already."""
     plan = plan_search(request, Catalog.load(), setup)
-    session = Session(plan, setup, store, Heard(observer, tell))
+    session = Session(plan, setup, store, CallbackListener(observer, tell))
     with mock.patch.object(SearchLimits, "ends_s", math.inf):  # a busy machine shortens no modelled run
         return session.run(resume=resume, insisted=insisted)
 
 
 @dataclass(frozen=True)
-class Heard:
+class CallbackListener:
     """A listener of two functions."""
 
     measured: Callable[[TrialEvent], None] = lambda _: None

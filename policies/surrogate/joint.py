@@ -22,7 +22,7 @@ def costs_alone(search: Search, workload: int) -> PriorRun | None:
 
     Args:
         search: of several workloads.
-        workload: of the workload.
+        workload: its place among them.
     """
     if len(search.workloads) == 1 or not search.sizes:
         return None

@@ -128,7 +128,7 @@ def loaded_library() -> ctypes.CDLL:
 
 
 def _checked(what: str, status: int, *operands: object) -> None:
-    """Refuse what did not succeed; ``kept`` lives until the call has returned."""
+    """Refuse what did not succeed; ``operands`` live until the call has returned."""
     del operands
     if status:
         raise LaunchRefusedError(
