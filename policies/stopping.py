@@ -133,7 +133,7 @@ def not_paying(evaluations: int, saving: float, price: float, runs: float) -> st
 
 
 GAIN = 0.005  # of the lowest cost: going on for less is not worth it
-BELIEVED = 0.02  # of that: predictions below it are believed; benchmarks/stopping.py tells how often they err
+BELIEVED = 0.02  # of that: predictions below it are believed; docs/lab says how often they err
 SHARE = 0.3  # of the evaluations, which must have gained less, too: predictions alone err too often
 SHARE_AT_ONCE = 2 / 3  # where several are measured at once: each is chosen knowing less
 REST = 1 / 2  # of what is left, if that is fewer
@@ -209,7 +209,7 @@ class ExpectationStop(StopRule):
     as they have configurations (and clocks): their effects mostly add up, however many trials they make
     together. Where all costs tie, `FLAT` measurements are enough. A gain within the uncertainty of
     measurements is none. The constants were chosen on recorded spaces of all kernels but convolution, which
-    judges them (`benchmarks/stopping_rules.py`).
+    judges them (docs/lab/methodologies.md).
     """
 
     def _is_enough(self) -> bool:

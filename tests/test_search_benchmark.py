@@ -12,17 +12,14 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.policies import bayesian, stopping
 
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
-from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.files import open_recording
-from tuner.recordings.values import RecordedSpace, RecordedWorkload, search_of
+from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.search_view import Candidate
-from tuner.studies.comparison import play
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = str(ROOT / "benchmarks")
@@ -290,35 +287,3 @@ def test_the_tables_of_the_page_are_those_of_the_results(benchmark: SimpleNamesp
     text = benchmark.search_scores.brief(results)
     assert set(text.splitlines()) <= {*benchmark.search_scores.tables(results).splitlines()}
     assert begin + text + end in (ROOT / "docs/lab/methodologies.md").read_text()
-
-
-def test_rounds_are_as_many_trials_as_are_measured_at_once() -> None:
-    """A list of more takes several rounds, a list of fewer one; the best is that of all rounds so far."""
-    curve = script("parallel_search").curve_of([[4.0, 3.0, 5.0], [math.inf], [2.0, 6.0]], 2)
-
-    assert curve.trials == (2, 3, 4, 6)
-    assert curve.best_s == (3.0, 3.0, 3.0, 2.0)
-    assert curve.efficiency(1.5, 2) == 0.5
-    assert curve.reached(2.0) == 4
-    assert curve.reached(1.5) is None
-
-
-def test_rules_end_a_kept_search_where_it_would_have_ended() -> None:
-    """A search without an end, ended afterwards by the present rule, is as long as one that ends itself."""
-    rules = script("stopping_rules")
-    (game,) = (one for one in script("search_games").games_of(str(USERS)) if "transpose" in one.name)
-    search = search_of(game.space, Objective("time").cost, seed=3, noise=script("search_games").noise)
-
-    ended = play(bayesian.bayesian, search, game.space.look)
-
-    present = rules.Rule(stopping.ROOTS, stopping.ENOUGH, stopping.SHARE, stopping.BELIEVED)
-    assert rules.end_of(rules.trace_of(game, 3, 100), present) == len(ended)
-
-
-def test_failures_are_laid_over_a_third_of_a_space() -> None:
-    """At least a third fails, the largest values first, and what works has smaller ones."""
-    failing = script("failing_candidates")
-    (game,) = (one for one in script("search_games").games_of(str(USERS)) if "matmul" in one.name)
-    for count in failing.TUNABLES.values():
-        bad = failing.failing(game, count)
-        assert 1 / 3 <= len(bad) / len(game.space.trials) < 0.6

@@ -1,4 +1,4 @@
-"""One row of linalg_large.py: cuSOLVER, kernel and product by turns; the hybrid scheme alone."""
+"""One row of linalg_large.py: cuSOLVER, kernel and product by turns."""
 
 import ctypes
 import sys
@@ -11,24 +11,17 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
 import numpy as np
-from cold_timing import median, spread
 from linalg_contest import (
-    ROUNDS,
-    ROUNDS_MS,
     Contender,
     Machine,
     Searcher,
     Space,
-    as_json,
     compared,
     field_of,
     row_of,
-    searched,
-    shown,
     timed,
 )
 from linalg_libraries import (
-    DTYPES,
     LETTERS,
     LOWER,
     PLAIN,
@@ -43,9 +36,7 @@ from linalg_libraries import (
 from peer_libraries import address
 
 from tuner.devices.cuda.answer_check import sizes_of
-from tuner.devices.cuda.launches import CpuThreads
 from tuner.model.elements import element_dtype
-from tuner.model.errors import TunerError
 from tuner.model.plan import Configuration, Plan
 from tuner.problems.base import Deviation, stated_values
 from tuner.problems.lookup import problem_for
@@ -56,7 +47,6 @@ from tuner.problems.lookup import problem_for
 SIZES = (256, 512, 1024, 2048, 4096, 8192, 16384)
 OPERATIONS = ("potrf", "getrf", "geqrf")
 
-__all__ = ["DTYPES", "OPERATIONS", "SIZES", "LargeCase", "large_cases"]
 
 _SMALL, _MEDIUM, _LARGE = 1024, 4096, 16384  # orders
 
@@ -270,99 +260,6 @@ def _judged(cp: Any, case: Case, pivots: Any = None) -> Callable[[DeviceArrays, 
     return converted
 
 
-# --- the hybrid scheme ----------------------------------------------------------------------------
-#
-# Its kernels are called as those of the GPU alone, with ``-hybrid`` behind. It is searched for a time of its
-# own and timed by itself, as a run may take many times as long as the others. No graph can hold it.
-
-
-_LEAST_RUNS, _MOST_CHECKED = 3, 3
-
-
-@dataclass(frozen=True)
-class HybridBegin:
-    """What is searched for the hybrid scheme of a row.
-
-    Attributes:
-        space: of the kernel.
-        first: configurations that are measured first.
-    """
-
-    space: Space
-    first: list[Configuration]
-
-
-@dataclass(frozen=True)
-class HybridFound:
-    """What came of the search.
-
-    Attributes:
-        best: the fastest configuration that answers right; None where none does.
-        tried: all that were measured.
-    """
-
-    best: Contender | None
-    tried: list[Contender]
-
-    def facts(self, sets: int) -> dict[str, Any]:
-        """What a row says of the search."""
-        wrong = [one for one in self.tried if one.deviation is not None and not one.right]
-        troubles = sorted({one.trouble for one in self.tried if one.trouble})
-        return {
-            "measured": sum(not one.trouble for one in self.tried),
-            "wrong": [shown(one, sets) for one in wrong],
-            "troubles": troubles,
-        }
-
-
-def hybrid_begin(searcher: Searcher, case: Case) -> HybridBegin:
-    """The hybrid kernel's space for a row of the GPU's kernel.
-
-    Raises:
-        TunerError: nothing is left of the space.
-    """
-    space, first = searcher.opened(Case(f"{case.operation}-hybrid", case.n, case.dtype))
-    return HybridBegin(space, first)
-
-
-def hybrid_found(machine: Machine, begin: HybridBegin, sets: LargeSets, budget_s: float) -> HybridFound:
-    """Search the hybrid scheme; the default is measured however long it takes."""
-    space = begin.space
-    own = searched(machine, space, begin.first, sets, time.monotonic() + budget_s)
-    for one in own:
-        one.name = f"hybrid {one.name}"
-    ranked = sorted((one for one in own if not one.trouble), key=lambda one: one.quick_ms)
-    for one in ranked[:_MOST_CHECKED]:
-        machine.check(space, one, sets)
-        if one.right:
-            return HybridFound(one, own)
-    return HybridFound(None, own)
-
-
-def hybrid_times(machine: Machine, found: HybridFound) -> dict[str, Any] | None:
-    """Times of the best, of as many runs as fit into a second and a half, three at least."""
-    best = found.best
-    if best is None:
-        return None
-    runs = int(min(ROUNDS[1], max(_LEAST_RUNS, ROUNDS_MS / best.quick_ms)))
-    times = [1e3 * machine.timer.once(best.run, best.prepare) for _ in range(runs)]
-    row: dict[str, Any] = {"us": median(times), "spread_us": spread(times), "rounds": runs}
-    row |= {"graph": best.graph, "configuration": as_json(best.configuration)}
-    if best.deviation is not None:
-        row |= {"error": best.deviation.error, "what": best.deviation.what, "correct": best.right}
-    return row
-
-
-def cpu_facts() -> dict[str, Any]:
-    """The BLAS of the CPU and the threads it computes with where none are asked for."""
-    threads = CpuThreads()
-    try:
-        count = threads.use(0)
-    except TunerError as error:
-        return {"trouble": str(error)}
-    return {"blas": threads.name, "threads": count}
-
-
 @dataclass(frozen=True)
 class Opened:
     """What a row begins with.
@@ -371,13 +268,11 @@ class Opened:
         space: of the kernel.
         first: configurations that are measured first.
         inputs: on the host.
-        hybrid: the hybrid scheme; None where it is left out.
     """
 
     space: Space
     first: Sequence[Configuration]
     inputs: HostArrays
-    hybrid: HybridBegin | None = None
 
     def on(self, cp: Any) -> LargeSets:
         """The arrays of the default configuration on the device."""
@@ -385,19 +280,18 @@ class Opened:
         return LargeSets(cp, self.space.plans[self.space.item.default], given)
 
 
-def opened(searcher: Searcher, case: Case, *, hybrid: bool = False) -> Opened:
-    """Compile what a row begins with, with the hybrid scheme where it is asked for, and draw its matrix.
+def opened(searcher: Searcher, case: Case) -> Opened:
+    """Compile what a row begins with, and draw its matrix.
 
     Raises:
         TunerError: nothing is left of the space.
     """
     space, first = searcher.opened(case)
-    beside = hybrid_begin(searcher, case) if hybrid else None
-    return Opened(space, first, drawn(space.plans[space.item.default]), beside)
+    return Opened(space, first, drawn(space.plans[space.item.default]))
 
 
 def large_contest(
-    machine: Machine, libraries: LargeLibraries, begin: Opened, budget_s: float, hybrid_s: float = 0.0
+    machine: Machine, libraries: LargeLibraries, begin: Opened, budget_s: float
 ) -> dict[str, Any]:
     """A row: times and rates of all, the ratio to the library, and whether the target is met.
 
@@ -405,8 +299,7 @@ def large_contest(
         machine: the GPU.
         libraries: the peers.
         begin: what is compiled.
-        budget_s: for the row, without the hybrid scheme.
-        hybrid_s: for the search of the hybrid scheme.
+        budget_s: for the row.
     """
     begun_s = time.monotonic()
     space = begin.space
@@ -420,20 +313,7 @@ def large_contest(
     row |= compared(space, field.finalists, field.right_peers, 1, None)
     row["gemm"] = None if gemm is None else timed(gemm, 1)
     row["correct"] = row["correct"] and bool(field.right_peers)
-    row["hybrid"] = None
-    if begin.hybrid is not None:
-        found = hybrid_found(machine, begin.hybrid, sets, hybrid_s)
-        row["hybrid"] = _against(hybrid_times(machine, found), row)
-        row["hybrid_tried"] = found.facts(sets.count)
     return {**rated(row), "seconds": round(time.monotonic() - begun_s, 2)}
-
-
-def _against(hybrid: dict[str, Any] | None, row: dict[str, Any]) -> dict[str, Any] | None:
-    """The hybrid scheme's figures with those of the others by its own: above 1 it is faster."""
-    if hybrid is not None:
-        for name, word in (("peer", "of_peer"), ("best", "of_gpu_only")):
-            hybrid[word] = None if row[name] is None else row[name]["us"] / hybrid["us"]
-    return hybrid
 
 
 def product(machine: Machine, form: Form | None, sets: LargeSets) -> Contender | None:
@@ -453,7 +333,7 @@ def product(machine: Machine, form: Form | None, sets: LargeSets) -> Contender |
 def rated(row: dict[str, Any]) -> dict[str, Any]:
     """The row with TFlop/s beside its times; flops are LAPACK's leading terms, of gemm 2 n^3."""
     flops = LargeCase(row["operation"], row["n"], row["dtype"]).flops
-    for name in ("peer", "default", "analytical", "best", "gemm", "hybrid"):
+    for name in ("peer", "default", "analytical", "best", "gemm"):
         if row[name] is not None:
             of = 2 * row["n"] ** 3 if name == "gemm" else flops
             row[name]["tflops"] = of / row[name]["us"] / 1e6

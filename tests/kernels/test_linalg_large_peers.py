@@ -13,7 +13,7 @@ import pytest
 import rodinia_machine
 from benchmark_scripts import ROOT, benchmark
 from fake_cuda import LIMITS
-from fake_linalg_large import HOST_S, HostLibraries, LargeFakeLibrary
+from fake_linalg_large import HostLibraries, LargeFakeLibrary
 from numpy.typing import NDArray
 from test_linalg_peers import HostCompiler
 
@@ -78,31 +78,6 @@ def test_both_forms_answer_right_and_are_timed(measured: Any, operation: str, dt
     for name in ("default", "best"):
         assert row[name]["ratio"]["median"] == pytest.approx(row["peer"]["us"] / row[name]["us"])
         assert row[name]["graph"]
-
-
-@on_host
-@pytest.mark.parametrize(("operation", "panels"), [("potrf", 1), ("getrf", 2), ("geqrf", 2)])
-def test_the_hybrid_scheme_stands_beside(measured: Any, operation: str, panels: int) -> None:
-    """Its time is that of the host's stages, without a graph, and by those of the others."""
-    found = measured("--only", operation, "--dtype", "float64", "--hybrid", "1e-3")
-    (row,) = found["rows"]
-    hybrid = row["hybrid"]
-    assert (hybrid["correct"], hybrid["graph"]) == (True, False)
-    assert hybrid["us"] == pytest.approx(1e6 * panels * HOST_S, rel=0.01)
-    assert hybrid["of_peer"] == pytest.approx(row["peer"]["us"] / hybrid["us"])
-    assert hybrid["of_gpu_only"] == pytest.approx(row["best"]["us"] / hybrid["us"])
-    assert hybrid["tflops"] == pytest.approx(row["peer"]["tflops"] * hybrid["of_peer"])
-    assert hybrid["rounds"] >= 3
-    assert hybrid["configuration"]["threads"] in {0, 1}
-    assert (row["hybrid_tried"]["wrong"], row["hybrid_tried"]["troubles"]) == ([], [])
-    assert found["cpu"]["threads"] >= 1
-
-
-@on_host
-def test_rows_without_the_hybrid_scheme(measured: Any) -> None:
-    """It can be left out."""
-    found = measured("--only", "potrf", "--dtype", "float32", "--no-hybrid")
-    assert (found["cpu"], found["rows"][0]["hybrid"]) == (None, None)
 
 
 @on_host
