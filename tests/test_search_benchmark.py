@@ -213,33 +213,6 @@ def test_a_search_that_goes_round_in_circles_is_ended(
     assert play.error.startswith("Stuck: nothing new")
 
 
-def test_played_searches_are_kept(benchmark: SimpleNamespace, tmp_path: Path) -> None:
-    """A later call finds what was played; other seeds and what never started are played again."""
-    game = benchmark.search_games.Game("made up", "made", space())
-    tasks = [benchmark.search.Task("here", 0, "random", True, seed, 10, "") for seed in range(3)]
-    played = benchmark.search_games.play_policy(game, "random", seed=0, budget=10)
-    idle = benchmark.search_games.Play(1, 0, 0, (), None, "ModuleNotFoundError: no such thing")
-    store = benchmark.search.Store(tmp_path)
-    store.put(game, tasks[0], played)
-    store.put(game, tasks[1], idle)
-    assert store.get(game, tasks[1]) == idle
-    later = benchmark.search.Store(tmp_path)
-    assert [later.get(game, task) for task in tasks] == [played, None, None]
-
-
-def test_a_policy_that_changed_is_played_again(benchmark: SimpleNamespace, tmp_path: Path) -> None:
-    """What a policy is made of are its file and the siblings it imports, and theirs, in functions too."""
-    (tmp_path / "one.py").write_text("from .two import x\n")
-    (tmp_path / "two.py").write_text("def f():\n    from . import three\n    from .inner.four import y\n")
-    for name in ("three.py", "other.py"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner/four.py").write_text("from ..one import z\nimport json\n")
-    found = benchmark.search.imported(tmp_path / "one.py")
-    names = {str(path.relative_to(tmp_path)) for path in found}
-    assert names == {"one.py", "two.py", "three.py", "inner/four.py"}
-
-
 def space_of(size: int) -> SimpleNamespace:
     """A space of so many configurations, whose fastest takes two seconds."""
     return SimpleNamespace(name="a space", group="a", optimum_s=2.0, times_s=range(size))

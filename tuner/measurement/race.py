@@ -27,7 +27,7 @@ than is assumed, the larger value is taken, with its degrees of freedom. The con
 the end: what they show of repeatability is printed, with the number of other trials that may then be below
 the lowest.
 
-``benchmarks/racing.py`` simulates races: with windows of that H200 and 0.05 to 0.4 % of noise on 63 recorded
+Races were simulated (docs/policies.md): with windows of that H200 and 0.05 to 0.4 % of noise on 63 recorded
 spaces, the best was thrown away in none of 5,240. At most twelve contenders are confirmed: of more that tie,
 the best one may be left out, which cost 0.03 % on average and 0.5 % at most.
 """
@@ -202,7 +202,7 @@ class Race:
 # The risk of the second is a trial with net joules below all measured ones. On the spaces that were recorded
 # on an H200, played in random order, 11 % of trials were spared by it; most of the others are within some
 # percent of the best time. Of 3,354 spared ones none had less than its bound, and none of 160 searches lost
-# its best trial (``benchmarks/racing.py``).
+# its best trial (docs/policies.md).
 #
 # Times are those of windows of some milliseconds. They read up to `SHORT_EXCESS` longer, which is taken off;
 # a GPU that would run into its power limit in longer windows is faster in them: the bounds are lower for it.
