@@ -10,7 +10,6 @@ together, against one after another, and against the least recorded cost. It nee
 """
 
 import argparse
-import json
 import math
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
 
 from tuner.cli.main import orderly_stop
 from tuner.database.runs import Store
@@ -334,9 +333,7 @@ def main() -> None:
     except TunerError as error:
         print(f"Error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from error
-    if options.out is not None:
-        document = {"provenance": provenance(), "device": f"replay:{options.recording}", "rows": rows}
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), "device": f"replay:{options.recording}", "rows": rows})
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon_scene import PATIENCE_S, Scene
-from provenance import provenance
+from provenance import provenance, save
 
 from tuner.client import Use
 from tuner.model.errors import TunerError
@@ -208,9 +208,7 @@ def main() -> int:
     found["seconds"] = round(time.monotonic() - begun_s, 1)
     print(f"done: {found['done']}; failed: {found['failed'] or 'nothing'}")
     print(told(found["own_jobs"]))
-    if options.out is not None:
-        document = {"provenance": provenance(), "seed": options.seed, **found}
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), "seed": options.seed, **found})
     return int(not kept(found))
 
 

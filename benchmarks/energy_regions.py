@@ -12,7 +12,6 @@ else runs.
 
 import argparse
 import contextlib
-import json
 import sys
 import tempfile
 import threading
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the fakes
 
@@ -196,8 +195,7 @@ def main() -> None:
                 times = Times()
                 play(meter, times, options.regions)
                 print_row(rows, scene, pattern, times, cpu)
-    if options.out is not None:
-        options.out.write_text(json.dumps({"provenance": provenance(), "rows": rows}, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), "rows": rows})
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ Forms of a kernel take turns among the other configurations; ``--form whole`` le
 import argparse
 import ctypes
 import itertools
-import json
 import math
 import random
 import sys
@@ -30,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmar
 
 from cold_timing import copy_bandwidth, median, spread
 from peer_libraries import VendorLibrary, address
-from provenance import provenance
+from provenance import provenance, save
 from sweep import Bench, opened
 
 from tuner.compiler.compiler import CompiledStage
@@ -390,7 +389,7 @@ def main() -> None:
             except TunerError as trouble:
                 print(f"{name:13} {n:5}  left out: {trouble}", flush=True)
                 continue
-            options.out.write_text(json.dumps(document, indent=1) + "\n")
+            save(options.out, document)
             print(line(name, rows[-1]), flush=True)
             bench.cp.get_default_memory_pool().free_all_blocks()
         if rows:

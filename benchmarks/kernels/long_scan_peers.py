@@ -14,7 +14,6 @@ whose error is not allowed do not count. *Of a copy* is of the fastest copy, by 
 import argparse
 import ctypes
 import functools
-import json
 import math
 import os
 import re
@@ -31,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmar
 
 from cold_timing import copy_bandwidth, median, spread
 from peer_libraries import Peer
-from provenance import provenance
+from provenance import provenance, save
 from sweep import Bench, Data, Result, allowed_error, bare, opened
 
 from tuner.kernel_files.kernel_file import KernelFile
@@ -306,7 +305,7 @@ def main() -> None:
             continue
         row = contest(bench, case, list(peers(bench.cp, functions, listed)), copy_gb_s)
         document["rows"].append(row)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(options.out, document)
         print(line(row), flush=True)
         bench.cp.get_default_memory_pool().free_all_blocks()
 

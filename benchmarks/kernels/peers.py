@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmar
 from cold_timing import copy_bandwidth, median, spread
 from peer_libraries import SIZES as SCANS
 from peer_libraries import CubPeers, CufftPeers, CusparsePeers, Peer
-from provenance import provenance
+from provenance import provenance, save
 from sweep import MARGIN, Bench, Data, Result, allowed_error, bare, make, opened
 
 # --- families, bytes, rates and targets -----------------------------------------------------------
@@ -367,7 +367,7 @@ def main() -> None:
             rows = result.rows()
             _replace(document, "rows", name, n, rows)
             _replace(document, "peers", name, n, result.peer_rows())
-            options.out.write_text(json.dumps(document, indent=1) + "\n")
+            save(options.out, document)
             for text in [*map(line, rows), *map(peer_line, result.peer_rows())]:
                 print(text, flush=True)
             del result, rows  # and the arrays of the peers' forms
