@@ -166,7 +166,6 @@ def told(own: Mapping[str, Any]) -> str:
 
 # --- the command -----------------------------------------------------------------------------------
 
-MINUTES_PER_DAY = 1440
 PROMISED_GROWTH_BYTES = 5 * 10**6
 WARM_UP_HOURS = 2
 REQUESTS_A_MINUTE = 10
