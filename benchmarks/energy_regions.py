@@ -183,6 +183,8 @@ def main() -> None:
     parser.add_argument("--regions", type=int, default=10_000, help="of each pattern")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.regions < NESTED:
+        parser.error(f"--regions: {NESTED} or more, which are inside of each other")
     rows: list[dict[str, Any]] = []
     print("| device | regions | entering, median | 99 % | leaving, median | 99 % | recording, of a core |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
