@@ -49,7 +49,15 @@ ELSEWHERE = {  # played in small by a test of their own
 BY_HAND = {  # their smallest case takes longer than a test may, or asks for a GPU and a process of its own
     *("applications", "clock_search", "daemon_hostile", "default_set", "energy_regions", "energy_windows"),
     *("kernel_tuner_child", "kernel_tuner_neutral", "merging", "model_against_recorded", "neighbour_sizes"),
-    *("plot_recording", "pool_efficiency", "pool_kills", "record_spaces", "structure", "sweep_overhead"),
+    *(
+        "plot_recording",
+        "pool_efficiency",
+        "pool_kills",
+        "racing",
+        "record_spaces",
+        "structure",
+        "sweep_overhead",
+    ),
     "trait_beliefs",
 }
 
