@@ -5,16 +5,18 @@ import json
 import math
 import subprocess
 import sys
+import time
 import types
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from cli_process import tuner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -408,6 +410,7 @@ def test_a_process_that_fails_says_why(benchmark: SimpleNamespace, tmp_path: Pat
     )
     assert (good.trouble, log.read_text()) == ("", f"{tmp_path / 'cupy'}\n")
     assert good.wall_s > 0
+    assert benchmark.wall.ended([*benchmark.wall.TUNER, "--version"], caches, log).trouble == ""
 
 
 def test_a_process_that_hangs_is_stopped(
@@ -422,8 +425,19 @@ def test_a_process_that_hangs_is_stopped(
     assert not log.read_text() or not Path("/proc", log.read_text().strip()).exists()
 
 
-def test_a_run_of_tuner_is_read(benchmark: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_run_of_tuner_is_read(
+    benchmark: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every trial is read with its number, its time and when it was stored, and the answer is among them."""
+
+    def called(command: Sequence[str | Path], *_: object) -> Any:
+        began = time.time()
+        done = tuner(*command[len(benchmark.wall.TUNER) :])
+        return benchmark.wall.Ended(
+            began, time.time() - began, 1, "pss", 1, done.output if done.exit_code else ""
+        )
+
+    monkeypatch.setattr(benchmark.wall, "ended", called)
     (tmp_path / "mixed.cu").write_text(
         "template <int n> __global__ void mixed(float* x) { x[threadIdx.x] = 1; }"
     )

@@ -249,7 +249,7 @@ def test_a_recording_lacks_a_configuration(policy: Policy) -> None:
 
 def test_memory_follows_the_space_within_bounds(policy: Policy) -> None:
     """Of a large space a policy keeps at most a kilobyte per candidate, beside the space itself."""
-    search = search_over(large(10_000))
+    search = search_over(large(5_000))
     play(policy, search_over(many(40)), varied, 5)  # what is imported and kept once
     tracemalloc.start()
     try:
