@@ -28,10 +28,7 @@ def test_algorithm_1_stops_at_the_first_worsening() -> None:
     """T[2] > T[1] ends it: D[1] is the answer and D[3], better still, is never run."""
     table: Table = {(1024,): 10.0, (512,): 8.0, (256,): 9.0}
 
-    path, best = replay(table, blocks(1024, 512, 256, 128))
-
-    assert path == list(table)
-    assert best == (512,)
+    assert replay(table, blocks(1024, 512, 256, 128)) == (list(table), (512,))
 
 
 def test_algorithm_1_without_a_worsening_ends_at_the_last() -> None:
@@ -211,10 +208,10 @@ def test_algorithm_3_restarts_when_a_kernel_changes() -> None:
         # ParticleFilter is known: 512 → 9.7, 256 → 9.4, 128 → 9.6. A full pass has changed nothing.
     }
 
-    path, best = replay(table, blocks(1024, 256), blocks(512, 256, 128), own_s=(3.0, 2.0))
-
-    assert path == list(table)
-    assert best == (256, 256)
+    assert replay(table, blocks(1024, 256), blocks(512, 256, 128), own_s=(3.0, 2.0)) == (
+        list(table),
+        (256, 256),
+    )
 
 
 def test_algorithm_3_begins_with_the_kernel_that_takes_longest() -> None:
@@ -226,10 +223,7 @@ def test_algorithm_3_begins_with_the_kernel_that_takes_longest() -> None:
         (512, 256, 512): 11.0,
     }
 
-    path, best = replay(table, *[blocks(512, 256)] * 3, own_s=(2.0, 1.0, 3.0))
-
-    assert path == list(table)
-    assert best == (512, 512, 512)
+    assert replay(table, *[blocks(512, 256)] * 3, own_s=(2.0, 1.0, 3.0)) == (list(table), (512, 512, 512))
 
 
 def test_algorithm_3_keeps_the_first_order_of_kernels() -> None:
@@ -245,10 +239,7 @@ def test_algorithm_3_keeps_the_first_order_of_kernels() -> None:
     own_s: dict[Row, tuple[float, ...]] = dict.fromkeys(table, (1.0, 9.0, 1.0))
     own_s[512, 512, 512] = (3.0, 2.0, 1.0)
 
-    path, best = replay(table, *[blocks(512, 256)] * 3, own_s=own_s)
-
-    assert path == list(table)
-    assert best == (256, 256, 256)
+    assert replay(table, *[blocks(512, 256)] * 3, own_s=own_s) == (list(table), (256, 256, 256))
 
 
 def test_a_pass_is_finished_and_the_next_goes_on_from_the_distribution_reached() -> None:
@@ -263,20 +254,14 @@ def test_a_pass_is_finished_and_the_next_goes_on_from_the_distribution_reached()
         # kernel 1: (1, 2) is known to be worse. A full pass has changed nothing.
     }
 
-    path, best = replay(table, blocks(4, 2, 1), blocks(2, 1), own_s=(2.0, 1.0))
-
-    assert path == list(table)
-    assert best == (1, 1)
+    assert replay(table, blocks(4, 2, 1), blocks(2, 1), own_s=(2.0, 1.0)) == (list(table), (1, 1))
 
 
 def test_equal_costs_are_no_reason_for_another_pass() -> None:
     """Equal is no worsening, so the descents go on; but a pass that gains nothing is the last."""
     table: Table = {(4, 4): 10.0, (2, 4): 10.0, (1, 4): 10.0, (1, 2): 10.0, (1, 1): 10.0}
 
-    path, best = replay(table, blocks(4, 2, 1), blocks(4, 2, 1), own_s=(2.0, 1.0))
-
-    assert path == list(table)
-    assert best == (4, 4)
+    assert replay(table, blocks(4, 2, 1), blocks(4, 2, 1), own_s=(2.0, 1.0)) == (list(table), (4, 4))
 
 
 @pytest.mark.parametrize(("lowest", "another"), [(9.84, True), (9.86, False)])
@@ -307,10 +292,7 @@ def test_a_pass_leaves_out_what_nothing_worth_it_has_changed_beside() -> None:
         (2, 2, 4): 9.5,  # kernel 0 beside the new kernel 1; kernels 1 and 2 are not tried again
     }
 
-    path, best = replay(table, *[blocks(4, 2)] * 3, own_s=(3.0, 2.0, 1.0))
-
-    assert path == list(table)
-    assert best == (4, 2, 4)
+    assert replay(table, *[blocks(4, 2)] * 3, own_s=(3.0, 2.0, 1.0)) == (list(table), (4, 2, 4))
 
 
 @pytest.mark.parametrize(("loss", "again"), [(10.39, True), (10.41, False)])
@@ -339,20 +321,20 @@ def test_what_was_clearly_worse_is_tried_again_at_another_clock() -> None:
         (2, 2, 745): 8.2,
     }
 
-    path, best = replay(table, blocks(4, 2), blocks(4, 2), clocks=K40C, own_s=(2.0, 1.0))
-
-    assert path == list(table)
-    assert best == (2, 2, 810)
+    assert replay(table, blocks(4, 2), blocks(4, 2), clocks=K40C, own_s=(2.0, 1.0)) == (
+        list(table),
+        (2, 2, 810),
+    )
 
 
 def test_a_gain_that_may_be_an_accident_does_not_keep_from_looking_the_other_way() -> None:
     """From the default 2 on, 1 gains 0.1 %: 4 is tried all the same; the 5 % it gains end the turn."""
     table: Table = {(2, 2): 10.0, (1, 2): 9.99, (4, 2): 9.5, (8, 2): 9.6, (4, 1): 9.7, (4, 4): 9.8}
 
-    path, best = replay(table, blocks(8, 4, 2, 1), blocks(4, 2, 1), own_s=(2.0, 1.0), defaults=(2, 2))
-
-    assert path == list(table)
-    assert best == (4, 2)
+    assert replay(table, blocks(8, 4, 2, 1), blocks(4, 2, 1), own_s=(2.0, 1.0), defaults=(2, 2)) == (
+        list(table),
+        (4, 2),
+    )
 
 
 @pytest.mark.parametrize(
@@ -393,10 +375,10 @@ def test_algorithm_3_skips_failures() -> None:
     }
     guilty: dict[Row, list[int]] = {(512, 512): [1]}
 
-    path, best = replay(table, blocks(512, 256, 128), blocks(512, 256, 128), guilty=guilty)
-
-    assert path == list(table)
-    assert best == (512, 256)
+    assert replay(table, blocks(512, 256, 128), blocks(512, 256, 128), guilty=guilty) == (
+        list(table),
+        (512, 256),
+    )
 
 
 def test_nobody_to_blame_means_everybody_moves_on() -> None:
@@ -428,10 +410,10 @@ def test_algorithm_4_goes_back_to_the_clock() -> None:
         (512, 256, 745): 8.2,  # worse: f = 810, where all is known
     }
 
-    path, best = replay(table, blocks(1024, 512, 256, 128), blocks(256), clocks=K40C, own_s=(2.0, 1.0))
-
-    assert path == list(table)
-    assert best == (512, 256, 810)
+    assert replay(table, blocks(1024, 512, 256, 128), blocks(256), clocks=K40C, own_s=(2.0, 1.0)) == (
+        list(table),
+        (512, 256, 810),
+    )
 
 
 def test_algorithm_4_with_four_kernels() -> None:
@@ -449,10 +431,7 @@ def test_algorithm_4_with_four_kernels() -> None:
     }
     spaces = (blocks(1024, 512, 256, 128), blocks(512, 256, 128), blocks(1024, 256), blocks(1024, 256))
 
-    path, best = replay(table, *spaces, clocks=K40C, own_s=(4.0, 3.0, 2.0, 1.0))
-
-    assert path == list(table)
-    assert best == (*start, 745)
+    assert replay(table, *spaces, clocks=K40C, own_s=(4.0, 3.0, 2.0, 1.0)) == (list(table), (*start, 745))
 
 
 def test_algorithm_4_restarts_to_a_lower_clock_and_sorts_anew() -> None:
@@ -471,10 +450,10 @@ def test_algorithm_4_restarts_to_a_lower_clock_and_sorts_anew() -> None:
     }
     own_s: dict[Row, tuple[float, ...]] = {key: (5.0, 4.0) if key[-1] == 875 else (3.0, 4.0) for key in table}
 
-    path, best = replay(table, blocks(512, 256, 128), blocks(512, 256), clocks=K40C, own_s=own_s)
-
-    assert path == list(table)
-    assert best == (256, 512, 810)
+    assert replay(table, blocks(512, 256, 128), blocks(512, 256), clocks=K40C, own_s=own_s) == (
+        list(table),
+        (256, 512, 810),
+    )
 
 
 # --- limits on the slowdown, and what is known already --------------------------------------------

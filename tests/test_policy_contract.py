@@ -9,7 +9,7 @@ from itertools import islice, product
 
 import pytest
 from examples import FEW
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from policy_driver import Measure, Played, blocks, candidate, makespan, play, result, search_over
 from small_spaces import forms, large_search, large_space
@@ -311,6 +311,7 @@ def test_one_workload_that_always_fails_ends_a_huge_search_soon_or_at_the_budget
 
 
 @FEW
+@example(costs=[*[math.inf] * 3, 0.0, math.inf, *[0.0] * 5])  # nothing is cheaper than what costs nothing
 @given(costs=st.lists(st.floats(0, 1e9) | st.just(math.inf) | st.just(math.nan), min_size=1, max_size=24))
 def test_any_costs_end_well(policy: Policy, costs: list[float]) -> None:
     """Costs of any kind: it ends, and its answer is finite wherever it met a finite cost."""

@@ -15,6 +15,7 @@ from tuner.model.errors import RunInterrupted
 from tuner.model.objective import Objective
 from tuner.model.trial import Status
 from tuner.search.answer import Outcome
+from tuner.search.request import SearchRequest
 from tuner.search.session import TrialEvent
 
 
@@ -104,6 +105,17 @@ class _Killed(BaseException):
     """Stands for the end of a process: nothing catches it, nothing is tidied."""
 
 
+def cut(request: SearchRequest, path: Path, at: int, spec: str = "sim:k40c") -> None:
+    """Begin a run, and kill it behind a trial, or when it confirms its answer."""
+
+    def kill(event: TrialEvent) -> None:
+        if event.number == at or event.confirming:
+            raise _Killed
+
+    with Store(path) as store, pytest.raises(_Killed):
+        tune(request, store, spec=spec, observer=kill)
+
+
 # What a sensor remembers goes with a killed process: seconds of power in a K40c, a quantum in a counter.
 # Brief windows remember most of it.
 SENSOR_MEMORY = {"sim:k40c": 1e-3, "sim:h200": 1e-3}
@@ -124,16 +136,9 @@ def test_resumed_run_ends_as_if_never_stopped(policy: str, spec: str, tmp_path: 
     request = replace(REQUEST, policy=policy, clocks="600:900:60", budget=9, objective=objective.name)
     with Store(tmp_path / "whole.db") as store:
         whole = tune(request, store, spec=spec)
-    path = tmp_path / "cut.db"
-
-    def kill(event: TrialEvent) -> None:
-        if event.number == 4:
-            raise _Killed
-
-    with Store(path) as store, pytest.raises(_Killed):
-        tune(request, store, spec=spec, observer=kill)
+    cut(request, tmp_path / "cut.db", 4, spec)
     again: list[Any] = []
-    with Store(path) as store:
+    with Store(tmp_path / "cut.db") as store:
         resumed = tune(
             request,
             store,
@@ -163,13 +168,7 @@ def test_run_cut_after_its_first_trial_takes_the_same_path(tmp_path: Path) -> No
     request = replace(REQUEST, workloads=("scan-lf:N=64",), policy="greedy", clocks="off", budget=4)
     with Store(tmp_path / "whole.db") as store:
         whole = tune(request, store, spec="sim:jetson-tx1")
-
-    def kill(event: TrialEvent) -> None:
-        del event
-        raise _Killed
-
-    with Store(tmp_path / "cut.db") as store, pytest.raises(_Killed):
-        tune(request, store, spec="sim:jetson-tx1", observer=kill)
+    cut(request, tmp_path / "cut.db", 1, "sim:jetson-tx1")
     with Store(tmp_path / "cut.db") as store:
         resumed = tune(request, store, spec="sim:jetson-tx1", resume=True)
 
@@ -199,13 +198,7 @@ def slowed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 @pytest.mark.parametrize("stop", [4, 18, 22])  # the second search begins at 15
 def test_resumed_run_keeps_its_slowdown_reference(stop: int, slowed: Outcome, tmp_path: Path) -> None:
     """Cut off in either search of --max-slowdown, the reference stays that of the first search."""
-
-    def kill(event: TrialEvent) -> None:
-        if event.number == stop or event.confirming:
-            raise _Killed
-
-    with Store(tmp_path / "cut.db") as store, pytest.raises(_Killed):
-        tune(SLOWED, store, observer=kill)
+    cut(SLOWED, tmp_path / "cut.db", stop)
     with Store(tmp_path / "cut.db") as store:
         resumed = tune(SLOWED, store, resume=True)
     whole = slowed
@@ -265,7 +258,7 @@ def test_time_limit_counts_on_the_devices_clock(store: Store) -> None:
 
 def test_slowdown_limit_holds(store: Store) -> None:
     """Under --max-slowdown the answer is at most that much slower than the fastest trial."""
-    request = replace(REQUEST, policy="exhaustive", clocks="400:998:200")
+    request = replace(REQUEST, policy="exhaustive", clocks="100:998:300")
     free = tune(request, store, spec="sim:jetson-tx1")
     bound = tune(replace(request, max_slowdown=0.01), store, spec="sim:jetson-tx1")
 

@@ -17,6 +17,9 @@ ROOT = Path(__file__).parent.parent
 GROUP = '[[group]]\nname = "scans"\nkernels = ["scan-lf"]\n'
 
 
+SEVERAL = list(range(1, 318))
+
+
 def jobs(text: str) -> tuple[SweepJob, ...]:
     return parsed(text, Path("sweep.toml")).jobs
 
@@ -94,7 +97,10 @@ def test_a_job_of_two_groups_is_run_once() -> None:
         (GROUP + "sizes = { N = 4 }\nexclude = [{ N = 8 }]\n", "exclude, item 1: no job of the group has"),
         (GROUP + "exclude = [{}]\n", "exclude, item 1: is empty"),
         (GROUP + 'exclude = [{ kernel = "scan-lf" }]\n', "its exclusions leave no job"),
-        (GROUP + f"options = {{ seed = {list(range(100_001))} }}\n", "100,001 jobs; at most 100,000"),
+        (
+            GROUP + f"options = {{ seed = {SEVERAL}, budget = {SEVERAL} }}\n",
+            "100,489 jobs; at most 100,000",
+        ),
         (
             '[[group]]\nname = "a"\nworkloads = ["fft:N=8"]\nsizes = { N = 4 }\n',
             "sizes: are those of kernels",
