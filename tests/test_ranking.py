@@ -168,9 +168,9 @@ class History:
         return answers
 
 
-@pytest.fixture
-def history(tmp_path: Path, here: DeviceIdentity) -> History:
-    return History(tmp_path / "tuner.db", here, seeded(13))
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory, here: DeviceIdentity) -> History:
+    return History(tmp_path_factory.mktemp("history") / "tuner.db", here, seeded(13))
 
 
 def questions(draw: random.Random, count: int) -> Iterator[Question]:
