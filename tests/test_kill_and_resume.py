@@ -200,8 +200,7 @@ def test_stopped_run_stores_and_prints_what_is_known(
     assert run.answer["best"] == found["best"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("setup", [LOST, IN_SQLITE])
+@pytest.mark.parametrize(("setup", "number"), [(LOST, signal.SIGTERM), (IN_SQLITE, signal.SIGINT)])
 def test_interrupt_lost_in_a_callback_stops_the_run(
     number: signal.Signals, setup: str, start: Start, tmp_path: Path
 ) -> None:

@@ -288,7 +288,7 @@ def test_a_large_space_is_searched_beyond_its_sample(
     space = large_space()
     search = large_search(space, parallel=parallel)
 
-    first, again = (play(policy, search, half_failing, budget) for budget in (30, 12))
+    first, again = (play(policy, search, half_failing, budget) for budget in (20, 8))
 
     asked = [trial.configurations[0] for trial in first.trials]
     assert first.trials[: len(again.trials)] == again.trials
