@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 from modelled import NoNvrtc
-from tuner.power.base import SpentEnergy
 
 from tuner.database.runs import Store
 from tuner.devices.sensors import open_clocks, open_meter
@@ -104,7 +104,7 @@ class FormulaMeasurer:
         del clock_mhz
         return measurement
 
-    def spent(self) -> SpentEnergy | None:
+    def spent(self) -> Any:
         """Nobody has asked."""
         return None
 
