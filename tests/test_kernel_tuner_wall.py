@@ -302,26 +302,28 @@ def test_rows_without_neutral_times_say_nothing_of_quality(benchmark: SimpleName
 
 def options(benchmark: SimpleNamespace, **given: Any) -> SimpleNamespace:
     usual = {"parts": benchmark.wall.PARTS, "tuners": benchmark.wall.TUNERS, "seeds": 2, "checked": ["scan"]}
-    usual["backends"] = benchmark.wall.BACKENDS
+    usual |= {"backends": benchmark.wall.BACKENDS, "repeats": 1}
     return SimpleNamespace(**{**usual, **given})
 
 
 def test_schedule_takes_turns(benchmark: SimpleNamespace) -> None:
     """Cold sweeps come before warm ones, both tuners get the same seeds, and no job is planned twice."""
     jobs = benchmark.wall.schedule("scan", options(benchmark))
-    assert len(set(jobs)) == len(jobs) == 4 + 1 + 1 + 4
-    assert [(job.tuner, job.cache) for job in jobs[:4]] == [
-        (tuner, cache) for cache in ("cold", "warm") for tuner in benchmark.wall.TUNERS
+    assert len(set(jobs)) == len(jobs) == 8 + 1 + 1 + 4
+    assert [(job.tuner, job.cache) for job in jobs[:8]] == [
+        (tuner, cache) for cache in ("cold", "warm") for tuner in (*benchmark.wall.TUNERS, "tuner")
     ]
     warm = [job for job in jobs if job.cache == "warm"]
-    assert [benchmark.wall.replace(job, cache="cold") for job in warm] == jobs[:2]
+    assert [benchmark.wall.replace(job, cache="cold") for job in warm] == jobs[:4]
     seeds = {
         tuner: [job.seed for job in jobs if job.tuner == tuner and job.seed]
         for tuner in benchmark.wall.TUNERS
     }
-    assert seeds == {"kernel-tuner": [1, 2], "tuner": [1, 2]}
+    assert seeds == {"kernel-tuner": [1, 2], "loop": [], "tuner": [1, 2]}
     backends = [job.backend for job in jobs if job.tuner == "kernel-tuner"]
     assert backends == ["cupy", "cupy", "nvcuda", "cupy", "nvcuda", "nvcuda"]
+    again = benchmark.wall.schedule("scan", options(benchmark, repeats=2))
+    assert len(set(again)) == len(again)
 
 
 def test_schedule_obeys_the_choice(benchmark: SimpleNamespace) -> None:
