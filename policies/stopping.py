@@ -221,7 +221,8 @@ class ExpectationStop(StopRule):
         before = count - latest
         if before < 1 or run.evaluations < LEAST_EVALUATIONS or count < self._looked_around():
             return False
-        if run.lowest[-1] < run.lowest[before - 1] * (1 - least):
+        earlier, lowest = run.lowest[before - 1], run.lowest[-1]
+        if lowest < earlier * (1 - least):
             return False
         outlook = run.learner.outlook()
         if outlook is None or outlook.expected_gain >= BELIEVED * least:
@@ -230,7 +231,7 @@ class ExpectationStop(StopRule):
         run.search.tell(
             f"bayesian: stopped after {run.evaluations} evaluations: going on is expected to gain {little}"
             f" (predicted {100 * outlook.expected_gain:.2f} %, and"
-            f" {100 * (1 - run.lowest[-1] / run.lowest[before - 1]):.1f} % in the last {latest})"
+            f" {100 * (1 - lowest / earlier) if earlier else 0.0:.1f} % in the last {latest})"
             f"{run.search.suffix}"
         )
         return True

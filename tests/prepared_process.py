@@ -132,6 +132,7 @@ if __name__ == "__main__":
     from kept_kernels import keep_shipped_kernels
 
     from tuner.kernel_files.catalog import ReadFolder
+    from tuner.kernel_files.package_build import own_build
     from tuner.kernel_files.source_folder import kernels_root
 
     sys.path[0] = ""  # as of -c
@@ -140,6 +141,7 @@ if __name__ == "__main__":
     for name in IMPORTS:
         importlib.import_module(name)
     ReadFolder.read(kernels_root())
+    own_build()
     gc.collect()
     gc.freeze()
     gc.enable()
