@@ -3,6 +3,7 @@
 The kernels of answer checks are the real ones, compiled for the host.
 """
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,11 +52,17 @@ class HostKernel(Kernel):
         host_build.run(answer_stage().source, self._entry, tuple(grid), tuple(block), 0, plain)
 
 
-def answer_kernels() -> dict[str, Kernel]:
-    """The kernels of ``answers.cu`` by name."""
+@functools.cache
+def answer_names() -> list[str]:
+    """The kernels of ``answers.cu``, which are compiled now."""
     names = re.findall(r'extern "C" __global__ void (\w+)', answer_stage().source.text)
     host_build.build(answer_stage().source, names)
-    return {name: HostKernel(name) for name in names}
+    return names
+
+
+def answer_kernels() -> dict[str, Kernel]:
+    """The kernels of ``answers.cu`` by name."""
+    return {name: HostKernel(name) for name in answer_names()}
 
 
 class FakeCompiler:
@@ -166,7 +173,7 @@ def kernels(cp: Callable[[], FakeCupy]) -> dict[str, Kernel]:
         "scan": Kernel(scan, 1e-3),
         "slow": Kernel(scan, 3e-3),
         "very_slow": Kernel(scan, 0.5),
-        "quick": Kernel(scan, 5e-6),
+        "quick": Kernel(lambda *_: None, 5e-6),
         "meddle": Kernel(meddle, 1e-3),
         "nothing": Kernel(lambda *_: None, 1e-3),
         "ignoring": Kernel(scan, 1e-3),
