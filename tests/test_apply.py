@@ -21,6 +21,7 @@ from tuner.application import keys
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import DeviceError, DeviceUnavailableError, InputError, TunerError, UnknownNameError
+from tuner.model.plan import Workload
 
 
 @pytest.fixture
@@ -355,6 +356,22 @@ def test_refused_launch(bench: Bench) -> None:
 MOST_LOOPED = 4096  # the first size of a kernel with loops
 
 
+def some_workloads(kernel: KernelFile) -> list[Workload]:
+    """Of each combination of names the smallest, the largest and two other sizes.
+
+    The arrays of long loops are like those of short ones, and take long to plan.
+    """
+    found: dict[tuple[object, ...], list[Workload]] = {}
+    for one in kernel.workloads():
+        if not kernel.recipe.loops or int(one.sizes[0][1]) <= MOST_LOOPED:
+            found.setdefault(tuple(value for _, value in one.sizes if isinstance(value, str)), []).append(one)
+    return [
+        each[place]
+        for each in found.values()
+        for place in sorted({0, len(each) // 3, 2 * len(each) // 3, len(each) - 1})
+    ]
+
+
 def shipped() -> list[Any]:
     catalog = Catalog.load()
     return [pytest.param(catalog.kernel(name), id=name) for name in catalog.names]
@@ -368,10 +385,7 @@ def test_shipped_kernels_are_told_by_their_arrays(kernel: KernelFile) -> None:
         told.remove("K")  # as many rows as there are centres has only the output
     if kernel.name.startswith("tridiag-several"):
         told.remove("K")  # of K N numbers in a row it could be any that divides them
-    workloads = kernel.workloads()
-    if kernel.recipe.loops:  # the arrays of long loops are like those of short ones, and take long to plan
-        workloads = [one for one in workloads if int(one.sizes[0][1]) <= MOST_LOOPED]
-    for workload in workloads:
+    for workload in some_workloads(kernel):
         small = kernel.workload(dict(workload.sizes), 3)
         plan = kernel.plan(small, kernel.default(small))
         if plan.buffers == kernel.plan(workload, kernel.default(workload)).buffers:  # it knows no batch

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from damaging import CONDITIONS, Damage
 from mirrored import rows
-from test_merging import add_run
+from test_merging import add_run, stored_run
 
 from tuner.database import merging
 from tuner.database.connection import Database
@@ -20,31 +20,48 @@ from tuner.database.merging import MergeReport, merge_file
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.runs import Store
 from tuner.model.errors import InputError
+from tuner.model.records import StoredRun
 
 NAMES = CONDITIONS.names
 
 
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("empty") / "here.db"
+    Database(path).close()
+    return path
+
+
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Database]:
+def here(empty: Path, tmp_path: Path) -> Iterator[Database]:
     """An empty database to merge into."""
-    with Database(tmp_path / "here.db") as database:
+    with Database(copied(empty, tmp_path)) as database:
         yield database
 
 
 @pytest.fixture(scope="module")
 def of_few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("few") / "there.db"
-    for trials in (2, 3, 4):
-        add_run(path, trials)
+    with Store(path) as store:
+        for trials in (2, 3, 4):
+            stored_run(store, trials)
     return path
 
 
 @pytest.fixture(scope="module")
 def of_many(of_few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = copied(of_few, tmp_path_factory.mktemp("many"))
-    for trials in range(5, 30):
-        add_run(path, trials)
+    with Store(path) as store:
+        for trials in range(5, 30, 2):
+            stored_run(store, trials)
     return path
+
+
+@pytest.fixture(scope="module")
+def measured(of_many: Path) -> dict[str, StoredRun]:
+    """The runs of the large file, by their beginning."""
+    with Store(of_many) as store:
+        return {run.started_at: run for run in store.history()}
 
 
 def copied(path: Path, folder: Path) -> Path:
@@ -62,7 +79,7 @@ def file(of_few: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def large_file(of_many: Path, tmp_path: Path) -> Path:
-    """A file with 28 runs."""
+    """A file with 16 runs."""
     return copied(of_many, tmp_path)
 
 
@@ -261,10 +278,9 @@ def test_what_a_row_says_beside_its_conditions_is_not_believed(here: Database, f
 @pytest.mark.parametrize("how", ["bits", "zeroes", "garbage", "cut off"])
 @pytest.mark.parametrize("place", [0.02, 0.3, 0.5, 0.7, 0.9])
 def test_damage_anywhere_adds_nothing_that_was_not_there(
-    here: Database, large_file: Path, how: str, place: float
+    here: Database, large_file: Path, measured: dict[str, StoredRun], how: str, place: float
 ) -> None:
     """Whatever bytes are wrong: a file is refused, or every run that is merged is one that was measured."""
-    before = {run.started_at: run for run in Store(large_file).history()}
     Damage(mirror=False, how=how, place=place, length=700).do(large_file)
     try:
         report = merge_file(here, large_file)
@@ -273,7 +289,7 @@ def test_damage_anywhere_adds_nothing_that_was_not_there(
     found = Store(here).history()
     assert len(found) == report.runs_added
     for run in found:
-        whole = before[run.started_at]
+        whole = measured[run.started_at]
         assert (run.conditions, run.answer, run.trials) == (whole.conditions, whole.answer, whole.trials)
     assert here.examine().whole
 
