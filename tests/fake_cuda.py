@@ -193,7 +193,9 @@ def kernels(cp: Callable[[], FakeCupy]) -> dict[str, Kernel]:
     }
 
 
-def fake_device(patch: pytest.MonkeyPatch, limits: DeviceLimits = LIMITS) -> tuple[FakeCupy, cuda.CudaDevice]:
+def fake_device(
+    patch: pytest.MonkeyPatch, limits: DeviceLimits = LIMITS, compiler: FakeCompiler | None = None
+) -> tuple[FakeCupy, cuda.CudaDevice]:
     """A CUDA device of virtual time, and the CuPy it stands on."""
     if host_build.COMPILER is None:
         pytest.skip("needs g++")
@@ -208,4 +210,4 @@ def fake_device(patch: pytest.MonkeyPatch, limits: DeviceLimits = LIMITS) -> tup
     driver = DriverCalls(lambda: FakeLibrary(fake))
     patch.setattr(cuda, "DriverCalls", lambda: driver)
     patch.setattr(cuda, "RoundRunner", lambda module: RoundRunner(module, lambda: fake.now_s, driver))
-    return fake, cuda.CudaDevice(0, FakeCompiler())  # type: ignore[arg-type]  # compiles what is asked here
+    return fake, cuda.CudaDevice(0, compiler or FakeCompiler())  # type: ignore[arg-type]  # compiles what is asked here

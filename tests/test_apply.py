@@ -18,6 +18,7 @@ from fake_cupy import CUDADriverError, DeviceArray
 
 import tuner
 from tuner.application import keys
+from tuner.application.calls import Application
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import DeviceError, DeviceUnavailableError, InputError, TunerError, UnknownNameError
@@ -114,9 +115,9 @@ def test_later_calls_only_launch(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
         assert np.array_equal(bench.apply("sums", x), np.cumsum(x, axis=1))
 
 
-def test_calls_kept_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_kept_are_bounded(bench: Bench) -> None:
     """A program whose batch never repeats does not fill the memory with plans."""
-    monkeypatch.setattr("tuner.application.calls._KEPT", 4)
+    bench.application = Application(bench.catalog, bench.database, kept=4)
     for batch in range(1, 20):
         bench.apply("sums", bench.array(batch, 64))
     assert len(bench.application._calls) == 4

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from damaging import CONDITIONS, Damage
@@ -19,6 +20,7 @@ from tuner.database.integrity.checksums import TABLES, row_checksum
 from tuner.database.merging import MergeReport, merge_file
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.runs import Store
+from tuner.database.transaction import Transaction
 from tuner.model.errors import InputError
 from tuner.model.records import StoredRun
 
@@ -297,24 +299,24 @@ def test_damage_anywhere_adds_nothing_that_was_not_there(
 # --- interrupted, or at the same time -------------------------------------------------------------
 
 
-def test_an_interrupted_merge_leaves_whole_runs(
-    here: Database, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_merge_leaves_whole_runs(here: Database, file: Path) -> None:
     """A run is there with all its trials or not at all; the next merge adds the rest."""
-    monkeypatch.setattr(merging, "_BATCH_BYTES", 1)
-    add_one, added = merging._Merger._add_one, 0
+    write, added = here.write, 0
 
-    def interrupted(*arguments: object) -> None:
+    def interrupted(change: Callable[[Transaction], Any]) -> Any:
         nonlocal added
-        add_one(*arguments)  # type: ignore[arg-type]
         added += 1
-        if added == 2:
+
+        def in_its_middle(transaction: Transaction) -> None:
+            change(transaction)
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(merging._Merger, "_add_one", interrupted)
+        return write(in_its_middle if added == 2 else change)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(here, "write", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            merge_file(here, file)
+            merge_file(here, file, batch_bytes=1)
     assert known_trials(here) == [2]
     assert here.examine().whole
     assert merge_file(here, file).runs_added == 2
