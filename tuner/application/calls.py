@@ -130,9 +130,6 @@ def _place(workload: Workload, gpu: DirectGpu, found: Chosen) -> tuple[object, .
     return gpu.identity.uuid, str(workload), found.configuration
 
 
-_KEPT = 512  # calls worked out, and again forms of arrays that lead to them; the oldest goes first
-
-
 class Application:
     """Kernels of a catalogue on the GPUs of this process. May be used by several threads.
 
@@ -141,6 +138,7 @@ class Application:
         database: where tuned configurations are looked up.
         advisor: asks the daemon; None where there is to be none.
         untuned: answers for kernels that nobody tuned; None for their defaults.
+        kept: calls worked out, and again forms of arrays that lead to them; the oldest goes first.
     """
 
     def __init__(
@@ -149,7 +147,10 @@ class Application:
         database: Path,
         advisor: Advisor | None = None,
         untuned: UntunedAnswers | None = None,
+        *,
+        kept: int = 512,
     ) -> None:
+        self._kept = kept
         self._catalog = catalog
         self._chooser = ConfigurationChooser(database, advisor, untuned)
         self._cp: ModuleType | None = None
@@ -191,7 +192,7 @@ class Application:
             _, addresses = examined(given_arrays)
             if key is not None:
                 with self._lock:
-                    _kept(self._seen, key, runner)
+                    self._keep(self._seen, key, runner)
         return runner.run(given_arrays, addresses, stream)
 
     def plan(
@@ -357,7 +358,7 @@ class Application:
                 home=home,
                 tally=self._chooser.tally(asked, workload, gpu),
             )
-            return _kept(self._calls, key, KernelRunner(cp, loaded))
+            return self._keep(self._calls, key, KernelRunner(cp, loaded))
 
     def _program(
         self,
@@ -381,6 +382,14 @@ class Application:
                 raise
         return self._program(file, workload, layout, gpu, asked, count=0.0)
 
+    def _keep(
+        self, table: dict[tuple[object, ...], KernelRunner], key: tuple[object, ...], runner: KernelRunner
+    ) -> KernelRunner:
+        while len(table) >= self._kept:
+            del table[next(iter(table))]
+        table[key] = runner
+        return runner
+
     def _gpu(self, cp: ModuleType, device: int) -> DirectGpu:
         if device not in self._gpus:
             self._gpus[device] = DirectGpu(cp, device)
@@ -389,12 +398,3 @@ class Application:
 
 def _foreign(cp: ModuleType, arrays: Sequence[Value]) -> bool:
     return not all(isinstance(array, cp.ndarray) for array in arrays)
-
-
-def _kept(
-    table: dict[tuple[object, ...], KernelRunner], key: tuple[object, ...], runner: KernelRunner
-) -> KernelRunner:
-    while len(table) >= _KEPT:
-        del table[next(iter(table))]
-    table[key] = runner
-    return runner
