@@ -12,7 +12,7 @@ from typing import Literal
 import powercap_trees
 import pytest
 from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_of_h200
-from jetson_trees import build, rail_files, set_rail, write
+from jetson_trees import build, rail_files, write
 from power_source import Source
 from tuner.power.base import PowerSampler, Reading, Response, Sample, SensorInfo
 from tuner.power.nvml import power_readings as nvml
@@ -20,7 +20,6 @@ from tuner.power.sensors import hwmon, jetson, jtop, pipe, powercap, recorded
 from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler
 
-STEP_S = 0.001
 WATTS = 400.0
 
 
@@ -48,16 +47,21 @@ class Rig:
     period_s: float
     empty: Callable[[], None] | None = None
 
+    @property
+    def step_s(self) -> float:
+        """How much time passes at once: a twentieth of a period."""
+        return self.period_s / 20.0
+
     def reading(self, responses: Callable[[str], Response | None] = lambda _: None) -> Reading:
         """The reading."""
         return next(found for found in self.list_readings(responses) if found.name == self.name)
 
-    def watch(self, sampler: PowerSampler, duration_s: float, interval_s: float = STEP_S) -> list[Sample]:
-        """Poll a sampler for a while, as often as told."""
+    def watch(self, sampler: PowerSampler, duration_s: float, interval_s: float = 0.0) -> list[Sample]:
+        """Poll a sampler for a while, after each step or as often as told."""
         samples: list[Sample] = []
         end_s, poll_s = self.now() + duration_s, self.now()
         while self.now() < end_s:
-            self.advance(STEP_S)
+            self.advance(self.step_s)
             if self.now() >= poll_s:
                 samples += sampler.poll()
                 poll_s = self.now() + interval_s
@@ -127,18 +131,22 @@ def nvml_rig(name: str, folder: Path) -> Iterator[Rig]:
 def ina3221_rig(folder: Path) -> Iterator[Rig]:
     """The power monitor of an Orin NX, whose input draws 0.99 or 1.01 A at 5 V."""
     sysfs, clock = build(folder, "orin-nx"), HandClock()
-    volts, drawn = int(rail_files(sysfs, "VDD_IN")[0].read_text()) / 1000.0, [1]
+    voltage, current = rail_files(sysfs, "VDD_IN")
+    shown, drawn = [0], [1]
 
     def advance(seconds: float) -> None:
         clock.time_s += seconds
-        set_rail(sysfs, "VDD_IN", milliamperes=drawn[0] * (990 + 20 * (int(clock.time_s / 0.04) % 2)))
+        milliamperes = drawn[0] * (990 + 20 * (int(clock.time_s / 0.04) % 2))
+        if shown[0] != milliamperes:
+            shown[0] = milliamperes
+            write(current, str(milliamperes))
 
     def empty() -> None:
         drawn[0] = 0
         advance(0.0)
 
     def kill() -> None:
-        for file in rail_files(sysfs, "VDD_IN"):
+        for file in (voltage, current):
             write(file, "?")
 
     yield Rig(
@@ -146,7 +154,7 @@ def ina3221_rig(folder: Path) -> Iterator[Rig]:
         "ina3221:VDD_IN",
         clock,
         advance,
-        volts,
+        int(voltage.read_text()) / 1000.0,
         kill,
         0.04,
         empty,
@@ -159,16 +167,16 @@ def hwmon_rig(folder: Path) -> Iterator[Rig]:
     clock, chip = HandClock(), folder / "class/hwmon/hwmon0"
     (chip / "device").mkdir(parents=True)
     (chip / "name").write_text("amdgpu")
-    file = chip / "power1_average"
-    file.write_text("399000000")
+    file, shown = chip / "power1_average", [""]
+
+    def show(text: str) -> None:
+        if len(shown[0]) != 1 and shown[0] != text:
+            shown[0] = text
+            file.write_text(text)
 
     def advance(seconds: float) -> None:
         clock.time_s += seconds
-        if len(file.read_text()) > 1:
-            file.write_text(str(399_000_000 + 2_000_000 * (int(clock.time_s / 0.05) % 2)))
-
-    def kill() -> None:
-        file.write_text("?")
+        show(str(399_000_000 + 2_000_000 * (int(clock.time_s / 0.05) % 2)))
 
     yield Rig(
         lambda responses: hwmon.readings(0, responses=responses, now=clock, sysfs=folder),
@@ -176,9 +184,9 @@ def hwmon_rig(folder: Path) -> Iterator[Rig]:
         clock,
         advance,
         WATTS,
-        kill,
+        lambda: show("?"),
         0.05,
-        lambda: void(file.write_text("0")),
+        lambda: show("0"),
     )
 
 
@@ -267,7 +275,7 @@ def pipe_rig(folder: Path) -> Iterator[Rig]:
                 log.write(f"{written[0]},{watts}\n")
 
     def now() -> float:
-        advance(STEP_S if opening else 0.0)
+        advance(0.01 if opening else 0.0)
         return clock.time_s
 
     opening: list[bool] = []
@@ -290,10 +298,6 @@ def pipe_rig(folder: Path) -> Iterator[Rig]:
         0.05,
         lambda: drawn.__setitem__(0, 0),
     )
-
-
-def void(_: object) -> None:
-    """Nothing of what a call returns."""
 
 
 @contextmanager
