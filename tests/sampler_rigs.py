@@ -284,7 +284,7 @@ def pipe_rig(folder: Path) -> Iterator[Rig]:
     def opened(responses: Callable[[str], Response | None]) -> PowerSampler:
         opening.append(True)
         try:
-            return pipe.reading(str(path), responses, now).open()
+            return pipe.reading(str(path), responses, now, patience_s=0.5).open()
         finally:
             opening.clear()
 

@@ -101,15 +101,22 @@ def test_every_clock_of_every_board_is_held_and_given_back(
     clocks_hz = BOARDS[board].gpu.clocks_hz
     set_limits_hz(sysfs, clocks_hz[2], clocks_hz[4])
     before = contents(sysfs)
+    frequencies = [path for path in before if "_freq" in path.name]
+
+    def seen() -> list[list[str]]:
+        return [path.read_text().split() for path in frequencies]
+
+    found = seen()
     gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
     for mhz, hertz in zip(gpu.supported(), reversed(clocks_hz), strict=True):
         old = gpu.before()
         gpu.set(mhz)
         assert limits_hz(sysfs) == (hertz, hertz)
         assert gpu.restore(old, mhz) == []
-        assert {
-            path: int(text.split()[0]) for path, text in contents(sysfs).items() if "_freq" in path.name
-        } == {path: int(text.split()[0]) for path, text in before.items() if "_freq" in path.name}
+        assert seen() == found
+    assert {path: text.split() for path, text in contents(sysfs).items()} == {
+        path: text.split() for path, text in before.items()
+    }
     assert kernel
 
 

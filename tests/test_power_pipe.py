@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli_power_trace import BRIEF, provenance, traced
 from test_cli_power_trace import nvml as h200  # noqa: F401 - a fixture
-from tuner.power.base import Sample
 from tuner.power.sensors import pipe
 from tuner.power.sensors.pipe import PipeSampler
 
@@ -91,18 +90,16 @@ def test_lines_with_times_keep_their_distances(writer: Writer) -> None:
 
 def test_lines_without_times_are_dated_by_reading(tmp_path: Path) -> None:
     """Each lies between two looks, with the uncertainty of that."""
-    with closing(Writer(tmp_path, "")) as writer:
-        seconds = iter(range(10_000))
-        writer.write("100\n")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(PipeSampler, "_first", lambda _: [Sample(0.1 * i, 1.0) for i in range(3)])
-            sampler = PipeSampler("pipe:x", str(writer.path), None, lambda: float(next(seconds)))
-        sampler.poll()
-        writer.write("200\n")
-        (sample,) = sampler.poll()
-        sampler.close()
+    seconds = iter(range(10_000))
+    with closing(Writer(tmp_path, "100\n100\n100\n")) as writer:
+        with closing(PipeSampler("pipe:x", str(writer.path), None, lambda: float(next(seconds)))) as sampler:
+            writer.write("200\n")
+            before_s = next(seconds)
+            (sample,) = sampler.poll()
+        after_s = next(seconds)
 
     assert sample.value == 200.0
+    assert before_s - 2.0 <= sample.time_s <= after_s
     assert 0.0 < sample.time_sigma_s < 1.0
 
 
@@ -214,15 +211,15 @@ def test_a_flood_cannot_be_opened(tmp_path: Path) -> None:
             PipeSampler("pipe:x", str(writer.path), None, now)
 
 
-def test_what_is_no_meter_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("none", "No such file"), ("", "no pipe and no file"), ("still", "0 of 3 lines within 0.01 s")],
+)
+def test_what_is_no_meter_is_told(tmp_path: Path, name: str, words: str) -> None:
     """A missing file, a folder, and a file in which nothing comes."""
-    monkeypatch.setattr(pipe, "_PATIENCE_S", 0.01)
-    for path, words in ((tmp_path / "none", "No such file"), (tmp_path, "no pipe and no file")):
-        with pytest.raises(SensorUnavailableError, match=words):
-            pipe.reading(str(path)).open()
     (tmp_path / "still").touch()
-    with pytest.raises(SensorUnavailableError, match="0 of 3 lines"):
-        pipe.reading(str(tmp_path / "still")).open()
+    with pytest.raises(SensorUnavailableError, match=words):
+        pipe.reading(str(tmp_path / name), patience_s=0.01).open()
 
 
 @pytest.mark.usefixtures("h200")

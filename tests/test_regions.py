@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import re
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cli_process import PATIENCE_S, begun
 from fake_nvml_state import SECOND_UUID, UUID, State, fake_nvml, lose, script, sensors_of_h200, users
 from powercap_trees import build, played
 from tuner.power.sensors import powercap
@@ -406,6 +406,13 @@ def test_streams_and_functions_are_waited_for(library: CudaLibrary) -> None:
 # --- processes -----------------------------------------------------------------------------------
 
 
+def ended(program: str) -> tuple[str, str, int]:
+    """What a process of its own writes to its outputs, and its exit status."""
+    with begun(code=program) as process:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    return out, err, process.returncode
+
+
 def test_a_forked_child_measures_for_itself() -> None:
     """A meter of the parent works in its child; a region that the parent began is the parent's."""
     program = f"""
@@ -429,14 +436,7 @@ if child == 0:
 assert open_region.result().joules > 0
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+    assert ended(program) == ("done\n", "", 0)
 
 
 def test_a_process_may_end_within_a_region() -> None:
@@ -447,10 +447,7 @@ meter = tuner.energy(device={SIM!r})
 meter.begin("all")
 assert not {{"cupy", "torch", "cupy_backends"}} & set(sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert ended(program) == ("", "", 0)
 
 
 # --- docs/regions.md -----------------------------------------------------------------------------
