@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cli_process import tuner
+from cli_process import begun, tuner
 from hypothesis import given
 from hypothesis import strategies as st
 from test_cli_power_trace import BRIEF, provenance, traced
@@ -36,7 +35,7 @@ def joules_to(time_s):
     return sum(watts * (end_s - start_s) for (start_s, watts), end_s in zip(begun, ends_s))
 
 PERIOD_S = 0.01
-due_s = time.monotonic()
+due_s, told = time.monotonic(), False
 with open(sys.argv[1], "a") as log:
     while True:
         due_s += PERIOD_S
@@ -44,6 +43,9 @@ with open(sys.argv[1], "a") as log:
         watts = (joules_to(due_s) - joules_to(due_s - PERIOD_S)) / PERIOD_S
         log.write(f"{due_s},{0.95 * watts}\\n")
         log.flush()
+        if not told:
+            told = True
+            print("written", flush=True)
 """
 
 
@@ -227,12 +229,11 @@ def test_a_sensor_is_held_against_a_meter(tmp_path: Path) -> None:
     """A meter that shows 5 % less than the board's sensor is told as its gain, with an interval."""
     log, path = tmp_path / "meter.csv", tmp_path / "trace.json"
     log.touch()
-    meter = subprocess.Popen([sys.executable, "-c", METER, str(log), str(Path(__file__).parent)])
-    try:
+    with begun(log, Path(__file__).parent, code=METER) as meter:
+        assert meter.stdout is not None
+        assert meter.stdout.readline() == "written\n"
         result = traced("--against", f"pipe:{log}", "--json", path)
-    finally:
         meter.kill()
-        meter.wait()
     found = provenance(path)
 
     assert found["reference"] == f"pipe:{log}"

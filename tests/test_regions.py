@@ -26,6 +26,7 @@ from tuner.joules import recording as process
 from tuner.model.errors import InputError, PowerError, SensorUnavailableError, UnknownNameError
 
 SIM = "sim:h200"
+RING_S = 0.02
 H200 = gpu_model("h200")
 LOAD_W = load_watts(H200, H200.clocks_mhz[0])
 HOST_W = {"package-0": 80.0, "package-1": 60.0, "dram": 12.0}
@@ -172,7 +173,8 @@ def test_decorated_functions_keep_their_regions() -> None:
     regions: Any = halved.regions  # type: ignore[attr-defined]  # set by the decorator
     assert [region.ended for region in regions] == [True, True]
     assert regions[0].name.endswith("halved")
-    assert any(note.startswith("too-short") for note in regions[0].notes)
+    short = regions[0].seconds < RING_S  # unless the machine is busy
+    assert any(note.startswith("too-short") for note in regions[0].notes) == short
 
     @tuner.energy(device=SIM)
     async def waited() -> str:
