@@ -1,6 +1,7 @@
 """Every kind of power sampler over a fake of what it reads, in time that moves when told."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler
 
 WATTS = 400.0
+PATIENCE_S = 60.0  # a bound for a broken machine
 
 
 @dataclass
@@ -71,8 +73,8 @@ class Rig:
 class HandClock:
     """A clock that moves when told."""
 
-    def __init__(self) -> None:
-        self.time_s = 100.0
+    def __init__(self, time_s: float = 100.0) -> None:
+        self.time_s = time_s
 
     def __call__(self) -> float:
         return self.time_s
@@ -98,6 +100,16 @@ class FakeLines:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+def collected(sampler: PowerSampler, count: int) -> list[Sample]:
+    """Samples of a sampler in real time, until there are enough."""
+    until_s = time.monotonic() + PATIENCE_S
+    samples: list[Sample] = []
+    while len(samples) < count:
+        assert time.monotonic() < until_s, samples
+        samples += sampler.poll()
+    return samples
 
 
 @contextmanager

@@ -128,7 +128,23 @@ def test_a_calibrated_response_is_used(rig: Rig) -> None:
 
     with closing(rig.reading(responses).open()) as sampler:
         assert sampler.info.response == CALIBRATED
+    others = [reading for reading in rig.list_readings(responses) if reading.name != rig.name]
+    for reading in others:
+        with closing(reading.open()) as sampler:
+            assert sampler.info.response != CALIBRATED
     assert rig.name in asked
+
+
+def test_nothing_is_held_open_after_closing(rig: Rig) -> None:
+    """Whatever readings a sensor has, opening and closing them, twice too, leaves no file open."""
+    rig.reading().open().close()  # what a driver keeps for the process
+    before = sorted(Path("/proc/self/fd").iterdir())
+    for reading in rig.list_readings(lambda _: None):
+        sampler = reading.open()
+        sampler.close()
+        sampler.close()
+
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
 
 
 def test_closing_twice_is_harmless(rig: Rig) -> None:
