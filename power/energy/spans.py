@@ -251,7 +251,7 @@ def _noise_j2(ticks: SampleSeries, i: int, curve: EnergyCurve | None) -> float:
 
 
 def _apart_j(ticks: SampleSeries, curve: EnergyCurve) -> Iterator[float]:
-    """What the growth from tick to tick has more than that of the curve, where the curve covers both."""
+    """Excess of the growth from tick to tick over that of the curve, where the curve covers both."""
     before: EnergyPoint | None = None
     for k, (tick_s, next_s) in enumerate(itertools.pairwise(ticks.times_s.tolist())):
         if curve.covers(tick_s, next_s):
