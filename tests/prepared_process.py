@@ -37,6 +37,7 @@ IMPORTS = (
     ),  # of a command
     *("tuner.report.run_report", "tuner.report.progress", "tuner.devices.simulated"),
     *("tuner.power.sensors.simulated", "tuner.power.energy.meter", "pynvml"),
+    "tuner.power.clocks.clockd",  # of the helper that sets clocks
     *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.clocks.steering"),
 )
 """What has been imported: one process for all takes less than one for each kind."""
