@@ -48,7 +48,14 @@ ELSEWHERE = {  # played in small by a test of their own
 }
 BY_HAND = {  # their smallest case takes longer than a test may, or asks for a GPU and a process of its own
     *("applications", "clock_search", "daemon_hostile", "default_set", "energy_regions", "energy_windows"),
-    *("kernel_tuner_child", "kernel_tuner_neutral", "merging", "model_against_recorded", "neighbour_sizes"),
+    *(
+        "kernel_tuner_child",
+        "kernel_tuner_loop",
+        "kernel_tuner_neutral",
+        "merging",
+        "model_against_recorded",
+        "neighbour_sizes",
+    ),
     *(
         "plot_recording",
         "pool_efficiency",
