@@ -17,7 +17,7 @@ from tuner.daemon.answers.replies import _holds
 from tuner.devices.choice import OpenedDevice
 from tuner.measurement import settle
 
-AUTO = ("run", "scan-lf:N=64", *TX1, "--clocks", "auto")
+AUTO = ("run", "scan-lf:N=4", *TX1, "--clocks", "auto")
 
 
 @pytest.fixture(scope="module")
