@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_process import COMMAND, PATIENCE_S, tuner
+from cli_process import COMMAND, PATIENCE_S, begun, tuner
 from click.testing import Result
 from fake_nvml_state import (
     NOT_SUPPORTED,
@@ -26,6 +26,7 @@ from fake_nvml_state import (
     script,
     sensors_of_h200,
 )
+from prepared_process import PreparedProcess
 from tuner.power.base import Sample, SensorInfo
 from tuner.power.sensors.recorded import TraceFile
 
@@ -149,23 +150,14 @@ def test_the_command_keeps_its_output(nvml: State, capfd: pytest.CaptureFixture[
     assert "energy " in result.stderr
 
 
-def _with_fake(words: tuple[str, ...]) -> list[str]:
-    """The same command in a process that has the fake NVML."""
-    code = (
-        "import ctypes, pynvml\n"
-        f"pynvml.nvmlLib = ctypes.CDLL({library()!r})\n"
-        "from tuner.__main__ import main; main()"
-    )
-    return [sys.executable, "-c", code, *words[len(COMMAND) :]]
-
-
 def test_a_signal_ends_the_command_and_not_the_results(nvml: State, tmp_path: Path) -> None:
     """A signal to the tracer ends the command, and what was recorded until then is written."""
     assert nvml.segment_count == 1
     path, ready = tmp_path / "trace.json", tmp_path / "ready"
     options = (*FIRST, *BRIEF, "--json", str(path))
-    words = (*COMMAND, "power", "trace", *options, "--", "sh", "-c", f"touch {ready}; exec sleep 600")
-    process = subprocess.Popen(_with_fake(words), stderr=subprocess.PIPE, text=True, start_new_session=True)
+    words = ("power", "trace", *options, "--", "sh", "-c", f"touch {ready}; exec sleep 600")
+    fake = f"import ctypes, pynvml; pynvml.nvmlLib = ctypes.CDLL({library()!r})"
+    process = begun(*words, code=f"{fake}\n{COMMAND[2]}")
     while not ready.exists():
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.02)
@@ -188,13 +180,14 @@ def recording(tmp_path: Path) -> str:
 
 def test_results_that_nobody_reads_change_no_exit_code(recording: str) -> None:
     """Where standard error is full, or read no more, the command's exit code is told all the same."""
-    words = [*COMMAND, "power", "trace", *BRIEF, "--sensor", recording, "--", "sh", "-c", "exit 5"]
+    words = ("power", "trace", *BRIEF, "--sensor", recording, "--", "sh", "-c", "exit 5")
     reading, writing = os.pipe()
     os.close(reading)
     with open("/dev/full", "w") as full, os.fdopen(writing, "w") as broken:  # noqa: PTH123 - a device
-        codes = [subprocess.run(words, check=False, stderr=file).returncode for file in (full, broken)]
+        files = (full.fileno(), broken.fileno())
+        ends = [PreparedProcess(COMMAND[2], words, {2: file}, os.environ) for file in files]
 
-    assert codes == [5, 5]
+    assert [process.wait(PATIENCE_S) for process in ends] == [5, 5]
 
 
 def test_a_command_survives_its_tracer(recording: str, tmp_path: Path) -> None:
@@ -202,9 +195,9 @@ def test_a_command_survives_its_tracer(recording: str, tmp_path: Path) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
     script = f'read word < {go}; yes "a mark" | head -c 500000 > "$TUNER_MARKS"; echo unharmed'
-    words = [*COMMAND, "power", "trace", *BRIEF, "--sensor", recording, "--", "sh", "-c", script]
     elsewhere = {**os.environ, "TMPDIR": str(tmp_path)}  # what a killed process leaves behind
-    tracer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=elsewhere)
+    words = ("power", "trace", *BRIEF, "--sensor", recording, "--", "sh", "-c", script)
+    tracer = begun(*words, environment=elsewhere)
     with go.open("w") as say:  # opens when the command does
         tracer.kill()
         assert tracer.wait(PATIENCE_S) == -signal.SIGKILL

@@ -1,15 +1,12 @@
 """``tuner power watch``: lines, JSON, and how it ends."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli_process import PATIENCE_S, tuner
+from cli_process import PATIENCE_S, begun, tuner
 from fake_nvml_state import State, fake_nvml, follow_real_time, library, lose, script, sensors_of_h200
 from tuner.power.base import Sample, SensorInfo
 from tuner.power.sensors.recorded import TraceFile
@@ -72,19 +69,13 @@ def test_signals_end_it_with_a_summary(
     """Ctrl-C is how an endless watch ends; one that was to go on for longer was interrupted."""
     assert nvml.segment_count == 1
     code_text = (
-        "import ctypes, pynvml, signal\n"
+        "import ctypes, pynvml, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.stdout.reconfigure(line_buffering=True)\n"
         f"pynvml.nvmlLib = ctypes.CDLL({library()!r})\n"
         "from tuner.__main__ import main; main()"
     )
-    words = [sys.executable, "-c", code_text, "power", "watch", "--device", "0", *FAST, *limit]
-    process = subprocess.Popen(
-        words,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-    )
+    process = begun("power", "watch", "--device", "0", *FAST, *limit, code=code_text)
     assert process.stdout is not None
     assert "nvml-energy-counter" in process.stdout.readline()
     process.send_signal(number)
@@ -150,11 +141,7 @@ def test_a_watch_ends_with_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_what_cannot_be_watched(nvml: State, words: tuple[str, ...], says: str) -> None:
     """Bad input is refused with exit code 2."""
     assert nvml.segment_count == 1
-    result = (
-        tuner("power", "watch", *words, "--count", "1")
-        if "--count" not in words
-        else tuner("power", "watch", *words)
-    )
+    result = tuner("power", "watch", "--count", "1", *words)
 
     assert result.exit_code == 2, result.output
     assert says in result.stderr
