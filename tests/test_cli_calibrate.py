@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_process import document, tuner
+from cli_process import tuner
 
 from tuner.devices.sensors import calibrated, open_meter, user_file
 from tuner.devices.simulated.device import SimulatedDevice
@@ -19,9 +19,16 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-def test_the_document_holds_the_report() -> None:
-    """The result has device, models tried, the one chosen with its uncertainty, and where it was stored."""
-    found = document("power", "calibrate", "--device", "sim:k20c", *QUICK)
+def test_a_calibration_is_told_and_stored(tmp_path: Path) -> None:
+    """Device, models tried, the chosen one with its uncertainty; it is found again for this device alone."""
+    path = tmp_path / "calibration.json"
+    result = tuner("power", "calibrate", "--device", "sim:k20c", *QUICK, "--json", path)
+    found, shown = json.loads(path.read_text()), " ".join(result.stdout.split())
+
+    assert result.exit_code == 0
+    for text in ("(modelled)", "15 ms lag", "±", "lag by BIC (ramp +", "W idle", "sensors.json"):
+        assert text in shown
+    assert "best reading for energy is simulated-stream" in shown
 
     assert found["device"]["modelled"] is True
     (row,) = found["readings"]
@@ -34,28 +41,12 @@ def test_the_document_holds_the_report() -> None:
     assert found["best"] == row["name"]
     assert found["stored"] == str(user_file())
 
-
-def test_it_is_stored_for_this_device_alone() -> None:
-    """The model is found again for the simulated GPU that it is of, and for no other."""
-    document("power", "calibrate", "--device", "sim:k20c", *QUICK)
-
     (entry,) = json.loads(user_file().read_text())["calibrations"]
     assert entry["gpu"] == "sim:k20c"
     response = calibrated(SimulatedDevice("k20c").identity)(entry["reading"])
     assert response is not None
     assert response.origin == "calibrated"
     assert calibrated(SimulatedDevice("k40c").identity)(entry["reading"]) is None
-
-
-def test_people_see_units_and_the_label() -> None:
-    """The table has units and intervals, says that the GPU is modelled, and where all was stored."""
-    result = tuner("power", "calibrate", "--device", "sim:k20c", *QUICK)
-    shown = " ".join(result.stdout.split())
-
-    assert result.exit_code == 0
-    for text in ("(modelled)", "15 ms lag", "±", "lag by BIC (ramp +", "W idle", "sensors.json"):
-        assert text in shown
-    assert "best reading for energy is simulated-stream" in shown
 
 
 def test_the_age_of_a_counter_is_told() -> None:

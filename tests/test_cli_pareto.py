@@ -19,7 +19,7 @@ FRONT = ("scan-lf:N=64", "--device", "sim:h200", "--objective", "pareto", "--clo
 def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One run for the front, and one for energy."""
     path = tmp_path_factory.mktemp("fronts") / "tuner.db"
-    tuner("run", *FRONT, "--budget", "40", "--database", path, "--json", path.with_name("run.json"))
+    tuner("run", *FRONT, "--budget", "20", "--database", path, "--json", path.with_name("run.json"))
     tuner("run", *SMALL, "--budget", "3", "--database", path)
     return path
 

@@ -13,6 +13,7 @@ from cli_process import COMMAND, PATIENCE_S, SMALL, TX1, begun, document, rows, 
 
 from tuner.cli.main import COMMANDS
 from tuner.devices.simulated.device import SimulatedDevice
+from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompilerUnavailableError
 
 KEYS = {
@@ -172,10 +173,10 @@ def test_one_of_each_family_by_default(db: Path) -> None:
     words = ("run", *TX1, "--budget", "1", "--database", db)
     found = document(*words)
     kernels = {workload["name"].partition(":")[0] for workload in found["workloads"]}
-    families = {row["name"]: row["family"] for row in document("kernels", "list")["kernels"]}
+    files = Catalog.load().kernels
 
     assert len(kernels) == 3
-    assert {families[kernel] for kernel in kernels} == {"scan", "tridiagonal", "fft"}
+    assert {files[kernel].family for kernel in kernels} == {"scan", "tridiagonal", "fft"}
 
 
 def test_batch_is_the_users_to_set(db: Path) -> None:

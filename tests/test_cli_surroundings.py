@@ -1,15 +1,13 @@
 """What `tuner run` finds around it and cannot use: databases, disks, GPUs, clocks."""
 
 import os
-import resource
 import sqlite3
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_process import COMMAND, SMALL, document, refused, rows, tuner
+from cli_process import COMMAND, SMALL, begun, document, refused, rows, tuner
 from fake_setup import FakeClocks
 from tuner.power.base import ClockControl
 
@@ -87,21 +85,14 @@ def test_disk_that_fills_up_under_a_run(db: Path) -> None:
     document(*words, "--budget", "1", "--seed", "1")  # the database and the compiled code are there
     room = db.stat().st_size + 8_192  # for some trials, not for all
 
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-
-    outcome = subprocess.run(
-        [*COMMAND, *words],
-        check=False,
-        capture_output=True,
-        text=True,
-        preexec_fn=limit,
-    )
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))"
+    process = begun(*words, code=f"{limit}\n{COMMAND[2]}")
+    _, errors = process.communicate()
     kept = rows(db) - 1
 
-    assert outcome.returncode == 1
-    assert f"Error: {db}" in outcome.stderr
-    assert "Traceback" not in outcome.stderr
+    assert process.returncode == 1
+    assert f"Error: {db}" in errors
+    assert "Traceback" not in errors
     found = document(*words, "--resume")
     assert (found["resumed"], found["space"]["measured"]) == (kept, found["space"]["pruned"])
     assert 0 < kept < found["space"]["pruned"]
