@@ -66,29 +66,6 @@ def test_an_aliasing_reading_is_refused_for_energy() -> None:
     assert "No reading may be used for energy." in shown
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "says"),
-    [
-        (("--device", "sim:gtx680"), 1, "no power reading of sim:gtx680"),
-        (("--device", "sim:k20c", "--sensor", "nvml-power-ring"), 2, "choose from simulated-stream"),
-        (("--device", "sim:k20c", "--sensor", "replay:a.json"), 2, "a recorded trace does not see what runs"),
-        (("--device", "sim:nothing"), 2, "sim:nothing"),
-        (("--device", "k40c"), 2, "choose cuda:N, or sim:NAME"),
-        (("--device", "0"), 2, "choose cuda:N, or sim:NAME"),
-        (("--device", "sim:k20c", "--seconds", "nan"), 2, "not a finite number"),
-        (("--device", "sim:k20c", "--seconds", "3"), 2, "15"),
-    ],
-)
-def test_what_cannot_be_is_refused(words: tuple[str, ...], code: int, says: str) -> None:
-    """A board without a sensor, an unknown reading and impossible times end with a message and no file."""
-    result = tuner("power", "calibrate", *words)
-
-    assert result.exit_code == code
-    assert says in " ".join(result.stderr.split())
-    assert "Traceback" not in result.output
-    assert not user_file().exists()
-
-
 def test_no_simulated_gpu_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU and without a wish nothing is calibrated; what is missing is told."""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_process import TX1, document, refused, tuner
+from cli_process import TX1, document, tuner
 from clock_lines import FLAT, flat_recording
 from fake_nvml_state import UUID, State, fake_nvml, library
 from nvml_gpu import NvmlGpu, play
@@ -147,19 +147,6 @@ def test_a_recording_with_clocks_is_searched(tmp_path: Path) -> None:
     assert FLAT.time_s(found["best"]["clock_mhz"]) <= 1.02 * FLAT.time_s(1980) * 1.0001
     assert len({one["clock_mhz"] for one in found["trials"]}) <= 12
     assert {point["kind"] for point in found["clock_curve"]} == {"measured", "modelled"}
-
-
-@pytest.mark.parametrize(
-    ("device", "says"),
-    [
-        ("sim:gtx680", "--clocks auto: this GPU has one clock, 1058 MHz; use --clocks off"),
-        ("replay:h200", "--clocks auto: "),
-    ],
-)
-def test_it_is_refused_where_no_clock_can_be_set(tmp_path: Path, device: str, says: str) -> None:
-    """With the reason, and what to do instead."""
-    words = ("scan-lf:N=64", "--device", device, "--objective", "time", "--clocks", "auto")
-    refused(tmp_path / "tuner.db", words, says, "--clocks off", code=1)
 
 
 @pytest.fixture

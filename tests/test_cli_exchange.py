@@ -80,29 +80,6 @@ def test_a_cut_cache_is_imported_and_replayed(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("import", "nothing.json"), "nothing.json: cannot be read: No such file or directory"),
-        (("import", "other.json"), "what it holds is not known"),
-        (("import", "broken.json"), "is expected"),
-        (("export", "7", "--database", "none.db"), "none.db"),
-        (("export", "nothing.json"), "neither the number of a run"),
-        (("export", "other.json"), "best is missing"),
-    ],
-)
-def test_what_is_not_there_or_not_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str
-) -> None:
-    """One line, exit code 2."""
-    monkeypatch.chdir(tmp_path)
-    Path("other.json").write_text('{"a": 1}')
-    Path("broken.json").write_text('{"a": ')
-    result = run(*arguments)
-    assert result.exit_code == 2
-    assert words in result.stderr
-
-
-@pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ("[2**i for i in range(5, 9)]", "range(-9*10**18, 9*10**18)", "lists more than 100000 values"),

@@ -133,26 +133,3 @@ def test_nothing_left_is_the_users_to_mend(tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert "none of 6 configurations is left (6 × needs compute capability 9.0)" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ((*TX1,), "WORKLOAD"),
-        (("scan-lf:N=3000000", *TX1), "N"),
-        (("abacus:N=4", *TX1), "abacus"),
-        ((SCAN, "--device", "sim:abacus"), "abacus"),
-        ((SCAN, "--device", "abacus"), "abacus"),
-        ((SCAN, "--device", "replay:/no/such/file.zip"), "/no/such/file.zip"),
-        (("scan-lf:N=100", *RECORDED), "scan-lf:N=100 was not recorded"),
-        ((SCAN, *TX1, "--rule", "best"), "--rule"),
-        ((SCAN, *TX1, "--kernel", "/no/such/kernel.toml"), "/no/such/kernel.toml"),
-        ((SCAN, *RECORDED, "--json", "/no/such/folder/x.json"), "/no/such/folder"),
-    ],
-)
-def test_bad_input_is_named(words: tuple[str, ...], says: str) -> None:
-    """Exit code 2 and a message that has the word that was wrong."""
-    result = tuner("explain", *words)
-
-    assert result.exit_code == 2, result.output
-    assert says in result.stderr

@@ -133,15 +133,6 @@ def test_a_board_without_a_sensor_says_so() -> None:
     assert "no energy can be measured" in shown.stdout
 
 
-@pytest.mark.parametrize("device", ["sim:nothing", "cuda:one", "cuda0", "xyz", "k40c", "", "-1"])
-def test_an_unknown_device_is_refused(device: str) -> None:
-    """A device that is none is bad input, with what would be right."""
-    shown = tuner("power", "sensors", "--device", device)
-
-    assert shown.exit_code == 2
-    assert "choose" in shown.stderr.lower()
-
-
 def test_a_run_takes_the_reading_named(tmp_path: Path) -> None:
     """``tuner run --sensor`` measures with that reading, and refuses one the device has not."""
     database = tmp_path / "results.db"

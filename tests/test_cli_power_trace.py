@@ -219,50 +219,6 @@ def test_a_lost_gpu_costs_the_joules_and_nothing_else(nvml: State, tmp_path: Pat
     assert provenance(path)["total_j"] is None
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--device", "sim:jetson-tx1", "true"), "needs a real sensor"),
-        (("--device", "cuda:x", "true"), "choose cuda:N"),
-        (("--device", str(2**32), "true"), "choose cuda:N"),
-        (("--device", f"cuda:{2**32}", "true"), "choose cuda:N"),
-        (("--device", "xyz", "true"), "choose cuda:N, a GPU's UUID, or NVML's index"),
-        (("--device", "0", "--sensor", "replay:a.json", "true"), "leave --device out"),
-        (("no-such-program-anywhere",), "no such program"),
-        (("--sensor", "thermometer", "true"), "choose from nvml-energy-counter, nvml-power-ring"),
-        (("--sensor", "replay:", "true"), "--sensor replay: names no file"),
-        (("--sensor", "pipe:", "true"), "--sensor pipe: names no file: write pipe:FILE"),
-        (("--sensor", "pipe:none", "true"), "--sensor pipe:none: No such file"),
-        (("--against", "thermometer", "true"), "--against thermometer: no such power reading"),
-        (("--idle", "0", "true"), "--idle"),
-        (("--idle", "nan", "true"), "--idle"),
-        (("--json", "-", "true"), "must end in .json"),
-        (("--csv", "trace.txt", "true"), "must end in .csv"),
-        (("--plot", "trace.jpeg", "true"), "must end in one of .png, .svg, .pdf"),
-        (
-            ("--plot", "/nowhere/a.png", "true"),
-            "--plot /nowhere/a.png: the directory /nowhere does not exist",
-        ),
-        (
-            ("--sensor", "nvml-energy-counter", "--plot", "a.png", "true"),
-            "a counter shows no power over time",
-        ),
-        ((), "COMMAND"),
-    ],
-)
-def test_what_cannot_be_traced(
-    nvml: State, words: tuple[str, ...], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bad input is refused with exit code 2, and nothing is run."""
-    assert nvml.segment_count == 1
-    monkeypatch.chdir(tmp_path)
-    result = tuner("power", "trace", *words)
-
-    assert result.exit_code == 2, result.output
-    assert says in result.stderr
-    assert "Traceback" not in result.output
-
-
 @pytest.mark.parametrize("visible", ["1", SECOND_UUID, f"MIG-{SECOND_UUID}/1/0"])
 def test_the_gpu_that_the_environment_names_is_read(
     nvml: State, visible: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -123,25 +123,3 @@ def test_a_watch_ends_with_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "failed" not in result.output
     assert "replay:old-sensor (module): the trace has ended" in result.stdout
     assert " ms, mean 7.500 W; the trace has ended" in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--device", "sim:k40c"), "needs a real sensor"),
-        (("--sensor", "thermometer"), "choose from nvml-energy-counter"),
-        (("--sensor", "replay:/nowhere.json"), "/nowhere.json"),
-        (("--interval", "0"), "--interval"),
-        (("--interval", "nan"), "--interval"),
-        (("--count", "0"), "--count"),
-        (("--seconds", "-1"), "--seconds"),
-        (("--json", "/nowhere/x"), "--json /nowhere/x: the directory"),
-    ],
-)
-def test_what_cannot_be_watched(nvml: State, words: tuple[str, ...], says: str) -> None:
-    """Bad input is refused with exit code 2."""
-    assert nvml.segment_count == 1
-    result = tuner("power", "watch", "--count", "1", *words)
-
-    assert result.exit_code == 2, result.output
-    assert says in result.stderr

@@ -186,15 +186,6 @@ def test_batch_is_the_users_to_set(db: Path) -> None:
     assert [(w["name"], w["batch"]) for w in found["workloads"]] == [("scan-lf:N=4", 4096)]
 
 
-def test_window_too_short_for_the_sensor_is_refused(db: Path) -> None:
-    """Only trials of long rounds would have joules, and one of those would be the answer."""
-    result = tuner("run", *SMALL, "--budget", "1", "--window", "0.05", "--database", db)
-
-    assert result.exit_code == 2
-    assert "--window 0.05: simulated-stream gives a sample every 0.1 s, and joules need two" in result.stderr
-    assert "choose 0.25 s or more, or --objective time" in result.stderr
-
-
 def test_shortest_window_gives_every_trial_its_joules(db: Path) -> None:
     """At the shortest window that is taken no trial goes without."""
     found = document(

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_process import SMALL, rows, tuner
+from cli_process import tuner
 
 from tuner.cli import remote
 from tuner.cli.main import LazyGroup
@@ -49,25 +49,6 @@ def test_interrupt_while_options_are_read(monkeypatch: pytest.MonkeyPatch) -> No
 
     assert result.exit_code == 130
     assert "Aborted" not in result.output
-
-
-@pytest.mark.parametrize(("words", "near"), [(("rum",), "run"), (("histroy",), "history")])
-def test_misspelt_command_gets_a_suggestion(words: tuple[str, ...], near: str) -> None:
-    """An unknown command is an error that names the nearest one."""
-    result = tuner(*words)
-
-    assert result.exit_code == 2
-    assert f"Did you mean {near!r}?" in result.stderr
-
-
-def test_unwritable_json_is_refused_before_the_search(tmp_path: Path) -> None:
-    """A folder that takes no file, whatever its rights say, is found before anything is measured."""
-    database = tmp_path / "db"
-    result = tuner("run", *SMALL, "--database", database, "--json", "/proc/answer.json")
-
-    assert result.exit_code == 2
-    assert "--json /proc/answer.json: no" in result.stderr
-    assert rows(database) == 0
 
 
 class StartingClient:

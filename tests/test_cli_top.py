@@ -80,13 +80,6 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
     assert result.stderr == "Error: tuner top needs textual: pip install 'gpu-tuner[tui]'\n"
 
 
-def test_it_needs_a_terminal(tmp_path: Path) -> None:
-    """A pipe is refused, with what prints instead."""
-    result = tuner("top", "--socket", tmp_path / "none")
-    assert result.exit_code == 2
-    assert "tuner top needs a terminal; `tuner status` and `tuner jobs` print" in result.stderr
-
-
 def test_without_a_daemon_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with other commands: what was looked for, and how one is started."""
     monkeypatch.setattr(remote, "STARTING_S", 0.0)
