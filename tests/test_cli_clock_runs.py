@@ -43,7 +43,7 @@ library, folder = sys.argv.pop(1), Path(sys.argv.pop(1))
 nothing = folder / "nothing"
 controls.SYSTEM = ClockPaths(library, nothing, nothing, folder / "run", nothing)
 tuner.search.setup.open_device = nvml_gpu.opened
-tuner.measurement.settle._APART_S = 0.0
+tuner.measurement.settle.APART_S = 0.0
 from tuner.__main__ import main
 main()
 """
@@ -68,7 +68,7 @@ def gpu(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlGpu
         socket=tmp_path / "clockd.sock",
     )
     monkeypatch.setattr(control, "SYSTEM", where)
-    monkeypatch.setattr(settle, "_APART_S", 0.0)  # the power of this GPU is settled at once
+    monkeypatch.setattr(settle, "APART_S", 0.0)  # the power of this GPU is settled at once
     monkeypatch.setattr("tuner.search.setup.open_device", lambda *_, **__: OpenedDevice(device, ""))
     return device
 

@@ -13,7 +13,8 @@ from nvml_gpu import NvmlGpu, play
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths
 
-from tuner.daemon.answers.replies import _holds
+from tuner.daemon.answers.replies import clock_reason
+from tuner.daemon.settings import Settings, TuningTable
 from tuner.devices.choice import OpenedDevice
 from tuner.measurement import settle
 
@@ -157,7 +158,7 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State]:
         nothing = tmp_path / "nothing"
         where = ClockPaths(library(), nothing, nothing, tmp_path / "run", tmp_path / "clockd.sock")
         monkeypatch.setattr(control, "SYSTEM", where)
-        monkeypatch.setattr(settle, "_APART_S", 0.0)  # the power of this GPU is settled at once
+        monkeypatch.setattr(settle, "APART_S", 0.0)  # the power of this GPU is settled at once
         gpu = NvmlGpu(state)
         monkeypatch.setattr("tuner.search.setup.open_device", lambda *_, **__: OpenedDevice(gpu, ""))
         yield state
@@ -181,4 +182,5 @@ def test_clocks_are_set_by_the_lock_and_given_back(nvml: State, tmp_path: Path) 
 )
 def test_a_daemon_that_lets_the_model_choose_allows_every_clock(choice: str, holds: bool) -> None:
     """An answer's clock may be served if the daemon's own searches may set it."""
-    assert _holds(choice, 900) is holds
+    settings = Settings(tuning=TuningTable(clocks=choice))
+    assert (clock_reason(900, settings) == "") is holds

@@ -19,7 +19,7 @@ def _this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No rails, no calibrations, and looks of a tenth of a second."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr("tuner.devices.sensors.SYSTEM_FILE", tmp_path / "none.json")
-    monkeypatch.setattr("tuner.cli.power._LOOK_S", 0.1)
+    monkeypatch.setattr("tuner.cli.power.LOOK_S", 0.1)
     places = {
         "ina3221": "jetson.monitor_readings",
         "tegrastats": "jetson.tegrastats_readings",

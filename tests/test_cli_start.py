@@ -69,7 +69,7 @@ class StartingClient:
 def _starting(monkeypatch: pytest.MonkeyPatch) -> None:
     StartingClient.looks = 0
     monkeypatch.setattr(remote, "client_of", lambda _: StartingClient())
-    monkeypatch.setattr(remote, "_KNOCK_S", 0.0)
+    monkeypatch.setattr(remote, "KNOCK_S", 0.0)
 
 
 @pytest.mark.usefixtures("_starting")

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tuner.python import arguments as folders
 from tuner.python.arguments import data_folder
 
 HOUR_S = 3600
@@ -16,7 +15,6 @@ HOUR_S = 3600
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stands for /dev/shm."""
-    monkeypatch.setattr(folders, "_MEMORY", tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
@@ -36,7 +34,7 @@ def left_over(memory: Path, name: str) -> Path:
 
 def test_a_folder_is_private_and_goes(memory: Path) -> None:
     """Nobody else reads it; nothing stays."""
-    with data_folder(1) as folder:
+    with data_folder(1, memory) as folder:
         assert folder.parent == memory
         assert folder.stat().st_mode & 0o777 == 0o700
         (folder / "a.npy").write_bytes(b"numbers")
@@ -49,9 +47,9 @@ def test_left_over_folders_go_and_others_stay(memory: Path) -> None:
     other = left_over(memory, "somebody-elses")
     young = memory / "tuner-arrays-young"
     young.mkdir()
-    with data_folder(1) as held:
+    with data_folder(1, memory) as held:
         aged(held)
-        with data_folder(1):
+        with data_folder(1, memory):
             assert held.exists()
     assert not gone.exists()
     assert sorted(memory.iterdir()) == sorted([other, young])
@@ -62,7 +60,7 @@ def test_links_are_not_followed(memory: Path, tmp_path_factory: pytest.TempPathF
     target = left_over(tmp_path_factory.mktemp("elsewhere"), "folder")
     (memory / "tuner-arrays-link").symlink_to(target)
     os.utime(memory / "tuner-arrays-link", (0, 0), follow_symlinks=False)
-    with data_folder(1):
+    with data_folder(1, memory):
         assert (target / "a.npy").exists()
 
 
@@ -71,5 +69,5 @@ def test_without_room_in_memory_the_disk_is_taken(memory: Path, monkeypatch: pyt
     disk = memory / "disk"
     disk.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(disk))
-    with data_folder(2**62) as folder:
+    with data_folder(2**62, memory) as folder:
         assert folder.parent == disk
