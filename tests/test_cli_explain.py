@@ -1,5 +1,6 @@
-"""The command ``tuner explain``."""
+"""``tuner explain`` and ``tuner occupancy``: what the models say of kernels and launches."""
 
+import json
 import re
 from pathlib import Path
 
@@ -133,3 +134,66 @@ def test_nothing_left_is_the_users_to_mend(tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert "none of 6 configurations is left (6 × needs compute capability 9.0)" in result.stderr
+
+
+# --- tuner occupancy -------------------------------------------------------------------------------
+
+
+def test_the_numbers_and_the_limit_are_printed() -> None:
+    """Blocks, warps, occupancy and what binds stand on the screen."""
+    result = tuner("occupancy", *TX1, "--threads", "64", "--registers", "40")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "device         sim:jetson-tx1, compute capability 5.3",
+        "blocks per SM  24 of 32",
+        "warps per SM   48 of 64",
+        "occupancy      75 %",
+        "limited by     registers",
+    ]
+
+
+def test_limits_that_bind_together_are_all_printed() -> None:
+    """A configuration that uses everything up says so."""
+    result = tuner("occupancy", *TX1, "--threads", "64", "--registers", "32", "--shared-bytes", "2048")
+    assert "occupancy      100 %" in result.stdout
+    assert "limited by     blocks (with warps, registers, shared-memory)" in result.stdout
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_json_has_the_numbers(tmp_path: Path, to_file: bool) -> None:
+    """The document holds what the screen shows; with "-" it alone is on standard output."""
+    path = tmp_path / "occupancy.json"
+    result = tuner(
+        "occupancy",
+        *TX1,
+        "--threads",
+        "96",
+        "--shared-bytes",
+        "5000",
+        "--json",
+        str(path) if to_file else "-",
+    )
+    assert result.exit_code == 0
+    document = json.loads(path.read_text() if to_file else result.stdout)
+    assert document == {
+        "device": "sim:jetson-tx1",
+        "threads_per_block": 96,
+        "registers_per_thread": 0,
+        "shared_bytes": 5000,
+        "blocks_per_sm": 12,
+        "warps_per_sm": 36,
+        "occupancy": 0.5625,
+        "limited_by": "shared-memory",
+        "binding": ["shared-memory"],
+    }
+    assert "limited by     shared-memory" in (result.stdout if to_file else result.stderr)
+
+
+def test_a_block_that_does_not_fit_is_an_answer() -> None:
+    """No block fits: the command says what stops it, and that is no error."""
+    result = tuner("occupancy", *TX1, "--threads", "2048")
+    assert result.exit_code == 0
+    assert "blocks per SM  0 of 32" in result.stdout
+    assert "limited by     block-size: a block has at most 1024 threads" in result.stdout
+    result = tuner("occupancy", *TX1, "--threads", "64", "--registers", "999")
+    assert "limited by     registers: a thread has at most 255 registers" in result.stdout
