@@ -31,7 +31,6 @@ WORDS = ("scan-lf:N=4", "--clocks", "345:1980:105", "--objective", "energy")
 LONG_S, SHORT_S = "0.1", "0.02"  # windows: long enough to see the clock in, and for all else
 FEW = ("--policy", "random", "--budget", "2", "--energy-precision", "20%")
 CLOCKS_MHZ = set(range(1980, 344, -105))
-LOST = 15
 # The command in a process of its own, on the fake GPU.
 COMMAND = """
 import signal, sys
