@@ -39,7 +39,7 @@ def _play_clocks(controls: Any) -> None:
 
 def _hurry(warmth: Any) -> None:
     """The power of this GPU is settled at once."""
-    warmth._APART_S = 0.0
+    warmth.APART_S = 0.0
 
 
 PATCHES: dict[str, Callable[[Any], None]] = {

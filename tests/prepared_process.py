@@ -52,6 +52,7 @@ class PreparedProcess(subprocess.Popen[str]):
         descriptors: number in the process -> descriptor here; standard error and output among them.
         environment: of the process.
         session: it leads a session of its own.
+        imports: what has been imported; all processes of the same imports come from one.
     """
 
     def __init__(
@@ -62,28 +63,30 @@ class PreparedProcess(subprocess.Popen[str]):
         environment: Mapping[str, str],
         *,
         session: bool = False,
+        imports: tuple[str, ...] = IMPORTS,
     ) -> None:
         order = {"code": code, "words": [*words], "environment": dict(environment), "folder": str(Path.cwd())}
         self._order = json.dumps({**order, "numbers": [*descriptors], "session": session})
         self._descriptors = [*descriptors.values()]
+        self._imports = imports
         super().__init__(["-c", code, *words], text=True)
 
     def _execute_child(self, *given: Any) -> None:
         """In place of what forks in ``subprocess``."""
         del given
-        orders = _orders()
+        orders = _orders(self._imports)
         socket.send_fds(orders, [self._order.encode()], self._descriptors)
         self.pid = int(orders.recv(_PID_BYTES))
         self._child_created = True
 
 
 @functools.cache
-def _orders() -> socket.socket:
+def _orders(imports: tuple[str, ...]) -> socket.socket:
     """Where the process that imports for all waits for orders; it ends with this one."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        words = [sys.executable, __file__, str(theirs.fileno())]
+        words = [sys.executable, __file__, str(theirs.fileno()), *imports]
         waits = subprocess.Popen(words, pass_fds=[theirs.fileno()])
     atexit.register(waits.wait)
     atexit.register(ours.close)
@@ -139,7 +142,7 @@ if __name__ == "__main__":
     sys.path[0] = ""  # as of -c
     gc.disable()
     keep_shipped_kernels()
-    for name in IMPORTS:
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     ReadFolder.read(kernels_root())
     own_build()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cli_process import FAULTY, SMALL, TX1, document, refused, tuner
+from cli_process import FAULTY, TX1, document, refused, tuner
 
 KERNEL = """
 [kernel]
@@ -79,75 +79,6 @@ def toy(tmp_path: Path) -> Write:
         return path
 
     return write
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("scan-l:N=64", *TX1), ("unknown kernel 'scan-l'", "did you mean 'scan-lf'?")),
-        (("scan-lf:N=9000", *TX1), ("scan-lf has no N=9000", "from 2 to 8192")),
-        (("scan-lf", *TX1), ("size N is missing", "scan-lf:N=2")),
-        (("scan-lf:M=64", *TX1), ("scan-lf: unknown size 'M'", "choose from N, dtype, form, batch")),
-        (("scan-lf:64", *TX1), ("'64' is not of the form size=value", "scan-lf:N=2")),
-        (("scan-lf:N=4,batch=0", *TX1), ("batch is 0", "at least 1")),
-        (("scan-lf:N=4,batch=many", *TX1), ("batch=many is not a whole number",)),
-        (("scan-lf:N=4", *SMALL), ("scan-lf:N=4: named more than once",)),
-        (("scan-lf:N=4", "--device", "sim:jetson-tx"), ("sim:jetson-tx", "did you mean 'jetson-tx1'")),
-        (("scan-lf:N=4", "--device", "sim:k40c.9"), ("further GPUs like k40c are k40c.2 to k40c.8",)),
-        (("scan-lf:N=4", "--device", "kind:Tesla K40c"), ("a kind is for jobs of the daemon", "as cuda:0")),
-        (("scan-lf:N=4", "--device", "gpu"), ("unknown device 'gpu'", "cuda:N", "sim:jetson-tx1")),
-        (("scan-lf:N=4", "--device", "sim:gtx680"), ("no power sensor", "--objective time")),
-        ((*SMALL, "--policy", "gredy"), ("unknown policy 'gredy'", "exhaustive, random, greedy")),
-        ((*SMALL, "--policy", "greedy", "--patience", "3"), ("--patience is no option", "auto, bayesian")),
-        ((*SMALL, "--patience", "0"), ("--patience", "x>=1")),
-        ((*SMALL, "--runs-per-day", "0"), ("--runs-per-day", "x>0")),
-        (
-            (*SMALL, "--runs-per-day", "inf"),
-            ("--runs-per-day", "inf: write a number above 0 and at most 1e+15"),
-        ),
-        (
-            (*SMALL, "--runs-per-day", "9", "--objective", "edp"),
-            ("--runs-per-day", "use the objective time or energy"),
-        ),
-        ((*SMALL, "--pay-back-days", "5"), ("--pay-back-days 5: needs --runs-per-day",)),
-        (
-            (*SMALL, "--time-limit", "inf"),
-            ("--time-limit", "inf: write a number above 0 and at most 31536000"),
-        ),
-        ((*SMALL, "--runs-per-day", "9", "--pay-back-days", "-1"), ("--pay-back-days", "x>0")),
-        ((*SMALL, "--objective", "joules"), ("unknown objective 'joules'", "time, energy, edp, ed2p")),
-        (
-            (*SMALL, "--objective", "time", "--max-slowdown", "5%"),
-            ("--max-slowdown", "with the objective time it says nothing"),
-        ),
-        ((*SMALL, "--max-slowdown", "much"), ("'much' is not a share", "5%")),
-        ((*SMALL, "--min-occupancy", "5"), ("'5' is not a share; write for example 5% or 0.05",)),
-        ((*SMALL, "--max-slowdown", "nan"), ("'nan' is not a share",)),
-        ((*SMALL, "--budget", "-3"), ("--budget", "-3")),
-        ((*SMALL, "--budget", "0"), ("--budget",)),
-        ((*SMALL, "--time-limit", "0"), ("--time-limit",)),
-        ((*SMALL, "--time-limit", "nan"), ("--time-limit", "nan: write a number above 0")),
-        ((*SMALL, "--energy-precision", "0"), ("--energy-precision", "0: write a fraction above 0")),
-        (
-            (*SMALL, "--energy-precision", "80%"),
-            ("--energy-precision", "80%: write a fraction", "at most 0.5 (50%)"),
-        ),
-        ((*SMALL, "--energy-precision", "good"), ("'good' is not a share",)),
-        ((*SMALL, "--window", "inf"), ("--window", "0.01<=x<=600")),
-        ((*SMALL, "--window", "nan"), ("--window", "nan: write a number from 0.01 to 600")),
-        ((*SMALL, "--seed", "-1"), ("--seed",)),
-        ((*SMALL, "--clocks", "fast"), ("--clocks: 'fast' is not a choice of clocks", "MIN:MAX[:STEP]")),
-        ((*SMALL, "--clocks", "1000"), ("does not have 1000 MHz", "from 76 to 998 MHz")),
-        ((*SMALL, "--clocks", "999:2000"), ("no clock in that range",)),
-        ((*SMALL, "--min-occupancy", "101%"), ("101%: write a fraction from 0 to 1 (100%)",)),
-        ((*SMALL, "--json", "/no/such/folder/x.json"), ("the directory /no/such/folder does not exist",)),
-        ((*SMALL, "--json", "/"), ("this is a directory",)),
-        ((*SMALL, "--kernel", "/no/such/kernel.toml"), ("/no/such/kernel.toml",)),
-    ],
-)
-def test_words_that_cannot_be(words: tuple[str, ...], says: tuple[str, ...], db: Path) -> None:
-    """A word that is wrong is named, with what would be right."""
-    refused(db, words, *says)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 import sqlite3
-import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -20,9 +19,17 @@ def db(tmp_path: Path) -> Path:
     return tmp_path / "tuner.db"
 
 
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of one run, which nobody changes."""
+    path = tmp_path_factory.mktemp("one") / "tuner.db"
+    tuner("run", *SMALL, "--budget", "1", "--policy", "random", "--database", path)
+    return path
+
+
 def test_best_is_the_answer_of_the_run(db: Path) -> None:
     """What a run answered is what is served: the same configuration, numbers and table."""
-    run = tuner("run", *SMALL, "--database", db)
+    run = tuner("run", *SMALL, "--budget", "3", "--database", db)
     found = document("best", *SMALL, "--database", db)
     best = tuner("best", *SMALL, "--database", db)
 
@@ -38,7 +45,7 @@ def test_best_is_the_answer_of_the_run(db: Path) -> None:
 def test_best_takes_the_words_of_run(db: Path) -> None:
     """Objective and slowdown limit of a run find its answer; others do not."""
     words = (*SMALL, "--objective", "energy", "--max-slowdown", "5%", "--database", db)
-    tuner("run", *words)
+    tuner("run", *words, "--budget", "2")
 
     assert document("best", *words)["max_slowdown"] == pytest.approx(0.05)
     other = tuner("best", *SMALL, "--max-slowdown", "10%", "--database", db)
@@ -68,10 +75,9 @@ def test_nothing_stored_says_how_to_get_it(db: Path) -> None:
     assert result.stdout == ""
 
 
-def test_another_model_of_gpu_lends_nothing(db: Path) -> None:
+def test_another_model_of_gpu_lends_nothing(one: Path) -> None:
     """What was tuned for another model of GPU need not even start: nothing is stored for this one."""
-    tuner("run", *SMALL, "--budget", "1", "--database", db)
-    result = tuner("best", "scan-lf:N=4", "--device", "sim:k40c", "--database", db)
+    result = tuner("best", "scan-lf:N=4", "--device", "sim:k40c", "--database", one)
 
     assert result.exit_code == 1
     assert "nothing is stored for sim:k40c: run" in result.stderr
@@ -94,20 +100,14 @@ def test_changed_source_is_stale(db: Path, tmp_path: Path) -> None:
 
 
 def test_named_batch_must_be_the_tuned_one(db: Path) -> None:
-    """A batch that the user names and that was not tuned makes the answer stale."""
+    """A batch that the user names and that was not tuned makes the answer stale; one that is far is none."""
     tuner("run", "scan-lf:N=4,batch=4096", *TX1, "--budget", "1", "--database", db)
-
     same = document("best", "scan-lf:N=4, batch=4096", *TX1, "--database", db)
     other = document("best", "scan-lf:N=4,batch=8192", *TX1, "--database", db)
-    assert same["stale"] == []
-    assert other["stale"] == ["scan-lf:N=4 was tuned for a batch of 4096, is asked for 8192"]
-
-
-def test_a_far_batch_is_not_answered(db: Path) -> None:
-    """An answer of a batch more than twice as large is no answer, and the message says why."""
-    tuner("run", "scan-lf:N=4,batch=4096", *TX1, "--budget", "1", "--database", db)
     result = tuner("best", "scan-lf:N=4,batch=1024", *TX1, "--database", db)
 
+    assert same["stale"] == []
+    assert other["stale"] == ["scan-lf:N=4 was tuned for a batch of 4096, is asked for 8192"]
     assert result.exit_code == 1
     assert (
         "nothing is stored that is near enough"
@@ -150,24 +150,6 @@ def test_answers_that_set_clocks_can_be_left_out(db: Path) -> None:
     assert found["best"]["clock_mhz"] is None
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("scan-l:N=64",), "did you mean 'scan-lf'"),
-        (("scan-lf:N=10000",), "no N=10000"),
-        ((*SMALL, "--objective", "watts"), "unknown objective 'watts'"),
-        (("scan-lf:N=4", "--device", "sim:none"), "sim:none"),
-        ((), "WORKLOAD"),
-    ],
-)
-def test_best_names_what_is_wrong(words: tuple[str, ...], says: str, db: Path) -> None:
-    """A wrong word is an input error, not an empty answer."""
-    result = tuner("best", *words, "--database", db)
-
-    assert result.exit_code == 2
-    assert says in result.stderr
-
-
 def test_unreadable_record_is_kept_aside(db: Path) -> None:
     """A record that was damaged in database and mirror is named in a warning, and is no answer."""
     tuner("run", *SMALL, "--budget", "1", "--database", db)
@@ -202,10 +184,9 @@ def test_history_lists_the_newest_first(db: Path) -> None:
     assert runs[0]["best"]["energy_j"] is None, "a search for time opens no meter"
 
 
-def test_history_is_labelled(db: Path) -> None:
+def test_history_is_labelled(one: Path) -> None:
     """In the table modelled runs say so and joules have their interval."""
-    tuner("run", *SMALL, "--budget", "1", "--database", db)
-    shown = tuner("history", "--database", db).stdout
+    shown = tuner("history", "--database", one).stdout
 
     assert "(modelled)" in shown
     assert "±" in shown
@@ -220,7 +201,6 @@ def test_history_shows_so_many(db: Path) -> None:
     assert [run["run"] for run in runs] == [3, 2]
     assert "older runs are not shown; --limit 4" in tuner("history", "--limit", "2", "--database", db).stdout
     assert "older" not in tuner("history", "--limit", "3", "--database", db).stdout
-    assert tuner("history", "--limit", "0", "--database", db).exit_code == 2
 
 
 def test_history_of_nothing_is_empty(db: Path) -> None:
@@ -262,11 +242,10 @@ def test_a_question_before_the_first_run(
 @pytest.mark.parametrize(
     "words", [("best", *SMALL, "--no-daemon"), ("history",), ("history", "--json", "-"), ("--help",)]
 )
-def test_output_that_cannot_be_written(words: tuple[str, ...], db: Path) -> None:
+def test_output_that_cannot_be_written(words: tuple[str, ...], one: Path) -> None:
     """Where standard output takes no more, one line says so, and the exit code is 1."""
-    tuner("run", *SMALL, "--budget", "1", "--policy", "random", "--database", db)
     with Path("/dev/full").open("w") as full:
-        environment = {**os.environ, "TUNER_DATABASE": str(db)}
+        environment = {**os.environ, "TUNER_DATABASE": str(one)}
         with begun(*words, environment=environment, output=full.fileno()) as process:
             _, errors = process.communicate(timeout=PATIENCE_S)
 
@@ -274,25 +253,11 @@ def test_output_that_cannot_be_written(words: tuple[str, ...], db: Path) -> None
     assert errors == "Error: the output cannot be written: No space left on device\n"
 
 
-def test_json_without_standard_output(db: Path) -> None:
+def test_json_without_standard_output(one: Path) -> None:
     """Who closes standard output and wants the document there is told so."""
-    Store(db).close()
-    ended = subprocess.run(
-        ["sh", "-c", '"$@" >&-', "sh", *COMMAND, "history", "--json", "-", "--database", str(db)],
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    closed = f"import os, sys; os.close(1); sys.stdout = None; {COMMAND[2]}"  # as Python finds it then
+    ended = begun("history", "--json", "-", "--database", one, code=closed)
+    _, errors = ended.communicate(timeout=PATIENCE_S)
 
     assert ended.returncode == 2
-    assert ended.stderr == "Error: --json -: there is no standard output; name a file\n"
-
-
-def test_an_empty_path_is_no_path() -> None:
-    """The empty text names no file: it is not taken for the working directory."""
-    for words in (("best", *SMALL, "--database", ""), ("daemon", "--check", "--state", "")):
-        result = tuner(*words)
-
-        assert result.exit_code == 2
-        assert "is empty; name a path" in result.stderr
+    assert errors == "Error: --json -: there is no standard output; name a file\n"

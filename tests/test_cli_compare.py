@@ -124,45 +124,6 @@ def test_picture_is_drawn(recording: Path, tmp_path: Path, name: str) -> None:
     assert begin.startswith(b"\x89PNG") if name.endswith("png") else b"<?xml" in begin
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--policies", "gredy"), "did you mean 'greedy'"),
-        (("--seeds", "0"), "--seeds"),
-        (("--budget", "0"), "--budget"),
-        (("--objective", "speed"), "unknown objective 'speed'"),
-        (("ftf",), "no recorded space of ftf; did you mean 'fft'?"),
-        (("fft",), "every one of its 2 trials failed"),
-        (("scan:N=1", "--objective", "energy"), "no joules are recorded, which --objective energy needs"),
-        (("--plot", "picture.txt"), "the name must end in one of"),
-    ],
-)
-def test_bad_input_is_refused(recording: Path, words: tuple[str, ...], says: str) -> None:
-    """The message says what is wrong, the exit code is 2, and nothing is played."""
-    result = tuner("compare", *replay(recording), *words)
-    assert result.exit_code == 2, result.output
-    assert says in " ".join(result.stderr.split())
-    assert result.stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--device", "replay:nowhere.zip"), "nowhere.zip: there is no such file"),
-        (("fft:N=64", "--device", "sim:nothing"), "nothing"),
-        (("--device", "sim:jetson-tx1"), "name workloads to compare policies on"),
-        (("ftf", "--device", "sim:jetson-tx1"), "unknown kernel 'ftf'"),
-    ],
-)
-def test_bad_devices_are_refused(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
-    """An unknown recording, device or workload is named, and no run is begun."""
-    database = tmp_path / "tuner.db"
-    result = tuner("compare", *words, "--database", database)
-    assert result.exit_code == 2, result.output
-    assert says in " ".join(result.stderr.split())
-    assert rows(database, "runs") == 0
-
-
 @pytest.mark.usefixtures("here")
 def test_a_policy_that_raises_is_told(recording: Path) -> None:
     """The table is printed all the same, says who raised on what and why, and the exit code is 1."""

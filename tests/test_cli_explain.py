@@ -1,5 +1,6 @@
-"""The command ``tuner explain``."""
+"""``tuner explain`` and ``tuner occupancy``: what the models say of kernels and launches."""
 
+import json
 import re
 from pathlib import Path
 
@@ -135,24 +136,64 @@ def test_nothing_left_is_the_users_to_mend(tmp_path: Path) -> None:
     assert "none of 6 configurations is left (6 × needs compute capability 9.0)" in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ((*TX1,), "WORKLOAD"),
-        (("scan-lf:N=3000000", *TX1), "N"),
-        (("abacus:N=4", *TX1), "abacus"),
-        ((SCAN, "--device", "sim:abacus"), "abacus"),
-        ((SCAN, "--device", "abacus"), "abacus"),
-        ((SCAN, "--device", "replay:/no/such/file.zip"), "/no/such/file.zip"),
-        (("scan-lf:N=100", *RECORDED), "scan-lf:N=100 was not recorded"),
-        ((SCAN, *TX1, "--rule", "best"), "--rule"),
-        ((SCAN, *TX1, "--kernel", "/no/such/kernel.toml"), "/no/such/kernel.toml"),
-        ((SCAN, *RECORDED, "--json", "/no/such/folder/x.json"), "/no/such/folder"),
-    ],
-)
-def test_bad_input_is_named(words: tuple[str, ...], says: str) -> None:
-    """Exit code 2 and a message that has the word that was wrong."""
-    result = tuner("explain", *words)
+# --- tuner occupancy -------------------------------------------------------------------------------
 
-    assert result.exit_code == 2, result.output
-    assert says in result.stderr
+
+def test_the_numbers_and_the_limit_are_printed() -> None:
+    """Blocks, warps, occupancy and what binds stand on the screen."""
+    result = tuner("occupancy", *TX1, "--threads", "64", "--registers", "40")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "device         sim:jetson-tx1, compute capability 5.3",
+        "blocks per SM  24 of 32",
+        "warps per SM   48 of 64",
+        "occupancy      75 %",
+        "limited by     registers",
+    ]
+
+
+def test_limits_that_bind_together_are_all_printed() -> None:
+    """A configuration that uses everything up says so."""
+    result = tuner("occupancy", *TX1, "--threads", "64", "--registers", "32", "--shared-bytes", "2048")
+    assert "occupancy      100 %" in result.stdout
+    assert "limited by     blocks (with warps, registers, shared-memory)" in result.stdout
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_json_has_the_numbers(tmp_path: Path, to_file: bool) -> None:
+    """The document holds what the screen shows; with "-" it alone is on standard output."""
+    path = tmp_path / "occupancy.json"
+    result = tuner(
+        "occupancy",
+        *TX1,
+        "--threads",
+        "96",
+        "--shared-bytes",
+        "5000",
+        "--json",
+        str(path) if to_file else "-",
+    )
+    assert result.exit_code == 0
+    document = json.loads(path.read_text() if to_file else result.stdout)
+    assert document == {
+        "device": "sim:jetson-tx1",
+        "threads_per_block": 96,
+        "registers_per_thread": 0,
+        "shared_bytes": 5000,
+        "blocks_per_sm": 12,
+        "warps_per_sm": 36,
+        "occupancy": 0.5625,
+        "limited_by": "shared-memory",
+        "binding": ["shared-memory"],
+    }
+    assert "limited by     shared-memory" in (result.stdout if to_file else result.stderr)
+
+
+def test_a_block_that_does_not_fit_is_an_answer() -> None:
+    """No block fits: the command says what stops it, and that is no error."""
+    result = tuner("occupancy", *TX1, "--threads", "2048")
+    assert result.exit_code == 0
+    assert "blocks per SM  0 of 32" in result.stdout
+    assert "limited by     block-size: a block has at most 1024 threads" in result.stdout
+    result = tuner("occupancy", *TX1, "--threads", "64", "--registers", "999")
+    assert "limited by     registers: a thread has at most 255 registers" in result.stdout

@@ -61,19 +61,8 @@ def test_every_fault_costs_one_trial(policy: str, tmp_path: Path, monkeypatch: p
 def test_fault_in_company_is_pinned_on_the_guilty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a co-run the failing workload is named, its partner stays ok, and both get an answer."""
     install(monkeypatch, Faults(told))
-    words = (
-        "run",
-        "scan-lf:N=4",
-        WORKLOAD,
-        "--kernel",
-        FAULTY,
-        *TX1,
-        "--policy",
-        "random",
-        "--budget",
-        "20",
-    )
-    found = document(*words, "--database", tmp_path / "tuner.db")
+    words = ("run", "scan-lf:N=4", WORKLOAD, "--kernel", FAULTY, *TX1, "--policy", "random")
+    found = document(*words, "--budget", "20", "--database", tmp_path / "tuner.db")
     failed = [trial for trial in found["trials"] if trial["status"] != "ok"]
 
     assert failed
@@ -120,7 +109,6 @@ def test_no_valid_trial_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 HOSTED = '''
 import os, signal, time
-from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.base import Check, RunRecord
 from tuner.model.jobs import DeviceIdentity; from tuner.model.trial import Status, WorkloadResult
 
@@ -128,8 +116,8 @@ from tuner.model.jobs import DeviceIdentity; from tuner.model.trial import Statu
 class Hosted:
     """A device whose candidates really hang and crash, on the system's clock."""
 
-    def __init__(self, pid_file):
-        self.limits = SimulatedDevice("h200").limits
+    def __init__(self, pid_file, limits):
+        self.limits = limits
         self.identity = DeviceIdentity("cuda:0", "test GPU", "GPU-0", "1", "12.9", False)
         with open(pid_file, "a") as file:
             print(os.getpid(), file=file)
@@ -171,10 +159,9 @@ def test_worker_that_hangs_or_dies_is_replaced(tmp_path: Path, monkeypatch: pyte
 
     def opened(spec: str, seed: int = 0, *, run_timeout_s: float = 60.0, **others: object) -> OpenedDevice:
         del seed, others
-        target = "hosted_device:Hosted"
-        return OpenedDevice(
-            WorkerDevice(spec, target=target, args=(str(pids),), run_timeout_s=run_timeout_s), ""
-        )
+        args = (str(pids), SimulatedDevice("h200").limits)
+        worker = WorkerDevice(spec, target="hosted_device:Hosted", args=args, run_timeout_s=run_timeout_s)
+        return OpenedDevice(worker, "")
 
     monkeypatch.setattr("tuner.search.setup.open_device", opened)
     words = (WORKLOAD, "--kernel", FAULTY, "--device", "cuda:0", "--objective", "time")

@@ -183,22 +183,6 @@ def test_show_tells_everything(file: Path) -> None:
     assert shown["roles"] == {"elements_per_thread": "P"}
 
 
-def test_show_of_an_unknown_kernel_is_an_input_error(file: Path) -> None:
-    """An unknown name ends with exit code 2 and the choices."""
-    result = run("show", "my-row", "--kernel", file)
-    assert result.exit_code == 2
-    assert "Error: unknown kernel 'my-row'; choose from:" in result.stderr
-    assert "did you mean 'my-rows'?" in result.stderr
-
-
-def test_show_of_a_workload_names_its_kernel(file: Path) -> None:
-    """A kernel is shown with all its sizes."""
-    result = run("show", "scan-lf:N=64", "--kernel", file)
-
-    assert result.exit_code == 2
-    assert "scan-lf:N=64: a kernel is shown with all its sizes; write scan-lf" in result.stderr
-
-
 def test_check_evaluates_every_plan(file: Path, tmp_path: Path) -> None:
     """A good file is reported size by size; the same facts go to the JSON file."""
     target = tmp_path / "facts.json"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_process import SMALL, document, refused, tuner
+from cli_process import SMALL, document, tuner
 
 from tuner.daemon.answers import replies
 from tuner.daemon.interface import Question
@@ -19,7 +19,7 @@ FRONT = ("scan-lf:N=64", "--device", "sim:h200", "--objective", "pareto", "--clo
 def db(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One run for the front, and one for energy."""
     path = tmp_path_factory.mktemp("fronts") / "tuner.db"
-    tuner("run", *FRONT, "--budget", "40", "--database", path, "--json", path.with_name("run.json"))
+    tuner("run", *FRONT, "--budget", "20", "--database", path, "--json", path.with_name("run.json"))
     tuner("run", *SMALL, "--budget", "3", "--database", path)
     return path
 
@@ -111,36 +111,6 @@ def test_a_damaged_front_is_said(db: Path, told: Any, tmp_path: Path) -> None:
         found = tuner(command, file, "--max-slowdown", "5%", "--database", db)
         assert found.exit_code == 2
         assert "not a document of `tuner run --json`: front[0].expanded is missing" in found.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--policy", "greedy"), ("--policy: greedy", "auto, bayesian, exhaustive or random")),
-        (
-            ("--max-slowdown", "5%"),
-            ("--max-slowdown: the objective pareto finds the whole front", "tuner show"),
-        ),
-        (("--verify",), ("--verify",)),
-        (("--runs-per-day", "9"), ("--runs-per-day", "use the objective time or energy")),
-        (("--policy", "random", "--patience", "3"), ("--patience is no option of the policy random",)),
-    ],
-)
-def test_what_does_not_go_with_a_front_is_refused(
-    tmp_path: Path, words: tuple[str, ...], says: tuple[str, ...]
-) -> None:
-    """The message names the option and what would be right; nothing is measured."""
-    refused(tmp_path / "tuner.db", (*SMALL, "--objective", "pareto", *words), *says)
-
-
-@pytest.mark.parametrize("command", [("compare", "scan-lf:N=64"), ("train", "scan-lf")])
-def test_what_needs_one_cost_refuses_two(tmp_path: Path, command: tuple[str, ...]) -> None:
-    """Policies are compared, and models learned, by one cost."""
-    device = ("--device", "sim:jetson-tx1", "--database", tmp_path / "tuner.db")
-    found = tuner(*command, "--objective", "pareto", *device)
-
-    assert found.exit_code == 2
-    assert f"tuner {command[0]} needs one cost; choose from time, energy, edp, ed2p" in found.stderr
 
 
 def test_a_daemon_serves_the_answer_and_refuses_a_choice() -> None:

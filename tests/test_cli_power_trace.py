@@ -1,4 +1,4 @@
-"""``tuner power trace``: a command's joules, its exit code, trace files and pictures."""
+"""``tuner power trace`` and ``watch``: joules of a command, lines, files and pictures, and how they end."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_process import COMMAND, PATIENCE_S, tuner
+from cli_process import COMMAND, PATIENCE_S, begun, tuner
 from click.testing import Result
 from fake_nvml_state import (
     NOT_SUPPORTED,
@@ -26,6 +26,7 @@ from fake_nvml_state import (
     script,
     sensors_of_h200,
 )
+from prepared_process import PreparedProcess
 from tuner.power.base import Sample, SensorInfo
 from tuner.power.sensors.recorded import TraceFile
 
@@ -149,23 +150,14 @@ def test_the_command_keeps_its_output(nvml: State, capfd: pytest.CaptureFixture[
     assert "energy " in result.stderr
 
 
-def _with_fake(words: tuple[str, ...]) -> list[str]:
-    """The same command in a process that has the fake NVML."""
-    code = (
-        "import ctypes, pynvml\n"
-        f"pynvml.nvmlLib = ctypes.CDLL({library()!r})\n"
-        "from tuner.__main__ import main; main()"
-    )
-    return [sys.executable, "-c", code, *words[len(COMMAND) :]]
-
-
 def test_a_signal_ends_the_command_and_not_the_results(nvml: State, tmp_path: Path) -> None:
     """A signal to the tracer ends the command, and what was recorded until then is written."""
     assert nvml.segment_count == 1
     path, ready = tmp_path / "trace.json", tmp_path / "ready"
     options = (*FIRST, *BRIEF, "--json", str(path))
-    words = (*COMMAND, "power", "trace", *options, "--", "sh", "-c", f"touch {ready}; exec sleep 600")
-    process = subprocess.Popen(_with_fake(words), stderr=subprocess.PIPE, text=True, start_new_session=True)
+    words = ("power", "trace", *options, "--", "sh", "-c", f"touch {ready}; exec sleep 600")
+    fake = f"import ctypes, pynvml; pynvml.nvmlLib = ctypes.CDLL({library()!r})"
+    process = begun(*words, code=f"{fake}\n{COMMAND[2]}")
     while not ready.exists():
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.02)
@@ -188,13 +180,14 @@ def recording(tmp_path: Path) -> str:
 
 def test_results_that_nobody_reads_change_no_exit_code(recording: str) -> None:
     """Where standard error is full, or read no more, the command's exit code is told all the same."""
-    words = [*COMMAND, "power", "trace", *BRIEF, "--sensor", recording, "--", "sh", "-c", "exit 5"]
+    words = ("power", "trace", *BRIEF, "--sensor", recording, "--", "sh", "-c", "exit 5")
     reading, writing = os.pipe()
     os.close(reading)
     with open("/dev/full", "w") as full, os.fdopen(writing, "w") as broken:  # noqa: PTH123 - a device
-        codes = [subprocess.run(words, check=False, stderr=file).returncode for file in (full, broken)]
+        files = (full.fileno(), broken.fileno())
+        ends = [PreparedProcess(COMMAND[2], words, {2: file}, os.environ) for file in files]
 
-    assert codes == [5, 5]
+    assert [process.wait(PATIENCE_S) for process in ends] == [5, 5]
 
 
 def test_a_command_survives_its_tracer(recording: str, tmp_path: Path) -> None:
@@ -202,9 +195,9 @@ def test_a_command_survives_its_tracer(recording: str, tmp_path: Path) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
     script = f'read word < {go}; yes "a mark" | head -c 500000 > "$TUNER_MARKS"; echo unharmed'
-    words = [*COMMAND, "power", "trace", *BRIEF, "--sensor", recording, "--", "sh", "-c", script]
     elsewhere = {**os.environ, "TMPDIR": str(tmp_path)}  # what a killed process leaves behind
-    tracer = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=elsewhere)
+    words = ("power", "trace", *BRIEF, "--sensor", recording, "--", "sh", "-c", script)
+    tracer = begun(*words, environment=elsewhere)
     with go.open("w") as say:  # opens when the command does
         tracer.kill()
         assert tracer.wait(PATIENCE_S) == -signal.SIGKILL
@@ -224,50 +217,6 @@ def test_a_lost_gpu_costs_the_joules_and_nothing_else(nvml: State, tmp_path: Pat
     assert "no joules" in result.stderr
     assert "stopped answering" in result.stderr
     assert provenance(path)["total_j"] is None
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--device", "sim:jetson-tx1", "true"), "needs a real sensor"),
-        (("--device", "cuda:x", "true"), "choose cuda:N"),
-        (("--device", str(2**32), "true"), "choose cuda:N"),
-        (("--device", f"cuda:{2**32}", "true"), "choose cuda:N"),
-        (("--device", "xyz", "true"), "choose cuda:N, a GPU's UUID, or NVML's index"),
-        (("--device", "0", "--sensor", "replay:a.json", "true"), "leave --device out"),
-        (("no-such-program-anywhere",), "no such program"),
-        (("--sensor", "thermometer", "true"), "choose from nvml-energy-counter, nvml-power-ring"),
-        (("--sensor", "replay:", "true"), "--sensor replay: names no file"),
-        (("--sensor", "pipe:", "true"), "--sensor pipe: names no file: write pipe:FILE"),
-        (("--sensor", "pipe:none", "true"), "--sensor pipe:none: No such file"),
-        (("--against", "thermometer", "true"), "--against thermometer: no such power reading"),
-        (("--idle", "0", "true"), "--idle"),
-        (("--idle", "nan", "true"), "--idle"),
-        (("--json", "-", "true"), "must end in .json"),
-        (("--csv", "trace.txt", "true"), "must end in .csv"),
-        (("--plot", "trace.jpeg", "true"), "must end in one of .png, .svg, .pdf"),
-        (
-            ("--plot", "/nowhere/a.png", "true"),
-            "--plot /nowhere/a.png: the directory /nowhere does not exist",
-        ),
-        (
-            ("--sensor", "nvml-energy-counter", "--plot", "a.png", "true"),
-            "a counter shows no power over time",
-        ),
-        ((), "COMMAND"),
-    ],
-)
-def test_what_cannot_be_traced(
-    nvml: State, words: tuple[str, ...], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bad input is refused with exit code 2, and nothing is run."""
-    assert nvml.segment_count == 1
-    monkeypatch.chdir(tmp_path)
-    result = tuner("power", "trace", *words)
-
-    assert result.exit_code == 2, result.output
-    assert says in result.stderr
-    assert "Traceback" not in result.output
 
 
 @pytest.mark.parametrize("visible", ["1", SECOND_UUID, f"MIG-{SECOND_UUID}/1/0"])
@@ -317,3 +266,114 @@ def test_a_file_that_cannot_be_written_after_all(nvml: State, tmp_path: Path) ->
         assert result.exit_code == expected
         assert "a.json" in result.stderr
         assert "energy " in result.stderr
+
+
+# --- tuner power watch ----------------------------------------------------------------------------
+
+
+FAST = ("--interval", "0.2")
+
+
+@pytest.fixture
+def steady(nvml: State) -> State:
+    """An H200 that draws 250 W."""
+    script(nvml, (0.0, 250.0))
+    return nvml
+
+
+def test_lines_and_a_summary(steady: State) -> None:
+    """Each line has a reading's power, mean, joules with their interval, clock and temperature."""
+    steady.reason_bits = 0x4
+    result = tuner("power", "watch", *FAST, "--count", "3")
+    lines = [line for line in result.stdout.splitlines() if "nvml-power-ring (gpu): 2" in line]
+
+    assert result.exit_code == 0, result.output
+    assert len(lines) >= 3
+    for text in ("W (shows 2", "mean 2", " ± ", "s; 1980 MHz, held back by sw-power-cap, 40 °C"):
+        assert text in lines[0]
+    assert "throttled meanwhile: sw-power-cap" in result.stdout
+    assert "nvml-energy-counter" in result.stdout
+    assert (steady.sets, steady.resets) == (0, 0)
+
+
+def test_json_lines(steady: State, tmp_path: Path) -> None:
+    """A document on every line, with the truth within the uncertainty; - has standard output for itself."""
+    assert steady.segment_count == 1
+    result = tuner("power", "watch", *FAST, "--seconds", "0.6", "--json", "-", "--sensor", "nvml-power-ring")
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+
+    assert len(rows) == 3
+    last = rows[-1]["readings"][0]
+    assert last["reading"] == "nvml-power-ring"
+    assert abs(last["joules"] - 250.0 * last["seconds"]) < 6.0 * last["joules_uncertainty"]
+    assert rows[-1]["clock_mhz"] == 1980.0
+    assert rows[-1]["temperature_c"] == 40.0
+    path = tmp_path / "watch.jsonl"
+    tuner("power", "watch", *FAST, "--count", "2", "--json", path)
+    assert len(path.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "number", "code"),
+    [((), signal.SIGTERM, 0), (("--count", "9999"), signal.SIGINT, 130)],
+)
+def test_signals_end_it_with_a_summary(
+    steady: State, limit: tuple[str, ...], number: signal.Signals, code: int
+) -> None:
+    """Ctrl-C is how an endless watch ends; one that was to go on for longer was interrupted."""
+    assert steady.segment_count == 1
+    code_text = (
+        "import ctypes, pynvml, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.stdout.reconfigure(line_buffering=True)\n"
+        f"pynvml.nvmlLib = ctypes.CDLL({library()!r})\n"
+        "from tuner.__main__ import main; main()"
+    )
+    process = begun("power", "watch", "--device", "0", *FAST, *limit, code=code_text)
+    assert process.stdout is not None
+    assert "nvml-energy-counter" in process.stdout.readline()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=PATIENCE_S)
+
+    assert process.returncode == code, err
+    assert "± is 95 %" in out
+    assert "Traceback" not in err
+
+
+def test_a_lost_gpu_is_told(steady: State) -> None:
+    """When the GPU is lost the readings say so, and the watch ends: nothing is left to show."""
+    lose(steady, nth=80)
+    result = tuner("power", "watch", *FAST, "--count", "999")
+
+    assert result.exit_code == 1
+    assert "failed: " in result.stdout
+    assert "failed: nvml-" not in result.stdout
+    assert "± is 95 %" in result.stdout
+    assert "no reading is left" in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_recorded_trace_can_be_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """replay:FILE needs no GPU."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    info = SensorInfo("old-sensor", "stream", "module", 0.02)
+    recorded = TraceFile(info=info, samples=tuple(Sample(0.02 * i, 7.5) for i in range(200)))
+    recorded.write(tmp_path / "old.json")
+    result = tuner("power", "watch", *FAST, "--count", "2", "--sensor", f"replay:{tmp_path / 'old.json'}")
+
+    assert result.exit_code == 0, result.output
+    assert "replay:old-sensor (module): 7.500 W (shows 7.500 W)" in result.stdout
+
+
+def test_a_watch_ends_with_its_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recorded trace that ended is no fault: a summary, and exit code 0, whatever was asked for."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    info = SensorInfo("old-sensor", "stream", "module", 0.02)
+    recorded = TraceFile(info=info, samples=tuple(Sample(0.02 * i, 7.5) for i in range(10)))
+    recorded.write(tmp_path / "old.json")
+    result = tuner("power", "watch", "--count", "99", "--sensor", f"replay:{tmp_path / 'old.json'}")
+
+    assert result.exit_code == 0, result.output
+    assert "failed" not in result.output
+    assert "replay:old-sensor (module): the trace has ended" in result.stdout
+    assert " ms, mean 7.500 W; the trace has ended" in result.stdout

@@ -4,7 +4,6 @@ import os
 import pty
 import signal
 import struct
-import subprocess
 import time
 from fcntl import ioctl
 from pathlib import Path
@@ -13,6 +12,7 @@ from termios import TIOCSWINSZ
 
 import pytest
 from cli_process import COMMAND, PATIENCE_S, tuner
+from prepared_process import PreparedProcess
 from scripted_daemon import Request, ScriptedDaemon, UnfinishedAnswer, answer, event, job, stream
 
 from tuner.cli import remote
@@ -37,13 +37,13 @@ def test_it_runs_over_a_terminal_and_leaves_it_as_it_was(
     with ScriptedDaemon(tmp_path / "s", script) as daemon:
         here, there = pty.openpty()
         ioctl(there, TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        process = subprocess.Popen(
-            [*COMMAND[:2], f"{HEEDING}\n{COMMAND[2]}", "top", "--socket", str(daemon.path)],
-            stdin=there,
-            stdout=there,
-            stderr=there,
-            start_new_session=True,
-            env={**os.environ, "TERM": "xterm-256color"},
+        process = PreparedProcess(
+            f"{HEEDING}\n{COMMAND[2]}",
+            ["top", "--socket", str(daemon.path)],
+            dict.fromkeys(range(3), there),
+            {**os.environ, "TERM": "xterm-256color"},
+            session=True,
+            imports=("tuner.cli.remote", "tuner.cli.top.view"),
         )
         os.close(there)
         try:
@@ -78,13 +78,6 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
     result = tuner("top")
     assert result.exit_code == 2
     assert result.stderr == "Error: tuner top needs textual: pip install 'gpu-tuner[tui]'\n"
-
-
-def test_it_needs_a_terminal(tmp_path: Path) -> None:
-    """A pipe is refused, with what prints instead."""
-    result = tuner("top", "--socket", tmp_path / "none")
-    assert result.exit_code == 2
-    assert "tuner top needs a terminal; `tuner status` and `tuner jobs` print" in result.stderr
 
 
 def test_without_a_daemon_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

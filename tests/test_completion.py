@@ -34,13 +34,6 @@ def test_scripts(shell: str) -> None:
     assert result.stderr == ""
 
 
-def test_no_other_shell() -> None:
-    """A shell that is not known is refused with those that are."""
-    result = tuner("completion", "csh")
-    assert result.exit_code == 2
-    assert "'bash', 'zsh', 'fish'" in result.stderr
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_scripts_are_read_by_their_shells(shell: str, tmp_path: Path) -> None:
     """The shell itself finds nothing wrong with its script."""

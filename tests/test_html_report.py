@@ -1,10 +1,11 @@
-"""``tuner report``: pages in one file that say what the text report says."""
+"""``tuner report``: pages in one file that say what the text report says; those that are shipped repeat."""
 
 import base64
 import gzip
 import hashlib
 import json
 import re
+import shlex
 from datetime import datetime, timezone
 from html import unescape
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 from cli_process import SMALL, tuner
+from cli_process import document as command_document
 from report_documents import RECORDED, TX1, run_document, run_trial
 from report_pages import MARKUP, odd_runs, ordinary
 
@@ -370,3 +372,31 @@ def test_a_document_of_another_program_is_refused(tmp_path: Path) -> None:
     assert found.exit_code == 2
     assert "not a document of `tuner run --json`" in found.stderr
     assert not out.exists()
+
+
+# --- reports that come with the documentation -----------------------------------------------------
+
+
+SHIPPED = sorted((Path(__file__).parent.parent / "docs").glob("report-*.html"))
+PANELS = ("answer", "build", "settings", "left-out", "repeat")
+
+
+def panel(text: str, name: str) -> str:
+    """A panel of a page, without charts."""
+    found = re.search(rf'<section [^>]*data-panel="{name}">.*?</section>', text, re.DOTALL)
+    assert found is not None, name
+    return found.group()
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_the_command_of_a_shipped_report_repeats_it(path: Path, tmp_path: Path) -> None:
+    """The same answer, gains and flags again; if only words differ, run ``benchmarks/shipped_report.py``."""
+    shipped = path.read_text(encoding="utf-8")
+    code = re.search("<code>(.*?)</code>", panel(shipped, "repeat"))
+    assert code is not None
+    _, *words = shlex.split(unescape(re.sub("<[^>]*>", "", code[1])))
+    told: Any = command_document(*words, "--database", tmp_path / "runs.db")
+    again = run_page(told, datetime.now(timezone.utc))
+
+    for name in PANELS:
+        assert panel(again, name) == panel(shipped, name)

@@ -1,6 +1,5 @@
 """The import rule: a room uses the rooms below it, never one above or beside it."""
 
-import ast
 import functools
 import importlib.util
 import re
@@ -10,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from suites import import_statements
+from suites import imports as absolute_imports
 
 from tuner.model import registry
 
@@ -105,6 +106,7 @@ def modules(*folders: str) -> list[Path]:
     return found
 
 
+@functools.cache
 def name_of(path: Path) -> str:
     """The name a module is imported by: ``power/`` and ``policies/`` are installed below ``tuner``."""
     parts = path.relative_to(ROOT).with_suffix("").parts
@@ -113,27 +115,29 @@ def name_of(path: Path) -> str:
 
 
 @functools.cache
-def imports(path: Path, *, relative: bool = True) -> tuple[str, ...]:
-    """Names of the modules a file imports, siblings it names relatively among them unless told otherwise."""
+def names_in(path: Path) -> list[tuple[str, list[str]]]:
+    """Each import of a file of the product: the whole name of the module, which may be none, and names."""
     package = name_of(path) if path.name == "__init__.py" else name_of(path).rpartition(".")[0]
-    return tuple(_imports(parsed(path), package if relative else ""))
+    return [
+        (module and importlib.util.resolve_name(module, package), names)
+        for module, names in import_statements(path)
+    ]
 
 
 @functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def imports(path: Path, *, relative: bool = True) -> tuple[str, ...]:
+    """Names of the modules a file imports, siblings it names relatively among them unless told otherwise."""
+    return tuple(_imports(names_in(path) if relative else import_statements(path)))
 
 
-def _imports(tree: ast.AST, package: str) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and (package or node.level == 0):
-            module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            inner = [f"{module}.{alias.name}" for alias in node.names]
-            yield from (name for name in inner if name in module_names())
-            if not module_names().issuperset(inner):
-                yield module
+def _imports(statements: list[tuple[str, list[str]]]) -> Iterator[str]:
+    for module, names in statements:
+        if module.startswith("."):
+            continue
+        inner = [f"{module}.{name}".strip(".") for name in names]
+        yield from (name for name in inner if not module or name in module_names())
+        if module and not module_names().issuperset(inner):
+            yield module
 
 
 @functools.cache
@@ -196,13 +200,8 @@ def test_policies_are_reached_by_name_only() -> None:
     """A file of tuner/ or power/ imports nothing that users choose by name, nor a module of policies."""
     by_name = {target.replace(":", ".") for kind in registry.TABLE.values() for target in kind.values()}
     for path in modules("tuner", "power"):
-        package = name_of(path) if path.name == "__init__.py" else name_of(path).rpartition(".")[0]
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.ImportFrom):
-                module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-                names = {f"{module}.{alias.name}" for alias in node.names}
-            else:
-                names = {alias.name for alias in node.names} if isinstance(node, ast.Import) else set()
+        for module, inner in names_in(path):
+            names = {f"{module}.{name}".strip(".") for name in inner}
             chosen = [name for name in names if name in by_name]
             whole = [name for name in names if name.startswith("tuner.policies") and name in module_names()]
             assert not chosen + whole, f"{name_of(path)} imports {', '.join(chosen + whole)}"
@@ -269,7 +268,7 @@ def test_nothing_needs_the_district_of_the_kernels(folder: str) -> None:
     """The folder kernels uses what lies beside it, never the other way round."""
     inside = {path.stem for path in modules(f"{folder}/kernels")}
     for path in (ROOT / folder).glob("*.py"):
-        assert not inside & set(imports(path)), path.name
+        assert not inside & absolute_imports(path), path.name
 
 
 @pytest.mark.parametrize("folder", ["kernels", "systemd"])
@@ -280,12 +279,7 @@ def test_data_folders_are_no_packages(folder: str) -> None:
 
 def test_docstrings_begin_with_a_verb_or_a_noun() -> None:
     """No docstring is a clause that begins with a question word, those below constants included."""
-    clause = re.compile(r"(What|How|Who|Whether|Why|Where)\b")
-    texts = {
-        f"{path.relative_to(ROOT)}:{node.lineno}": node.value.value
-        for path in modules("tuner", "power", "policies")
-        for node in ast.walk(parsed(path))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    }
+    clause = re.compile(r'^[ \t]*[rR]?"""(?:What|How|Who|Whether|Why|Where)\b', re.MULTILINE)
+    files = {str(path.relative_to(ROOT)): path.read_text() for path in modules(*FOLDERS)}
 
-    assert [place for place, text in texts.items() if isinstance(text, str) and clause.match(text)] == []
+    assert [f"{file}: {found}" for file, text in files.items() for found in clause.findall(text)] == []

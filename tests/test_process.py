@@ -1,6 +1,5 @@
 """Child processes: answers, errors, deaths and time-outs on either side of the pipe."""
 
-import gc
 import os
 import pickle
 import resource
@@ -265,7 +264,6 @@ def test_a_forgotten_child_is_ended() -> None:
     child = Child("served:Server")
     pid = child.pid
     del child
-    gc.collect()
     assert is_reaped(pid)
 
 

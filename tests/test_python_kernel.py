@@ -1,8 +1,17 @@
-"""``tuner.Kernel``: arguments against the signature, references, launches, fingerprints."""
+"""``tuner.Kernel``: arguments, references, launches; functions by their content, folders of arrays."""
 # ruff: noqa: ARG005 - functions of users take what they do not use
 
+import functools
 import itertools
+import json
+import operator
+import os
 import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +22,9 @@ from python_kernels import BLOCKS, VADD, N, arrays, vadd
 from tuner import Kernel
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import EmptySpaceError, InputError
+from tuner.model.expressions.callables import function_digest
 from tuner.model.plan import Plan, Scalar, StructValue
+from tuner.python.arguments import data_folder
 from tuner.python.tuning import python_words
 
 
@@ -426,3 +437,162 @@ def test_tunables_that_cannot_be_listed(tunables: Any, words: str, tmp_path: Pat
     """Endless values end in a message, and so do tunables without names."""
     with pytest.raises(InputError, match=words):
         vadd().kernel_file(tmp_path, tunables)
+
+
+# --- digests of functions -------------------------------------------------------------------------
+
+
+LIMIT = 3
+SCRIPT = """
+import functools, json, operator, sys
+from tuner.model.expressions.callables import function_digest
+class Bound:
+    def __init__(self, most): self.most = most
+    def __call__(self, p): return p["x"] < self.most
+    def held(self, p): return self(p)
+allowed, bound = {"one", "two", "three"}, Bound(3)
+print(json.dumps([function_digest(f) for f in (
+    lambda p: p["x"] in {"a", "b", "c", "d"}, lambda p: p["x"] in allowed, lambda p: bound(p),
+    bound, bound.held, functools.partial(operator.contains, allowed), lambda p, b=bound: b.held(p),
+)]))
+"""
+
+
+class Bound:
+    """Something that can be called, whose text has an address."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def __call__(self, p: dict[str, Any]) -> bool:
+        return bool(p["x"] < self.most)
+
+
+def capturing(value: Any) -> Callable[..., Any]:
+    return lambda p: p["x"] in value
+
+
+def calls_itself(p: dict[str, Any]) -> Any:
+    return calls_itself(p)
+
+
+def below(p: Any) -> Any:
+    return p["x"] < LIMIT
+
+
+def of_attribute(p: Any) -> Any:
+    return p.LIMIT
+
+
+def test_digests_are_the_same_in_another_process(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the seed of hashes and the addresses are."""
+    exec(SCRIPT, {"__name__": "__main__"})  # noqa: S102 - a text of this file
+    here = json.loads(capsys.readouterr().out)
+    command = [sys.executable, "-c", SCRIPT]
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    there = subprocess.run(
+        command, env=environment, cwd=Path(__file__).parent.parent, capture_output=True, check=True
+    )
+
+    assert json.loads(there.stdout) == here
+    assert len(set(here)) == len(here)
+
+
+LARGE = np.zeros(5000)
+OTHER = np.where(np.arange(5000) == 2500, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        (capturing({"a", "b"}), capturing({"b", "a"}), capturing({"a", "c"})),
+        (capturing(LARGE), capturing(LARGE.copy()), capturing(OTHER)),
+        (capturing([Bound(1)]), capturing([Bound(1)]), capturing([Bound(2)])),
+        (Bound(1), Bound(1), Bound(2)),
+        (functools.partial(below, 1), functools.partial(below, 1), functools.partial(below, 2)),
+        (functools.partial(below), functools.partial(below), functools.partial(operator.lt)),
+        (np.minimum, np.minimum, np.maximum),
+        (functools.cache(below), functools.cache(below), functools.cache(calls_itself)),
+        (calls_itself, calls_itself, below),
+    ],
+)
+def test_what_is_captured_counts(one: Any, same: Any, other: Any) -> None:
+    """Every element and attribute of it."""
+    assert function_digest(one) == function_digest(same)
+    assert function_digest(one) != function_digest(other)
+
+
+def test_globals_that_a_function_names_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit beside a function decides what it returns; an attribute of that name is another thing."""
+    before, attribute = function_digest(below), function_digest(of_attribute)
+    monkeypatch.setitem(globals(), "LIMIT", 4)
+
+    assert function_digest(below) != before
+    assert function_digest(of_attribute) == attribute
+
+
+# --- the folders that arrays are handed over in ---------------------------------------------------
+
+
+HOUR_S = 3600
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands for /dev/shm."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def aged(folder: Path) -> Path:
+    os.utime(folder, (0, time.time() - HOUR_S))
+    return folder
+
+
+def left_over(memory: Path, name: str) -> Path:
+    """A folder of a process that was killed."""
+    folder = memory / name
+    folder.mkdir()
+    (folder / "a.npy").write_bytes(b"numbers")
+    return aged(folder)
+
+
+def test_a_folder_is_private_and_goes(memory: Path) -> None:
+    """Nobody else reads it; nothing stays."""
+    with data_folder(1, memory) as folder:
+        assert folder.parent == memory
+        assert folder.stat().st_mode & 0o777 == 0o700
+        (folder / "a.npy").write_bytes(b"numbers")
+    assert not list(memory.iterdir())
+
+
+def test_left_over_folders_go_and_others_stay(memory: Path) -> None:
+    """Folders that a process holds, young ones, and those of other programs are left alone."""
+    gone = left_over(memory, "tuner-arrays-killed")
+    other = left_over(memory, "somebody-elses")
+    young = memory / "tuner-arrays-young"
+    young.mkdir()
+    with data_folder(1, memory) as held:
+        aged(held)
+        with data_folder(1, memory):
+            assert held.exists()
+    assert not gone.exists()
+    assert sorted(memory.iterdir()) == sorted([other, young])
+
+
+def test_links_are_not_followed(memory: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a link of such a name points to is not touched."""
+    target = left_over(tmp_path_factory.mktemp("elsewhere"), "folder")
+    (memory / "tuner-arrays-link").symlink_to(target)
+    os.utime(memory / "tuner-arrays-link", (0, 0), follow_symlinks=False)
+    with data_folder(1, memory):
+        assert (target / "a.npy").exists()
+
+
+def test_without_room_in_memory_the_disk_is_taken(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays that would fill the memory go to the folder for temporary files."""
+    disk = memory / "disk"
+    disk.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    with data_folder(2**62, memory) as folder:
+        assert folder.parent == disk

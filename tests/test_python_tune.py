@@ -18,13 +18,12 @@ from python_kernels import SIM, VADD, arrays, vadd
 import tuner as package
 from tuner import Result, tune
 from tuner.devices import choice
+from tuner.measurement.measurer import TrialMeasurer
 from tuner.model.errors import DeviceUnavailableError, EmptySpaceError, InputError
 from tuner.pool import opening
-from tuner.python import tuning
 from tuner.python.tuning import option_words
 from tuner.search import tuning as searching
 from tuner.search.request import SearchRequest
-from tuner.search.session import Session
 from tuner.search.setup import MeasurementSetup, open_setup
 
 
@@ -99,17 +98,17 @@ def test_an_interrupted_run_returns_what_it_knows_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C ends the search orderly; the same kernels go on from there."""
-    real = Session._announce
+    measure, left = TrialMeasurer.measure, iter(range(2))
 
-    def interrupt(self: Session, *args: Any, **options: Any) -> None:
-        real(self, *args, **options)
-        if len(self._trials) == 2:
+    def tired(self: TrialMeasurer, *given: Any) -> Any:
+        if next(left, None) is None:
             raise KeyboardInterrupt
+        return measure(self, *given)
 
-    monkeypatch.setattr(Session, "_announce", interrupt)
+    monkeypatch.setattr(TrialMeasurer, "measure", tired)
     words: dict[str, Any] = {"device": SIM, "database": tmp_path / "db", "progress": False}
     first = tune(vadd(), **words)
-    monkeypatch.setattr(Session, "_announce", real)
+    monkeypatch.setattr(TrialMeasurer, "measure", measure)
     second = tune(vadd(), resume=True, **words)
 
     assert first.interrupted
@@ -303,9 +302,10 @@ def test_trials_are_spread_over_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(opening, "open_pool", open_pool)
     tune(vadd(), device=SIM, on="local:2", store=False, progress=False)
-    monkeypatch.setattr(tuning, "_device_of", lambda _: "cuda:1")
+    kernel = vadd()
+    monkeypatch.setattr(kernel, "gpu", 1)
     with pytest.warns(UserWarning, match="modelled"):
-        tune(vadd(), on="local", store=False, progress=False)
+        tune(kernel, on="local", store=False, progress=False)
     assert asked == [("local:2", SIM), ("local", None)]
 
 

@@ -30,15 +30,21 @@ def commit(folder: Path, name: str, text: str) -> None:
     git(folder, "commit", "-m", name)
 
 
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("left")
+    git(folder, "init", "-b", "main", "--template=")
+    commit(folder, "kernels/scan/scan.cu", "one")
+    commit(folder, "tuner/model.py", "one")
+    git(folder, "checkout", "-b", "branch")
+    commit(folder, "tuner/model.py", "two")
+    return folder
+
+
 @pytest.fixture
-def branch(tmp_path: Path) -> Path:
+def branch(left: Path, tmp_path: Path) -> Path:
     """A checkout on a branch that has changed nothing watched since it left main."""
-    git(tmp_path, "init", "-b", "main")
-    commit(tmp_path, "kernels/scan/scan.cu", "one")
-    commit(tmp_path, "tuner/model.py", "one")
-    git(tmp_path, "checkout", "-b", "branch")
-    commit(tmp_path, "tuner/model.py", "two")
-    return tmp_path
+    return Path(shutil.copytree(left, tmp_path, dirs_exist_ok=True))
 
 
 @needs_git
@@ -54,27 +60,31 @@ def test_a_branch_runs_what_it_changed(branch: Path) -> None:
 
 
 @needs_git
-@pytest.mark.parametrize("name", ["kernels/scan/scan.cu", "tests/host/runtime.cpp", "tests/host_build.py"])
 @pytest.mark.parametrize("how", ["committed", "edited", "new"])
-def test_a_watched_file_that_differs_counts(branch: Path, name: str, how: str) -> None:
+def test_a_watched_file_that_differs_counts(branch: Path, how: str) -> None:
     """Whether it is committed, in the working tree only, or not yet known to git."""
-    if how == "committed":
-        commit(branch, name, "changed")
-        commit(branch, "tuner/model.py", "three")
-    elif how == "edited":
-        commit(branch, name, "changed")
-        git(branch, "branch", "-f", "main")
-        commit(branch, "tuner/model.py", "three")
-        write(branch, name, "changed again")
-    else:
-        name += ".cpp" if name.endswith(".cpp") else ""
+    name = "kernels/scan/new.cu" if how == "new" else "kernels/scan/scan.cu"
+    if how == "new":
         write(branch, name, "new")
+    else:
+        commit(branch, name, "changed")
+    if how == "edited":
+        git(branch, "branch", "-f", "main")
+    if how != "new":
+        commit(branch, "tuner/model.py", "three")
+    if how == "edited":
+        write(branch, name, "changed again")
 
     _, changed = changes(branch)
     assert changed is not None
     assert name in changed
-    if how != "new" or not name.endswith("scan.cu"):
-        assert {"kernels", "pairs"} <= SUITES.keys() - left_out(branch, "auto").keys()
+    assert {"kernels", "pairs"} <= SUITES.keys() - left_out(branch, "auto").keys()
+
+
+@pytest.mark.parametrize("name", ["kernels/scan/scan.cu", "tests/host/runtime.cpp", "tests/host_build.py"])
+def test_what_runs_kernels_is_watched_like_kernels(name: str) -> None:
+    """Their folders, and files beside them."""
+    assert {"kernels", "pairs"} <= {one for one in SUITES if SUITES[one].differs([name])}
 
 
 @needs_git

@@ -1,20 +1,31 @@
 """The thread that reads the daemon's events for a view."""
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from scripted_daemon import PATIENCE_S, Request, ScriptedDaemon, UnfinishedAnswer, error, event, stream
 
-from tuner.cli.top import live_state
 from tuner.cli.top.live_state import EventReader
 from tuner.client import Client, Event
 from tuner.model.errors import DaemonAbsentError, DaemonRefusedError, TunerError
 
 
+def threads() -> list[threading.Thread]:
+    """Those that read."""
+    return [thread for thread in threading.enumerate() if thread.name == "events"]
+
+
+def end() -> None:
+    """Return when none reads any more."""
+    for thread in threads():
+        thread.join(PATIENCE_S)
+    assert not threads()
+
+
 def taken(reader: EventReader) -> Iterator[Event | TunerError]:
     """What it reads, as it comes."""
-    while reader._thread.is_alive():
+    while threads():
         yield from reader.take()
 
 
@@ -26,13 +37,12 @@ def test_it_asks_for_power_and_ends_when_it_is_closed(tmp_path: Path) -> None:
         reader.start()
         first = next(taken(reader))
         reader.close()
-    reader._thread.join(PATIENCE_S)
+    end()
 
     assert isinstance(first, Event)
     assert [(request.path, request.query) for request in daemon.asked] == [
         ("/v1/events", {"power": ["true"]})
     ]
-    assert not reader._thread.is_alive()
 
 
 def test_it_looks_for_a_daemon_that_is_not_there(tmp_path: Path) -> None:
@@ -45,23 +55,21 @@ def test_it_looks_for_a_daemon_that_is_not_there(tmp_path: Path) -> None:
     ):
         assert next(one for one in taken(reader) if isinstance(one, Event)).kind == "begin"
         reader.close()
-    reader._thread.join(PATIENCE_S)
+    end()
 
 
-def test_a_refusal_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_told_and_tried_again(tmp_path: Path) -> None:
     """Too many followers need not last: after a pause the stream is asked for anew."""
-    monkeypatch.setattr(live_state, "_PAUSE_S", 0.0)
     said = [error("too-many", "64 followers already", 429), stream(event(None, "begin"), whole=False)]
 
     def script(_: Request) -> bytes | None:
         return said.pop(0) if said else None
 
     with ScriptedDaemon(tmp_path / "s", script) as daemon:
-        reader = EventReader(Client(daemon.path))
+        reader = EventReader(Client(daemon.path), pause_s=0.0)
         reader.start()
         told = taken(reader)
         assert isinstance(next(told), DaemonRefusedError)
         assert isinstance(next(told), Event)
         reader.close()
-    reader._thread.join(PATIENCE_S)
-    assert not reader._thread.is_alive()
+    end()

@@ -289,7 +289,7 @@ def _remarks(reading: "Identification") -> Iterator[str]:
         yield f"{name}: a tick has counted what was drawn up to {1e3 * age_s:.1f} ms before it"
 
 
-_LOOK_S = 1.0  # ten updates of the slowest reading of a GPU
+LOOK_S = 1.0  # ten updates of the slowest reading of a GPU
 
 
 @click.command(short_help="List power readings, and the selected one.")
@@ -311,12 +311,12 @@ def sensors(*, device: str | None, json_path: str | None) -> None:
 
     if device is not None and device.startswith("sim:"):
         with contextlib.closing(SimulatedDevice(device)) as opened:
-            reports = survey(device_readings(opened), seconds=_LOOK_S, now=opened.now_s, pause=opened.sleep)
+            reports = survey(device_readings(opened), seconds=LOOK_S, now=opened.now_s, pause=opened.sleep)
             identity = asdict(opened.identity)
     else:  # a GPU is looked at without being opened for computing
         gpu = find_gpu(device, "tuner power sensors", also="sim:NAME (see `tuner devices`)")
-        reports = survey(readings(gpu), seconds=_LOOK_S)
-        reports += survey(host_readings(), seconds=_LOOK_S, choose=False)
+        reports = survey(readings(gpu), seconds=LOOK_S)
+        reports += survey(host_readings(), seconds=LOOK_S, choose=False)
         identity = {"spec": device or "", "name": gpu.name, "uuid": gpu.uuid, "driver": gpu.driver}
         identity["modelled"] = False
     if json_path is not None:

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 STARTING_S = 10.0
 """Time that a command waits for a daemon that may be starting."""
 
-_KNOCK_S = 0.1
+KNOCK_S = 0.1
 _ROOM_FOR_ALL = 110  # characters
 
 
@@ -68,7 +68,7 @@ def when_started(socket: str | None, request: Callable[["Client"], _T]) -> tuple
         if not notified:
             echo(f"no daemon listens at {client.address} yet: waiting up to {STARTING_S:g} s", err=True)
             notified = True
-        time.sleep(_KNOCK_S)
+        time.sleep(KNOCK_S)
 
 
 def one_line(job: "Job") -> str:

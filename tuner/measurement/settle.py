@@ -178,7 +178,7 @@ FLAT = 0.005
 An H200 rose by 1.5 % in seconds, then by 0.005 % a second.
 """
 
-_APART_S = 0.5  # windows that are held against each other; shorter ones would all look alike
+APART_S = 0.5  # windows that are held against each other; shorter ones would all look alike
 _CALM_S = 0.3  # after work: power of an H200 has fallen within a tenth of a second
 
 
@@ -259,7 +259,7 @@ class WarmUp:
 def _change(levels: list[_Level]) -> float | None:
     """Change of joules to the last window from one before it: 0 where that is flat, None without one."""
     last = levels[-1]
-    before = next((level for level in reversed(levels) if last.ended_s - level.ended_s >= _APART_S), None)
+    before = next((level for level in reversed(levels) if last.ended_s - level.ended_s >= APART_S), None)
     if before is None:
         return None
     change_j = last.joules - before.joules

@@ -363,22 +363,23 @@ def _declared(parameter: Parameter) -> str:
     return f"{const}{parameter.type}{'*' if parameter.pointer else ''} {parameter.name}".strip()
 
 
-_MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory; folders in it are private
+_SHARED = Path("/dev/shm")  # noqa: S108 - a file system in memory; folders in it are private
 _PREFIX = "tuner-arrays-"
 _ROOM = 2  # times the bytes that are wanted
 _YOUNG_S = 60.0  # a folder is locked at once after it is made
 
 
 @contextmanager
-def data_folder(wanted_bytes: int) -> Iterator[Path]:
+def data_folder(wanted_bytes: int, shared: Path = _SHARED) -> Iterator[Path]:
     """A private folder, which goes on every way out; those of killed processes go before.
 
     Its process holds a lock on it: the lock ends with the process, wherever it ran.
 
     Args:
         wanted_bytes: of the files that are written to it.
+        shared: a file system in memory, if it is there.
     """
-    memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
+    memory = shared if shared.is_dir() and os.access(shared, os.W_OK) else None
     for place in {memory or _temporary(), _temporary()}:
         _remove_left_over(place)
     roomy = memory is not None and shutil.disk_usage(memory).free > _ROOM * wanted_bytes

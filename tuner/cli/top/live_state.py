@@ -14,8 +14,6 @@ from tuner.model.jobs import Event, Job, JobState
 from tuner.model.run_document import TrialDocument
 from tuner.system.untrusted.reading import plain_line
 
-_PAUSE_S = 2.0  # after a refusal, such as "too many followers", which need not last
-
 
 class _ClosedError(Exception):
     """Nobody takes events any more."""
@@ -30,10 +28,12 @@ class EventReader:
 
     Args:
         client: of the daemon.
+        pause_s: after a refusal, such as "too many followers", which need not last.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, pause_s: float = 2.0) -> None:
         self._client = client
+        self._pause_s = pause_s
         self._events: deque[Event | TunerError] = deque()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="events", daemon=True)
@@ -55,7 +55,7 @@ class EventReader:
             trouble = self._read()
             if trouble is not None:  # from here on all is told anew
                 self._events.append(trouble)
-                self._closed.wait(_PAUSE_S)
+                self._closed.wait(self._pause_s)
 
     def _read(self) -> TunerError | None:
         """Read until it is closed; returns what prevents it, such as a refusal."""

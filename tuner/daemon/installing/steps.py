@@ -345,8 +345,7 @@ def _results(site: Site, *, remove: bool) -> Iterator[Step]:
 _HOMES = ("/home", "/root", "/run/user")  # no service sees them: ProtectHome=yes
 _MOST_FILES = 1_000_000  # of an environment with CuPy and the CUDA headers there are some 30 000
 _ASK_S = 60.0
-_ASK = """
-import json, sys, sysconfig, tuner, tuner.policies, tuner.power
+_ASK = """import json, sys, sysconfig, tuner, tuner.policies, tuner.power
 own = [path for package in (tuner, tuner.policies, tuner.power) for path in package.__path__]
 print(json.dumps([sysconfig.get_path("stdlib"), *own, *filter(None, sys.path)]))
 """
