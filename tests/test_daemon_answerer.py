@@ -15,9 +15,7 @@ from answering_scene import H200, TWIN, TX1, Answers, first_values, known, refre
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon.answers.answerer import MOST_ANALYTICAL, MOST_PREPARED
 from tuner.daemon.answers.replies import AnswerIndex, question_of
-from tuner.daemon.backlog.backlog import MOST_QUESTIONS
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.settings import OnlineTable, Settings, TuningTable
 from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer, analytical_key
@@ -270,21 +268,17 @@ def test_a_model_that_has_no_answer_is_not_asked_again() -> None:
 
 
 def test_memory_is_bounded_whatever_is_asked() -> None:
-    """Thousands of questions and analytical answers leave no more behind than the limits."""
-    answers = answerer()
-    for batch in range(1, MOST_QUESTIONS + 1500):
-        answers.reply(Question((f"scan-lf:N=4,batch={batch}",)))
-    for batch in range(1, 300):
-        names = tuple(f"scan-lf:N={2**k},batch={batch}" for k in range(2, 10))
-        answers.reply(Question(names))
-    assert sum(len(kept.reply.workloads) for kept in answers.answerer._prepared.values()) <= MOST_PREPARED
-    assert answers.answerer._workloads == sum(
-        len(kept.reply.workloads) for kept in answers.answerer._prepared.values()
-    )
-    assert len(answers.backlog.uses) <= MOST_QUESTIONS
-    answers.answerer.remember({f"key {n}": {} for n in range(MOST_ANALYTICAL)})
-    answers.answerer.remember({f"more {n}": {} for n in range(10)})
-    assert len(answers.answerer.snapshot.predictions) == MOST_ANALYTICAL
+    """Many questions and analytical answers leave no more behind than the limits, the newest of them."""
+    answers = answerer(limits={"most_prepared": 20, "most_analytical": 5})
+    alone = [(f"scan-lf:N=4,batch={batch}",) for batch in range(1, 50)]
+    together = [tuple(f"scan-lf:N={2**k},batch={batch}" for k in range(2, 10)) for batch in range(1, 5)]
+    for asked, most in ((alone, 20), (together, 2)):
+        kept = [(names, answers.reply(Question(names))) for names in [*asked, *asked[-most:]]]
+        newest = [reply for names, reply in reversed(kept) if answers.reply(Question(names)) is reply]
+        assert len(newest) == 2 * most  # each of them was asked for twice
+    answers.answerer.remember({f"key {n}": {} for n in range(5)})
+    answers.answerer.remember({f"more {n}": {} for n in range(3)})
+    assert list(answers.answerer.snapshot.predictions) == ["key 3", "key 4", "more 0", "more 1", "more 2"]
 
 
 def test_a_damaged_record_hides_no_other(store: Store, caplog: pytest.LogCaptureFixture) -> None:
