@@ -7,13 +7,13 @@ import os
 import re
 import resource
 import socket
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_service import FakeService
 from hypothesis import given
 from hypothesis import strategies as st
-from served_service import ServedService, ask, connected, served
+from served_service import PATIENCE_S, ServedService, ask, connected, served
 
 from tuner.daemon.http import client_connection as protocol
 from tuner.daemon.http import client_connection as room
@@ -23,7 +23,15 @@ from tuner.daemon.interface import Peer
 from tuner.daemon.settings import LimitsTable
 from tuner.system.logs import LogRateLimiter
 
+BODY_BYTES = 1024
 REQUEST = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[ServedService]:
+    """For those who leave nothing behind."""
+    with served(body_bytes=BODY_BYTES, requests_per_s=1e6) as running:
+        yield running
 
 
 @given(st.integers(1, 20), st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=100))
@@ -114,9 +122,9 @@ def head(padding: int) -> bytes:
     [(1000, 200), (HEAD_BYTES, 200), (HEAD_BYTES + 1, 431), (200_000, 431), (900_000, 431)],
 )
 @pytest.mark.parametrize("before", [b"", REQUEST])
-def test_a_head_has_a_longest_length(size: int, status: int, before: bytes) -> None:
+def test_a_head_has_a_longest_length(api: ServedService, size: int, status: int, before: bytes) -> None:
     """A head beyond the limit is 431 and ends the connection, also behind another request in one piece."""
-    with served() as api, connected(api.path) as connection:
+    with connected(api.path) as connection:
         connection.sendall(before + head(size))
         if status == 200:
             connection.shutdown(socket.SHUT_WR)
@@ -140,11 +148,11 @@ def test_a_head_has_a_longest_length(size: int, status: int, before: bytes) -> N
         b"X: y\rContent-Length: 2",
     ],
 )
-def test_a_request_that_can_be_read_as_two_is_refused(headers: bytes) -> None:
+def test_a_request_that_can_be_read_as_two_is_refused(api: ServedService, headers: bytes) -> None:
     """What follows such a head is answered by nobody, and the connection is closed."""
     smuggled = b"GET /v1/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
     begin = b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\n"
-    with served() as api, connected(api.path) as connection:
+    with connected(api.path) as connection:
         connection.sendall(begin + headers + b"\r\n\r\n0\r\n\r\n" + smuggled)
         heard = until_closed(connection)
 
@@ -164,13 +172,13 @@ def test_every_beginning_of_a_head_is_waited_for(end: bytes, cut: int) -> None:
         assert head_fault(text[: max(0, whole.end() - 1 - cut)]) is None
 
 
-@pytest.mark.parametrize("size", [1024, 1025, 100_000])
+@pytest.mark.parametrize("size", [BODY_BYTES, BODY_BYTES + 1, 100_000])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_has_a_longest_length(size: int, chunked: bool) -> None:
+def test_a_body_has_a_longest_length(api: ServedService, size: int, chunked: bool) -> None:
     """A body up to the limit is read, a longer one is 413, announced or counted, and the connection stays."""
     body = b'{"uses": []' + b" " * (size - 12) + b"}"
     headers = {"Content-Type": "application/json"}
-    with served(body_bytes=1024) as api, contextlib.closing(api.connection()) as connection:
+    with contextlib.closing(api.connection()) as connection:
         if chunked:
             pieces = [body[at : at + 500] for at in range(0, size, 500)]
             connection.request("POST", "/v1/uses", iter(pieces), headers, encode_chunked=True)
@@ -181,14 +189,14 @@ def test_a_body_has_a_longest_length(size: int, chunked: bool) -> None:
             status = ask(connection, "POST", "/v1/uses", body, headers).status
         after = ask(connection, "GET", "/v1/status").status
 
-    assert status == (204 if size <= 1024 else 413)
+    assert status == (204 if size <= BODY_BYTES else 413)
     assert after == 200
 
 
-def test_an_endless_body_is_cut_off() -> None:
+def test_an_endless_body_is_cut_off(api: ServedService) -> None:
     """What follows a refused body is dropped for a while, so that the answer arrives, and then cut off."""
     head = b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
-    with served(body_bytes=1024) as api, connected(api.path) as connection:
+    with connected(api.path) as connection:
         connection.sendall(head)
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
@@ -196,27 +204,26 @@ def test_an_endless_body_is_cut_off() -> None:
         assert api.ask("GET", "/v1/status").status == 200
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
+def test_a_request_that_does_not_arrive_ends_the_connection() -> None:
+    """Whoever does not finish a request in time is cut off, wherever it stopped; a whole one is answered."""
+    pieces = (
         b"",
         b"GET /v1/st",
         b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX: ",
         b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{",
         b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
         REQUEST + b"GET /v1",
-    ],
-)
-def test_a_request_that_does_not_arrive_ends_the_connection(piece: bytes) -> None:
-    """Whoever does not finish a request in time is cut off, wherever it stopped; a whole one is answered."""
-    with served(request_timeout_s=0.2) as api, connected(api.path) as connection:
-        connection.sendall(piece)
-        heard = until_closed(connection)
-        api.server._server_limits.request_timeout_s = 10.0
+    )
+    with served(request_timeout_s=0.2) as api, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(connected(api.path)) for _ in pieces]
+        for connection, piece in zip(connections, pieces, strict=True):
+            connection.sendall(piece)
+        heard = [until_closed(connection) for connection in connections]
+        api.server._server_limits.request_timeout_s = PATIENCE_S
         assert api.ask("GET", "/v1/status").status == 200
 
-    assert heard.count(b"HTTP/1.1 200") == piece.count(REQUEST)
-    assert b"HTTP/1.1 5" not in heard
+    assert [said.count(b"HTTP/1.1 200") for said in heard] == [piece.count(REQUEST) for piece in pieces]
+    assert not any(b"HTTP/1.1 5" in said for said in heard)
 
 
 def test_a_request_in_drops_has_no_more_time() -> None:
@@ -328,11 +335,13 @@ def test_whom_nobody_can_accept_is_told_so(caplog: pytest.LogCaptureFixture) -> 
     """Where no more files can be opened, clients get 503 at once, and the log a line."""
     with served() as api, contextlib.ExitStack() as stack:
         waiting = [stack.enter_context(connected(api.path)) for _ in range(30)]
+        while len(api.server._server_limits.slots) < len(waiting):  # what they need is open now
+            api.wait(asyncio.sleep(0.01))
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         late = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(3)]
         for one in late:
             stack.callback(one.close)
-            one.settimeout(10.0)
+            one.settimeout(PATIENCE_S)
         os.close(lowest := os.dup(waiting[0].fileno()))
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))  # all below it are taken
         try:
@@ -352,15 +361,15 @@ def test_whom_nobody_can_accept_is_told_so(caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("can't start new thread"), OSError(24, "files")]
 )
-def test_what_is_used_up_is_for_later(error: Exception) -> None:
+def test_what_is_used_up_is_for_later(api: ServedService, error: Exception) -> None:
     """Threads, memory and files used up are 503 with Retry-After, and no end of anything."""
-    service = FakeService()
-    service.broken = error
-    with served(service=service) as api:
+    api.service.broken = error
+    try:
         answers = [api.ask("GET", "/v1/status") for _ in range(3)]
-        service.broken = None
-        assert api.ask("GET", "/v1/status").status == 200
+    finally:
+        api.service.broken = None
 
+    assert api.ask("GET", "/v1/status").status == 200
     assert {(answer.status, answer.kind, answer.headers["retry-after"]) for answer in answers} == {
         (503, "busy", "1")
     }
@@ -411,7 +420,6 @@ def test_an_idle_server_waits_without_looking() -> None:
         return sum(not timer.cancelled() for timer in loop._scheduled)
 
     with served() as api:
-        api.wait(api.server.listening.wait())
         assert api.ask("GET", "/v1/status").status == 200
         until_left(api)
 
