@@ -1,19 +1,31 @@
-"""Which job runs when: queue, gates, failures, and what clients do meanwhile."""
+"""Which job runs when, and what becomes of it: queue, gates, failures, and what clients do meanwhile."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
-from service_rig import DEVICE, LOADED, OTHER, PEER, Rig, plays, settings, working
+from hypothesis import given
+from hypothesis import strategies as st
+from service_rig import DEVICE, LOADED, OTHER, PEER, WORKLOAD, Rig, play, plays, settings, working
 
 from tuner.daemon.devices import attempt_records
+from tuner.daemon.devices.admission import WindowStatus, local_zone, window_status
 from tuner.daemon.devices.attempt_records import MOST_CRASHES, wait_s
-from tuner.daemon.interface import NotNowError
+from tuner.daemon.interface import NotNowError, Question
+from tuner.daemon.settings import WindowTable
 from tuner.devices.gpu_users import FREE, Contention
-from tuner.model.jobs import OWN, Job, JobSpec, JobState, Origin
+from tuner.model.errors import InputError, StoreError
+from tuner.model.jobs import OWN, Job, JobKind, JobSpec, JobState, Origin
 from tuner.search.job_messages import AttemptResult
+
+# --- which job runs when: queue, gates, failures, and what clients do meanwhile -------------------
+
 
 BUSY = Contention(busy=True, reason="1 process of others on the GPU")
 
@@ -381,4 +393,318 @@ async def test_load_that_lasts_is_others(tmp_path: Path) -> None:
         await asyncio.sleep(3.0)
         second = await rig.submit()
         await rig.until(second.id, "queued", reason="the GPU is busy: it is loaded, and not by us")
+        assert rig.attempts.empty()
+
+
+# --- nothing that one client asks for keeps the daemon from the others for long -------------------
+
+
+USES = 50
+
+
+@plays
+async def test_many_uses_let_others_in_between(tmp_path: Path) -> None:
+    """Whoever is answered meanwhile waits for one use, not for all of a list."""
+    async with working(tmp_path) as rig:
+        questions = [Question((f"scan-lf:N={2 ** (1 + number % 8)}",)) for number in range(USES)]
+        counting = asyncio.create_task(rig.service.used(questions, PEER))
+        turns = 0
+        while not counting.done():
+            await asyncio.sleep(0)
+            turns += 1
+
+        assert turns >= USES
+
+
+# --- when tuning is allowed, summer time and all --------------------------------------------------
+
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NIGHT = WindowTable(start="0 22 * * 1-5", hours=8)
+
+
+def berlin(text: str, fold: int = 0) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=BERLIN, fold=fold)
+
+
+def test_without_windows_tuning_is_always_allowed() -> None:
+    """No window is no limit."""
+    assert window_status((), berlin("2026-03-02T12:00")) == WindowStatus(open=True, changes_at=None)
+
+
+@pytest.mark.parametrize(
+    ("now", "allowed", "changes_at"),
+    [
+        ("2026-03-02T21:59:59", False, "2026-03-02T22:00"),
+        ("2026-03-02T22:00:00", True, "2026-03-03T06:00"),
+        ("2026-03-03T05:59:59", True, "2026-03-03T06:00"),
+        ("2026-03-03T06:00:00", False, "2026-03-03T22:00"),
+        ("2026-03-07T05:00:00", True, "2026-03-07T06:00"),  # Friday's, on Saturday
+        ("2026-03-07T22:00:00", False, "2026-03-09T22:00"),
+    ],
+)
+def test_window_is_open_from_its_start_for_its_hours(now: str, changes_at: str, *, allowed: bool) -> None:
+    """A window begins with the minute that the expression names, and is as long as it says."""
+    assert window_status((NIGHT,), berlin(now)) == WindowStatus(open=allowed, changes_at=berlin(changes_at))
+
+
+def test_overlapping_windows_close_with_the_last() -> None:
+    """While one of several is open, tuning is allowed."""
+    late = WindowTable(start="0 4 * * *", hours=4)
+    assert window_status((NIGHT, late), berlin("2026-03-03T05:00")).changes_at == berlin("2026-03-03T08:00")
+
+
+def test_a_start_that_summer_time_leaves_out_is_made_up_for() -> None:
+    """2:30 does not exist on that night: the window opens at 3:00, where cron's jobs run."""
+    half = WindowTable(start="30 2 * * *", hours=0.5)
+    assert not window_status((half,), berlin("2026-03-29T01:59:59")).open
+    assert window_status((half,), berlin("2026-03-29T03:00")).open
+    assert not window_status((half,), berlin("2026-03-29T03:30")).open
+
+
+def test_hours_are_hours() -> None:
+    """A night of nine hours by the clock has eight in spring: the window closes by what has passed."""
+    closes = window_status((WindowTable(start="0 22 * * *", hours=8),), berlin("2026-03-28T23:00")).changes_at
+    assert closes == berlin("2026-03-29T07:00")
+
+
+@given(
+    st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1)),  # noqa: DTZ001 - the zone comes below
+    st.integers(0, 59),
+    st.integers(0, 23),
+    st.floats(0.5, 30.0),
+)
+def test_nothing_changes_before_it_is_said_to(moment: datetime, minute: int, hour: int, hours: float) -> None:
+    """Until ``changes_at`` a window stays as it is, and then it is the other way."""
+    windows = (WindowTable(start=f"{minute} {hour} * * *", hours=hours),)
+    now = moment.replace(tzinfo=BERLIN).astimezone(timezone.utc).astimezone(BERLIN)
+    seen = window_status(windows, now)
+    assert seen.changes_at is not None
+    change = seen.changes_at.astimezone(timezone.utc)
+    assert change > now.astimezone(timezone.utc)
+    second = timedelta(seconds=1)
+    if change - now.astimezone(timezone.utc) > second:
+        before = window_status(windows, (change - second).astimezone(BERLIN))
+        assert before.open == seen.open
+    after = window_status(windows, (change + second).astimezone(BERLIN))
+    assert after.open != seen.open or hours >= 23  # the next may have begun before this one ended
+
+
+@pytest.mark.parametrize(("named", "zone"), [("Asia/Tokyo", "Asia/Tokyo"), (":Asia/Tokyo", "Asia/Tokyo")])
+def test_tz_names_the_zone(named: str, zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """$TZ goes before /etc/localtime."""
+    monkeypatch.setenv("TZ", named)
+    assert str(local_zone()) == zone
+
+
+def test_a_machine_without_a_zone_is_in_utc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither $TZ nor /etc/localtime: UTC."""
+    monkeypatch.delenv("TZ", raising=False)
+    assert local_zone(tmp_path / "localtime") is timezone.utc
+
+
+# --- jobs whose device is not here, and a database that is not here at the start ------------------
+
+
+@plays
+async def test_a_job_whose_device_is_not_here_says_so(tmp_path: Path) -> None:
+    """Also after it was resumed; the status tells it, and the job goes on when the device is back."""
+    async with working(tmp_path, devices=(DEVICE, OTHER)) as rig:
+        await rig.submit(device=OTHER)
+        await rig.attempts.get()
+        job, paused = await rig.submit(device=OTHER), await rig.submit(device=OTHER)
+        await rig.service.pause(paused.id, PEER)
+    absent = f"device {OTHER} is not here"
+    async with working(tmp_path) as rig:
+        assert (await rig.service.job(job.id)).reason == absent
+        assert (
+            f"jobs: 2 wait for device {OTHER}, which is not here" in (await rig.service.status())["troubles"]
+        )
+        assert (await rig.service.resume(paused.id, PEER)).reason == absent
+        assert (
+            f"jobs: 3 wait for device {OTHER}, which is not here" in (await rig.service.status())["troubles"]
+        )
+    async with working(tmp_path, devices=(DEVICE, OTHER)) as rig:
+        assert not (await rig.service.status())["troubles"]
+        for _ in range(3):
+            (await rig.attempts.get()).end()
+        assert (await rig.told(job.id))[-3:] == [("queued", ""), ("running", ""), ("finished", "")]
+
+
+def test_why_no_job_is_done_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The database is tried again and again; the log has its trouble once, and jobs are done in the end."""
+
+    async def test() -> None:
+        rig = Rig(tmp_path, settings())
+        rig.storage.broken = "full"
+        await rig.service.begin()
+        await asyncio.sleep(10.0)
+        rig.storage.broken = ""
+        await asyncio.sleep(5.0)
+        assert (await rig.submit()).id == 1
+        await rig.service.end()
+
+    play(test())
+    assert caplog.text.count("no job is done: full") == 1
+
+
+# --- what holds a device up: what is told of it, and what is remembered ---------------------------
+
+
+@plays
+async def test_load_is_told_once(tmp_path: Path) -> None:
+    """Each look finds another figure: the status has it, the job's reason and its events do not."""
+    async with working(tmp_path) as rig:
+        rig.presence = LOADED
+        job = await rig.submit()
+        for percent in range(20, 30):
+            rig.presence = replace(LOADED, load=f"{percent} %")
+            looks = rig.looks
+            await asyncio.sleep(3.0)  # some looks
+            assert rig.looks > looks + 1
+        assert (await rig.service.job(job.id)).reason == "the GPU is busy: it is loaded, and not by us"
+        assert await rig.storage.run(lambda books: len(books.jobs.events(job.id))) == 2
+        (device,) = (await rig.service.status())["devices"]
+        assert device["holds"] == "the GPU is busy: it is loaded, and not by us (29 %)"
+
+
+@plays
+async def test_a_wall_clock_that_was_wrong_forgets_no_spending(tmp_path: Path) -> None:
+    """Spending belongs to its day: after a leap ahead and back, also over a restart, the day's is known."""
+    thrifty = settings(budget={"seconds_per_day": 5.0})
+    async with working(tmp_path, thrifty) as rig:
+        rig.wait(days=2)
+        await rig.submit()
+        attempt = await rig.attempts.get()
+        attempt.spent = (6.0, 1.0)
+        await attempt.stopped.wait()
+        rig.wait(days=1)
+        attempt = await rig.attempts.get()
+        rig.wait(days=-1)
+        await attempt.stopped.wait()
+    async with working(tmp_path, thrifty) as rig:
+        rig.wait(days=2)
+        (device,) = (await rig.service.status())["devices"]
+        assert device["spent_today_s"] == 6.0
+
+
+# --- what an attempt told and brought outlives it: stored in order, before its job is concluded ---
+
+
+async def kinds(rig: Rig, number: int) -> list[str]:
+    """What is stored of a job: kinds of events, and states."""
+    events = await rig.storage.run(lambda books: books.jobs.events(number))
+    return [event.data["state"] if event.kind == "state" else event.kind for event in events]
+
+
+@plays
+async def test_a_crash_while_measuring_again_counts(tmp_path: Path) -> None:
+    """Trials that are measured again get a job no further: if each attempt ends there, it has failed."""
+    async with working(tmp_path) as rig:
+        job = await rig.submit()
+        for _ in range(MOST_CRASHES):
+            attempt = await rig.attempts.get()
+            attempt.tell("trial", {"number": 0, "status": "ok", "confirming": True})
+            attempt.end(AttemptResult("crashed", "it was killed by SIGSEGV"))
+        assert (await rig.told(job.id))[-1][0] == "failed"
+
+
+@pytest.mark.parametrize("broken", ["", "locked"])
+def test_all_that_is_told_comes_before_the_end(tmp_path: Path, broken: str) -> None:
+    """Followers hear, and the database holds, what an attempt told, and then the job's last state."""
+
+    @plays
+    async def scene(folder: Path) -> None:
+        async with working(folder) as rig:
+            job = await rig.submit()
+            attempt = await rig.attempts.get()
+            rig.storage.broken = broken
+            for number in range(5):
+                attempt.tell("told", {"sentence": str(number)})
+            attempt.tell("answer", {"summary": {}})
+            attempt.end()
+            await asyncio.sleep(3.0)
+            rig.storage.broken = ""
+            heard = [event.kind async for event in rig.service.events(job.id)]
+            assert heard[2:] == [*["told"] * 5, "answer", "state"]
+            assert (await kinds(rig, job.id))[2:] == [*["told"] * 5, "answer", "finished"]
+
+    scene(tmp_path)
+
+
+@plays
+async def test_what_ends_while_it_is_paused_and_the_database_is_locked_ends(tmp_path: Path) -> None:
+    """Its ending is stored when that is possible again; then the lane is free, and the attempt counted."""
+    async with working(tmp_path) as rig:
+        job = await rig.submit()
+        attempt = await rig.attempts.get()
+        attempt.when_stopped = AttemptResult("finished")
+        await rig.service.pause(job.id, PEER)
+        rig.storage.broken = "locked"
+        await attempt.stopped.wait()
+        await asyncio.sleep(5.0)
+        rig.storage.broken = ""
+        assert (await rig.told(job.id))[-1][0] == "finished"
+        await rig.submit()
+        await rig.attempts.get()
+        assert b'tuner_job_endings_total{status="finished"} 1.0' in rig.service.metrics()
+
+
+async def measured_again(rig: Rig, judged: Callable[..., Any]) -> tuple[Job, list[tuple[int, Any, JobState]]]:
+    """A job that has measured the answer of run 7 again; what was stored of it, and in which state it was."""
+    stored: list[tuple[int, Any, JobState]] = []
+
+    async def insist(action: Callable[[Any], None]) -> None:
+        (job,) = await rig.storage.run(lambda books: books.jobs.jobs())
+        ledger = SimpleNamespace(add_sample=lambda run, document: stored.append((run, document, job.state)))
+        action(SimpleNamespace(ledger=ledger))
+
+    backlog: Any = rig.service._backlog
+    storage: Any = rig.storage
+    backlog.sample_task = lambda _: (7, {})
+    backlog.sampled = judged
+    storage.insist = insist
+    order = JobSpec((WORKLOAD,), device=DEVICE, kind=JobKind.SAMPLE)
+    job = await rig.service._board.add(order, origin=Origin.CHECK)
+    (await rig.attempts.get()).end(AttemptResult("finished", sample={"energy_j": 1.0}))
+    return job, stored
+
+
+@plays
+async def test_a_result_is_stored_before_its_job_has_finished(tmp_path: Path) -> None:
+    """Whoever is killed between the two measures once more, and loses nothing."""
+    async with working(tmp_path) as rig:
+        job, stored = await measured_again(rig, lambda _, sample: {"judged": sample})
+        assert (await rig.told(job.id))[-1] == ("finished", "")
+        assert stored == [(7, {"judged": {"energy_j": 1.0}}, JobState.RUNNING)]
+
+
+@plays
+async def test_a_result_that_cannot_be_read_fails_its_job(tmp_path: Path) -> None:
+    """Nothing is stored, and what is said is said of the record and not of the database."""
+
+    def unreadable(*_: Any) -> None:
+        raise StoreError("measurement: no time")
+
+    async with working(tmp_path) as rig:
+        job, stored = await measured_again(rig, unreadable)
+        state, reason = (await rig.told(job.id))[-1]
+        assert (state, reason) == ("failed", "run 7 was measured again in vain: measurement: no time")
+        assert not stored
+        assert not (await rig.service.status())["devices"][0]["holds"]
+
+
+@plays
+async def test_what_is_not_known_any_more_is_not_tried(tmp_path: Path) -> None:
+    """A job whose kernel was taken away fails at once, with what is wrong, and starts no process."""
+
+    def unknown(_: JobSpec) -> None:
+        raise InputError("unknown kernel 'gone'")
+
+    async with working(tmp_path) as rig:
+        backlog: Any = rig.service._backlog
+        backlog.sample_task = unknown
+        order = JobSpec((WORKLOAD,), device=DEVICE, kind=JobKind.SAMPLE)
+        job = await rig.service._board.add(order, origin=Origin.CHECK)
+        assert (await rig.told(job.id))[-2:] == [("running", ""), ("failed", "unknown kernel 'gone'")]
         assert rig.attempts.empty()

@@ -1,4 +1,4 @@
-"""The stream of everything: the present first, then every change, also after an absence."""
+"""Followers: the stream of everything and of one job, and the feed behind them."""
 
 import asyncio
 import json
@@ -6,13 +6,19 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from service_rig import DEVICE, plays, working
+import pytest
+from service_rig import DEVICE, PEER, plays, working
 from stored_trials import NAME, store_trials
 
 from tuner.client.answer_values import PowerSample
 from tuner.client.transport import messages
+from tuner.daemon.interface import NoSuchJobError
+from tuner.daemon.jobs.events import Subscriptions
+from tuner.daemon.live import EventFeed
 from tuner.daemon.power_watch import PowerChild, PowerWatch
-from tuner.model.jobs import DeviceIdentity
+from tuner.model.jobs import DeviceIdentity, Event
+
+# --- the stream of everything: the present first, then every change, also after an absence --------
 
 
 def parsed(text: bytes) -> dict[str, Any]:
@@ -218,3 +224,164 @@ async def test_nobody_is_told_of_power_who_does_not_want_it(tmp_path: Path) -> N
         assert (told["kind"], told["job"]) == ("job", job.id)
         await with_power.aclose()
         await without.aclose()
+
+
+# --- followers hear all that matters, and nobody who is slow or gone holds up the rest ------------
+
+
+def event(number: int | None, kind: str = "state") -> Event:
+    return Event(kind, "2026-01-01T00:00:00+00:00", 1, {"state": "queued", "reason": ""}, number)
+
+
+def test_slow_follower_loses_progress_and_knows_when_to_read_again() -> None:
+    """Progress beyond a bound is dropped; stored events beyond one are to be read from the database."""
+
+    async def check() -> None:
+        subscriptions = Subscriptions()
+        subscription = subscriptions.subscribe(1)
+        for _ in range(10_000):
+            subscriptions.publish(event(None, "trial"))
+        progress, behind, _ = await subscription.take()
+        assert 0 < len(progress) < 1000
+        assert not behind
+        for number in range(1, 10_000):
+            subscriptions.publish(event(number))
+        stored, behind, _ = await subscription.take()
+        assert behind
+        assert [one.id for one in stored] == list(range(1, len(stored) + 1))
+
+    asyncio.run(check())
+
+
+@plays
+async def test_all_states_are_told_to_a_follower_who_sleeps(tmp_path: Path) -> None:
+    """Whoever takes no event for long still gets every change of state, in order, once."""
+    async with working(tmp_path) as rig:
+        first = await rig.submit(1.0)
+        await rig.attempts.get()
+        job = await rig.submit()
+        events = rig.service.events(job.id)
+        await anext(events)
+        for _ in range(130):
+            await rig.service.pause(job.id, PEER)
+            await rig.service.resume(job.id, PEER)
+        await rig.service.cancel(job.id, PEER)
+        states = [one.data["state"] async for one in events]
+        assert states == ["paused", "queued"] * 130 + ["cancelled"]
+        assert first.id != job.id
+
+
+@plays
+async def test_an_ended_job_is_told_from_the_database(tmp_path: Path) -> None:
+    """Events after a number, and then the end; also where there is none left."""
+    async with working(tmp_path) as rig:
+        job = await rig.submit()
+        attempt = await rig.attempts.get()
+        attempt.tell("told", {"sentence": "near"})
+        attempt.end()
+        everything = [one async for one in rig.service.events(job.id)]
+        assert [one.kind for one in everything] == ["state", "state", "told", "state"]
+        assert [one async for one in rig.service.events(job.id, everything[1].id or 0)] == everything[2:]
+        assert [one async for one in rig.service.events(job.id, everything[-1].id or 0)] == []
+
+
+@plays
+async def test_who_leaves_is_forgotten(tmp_path: Path) -> None:
+    """A client that vanishes leaves nothing behind, and an unknown job is an error."""
+    async with working(tmp_path) as rig:
+        job = await rig.submit()
+        events = rig.service.events(job.id)
+        await anext(events)
+        assert (await rig.service.status())["followers"] == 1
+        await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+        assert (await rig.service.status())["followers"] == 0
+        with pytest.raises(NoSuchJobError, match="no job 99"):
+            await anext(rig.service.events(99))
+        assert (await rig.service.status())["followers"] == 0
+
+
+@plays
+async def test_streams_end_with_the_daemon(tmp_path: Path) -> None:
+    """Whoever follows a job when the daemon ends gets the end of his stream."""
+    async with working(tmp_path) as rig:
+        job = await rig.submit()
+        await rig.attempts.get()
+        events = rig.service.events(job.id)
+        await anext(events)
+        rest = asyncio.create_task(_all(events))
+    assert (await rest)[-1].data["reason"] == "the daemon was stopped"
+
+
+async def _all(events: object) -> list[Event]:
+    return [one async for one in events]  # type: ignore[attr-defined]  # of events
+
+
+# --- the feed: one order, bounded memory, and who comes back misses nothing that is kept ----------
+
+
+TRIAL = Event.now("trial", {"text": "x" * 100})
+POWER = Event.now("power", TRIAL.data)
+
+
+def numbers(feed: EventFeed, after: int) -> list[int | None]:
+    found = feed.since(after)
+    assert found is not None
+    return [event.id for event in found]
+
+
+def test_who_comes_back_gets_what_was_missed() -> None:
+    """Events after a place are there in order, and none where nothing was missed."""
+    feed = EventFeed()
+    for _ in range(5):
+        feed.publish(TRIAL)
+
+    assert numbers(feed, 2) == [3, 4, 5]
+    assert numbers(feed, 5) == []
+    assert feed.number(feed.place(3)) == 3
+
+
+def test_memory_is_bounded_and_a_gap_is_seen() -> None:
+    """Old events make room; from a place before them, or one that never was, the feed cannot go on."""
+    feed = EventFeed(kept_bytes=10_000)
+    for _ in range(1000):
+        feed.publish(TRIAL)
+
+    assert 0 < len(numbers(feed, 990)) <= 10
+    assert feed.since(1) is None
+    assert feed.since(1001) is None
+
+
+def test_places_of_another_daemon_are_none() -> None:
+    """A place of the daemon before, or text that is no place, is told from one of this feed."""
+    feed = EventFeed()
+    feed.publish(TRIAL)
+
+    assert [feed.number(place) for place in ("00000000-1", "", feed.instance, f"{feed.instance}-x")] == [
+        None
+    ] * 4
+
+
+def test_what_passes_is_not_kept_and_costs_nothing_where_nobody_follows() -> None:
+    """Events that a later one replaces have no number, and are not even encoded without a follower."""
+    feed = EventFeed()
+    feed.publish(Event.now("power", {"text": object}), keep=False)
+    follower = feed.follow()
+    feed.publish(POWER, keep=False)
+
+    assert feed.last == 0
+    assert [event.id for event in asyncio.run(follower.take())[0]] == [None]
+
+
+def test_a_slow_follower_holds_up_nobody_and_learns_of_it() -> None:
+    """The buffer of a follower that does not read is bounded; it is then told to begin again."""
+    feed = EventFeed()
+    slow, other = feed.follow(), feed.follow()
+    for _ in range(5000):
+        feed.publish(TRIAL)
+    events, behind, _ = asyncio.run(slow.take())
+
+    assert behind
+    assert len(events) < 1000
+    assert feed.count == 2
+    feed.leave(other)
+    assert feed.count == 1
