@@ -5,7 +5,7 @@ import contextlib
 import selectors
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta, timezone
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -243,6 +243,22 @@ async def working(
     finally:
         await rig.service.end()
         await rig.storage.close()
+
+
+def works(
+    chosen: Settings | None = None, devices: tuple[str, ...] = (DEVICE,), kind: str = ""
+) -> Callable[[Callable[[Rig], Awaitable[None]]], Callable[[Path], None]]:
+    """Make a test of a coroutine function that takes a service at work, see ``working``."""
+
+    def made(test: Callable[[Rig], Awaitable[None]]) -> Callable[[Path], None]:
+        @wraps(test)
+        async def scene(folder: Path) -> None:
+            async with working(folder, chosen, devices, kind) as rig:
+                await test(rig)
+
+        return plays(scene)
+
+    return made
 
 
 def plays(test: Callable[..., Awaitable[None]]) -> Callable[[Path], None]:

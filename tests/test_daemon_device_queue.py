@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from service_rig import DEVICE, LOADED, OTHER, PEER, WORKLOAD, Rig, play, plays, settings, working
+from service_rig import DEVICE, LOADED, OTHER, PEER, WORKLOAD, Rig, play, plays, settings, working, works
 
 from tuner.daemon.devices import attempt_records
 from tuner.daemon.devices.admission import WindowStatus, local_zone, window_status
@@ -30,91 +30,84 @@ from tuner.search.job_messages import AttemptResult
 BUSY = Contention(busy=True, reason="1 process of others on the GPU")
 
 
-@plays
-async def test_a_job_runs_and_finishes(tmp_path: Path) -> None:
+@works()
+async def test_a_job_runs_and_finishes(rig: Rig) -> None:
     """A job that was submitted is launched with its order, and finishes when its attempt does."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit(budget=3)
-        attempt = await rig.attempts.get()
-        assert (attempt.spec.job, attempt.spec.job_spec) == (job.id, replace(job.spec, device=DEVICE))
-        assert (await rig.service.job(job.id)).device == DEVICE
-        attempt.end()
-        assert await rig.told(job.id) == [("queued", ""), ("running", ""), ("finished", "")]
-        assert (await rig.service.job(job.id)).attempts == 1
+    job = await rig.submit(budget=3)
+    attempt = await rig.attempts.get()
+    assert (attempt.spec.job, attempt.spec.job_spec) == (job.id, replace(job.spec, device=DEVICE))
+    assert (await rig.service.job(job.id)).device == DEVICE
+    attempt.end()
+    assert await rig.told(job.id) == [("queued", ""), ("running", ""), ("finished", "")]
+    assert (await rig.service.job(job.id)).attempts == 1
 
 
-@plays
-async def test_the_best_waiting_job_goes_first(tmp_path: Path) -> None:
+@works()
+async def test_the_best_waiting_job_goes_first(rig: Rig) -> None:
     """One job at a time on a device: the highest priority first, then the oldest."""
-    async with working(tmp_path) as rig:
-        first = await rig.submit()
+    first = await rig.submit()
+    attempt = await rig.attempts.get()
+    low, high, also = await rig.submit(1.0), await rig.submit(2.0), await rig.submit(1.0)
+    assert rig.attempts.empty()
+    order = []
+    for _ in range(3):
+        attempt.end()
         attempt = await rig.attempts.get()
-        low, high, also = await rig.submit(1.0), await rig.submit(2.0), await rig.submit(1.0)
-        assert rig.attempts.empty()
-        order = []
-        for _ in range(3):
-            attempt.end()
-            attempt = await rig.attempts.get()
-            order.append(attempt.spec.job)
-        assert attempt.spec.job != first.id
-        assert order == [high.id, low.id, also.id]
+        order.append(attempt.spec.job)
+    assert attempt.spec.job != first.id
+    assert order == [high.id, low.id, also.id]
 
 
-@plays
-async def test_devices_work_at_the_same_time(tmp_path: Path) -> None:
+@works(devices=(DEVICE, OTHER))
+async def test_devices_work_at_the_same_time(rig: Rig) -> None:
     """Each device has a job of its own."""
-    async with working(tmp_path, devices=(DEVICE, OTHER)) as rig:
-        await rig.submit(device=DEVICE)
-        await rig.submit(device=OTHER)
-        both = [await rig.attempts.get(), await rig.attempts.get()]
-        assert {attempt.spec.job_spec.device for attempt in both} == {DEVICE, OTHER}
+    await rig.submit(device=DEVICE)
+    await rig.submit(device=OTHER)
+    both = [await rig.attempts.get(), await rig.attempts.get()]
+    assert {attempt.spec.job_spec.device for attempt in both} == {DEVICE, OTHER}
 
 
-@plays
-async def test_a_job_that_only_crashes_fails(tmp_path: Path) -> None:
+@works()
+async def test_a_job_that_only_crashes_fails(rig: Rig) -> None:
     """After so many crashes without a trial between them a job has failed, and says why."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        for _ in range(MOST_CRASHES):
-            (await rig.attempts.get()).end(AttemptResult("crashed", "it was killed by SIGSEGV"))
-        state, reason = (await rig.told(job.id))[-1]
-        assert state == "failed"
-        assert reason == f"{MOST_CRASHES} attempts crashed, the last: it was killed by SIGSEGV"
+    job = await rig.submit()
+    for _ in range(MOST_CRASHES):
+        (await rig.attempts.get()).end(AttemptResult("crashed", "it was killed by SIGSEGV"))
+    state, reason = (await rig.told(job.id))[-1]
+    assert state == "failed"
+    assert reason == f"{MOST_CRASHES} attempts crashed, the last: it was killed by SIGSEGV"
 
 
-@plays
-async def test_a_job_that_gets_on_may_crash(tmp_path: Path) -> None:
+@works()
+async def test_a_job_that_gets_on_may_crash(rig: Rig) -> None:
     """Crashes with trials between them do not add up."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        for number in range(2 * MOST_CRASHES):
-            attempt = await rig.attempts.get()
-            attempt.tell("trial", {"number": number, "status": "ok"})
-            attempt.end(AttemptResult("crashed", "it was killed by SIGKILL"))
-        (await rig.attempts.get()).end()
-        assert (await rig.told(job.id))[-1] == ("finished", "")
+    job = await rig.submit()
+    for number in range(2 * MOST_CRASHES):
+        attempt = await rig.attempts.get()
+        attempt.tell("trial", {"number": number, "status": "ok"})
+        attempt.end(AttemptResult("crashed", "it was killed by SIGKILL"))
+    (await rig.attempts.get()).end()
+    assert (await rig.told(job.id))[-1] == ("finished", "")
 
 
-@plays
-async def test_what_is_not_there_now_is_tried_again(tmp_path: Path) -> None:
+@works()
+async def test_what_is_not_there_now_is_tried_again(rig: Rig) -> None:
     """A GPU that cannot be had fails no job, however often."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        for _ in range(MOST_CRASHES + 1):
-            (await rig.attempts.get()).end(AttemptResult("unavailable", "no driver"))
-        (await rig.attempts.get()).end()
-        told = await rig.told(job.id)
-        assert told[2] == ("queued", "no driver; tried again in 2 s")
-        assert told[-1] == ("finished", "")
+    job = await rig.submit()
+    for _ in range(MOST_CRASHES + 1):
+        (await rig.attempts.get()).end(AttemptResult("unavailable", "no driver"))
+    (await rig.attempts.get()).end()
+    told = await rig.told(job.id)
+    assert told[2] == ("queued", "no driver; tried again in 2 s")
+    assert told[-1] == ("finished", "")
 
 
-@plays
-async def test_a_refused_job_has_failed(tmp_path: Path) -> None:
+@works()
+async def test_a_refused_job_has_failed(rig: Rig) -> None:
     """Where trying again will not help, a job fails with the message."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        (await rig.attempts.get()).end(AttemptResult("refused", "--clocks all: no clocks"))
-        assert (await rig.told(job.id))[-1] == ("failed", "--clocks all: no clocks")
+    job = await rig.submit()
+    (await rig.attempts.get()).end(AttemptResult("refused", "--clocks all: no clocks"))
+    assert (await rig.told(job.id))[-1] == ("failed", "--clocks all: no clocks")
 
 
 def test_waits_grow_and_end() -> None:
@@ -123,105 +116,98 @@ def test_waits_grow_and_end() -> None:
     assert wait_s(10_000) == 600.0
 
 
-@plays
-async def test_a_paused_job_stops_and_goes_on(tmp_path: Path) -> None:
+@works()
+async def test_a_paused_job_stops_and_goes_on(rig: Rig) -> None:
     """Pausing is durable at once and stops the attempt; resuming begins another."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        attempt = await rig.attempts.get()
-        paused = await rig.service.pause(job.id, PEER)
-        assert (paused.state, paused.reason) == (JobState.PAUSED, "by user 1000")
-        await attempt.stopped.wait()
-        await rig.service.resume(job.id, PEER)
-        (await rig.attempts.get()).end()
-        assert [state for state, _ in await rig.told(job.id)] == [
-            *("queued", "running", "paused", "queued", "running", "finished")
-        ]
+    job = await rig.submit()
+    attempt = await rig.attempts.get()
+    paused = await rig.service.pause(job.id, PEER)
+    assert (paused.state, paused.reason) == (JobState.PAUSED, "by user 1000")
+    await attempt.stopped.wait()
+    await rig.service.resume(job.id, PEER)
+    (await rig.attempts.get()).end()
+    assert [state for state, _ in await rig.told(job.id)] == [
+        *("queued", "running", "paused", "queued", "running", "finished")
+    ]
 
 
-@plays
-async def test_a_cancelled_job_stops(tmp_path: Path) -> None:
+@works()
+async def test_a_cancelled_job_stops(rig: Rig) -> None:
     """Cancelling stops the attempt, and cancelling again changes nothing."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        attempt = await rig.attempts.get()
-        cancelled = await rig.service.cancel(job.id, PEER)
-        await attempt.stopped.wait()
-        assert await rig.service.cancel(job.id, PEER) == cancelled
-        with pytest.raises(NotNowError, match=f"job {job.id} is cancelled"):
-            await rig.service.pause(job.id, PEER)
-        assert (await rig.told(job.id))[-1] == ("cancelled", "by user 1000")
-
-
-@plays
-async def test_a_job_that_ends_while_it_is_paused_has_finished(tmp_path: Path) -> None:
-    """A run that was complete before the order to stop came is not made again."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        attempt = await rig.attempts.get()
-        attempt.when_stopped = AttemptResult("finished")
+    job = await rig.submit()
+    attempt = await rig.attempts.get()
+    cancelled = await rig.service.cancel(job.id, PEER)
+    await attempt.stopped.wait()
+    assert await rig.service.cancel(job.id, PEER) == cancelled
+    with pytest.raises(NotNowError, match=f"job {job.id} is cancelled"):
         await rig.service.pause(job.id, PEER)
-        assert (await rig.told(job.id))[-1][0] == "finished"
-        assert rig.attempts.empty()
+    assert (await rig.told(job.id))[-1] == ("cancelled", "by user 1000")
 
 
-@plays
-async def test_others_on_the_gpu_go_first(tmp_path: Path) -> None:
+@works()
+async def test_a_job_that_ends_while_it_is_paused_has_finished(rig: Rig) -> None:
+    """A run that was complete before the order to stop came is not made again."""
+    job = await rig.submit()
+    attempt = await rig.attempts.get()
+    attempt.when_stopped = AttemptResult("finished")
+    await rig.service.pause(job.id, PEER)
+    assert (await rig.told(job.id))[-1][0] == "finished"
+    assert rig.attempts.empty()
+
+
+@works(settings(idle={"calm_s": 2.0}))
+async def test_others_on_the_gpu_go_first(rig: Rig) -> None:
     """A job waits while others are on the GPU, gives way when they come, and goes on when they have left."""
-    async with working(tmp_path, settings(idle={"calm_s": 2.0})) as rig:
-        rig.presence = BUSY
-        job = await rig.submit()
-        await rig.until(job.id, "queued", reason="the GPU is busy: 1 process of others")
-        assert rig.attempts.empty()
-        rig.presence = FREE
-        attempt = await rig.attempts.get()
-        rig.presence = BUSY
-        await attempt.stopped.wait()
-        rig.presence = FREE
-        (await rig.attempts.get()).end()
-        told = await rig.told(job.id)
-        gave_way = told.index(("running", "")) + 1
-        assert told[gave_way] == ("queued", "the GPU is busy: 1 process of others on the GPU")
-        assert told[-2:] == [("running", ""), ("finished", "")]
+    rig.presence = BUSY
+    job = await rig.submit()
+    await rig.until(job.id, "queued", reason="the GPU is busy: 1 process of others")
+    assert rig.attempts.empty()
+    rig.presence = FREE
+    attempt = await rig.attempts.get()
+    rig.presence = BUSY
+    await attempt.stopped.wait()
+    rig.presence = FREE
+    (await rig.attempts.get()).end()
+    told = await rig.told(job.id)
+    gave_way = told.index(("running", "")) + 1
+    assert told[gave_way] == ("queued", "the GPU is busy: 1 process of others on the GPU")
+    assert told[-2:] == [("running", ""), ("finished", "")]
 
 
-@plays
-async def test_nobody_looks_while_nothing_waits(tmp_path: Path) -> None:
+@works()
+async def test_nobody_looks_while_nothing_waits(rig: Rig) -> None:
     """Without a job, nobody asks who is on the GPU."""
-    async with working(tmp_path) as rig:
-        await asyncio.sleep(15.0)  # dozens of looks, if there were any
-        assert rig.looks == 0
-        job = await rig.submit()
-        (await rig.attempts.get()).end()
-        await rig.told(job.id)
-        looks = rig.looks
-        assert looks > 0
-        await asyncio.sleep(15.0)
-        assert rig.looks == looks
+    await asyncio.sleep(15.0)  # dozens of looks, if there were any
+    assert rig.looks == 0
+    job = await rig.submit()
+    (await rig.attempts.get()).end()
+    await rig.told(job.id)
+    looks = rig.looks
+    assert looks > 0
+    await asyncio.sleep(15.0)
+    assert rig.looks == looks
 
 
-@plays
-async def test_windows_open_and_close(tmp_path: Path) -> None:
+@works(settings(window=({"start": "0 22 * * *", "hours": 8.0},)))
+async def test_windows_open_and_close(rig: Rig) -> None:
     """Outside of the windows nothing runs; at their end what runs is stopped, and goes on with the next."""
-    night = settings(window=({"start": "0 22 * * *", "hours": 8.0},))
-    async with working(tmp_path, night) as rig:
-        job = await rig.submit()
-        await rig.until(job.id, "queued", reason="the next opens at 2026-03-02 22:00:00 UTC")
-        assert rig.attempts.empty()
-        windows = (await rig.service.status())["windows"]
-        assert windows["changes_at"] == "2026-03-02T22:00:00+00:00"
-        assert windows["summary"] == "closed until 2026-03-02 22:00:00 UTC"
-        rig.wait(hours=10)
-        attempt = await rig.attempts.get()
-        rig.wait(hours=8)
-        await attempt.stopped.wait()
-        await rig.until(job.id, "queued", reason="the next opens at 2026-03-03 22:00:00 UTC")
-        rig.wait(hours=-10)  # somebody sets the clock: to an evening before the window
-        await asyncio.sleep(70.0)  # long enough to be noticed
-        assert rig.attempts.empty()
-        rig.wait(hours=2.5)
-        (await rig.attempts.get()).end()
-        assert (await rig.told(job.id))[-1] == ("finished", "")
+    job = await rig.submit()
+    await rig.until(job.id, "queued", reason="the next opens at 2026-03-02 22:00:00 UTC")
+    assert rig.attempts.empty()
+    windows = (await rig.service.status())["windows"]
+    assert windows["changes_at"] == "2026-03-02T22:00:00+00:00"
+    assert windows["summary"] == "closed until 2026-03-02 22:00:00 UTC"
+    rig.wait(hours=10)
+    attempt = await rig.attempts.get()
+    rig.wait(hours=8)
+    await attempt.stopped.wait()
+    await rig.until(job.id, "queued", reason="the next opens at 2026-03-03 22:00:00 UTC")
+    rig.wait(hours=-10)  # somebody sets the clock: to an evening before the window
+    await asyncio.sleep(70.0)  # long enough to be noticed
+    assert rig.attempts.empty()
+    rig.wait(hours=2.5)
+    (await rig.attempts.get()).end()
+    assert (await rig.told(job.id))[-1] == ("finished", "")
 
 
 @plays
@@ -259,19 +245,18 @@ async def test_an_orderly_end_queues_what_runs(tmp_path: Path) -> None:
         assert told[-1] == ("finished", "")
 
 
-@plays
-async def test_an_ending_is_stored_when_that_is_possible_again(tmp_path: Path) -> None:
+@works()
+async def test_an_ending_is_stored_when_that_is_possible_again(rig: Rig) -> None:
     """While the database cannot be used, an ended job waits to be stored; nothing is lost or stuck."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        attempt = await rig.attempts.get()
-        rig.storage.broken = "the disk is full"
-        attempt.end()
-        await asyncio.sleep(3.0)
-        assert rig.service.alive
-        rig.storage.broken = ""
-        assert (await rig.told(job.id))[-1] == ("finished", "")
-        assert rig.attempts.empty()
+    job = await rig.submit()
+    attempt = await rig.attempts.get()
+    rig.storage.broken = "the disk is full"
+    attempt.end()
+    await asyncio.sleep(3.0)
+    assert rig.service.alive
+    rig.storage.broken = ""
+    assert (await rig.told(job.id))[-1] == ("finished", "")
+    assert rig.attempts.empty()
 
 
 @plays
@@ -317,18 +302,17 @@ def test_a_clients_job_stops_our_own(tmp_path: Path, origin: Origin) -> None:
     scene(tmp_path)
 
 
-@plays
-async def test_a_clients_job_is_not_stopped_by_another(tmp_path: Path) -> None:
+@works()
+async def test_a_clients_job_is_not_stopped_by_another(rig: Rig) -> None:
     """Whatever the priority of the other, and of our own."""
-    async with working(tmp_path) as rig:
-        first = await rig.submit()
-        attempt = await rig.attempts.get()
-        await rig.submit(5.0)
-        await own(rig, Origin.STALE, priority=3.0)
-        await asyncio.sleep(10.0)  # dozens of looks
-        assert not attempt.stopped.is_set()
-        attempt.end()
-        assert [state for state, _ in await rig.told(first.id)] == ["queued", "running", "finished"]
+    first = await rig.submit()
+    attempt = await rig.attempts.get()
+    await rig.submit(5.0)
+    await own(rig, Origin.STALE, priority=3.0)
+    await asyncio.sleep(10.0)  # dozens of looks
+    assert not attempt.stopped.is_set()
+    attempt.end()
+    assert [state for state, _ in await rig.told(first.id)] == ["queued", "running", "finished"]
 
 
 @plays
@@ -359,17 +343,16 @@ async def ours_run_on(tmp_path: Path) -> None:
         assert (await rig.attempts.get()).spec.job == theirs.id
 
 
-@plays
-async def test_our_own_load_of_the_past_keeps_nobody_waiting(tmp_path: Path) -> None:
+@works(settings(idle={"calm_s": 30.0}))
+async def test_our_own_load_of_the_past_keeps_nobody_waiting(rig: Rig) -> None:
     """What the driver tells as load just after our job is that job's: the next one begins at once."""
-    async with working(tmp_path, settings(idle={"calm_s": 30.0})) as rig:
-        first, second = await rig.submit(), await rig.submit()
-        attempt = await rig.attempts.get()
-        rig.presence = LOADED
-        attempt.end()
-        await rig.attempts.get()
-        assert (await rig.told(first.id))[-1][0] == "finished"
-        assert [event async for event in seen(rig, second)] == ["queued", "running"]
+    first, second = await rig.submit(), await rig.submit()
+    attempt = await rig.attempts.get()
+    rig.presence = LOADED
+    attempt.end()
+    await rig.attempts.get()
+    assert (await rig.told(first.id))[-1][0] == "finished"
+    assert [event async for event in seen(rig, second)] == ["queued", "running"]
 
 
 async def seen(rig: Rig, job: Job) -> AsyncIterator[str]:
@@ -381,19 +364,18 @@ async def seen(rig: Rig, job: Job) -> AsyncIterator[str]:
             return
 
 
-@plays
-async def test_load_that_lasts_is_others(tmp_path: Path) -> None:
+@works(settings(idle={"calm_s": 30.0}))
+async def test_load_that_lasts_is_others(rig: Rig) -> None:
     """Some seconds after our job the load counts again."""
-    async with working(tmp_path, settings(idle={"calm_s": 30.0})) as rig:
-        first = await rig.submit()
-        attempt = await rig.attempts.get()
-        rig.presence = LOADED
-        attempt.end()
-        await rig.told(first.id)
-        await asyncio.sleep(3.0)
-        second = await rig.submit()
-        await rig.until(second.id, "queued", reason="the GPU is busy: it is loaded, and not by us")
-        assert rig.attempts.empty()
+    first = await rig.submit()
+    attempt = await rig.attempts.get()
+    rig.presence = LOADED
+    attempt.end()
+    await rig.told(first.id)
+    await asyncio.sleep(3.0)
+    second = await rig.submit()
+    await rig.until(second.id, "queued", reason="the GPU is busy: it is loaded, and not by us")
+    assert rig.attempts.empty()
 
 
 # --- nothing that one client asks for keeps the daemon from the others for long -------------------
@@ -402,18 +384,17 @@ async def test_load_that_lasts_is_others(tmp_path: Path) -> None:
 USES = 50
 
 
-@plays
-async def test_many_uses_let_others_in_between(tmp_path: Path) -> None:
+@works()
+async def test_many_uses_let_others_in_between(rig: Rig) -> None:
     """Whoever is answered meanwhile waits for one use, not for all of a list."""
-    async with working(tmp_path) as rig:
-        questions = [Question((f"scan-lf:N={2 ** (1 + number % 8)}",)) for number in range(USES)]
-        counting = asyncio.create_task(rig.service.used(questions, PEER))
-        turns = 0
-        while not counting.done():
-            await asyncio.sleep(0)
-            turns += 1
+    questions = [Question((f"scan-lf:N={2 ** (1 + number % 8)}",)) for number in range(USES)]
+    counting = asyncio.create_task(rig.service.used(questions, PEER))
+    turns = 0
+    while not counting.done():
+        await asyncio.sleep(0)
+        turns += 1
 
-        assert turns >= USES
+    assert turns >= USES
 
 
 # --- when tuning is allowed, summer time and all --------------------------------------------------
@@ -551,21 +532,20 @@ def test_why_no_job_is_done_is_logged_once(tmp_path: Path, caplog: pytest.LogCap
 # --- what holds a device up: what is told of it, and what is remembered ---------------------------
 
 
-@plays
-async def test_load_is_told_once(tmp_path: Path) -> None:
+@works()
+async def test_load_is_told_once(rig: Rig) -> None:
     """Each look finds another figure: the status has it, the job's reason and its events do not."""
-    async with working(tmp_path) as rig:
-        rig.presence = LOADED
-        job = await rig.submit()
-        for percent in range(20, 30):
-            rig.presence = replace(LOADED, load=f"{percent} %")
-            looks = rig.looks
-            await asyncio.sleep(3.0)  # some looks
-            assert rig.looks > looks + 1
-        assert (await rig.service.job(job.id)).reason == "the GPU is busy: it is loaded, and not by us"
-        assert await rig.storage.run(lambda books: len(books.jobs.events(job.id))) == 2
-        (device,) = (await rig.service.status())["devices"]
-        assert device["holds"] == "the GPU is busy: it is loaded, and not by us (29 %)"
+    rig.presence = LOADED
+    job = await rig.submit()
+    for percent in range(20, 30):
+        rig.presence = replace(LOADED, load=f"{percent} %")
+        looks = rig.looks
+        await asyncio.sleep(3.0)  # some looks
+        assert rig.looks > looks + 1
+    assert (await rig.service.job(job.id)).reason == "the GPU is busy: it is loaded, and not by us"
+    assert await rig.storage.run(lambda books: len(books.jobs.events(job.id))) == 2
+    (device,) = (await rig.service.status())["devices"]
+    assert device["holds"] == "the GPU is busy: it is loaded, and not by us (29 %)"
 
 
 @plays
@@ -597,16 +577,15 @@ async def kinds(rig: Rig, number: int) -> list[str]:
     return [event.data["state"] if event.kind == "state" else event.kind for event in events]
 
 
-@plays
-async def test_a_crash_while_measuring_again_counts(tmp_path: Path) -> None:
+@works()
+async def test_a_crash_while_measuring_again_counts(rig: Rig) -> None:
     """Trials that are measured again get a job no further: if each attempt ends there, it has failed."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        for _ in range(MOST_CRASHES):
-            attempt = await rig.attempts.get()
-            attempt.tell("trial", {"number": 0, "status": "ok", "confirming": True})
-            attempt.end(AttemptResult("crashed", "it was killed by SIGSEGV"))
-        assert (await rig.told(job.id))[-1][0] == "failed"
+    job = await rig.submit()
+    for _ in range(MOST_CRASHES):
+        attempt = await rig.attempts.get()
+        attempt.tell("trial", {"number": 0, "status": "ok", "confirming": True})
+        attempt.end(AttemptResult("crashed", "it was killed by SIGSEGV"))
+    assert (await rig.told(job.id))[-1][0] == "failed"
 
 
 @pytest.mark.parametrize("broken", ["", "locked"])
@@ -632,22 +611,21 @@ def test_all_that_is_told_comes_before_the_end(tmp_path: Path, broken: str) -> N
     scene(tmp_path)
 
 
-@plays
-async def test_what_ends_while_it_is_paused_and_the_database_is_locked_ends(tmp_path: Path) -> None:
+@works()
+async def test_what_ends_while_it_is_paused_and_the_database_is_locked_ends(rig: Rig) -> None:
     """Its ending is stored when that is possible again; then the lane is free, and the attempt counted."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        attempt = await rig.attempts.get()
-        attempt.when_stopped = AttemptResult("finished")
-        await rig.service.pause(job.id, PEER)
-        rig.storage.broken = "locked"
-        await attempt.stopped.wait()
-        await asyncio.sleep(5.0)
-        rig.storage.broken = ""
-        assert (await rig.told(job.id))[-1][0] == "finished"
-        await rig.submit()
-        await rig.attempts.get()
-        assert b'tuner_job_endings_total{status="finished"} 1.0' in rig.service.metrics()
+    job = await rig.submit()
+    attempt = await rig.attempts.get()
+    attempt.when_stopped = AttemptResult("finished")
+    await rig.service.pause(job.id, PEER)
+    rig.storage.broken = "locked"
+    await attempt.stopped.wait()
+    await asyncio.sleep(5.0)
+    rig.storage.broken = ""
+    assert (await rig.told(job.id))[-1][0] == "finished"
+    await rig.submit()
+    await rig.attempts.get()
+    assert b'tuner_job_endings_total{status="finished"} 1.0' in rig.service.metrics()
 
 
 async def measured_again(rig: Rig, judged: Callable[..., Any]) -> tuple[Job, list[tuple[int, Any, JobState]]]:
@@ -670,13 +648,12 @@ async def measured_again(rig: Rig, judged: Callable[..., Any]) -> tuple[Job, lis
     return job, stored
 
 
-@plays
-async def test_a_result_is_stored_before_its_job_has_finished(tmp_path: Path) -> None:
+@works()
+async def test_a_result_is_stored_before_its_job_has_finished(rig: Rig) -> None:
     """Whoever is killed between the two measures once more, and loses nothing."""
-    async with working(tmp_path) as rig:
-        job, stored = await measured_again(rig, lambda _, sample: {"judged": sample})
-        assert (await rig.told(job.id))[-1] == ("finished", "")
-        assert stored == [(7, {"judged": {"energy_j": 1.0}}, JobState.RUNNING)]
+    job, stored = await measured_again(rig, lambda _, sample: {"judged": sample})
+    assert (await rig.told(job.id))[-1] == ("finished", "")
+    assert stored == [(7, {"judged": {"energy_j": 1.0}}, JobState.RUNNING)]
 
 
 @plays

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_rig import DEVICE, PEER, plays, working
+from service_rig import DEVICE, PEER, Rig, plays, working, works
 from stored_trials import NAME, store_trials
 
 from tuner.client.answer_values import PowerSample
@@ -48,110 +48,104 @@ async def following(stream: AsyncIterator[bytes], *kinds: str) -> dict[str, Any]
     raise AssertionError("the stream ended")
 
 
-@plays
-async def test_a_follower_begins_with_the_present(tmp_path: Path) -> None:
+@works()
+async def test_a_follower_begins_with_the_present(rig: Rig) -> None:
     """First come the jobs, then the states of the daemon and its devices; a place says where to go on."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        await rig.attempts.get()
-        stream = rig.service.follow()
-        told = await present(stream)
-        kinds = [event["kind"] for event in told]
+    job = await rig.submit()
+    await rig.attempts.get()
+    stream = rig.service.follow()
+    told = await present(stream)
+    kinds = [event["kind"] for event in told]
 
-        assert kinds == ["begin", "job", "present", "status", "device"]
-        assert told[0]["data"]["resumed"] is False
-        assert (told[1]["job"], told[1]["data"]["state"]) == (job.id, "running")
-        assert told[2]["place"]
-        assert told[4]["data"]["spec"] == DEVICE
-        await stream.aclose()
+    assert kinds == ["begin", "job", "present", "status", "device"]
+    assert told[0]["data"]["resumed"] is False
+    assert (told[1]["job"], told[1]["data"]["state"]) == (job.id, "running")
+    assert told[2]["place"]
+    assert told[4]["data"]["spec"] == DEVICE
+    await stream.aclose()
 
 
-@plays
-async def test_changes_and_trials_are_told_with_places(tmp_path: Path) -> None:
+@works()
+async def test_changes_and_trials_are_told_with_places(rig: Rig) -> None:
     """A trial comes with what its attempt told of it, and the end of its job follows."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        attempt = await rig.attempts.get()
-        stream = rig.service.follow()
-        await present(stream)
-        attempt.tell("trial", {"trial": 1, "energy_j": 0.5})
-        trial = await following(stream, "trial")
-        assert trial["place"]
-        assert (trial["job"], trial["data"]) == (job.id, {"trial": 1, "energy_j": 0.5})
-        attempt.end()
-        ended = await following(stream, "job")
-        assert ended["data"]["state"] == "finished"
-        await stream.aclose()
+    job = await rig.submit()
+    attempt = await rig.attempts.get()
+    stream = rig.service.follow()
+    await present(stream)
+    attempt.tell("trial", {"trial": 1, "energy_j": 0.5})
+    trial = await following(stream, "trial")
+    assert trial["place"]
+    assert (trial["job"], trial["data"]) == (job.id, {"trial": 1, "energy_j": 0.5})
+    attempt.end()
+    ended = await following(stream, "job")
+    assert ended["data"]["state"] == "finished"
+    await stream.aclose()
 
 
-@plays
-async def test_who_was_away_gets_what_was_missed(tmp_path: Path) -> None:
+@works()
+async def test_who_was_away_gets_what_was_missed(rig: Rig) -> None:
     """After a lost connection the missed events come, once and in order, and no job again."""
-    async with working(tmp_path) as rig:
-        await rig.submit()
-        attempt = await rig.attempts.get()
-        stream = rig.service.follow()
-        await present(stream)
-        attempt.tell("trial", {"trial": 1})
-        trial = await following(stream, "trial")
-        await stream.aclose()
-        attempt.tell("trial", {"trial": 2})
-        attempt.tell("trial", {"trial": 3})
-        again = rig.service.follow(trial["place"])
-        told = await present(again)
+    await rig.submit()
+    attempt = await rig.attempts.get()
+    stream = rig.service.follow()
+    await present(stream)
+    attempt.tell("trial", {"trial": 1})
+    trial = await following(stream, "trial")
+    await stream.aclose()
+    attempt.tell("trial", {"trial": 2})
+    attempt.tell("trial", {"trial": 3})
+    again = rig.service.follow(trial["place"])
+    told = await present(again)
 
-        assert told[0]["data"]["resumed"] is True
-        assert [one["data"]["trial"] for one in told if one["kind"] == "trial"] == [2, 3]
-        assert not [one for one in told if one["kind"] == "job"]
-        await again.aclose()
+    assert told[0]["data"]["resumed"] is True
+    assert [one["data"]["trial"] for one in told if one["kind"] == "trial"] == [2, 3]
+    assert not [one for one in told if one["kind"] == "job"]
+    await again.aclose()
 
 
-@plays
-async def test_a_late_follower_is_told_the_trials_so_far(tmp_path: Path) -> None:
+@works()
+async def test_a_late_follower_is_told_the_trials_so_far(rig: Rig) -> None:
     """Trials of a job that runs are replayed from the database, contenders' repeats marked as such."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        await rig.attempts.get()
-        run = store_trials(rig.storage.path, 3, job=job.id)
-        stream = rig.service.follow("00000000-7")  # of the daemon before
-        trials = [one["data"] for one in await present(stream) if one["kind"] == "trial"]
+    job = await rig.submit()
+    await rig.attempts.get()
+    run = store_trials(rig.storage.path, 3, job=job.id)
+    stream = rig.service.follow("00000000-7")  # of the daemon before
+    trials = [one["data"] for one in await present(stream) if one["kind"] == "trial"]
 
-        assert [(one["trial"], one["repeat"], one["confirming"]) for one in trials] == [
-            (1, 0, False),
-            (1, 3, True),
-            (2, 0, False),
-            (3, 0, False),
-        ]
-        assert trials[0]["run"] == run
-        assert trials[0]["configurations"][NAME]
-        assert trials[1]["energy_j"] == trials[1]["cost"] == 0.9
-        assert (trials[3]["status"], trials[3]["detail"]) == ("wrong-answer", "<b>off by 3</b>")
-        assert trials[1]["energy_j_uncertainty"] > 0
-        await stream.aclose()
+    assert [(one["trial"], one["repeat"], one["confirming"]) for one in trials] == [
+        (1, 0, False),
+        (1, 3, True),
+        (2, 0, False),
+        (3, 0, False),
+    ]
+    assert trials[0]["run"] == run
+    assert trials[0]["configurations"][NAME]
+    assert trials[1]["energy_j"] == trials[1]["cost"] == 0.9
+    assert (trials[3]["status"], trials[3]["detail"]) == ("wrong-answer", "<b>off by 3</b>")
+    assert trials[1]["energy_j_uncertainty"] > 0
+    await stream.aclose()
 
 
-@plays
-async def test_devices_are_told_of_again_when_they_change(tmp_path: Path) -> None:
+@works()
+async def test_devices_are_told_of_again_when_they_change(rig: Rig) -> None:
     """A device that begins a job is told of although no event says so."""
-    async with working(tmp_path) as rig:
-        stream = rig.service.follow()
-        await present(stream)
-        job = await rig.submit()
-        device = await following(stream, "device")
+    stream = rig.service.follow()
+    await present(stream)
+    job = await rig.submit()
+    device = await following(stream, "device")
 
-        assert device["data"]["job"] == job.id
-        await stream.aclose()
+    assert device["data"]["job"] == job.id
+    await stream.aclose()
 
 
-@plays
-async def test_the_end_of_the_daemon_ends_the_stream(tmp_path: Path) -> None:
+@works()
+async def test_the_end_of_the_daemon_ends_the_stream(rig: Rig) -> None:
     """Followers are not left waiting when the daemon stops."""
-    async with working(tmp_path) as rig:
-        stream = rig.service.follow()
-        await present(stream)
-        await rig.service.end()
+    stream = rig.service.follow()
+    await present(stream)
+    await rig.service.end()
 
-        assert "power" not in [parsed(text)["kind"] async for text in stream]
+    assert "power" not in [parsed(text)["kind"] async for text in stream]
 
 
 class PlayedGpus(PowerChild):
@@ -191,39 +185,37 @@ async def test_power_is_sampled_only_while_somebody_watches(tmp_path: Path) -> N
     watch.close()
 
 
-@plays
-async def test_a_simulated_device_shows_its_last_trial(tmp_path: Path) -> None:
+@works()
+async def test_a_simulated_device_shows_its_last_trial(rig: Rig) -> None:
     """While a job runs, power is that of its last trial, labelled as modelled; without one there is none."""
-    async with working(tmp_path) as rig:
-        idle = (await rig.service.power())["devices"][0]["samples"][-1]
-        await rig.submit()
-        attempt = await rig.attempts.get()
-        stream = rig.service.follow(power=True)
-        await present(stream)
-        attempt.tell("trial", {"trial": 1, "watts": 7.5, "clock_mhz": 998.0})
-        watts = None
-        while watts is None:
-            watts = (await following(stream, "power"))["data"]["watts"]
+    idle = (await rig.service.power())["devices"][0]["samples"][-1]
+    await rig.submit()
+    attempt = await rig.attempts.get()
+    stream = rig.service.follow(power=True)
+    await present(stream)
+    attempt.tell("trial", {"trial": 1, "watts": 7.5, "clock_mhz": 998.0})
+    watts = None
+    while watts is None:
+        watts = (await following(stream, "power"))["data"]["watts"]
 
-        assert (idle["watts"], idle["modelled"]) == (None, True)
-        assert watts == 7.5
-        await stream.aclose()
+    assert (idle["watts"], idle["modelled"]) == (None, True)
+    assert watts == 7.5
+    await stream.aclose()
 
 
-@plays
-async def test_nobody_is_told_of_power_who_does_not_want_it(tmp_path: Path) -> None:
+@works()
+async def test_nobody_is_told_of_power_who_does_not_want_it(rig: Rig) -> None:
     """A follower without power hears none, although another one has it sampled."""
-    async with working(tmp_path) as rig:
-        with_power, without = rig.service.follow(power=True), rig.service.follow()
-        await present(with_power)
-        await present(without)
-        await following(with_power, "power")
-        job = await rig.submit()
-        told = await following(without, "power", "job")
+    with_power, without = rig.service.follow(power=True), rig.service.follow()
+    await present(with_power)
+    await present(without)
+    await following(with_power, "power")
+    job = await rig.submit()
+    told = await following(without, "power", "job")
 
-        assert (told["kind"], told["job"]) == ("job", job.id)
-        await with_power.aclose()
-        await without.aclose()
+    assert (told["kind"], told["job"]) == ("job", job.id)
+    await with_power.aclose()
+    await without.aclose()
 
 
 # --- followers hear all that matters, and nobody who is slow or gone holds up the rest ------------
@@ -253,51 +245,48 @@ def test_slow_follower_loses_progress_and_knows_when_to_read_again() -> None:
     asyncio.run(check())
 
 
-@plays
-async def test_all_states_are_told_to_a_follower_who_sleeps(tmp_path: Path) -> None:
+@works()
+async def test_all_states_are_told_to_a_follower_who_sleeps(rig: Rig) -> None:
     """Whoever takes no event for long still gets every change of state, in order, once."""
-    async with working(tmp_path) as rig:
-        first = await rig.submit(1.0)
-        await rig.attempts.get()
-        job = await rig.submit()
-        events = rig.service.events(job.id)
-        await anext(events)
-        for _ in range(130):
-            await rig.service.pause(job.id, PEER)
-            await rig.service.resume(job.id, PEER)
-        await rig.service.cancel(job.id, PEER)
-        states = [one.data["state"] async for one in events]
-        assert states == ["paused", "queued"] * 130 + ["cancelled"]
-        assert first.id != job.id
+    first = await rig.submit(1.0)
+    await rig.attempts.get()
+    job = await rig.submit()
+    events = rig.service.events(job.id)
+    await anext(events)
+    for _ in range(130):
+        await rig.service.pause(job.id, PEER)
+        await rig.service.resume(job.id, PEER)
+    await rig.service.cancel(job.id, PEER)
+    states = [one.data["state"] async for one in events]
+    assert states == ["paused", "queued"] * 130 + ["cancelled"]
+    assert first.id != job.id
 
 
-@plays
-async def test_an_ended_job_is_told_from_the_database(tmp_path: Path) -> None:
+@works()
+async def test_an_ended_job_is_told_from_the_database(rig: Rig) -> None:
     """Events after a number, and then the end; also where there is none left."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        attempt = await rig.attempts.get()
-        attempt.tell("told", {"sentence": "near"})
-        attempt.end()
-        everything = [one async for one in rig.service.events(job.id)]
-        assert [one.kind for one in everything] == ["state", "state", "told", "state"]
-        assert [one async for one in rig.service.events(job.id, everything[1].id or 0)] == everything[2:]
-        assert [one async for one in rig.service.events(job.id, everything[-1].id or 0)] == []
+    job = await rig.submit()
+    attempt = await rig.attempts.get()
+    attempt.tell("told", {"sentence": "near"})
+    attempt.end()
+    everything = [one async for one in rig.service.events(job.id)]
+    assert [one.kind for one in everything] == ["state", "state", "told", "state"]
+    assert [one async for one in rig.service.events(job.id, everything[1].id or 0)] == everything[2:]
+    assert [one async for one in rig.service.events(job.id, everything[-1].id or 0)] == []
 
 
-@plays
-async def test_who_leaves_is_forgotten(tmp_path: Path) -> None:
+@works()
+async def test_who_leaves_is_forgotten(rig: Rig) -> None:
     """A client that vanishes leaves nothing behind, and an unknown job is an error."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        events = rig.service.events(job.id)
-        await anext(events)
-        assert (await rig.service.status())["followers"] == 1
-        await events.aclose()  # type: ignore[attr-defined]  # it is a generator
-        assert (await rig.service.status())["followers"] == 0
-        with pytest.raises(NoSuchJobError, match="no job 99"):
-            await anext(rig.service.events(99))
-        assert (await rig.service.status())["followers"] == 0
+    job = await rig.submit()
+    events = rig.service.events(job.id)
+    await anext(events)
+    assert (await rig.service.status())["followers"] == 1
+    await events.aclose()  # type: ignore[attr-defined]  # it is a generator
+    assert (await rig.service.status())["followers"] == 0
+    with pytest.raises(NoSuchJobError, match="no job 99"):
+        await anext(rig.service.events(99))
+    assert (await rig.service.status())["followers"] == 0
 
 
 @plays

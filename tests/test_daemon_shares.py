@@ -16,7 +16,7 @@ import pytest
 from fake_service import queued_job
 from hypothesis import given
 from hypothesis import strategies as st
-from service_rig import DEVICE, PATIENCE_S, PEER, ROOT, WORKLOAD, Rig, plays, settings, working
+from service_rig import DEVICE, PATIENCE_S, PEER, ROOT, WORKLOAD, Rig, plays, settings, working, works
 
 from tuner.daemon.interface import NoSuchJobError, NotNowError, NotYoursError, Peer
 from tuner.daemon.jobs.board import Board
@@ -289,30 +289,28 @@ async def submitted(rig: Rig, peer: Peer, count: int = 1, priority: float = 0.0)
     return [await rig.service.submit(order, peer, priority) for order in orders]
 
 
-@plays
-async def test_a_flood_holds_up_another_by_one_job(tmp_path: Path) -> None:
+@works(settings(limits={"queue": 40}))
+async def test_a_flood_holds_up_another_by_one_job(rig: Rig) -> None:
     """The job of another user begins when the one that runs has ended, whatever a flood waits for."""
-    async with working(tmp_path, settings(limits={"queue": 40})) as rig:
-        flood = await submitted(rig, PEER, 20, 1e6)
-        running = await rig.attempts.get()
-        (other,) = await submitted(rig, OTHER)
-        running.end()
-        attempt = await rig.attempts.get()
-        assert (running.spec.job, attempt.spec.job) == (flood[0].id, other.id)
-        with pytest.raises(NotNowError, match="jobs of yours wait already"):
-            await submitted(rig, PEER, 40)
+    flood = await submitted(rig, PEER, 20, 1e6)
+    running = await rig.attempts.get()
+    (other,) = await submitted(rig, OTHER)
+    running.end()
+    attempt = await rig.attempts.get()
+    assert (running.spec.job, attempt.spec.job) == (flood[0].id, other.id)
+    with pytest.raises(NotNowError, match="jobs of yours wait already"):
+        await submitted(rig, PEER, 40)
 
 
-@plays
-async def test_others_jobs_are_not_changed(tmp_path: Path) -> None:
+@works()
+async def test_others_jobs_are_not_changed(rig: Rig) -> None:
     """Another user's job is not cancelled, paused or resumed, unless settings allow it."""
-    async with working(tmp_path) as rig:
-        (mine,) = await submitted(rig, PEER)
-        for change in (rig.service.cancel, rig.service.pause, rig.service.resume):
-            with pytest.raises(NotYoursError, match=f"job {mine.id} is "):
-                await change(mine.id, OTHER)
-        rig.state.settings = settings(limits={"manage": ["1001"]})
-        assert (await rig.service.cancel(mine.id, OTHER)).reason == "by user 1001"
+    (mine,) = await submitted(rig, PEER)
+    for change in (rig.service.cancel, rig.service.pause, rig.service.resume):
+        with pytest.raises(NotYoursError, match=f"job {mine.id} is "):
+            await change(mine.id, OTHER)
+    rig.state.settings = settings(limits={"manage": ["1001"]})
+    assert (await rig.service.cancel(mine.id, OTHER)).reason == "by user 1001"
 
 
 @plays
@@ -417,19 +415,18 @@ async def test_what_the_database_knows_better_is_read_again(tmp_path: Path) -> N
         assert board.find(ORDER) is None
 
 
-@plays
-async def test_a_job_that_ended_unheard_holds_up_no_other(tmp_path: Path) -> None:
+@works()
+async def test_a_job_that_ended_unheard_holds_up_no_other(rig: Rig) -> None:
     """The lane goes on with the next job at once, and who follows the ended one hears of its end."""
-    async with working(tmp_path) as rig:
-        await rig.submit(2.0)
-        attempt = await rig.attempts.get()
-        ended, other = await rig.submit(1.0), await rig.submit()
-        told = asyncio.create_task(rig.told(ended.id))
-        await asyncio.sleep(0.0)
-        await rig.storage.run(lambda books: books.jobs.change(ended.id, JobState.CANCELLED, reason="unheard"))
-        attempt.end()
-        assert (await rig.attempts.get()).spec.job == other.id
-        assert await told == [("queued", ""), ("cancelled", "unheard")]
+    await rig.submit(2.0)
+    attempt = await rig.attempts.get()
+    ended, other = await rig.submit(1.0), await rig.submit()
+    told = asyncio.create_task(rig.told(ended.id))
+    await asyncio.sleep(0.0)
+    await rig.storage.run(lambda books: books.jobs.change(ended.id, JobState.CANCELLED, reason="unheard"))
+    attempt.end()
+    assert (await rig.attempts.get()).spec.job == other.id
+    assert await told == [("queued", ""), ("cancelled", "unheard")]
 
 
 def test_an_odd_job_is_left_alone(tmp_path: Path) -> None:
