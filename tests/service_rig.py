@@ -204,6 +204,13 @@ class Rig:
         order = JobSpec((WORKLOAD,), device=device, policy="random", options=options)
         return await self.service.submit(order, PEER, priority)
 
+    async def begun(
+        self, priority: float = 0.0, device: str = "", **options: Any
+    ) -> tuple[Job, PlayedAttempt]:
+        """Submit a job, and wait for its attempt."""
+        job = await self.submit(priority, device, **options)
+        return job, await self.attempts.get()
+
     async def until(self, number: int, *states: str, reason: str = "") -> Event:
         """Wait until a job has come into one of the states, for a reason that holds these words."""
         async for event in self.service.events(number):

@@ -33,8 +33,7 @@ BUSY = Contention(busy=True, reason="1 process of others on the GPU")
 @works()
 async def test_a_job_runs_and_finishes(rig: Rig) -> None:
     """A job that was submitted is launched with its order, and finishes when its attempt does."""
-    job = await rig.submit(budget=3)
-    attempt = await rig.attempts.get()
+    job, attempt = await rig.begun(budget=3)
     assert (attempt.spec.job, attempt.spec.job_spec) == (job.id, replace(job.spec, device=DEVICE))
     assert (await rig.service.job(job.id)).device == DEVICE
     attempt.end()
@@ -45,8 +44,7 @@ async def test_a_job_runs_and_finishes(rig: Rig) -> None:
 @works()
 async def test_the_best_waiting_job_goes_first(rig: Rig) -> None:
     """One job at a time on a device: the highest priority first, then the oldest."""
-    first = await rig.submit()
-    attempt = await rig.attempts.get()
+    first, attempt = await rig.begun()
     low, high, also = await rig.submit(1.0), await rig.submit(2.0), await rig.submit(1.0)
     assert rig.attempts.empty()
     order = []
@@ -119,8 +117,7 @@ def test_waits_grow_and_end() -> None:
 @works()
 async def test_a_paused_job_stops_and_goes_on(rig: Rig) -> None:
     """Pausing is durable at once and stops the attempt; resuming begins another."""
-    job = await rig.submit()
-    attempt = await rig.attempts.get()
+    job, attempt = await rig.begun()
     paused = await rig.service.pause(job.id, PEER)
     assert (paused.state, paused.reason) == (JobState.PAUSED, "by user 1000")
     await attempt.stopped.wait()
@@ -134,8 +131,7 @@ async def test_a_paused_job_stops_and_goes_on(rig: Rig) -> None:
 @works()
 async def test_a_cancelled_job_stops(rig: Rig) -> None:
     """Cancelling stops the attempt, and cancelling again changes nothing."""
-    job = await rig.submit()
-    attempt = await rig.attempts.get()
+    job, attempt = await rig.begun()
     cancelled = await rig.service.cancel(job.id, PEER)
     await attempt.stopped.wait()
     assert await rig.service.cancel(job.id, PEER) == cancelled
@@ -147,8 +143,7 @@ async def test_a_cancelled_job_stops(rig: Rig) -> None:
 @works()
 async def test_a_job_that_ends_while_it_is_paused_has_finished(rig: Rig) -> None:
     """A run that was complete before the order to stop came is not made again."""
-    job = await rig.submit()
-    attempt = await rig.attempts.get()
+    job, attempt = await rig.begun()
     attempt.when_stopped = AttemptResult("finished")
     await rig.service.pause(job.id, PEER)
     assert (await rig.told(job.id))[-1][0] == "finished"
@@ -215,8 +210,7 @@ async def test_a_budget_ends_the_day(tmp_path: Path) -> None:
     """A job is stopped when the day's joules are spent, and goes on the next day; a restart knows the day."""
     thrifty = settings(budget={"joules_per_day": 100.0})
     async with working(tmp_path, thrifty) as rig:
-        job = await rig.submit()
-        attempt = await rig.attempts.get()
+        job, attempt = await rig.begun()
         attempt.spent = (3.0, 60.0)
         assert not attempt.stopped.is_set()
         attempt.spent = (6.0, 120.0)
@@ -235,8 +229,7 @@ async def test_a_budget_ends_the_day(tmp_path: Path) -> None:
 async def test_an_orderly_end_queues_what_runs(tmp_path: Path) -> None:
     """When the daemon ends, its attempt is stopped and the job waits; the next daemon goes on with it."""
     async with working(tmp_path) as rig:
-        job = await rig.submit()
-        attempt = await rig.attempts.get()
+        job, attempt = await rig.begun()
     assert attempt.stopped.is_set()
     async with working(tmp_path) as rig:
         (await rig.attempts.get()).end()
@@ -248,8 +241,7 @@ async def test_an_orderly_end_queues_what_runs(tmp_path: Path) -> None:
 @works()
 async def test_an_ending_is_stored_when_that_is_possible_again(rig: Rig) -> None:
     """While the database cannot be used, an ended job waits to be stored; nothing is lost or stuck."""
-    job = await rig.submit()
-    attempt = await rig.attempts.get()
+    job, attempt = await rig.begun()
     rig.storage.broken = "the disk is full"
     attempt.end()
     await asyncio.sleep(3.0)
@@ -263,8 +255,7 @@ async def test_an_ending_is_stored_when_that_is_possible_again(rig: Rig) -> None
 async def test_a_database_that_cannot_be_used_at_the_start_is_waited_for(tmp_path: Path) -> None:
     """The daemon answers all the same, says what is wrong, and works as soon as it can."""
     async with working(tmp_path) as rig:
-        job = await rig.submit()
-        await rig.attempts.get()
+        job, _ = await rig.begun()
     rig.storage.broken = "locked"
     async with working(tmp_path) as rig:
         rig.storage.broken = ""
@@ -305,8 +296,7 @@ def test_a_clients_job_stops_our_own(tmp_path: Path, origin: Origin) -> None:
 @works()
 async def test_a_clients_job_is_not_stopped_by_another(rig: Rig) -> None:
     """Whatever the priority of the other, and of our own."""
-    first = await rig.submit()
-    attempt = await rig.attempts.get()
+    first, attempt = await rig.begun()
     await rig.submit(5.0)
     await own(rig, Origin.STALE, priority=3.0)
     await asyncio.sleep(10.0)  # dozens of looks
@@ -328,8 +318,7 @@ RESTS_S = 50.0  # until the next attempt
 
 async def ours_run_on(tmp_path: Path) -> None:
     async with working(tmp_path) as rig:
-        theirs = await rig.submit()
-        first = await rig.attempts.get()
+        theirs, first = await rig.begun()
         await own(rig, Origin.STALE)
         first.end(AttemptResult("crashed", "it was killed by SIGSEGV"))
         attempt = await rig.attempts.get()
@@ -367,8 +356,7 @@ async def seen(rig: Rig, job: Job) -> AsyncIterator[str]:
 @works(settings(idle={"calm_s": 30.0}))
 async def test_load_that_lasts_is_others(rig: Rig) -> None:
     """Some seconds after our job the load counts again."""
-    first = await rig.submit()
-    attempt = await rig.attempts.get()
+    first, attempt = await rig.begun()
     rig.presence = LOADED
     attempt.end()
     await rig.told(first.id)
@@ -554,8 +542,7 @@ async def test_a_wall_clock_that_was_wrong_forgets_no_spending(tmp_path: Path) -
     thrifty = settings(budget={"seconds_per_day": 5.0})
     async with working(tmp_path, thrifty) as rig:
         rig.wait(days=2)
-        await rig.submit()
-        attempt = await rig.attempts.get()
+        _, attempt = await rig.begun()
         attempt.spent = (6.0, 1.0)
         await attempt.stopped.wait()
         rig.wait(days=1)
@@ -595,8 +582,7 @@ def test_all_that_is_told_comes_before_the_end(tmp_path: Path, broken: str) -> N
     @plays
     async def scene(folder: Path) -> None:
         async with working(folder) as rig:
-            job = await rig.submit()
-            attempt = await rig.attempts.get()
+            job, attempt = await rig.begun()
             rig.storage.broken = broken
             for number in range(5):
                 attempt.tell("told", {"sentence": str(number)})
@@ -614,8 +600,7 @@ def test_all_that_is_told_comes_before_the_end(tmp_path: Path, broken: str) -> N
 @works()
 async def test_what_ends_while_it_is_paused_and_the_database_is_locked_ends(rig: Rig) -> None:
     """Its ending is stored when that is possible again; then the lane is free, and the attempt counted."""
-    job = await rig.submit()
-    attempt = await rig.attempts.get()
+    job, attempt = await rig.begun()
     attempt.when_stopped = AttemptResult("finished")
     await rig.service.pause(job.id, PEER)
     rig.storage.broken = "locked"

@@ -162,8 +162,7 @@ async def test_a_search_without_a_valid_trial_is_not_made_again_and_again(rig: R
 @works()
 async def test_what_a_job_reads_is_shown_while_it_runs(rig: Rig) -> None:
     """Power and clock of the last trial are scraped until the job ends; a clock left set is counted."""
-    job = await rig.submit()
-    attempt = await rig.attempts.get()
+    job, attempt = await rig.begun()
     attempt.tell("trial", {"number": 1, "status": "ok", "watts": 9.5, "clock_mhz": 998.0})
     text = rig.service.metrics().decode()
     assert f'tuner_gpu_power_watts{{gpu="{DEVICE}"}} 9.5' in text

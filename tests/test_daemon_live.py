@@ -51,8 +51,7 @@ async def following(stream: AsyncIterator[bytes], *kinds: str) -> dict[str, Any]
 @works()
 async def test_a_follower_begins_with_the_present(rig: Rig) -> None:
     """First come the jobs, then the states of the daemon and its devices; a place says where to go on."""
-    job = await rig.submit()
-    await rig.attempts.get()
+    job, _ = await rig.begun()
     stream = rig.service.follow()
     told = await present(stream)
     kinds = [event["kind"] for event in told]
@@ -68,8 +67,7 @@ async def test_a_follower_begins_with_the_present(rig: Rig) -> None:
 @works()
 async def test_changes_and_trials_are_told_with_places(rig: Rig) -> None:
     """A trial comes with what its attempt told of it, and the end of its job follows."""
-    job = await rig.submit()
-    attempt = await rig.attempts.get()
+    job, attempt = await rig.begun()
     stream = rig.service.follow()
     await present(stream)
     attempt.tell("trial", {"trial": 1, "energy_j": 0.5})
@@ -85,8 +83,7 @@ async def test_changes_and_trials_are_told_with_places(rig: Rig) -> None:
 @works()
 async def test_who_was_away_gets_what_was_missed(rig: Rig) -> None:
     """After a lost connection the missed events come, once and in order, and no job again."""
-    await rig.submit()
-    attempt = await rig.attempts.get()
+    _, attempt = await rig.begun()
     stream = rig.service.follow()
     await present(stream)
     attempt.tell("trial", {"trial": 1})
@@ -106,8 +103,7 @@ async def test_who_was_away_gets_what_was_missed(rig: Rig) -> None:
 @works()
 async def test_a_late_follower_is_told_the_trials_so_far(rig: Rig) -> None:
     """Trials of a job that runs are replayed from the database, contenders' repeats marked as such."""
-    job = await rig.submit()
-    await rig.attempts.get()
+    job, _ = await rig.begun()
     run = store_trials(rig.storage.path, 3, job=job.id)
     stream = rig.service.follow("00000000-7")  # of the daemon before
     trials = [one["data"] for one in await present(stream) if one["kind"] == "trial"]
@@ -189,8 +185,7 @@ async def test_power_is_sampled_only_while_somebody_watches(tmp_path: Path) -> N
 async def test_a_simulated_device_shows_its_last_trial(rig: Rig) -> None:
     """While a job runs, power is that of its last trial, labelled as modelled; without one there is none."""
     idle = (await rig.service.power())["devices"][0]["samples"][-1]
-    await rig.submit()
-    attempt = await rig.attempts.get()
+    _, attempt = await rig.begun()
     stream = rig.service.follow(power=True)
     await present(stream)
     attempt.tell("trial", {"trial": 1, "watts": 7.5, "clock_mhz": 998.0})
@@ -248,8 +243,7 @@ def test_slow_follower_loses_progress_and_knows_when_to_read_again() -> None:
 @works()
 async def test_all_states_are_told_to_a_follower_who_sleeps(rig: Rig) -> None:
     """Whoever takes no event for long still gets every change of state, in order, once."""
-    first = await rig.submit(1.0)
-    await rig.attempts.get()
+    first, _ = await rig.begun(1.0)
     job = await rig.submit()
     events = rig.service.events(job.id)
     await anext(events)
@@ -265,8 +259,7 @@ async def test_all_states_are_told_to_a_follower_who_sleeps(rig: Rig) -> None:
 @works()
 async def test_an_ended_job_is_told_from_the_database(rig: Rig) -> None:
     """Events after a number, and then the end; also where there is none left."""
-    job = await rig.submit()
-    attempt = await rig.attempts.get()
+    job, attempt = await rig.begun()
     attempt.tell("told", {"sentence": "near"})
     attempt.end()
     everything = [one async for one in rig.service.events(job.id)]
@@ -293,8 +286,7 @@ async def test_who_leaves_is_forgotten(rig: Rig) -> None:
 async def test_streams_end_with_the_daemon(tmp_path: Path) -> None:
     """Whoever follows a job when the daemon ends gets the end of his stream."""
     async with working(tmp_path) as rig:
-        job = await rig.submit()
-        await rig.attempts.get()
+        job, _ = await rig.begun()
         events = rig.service.events(job.id)
         await anext(events)
         rest = asyncio.create_task(_all(events))

@@ -144,8 +144,7 @@ async def begun(rig: Rig, attempt: PlayedAttempt) -> None:
 async def test_a_begun_job_goes_on_where_it_was(tmp_path: Path) -> None:
     """After an interruption a job with a run waits for its own GPU although others are idle."""
     async with working(tmp_path, devices=THREE, kind=KIND) as rig:
-        first = await rig.submit()
-        attempt = await rig.attempts.get()
+        first, attempt = await rig.begun()
         own = attempt.spec.job_spec.device
         await begun(rig, attempt)
         attempt.end(AttemptResult("busy", "others came"))
@@ -171,8 +170,7 @@ async def test_a_job_that_crashes_everywhere_fails(rig: Rig) -> None:
 @works(devices=THREE[:2], kind=KIND)
 async def test_a_gpu_that_is_not_to_be_had_keeps_no_job(rig: Rig) -> None:
     """Where one GPU cannot be opened, another of the kind takes the job at once."""
-    await rig.submit()
-    attempt = await rig.attempts.get()
+    _, attempt = await rig.begun()
     attempt.end(AttemptResult("unavailable", "it fell off the bus"))
     other = await rig.attempts.get()
     assert other.spec.job_spec.device != attempt.spec.job_spec.device

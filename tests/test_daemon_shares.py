@@ -418,8 +418,7 @@ async def test_what_the_database_knows_better_is_read_again(tmp_path: Path) -> N
 @works()
 async def test_a_job_that_ended_unheard_holds_up_no_other(rig: Rig) -> None:
     """The lane goes on with the next job at once, and who follows the ended one hears of its end."""
-    await rig.submit(2.0)
-    attempt = await rig.attempts.get()
+    _, attempt = await rig.begun(2.0)
     ended, other = await rig.submit(1.0), await rig.submit()
     told = asyncio.create_task(rig.told(ended.id))
     await asyncio.sleep(0.0)
