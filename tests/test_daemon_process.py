@@ -45,6 +45,8 @@ def trials(database: Path) -> list[str]:
 def test_killed_daemon_finishes_its_job(machine: Machine) -> None:
     """Submitted, killed with SIGKILL, started again: the job finishes in one run, no trial is repeated.
 
+    Who follows it through the end of the daemon is told every event that is stored, once.
+
     Two small workloads and a budget stand in for the default set here, whose compilation takes minutes.
     """
     killed = machine.start()
@@ -53,6 +55,8 @@ def test_killed_daemon_finishes_its_job(machine: Machine) -> None:
         "submit", *TWO, "--objective", "energy", "--policy", "random", "--budget", str(BUDGET), *remote
     )
     assert submitted.exit_code == 0, submitted.stderr
+    events = machine.client().follow(1)
+    assert next(events).kind == "state"
     await_rows(killed, machine.database, 20)
     killed.kill()
     killed.wait()
@@ -61,7 +65,9 @@ def test_killed_daemon_finishes_its_job(machine: Machine) -> None:
 
     machine.start()
     followed = tuner("follow", "1", *remote)
+    numbers = [event.id for event in events if event.id]
 
+    assert sorted(set(numbers)) == numbers
     assert followed.exit_code == 0, followed.stderr
     measured = trials(machine.database)
     assert len(set(measured)) == len(measured) == BUDGET
