@@ -6,6 +6,7 @@ import selectors
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta, timezone
 from functools import cache, wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -254,26 +255,31 @@ async def working(
 
 def works(
     chosen: Settings | None = None, devices: tuple[str, ...] = (DEVICE,), kind: str = ""
-) -> Callable[[Callable[[Rig], Awaitable[None]]], Callable[[Path], None]]:
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
     """Make a test of a coroutine function that takes a service at work, see ``working``."""
 
-    def made(test: Callable[[Rig], Awaitable[None]]) -> Callable[[Path], None]:
+    def made(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         @wraps(test)
-        async def scene(folder: Path) -> None:
+        async def scene(folder: Path, **arguments: Any) -> None:
             async with working(folder, chosen, devices, kind) as rig:
-                await test(rig)
+                await test(rig, **arguments)
 
         return plays(scene)
 
     return made
 
 
-def plays(test: Callable[..., Awaitable[None]]) -> Callable[[Path], None]:
-    """Make a test of a coroutine function that takes ``tmp_path``."""
+def plays(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a test of a coroutine function that takes ``tmp_path``, and whatever pytest is to give it."""
 
-    def played(tmp_path: Path) -> None:
-        play(test(tmp_path))  # type: ignore[arg-type]  # of an async def
+    def played(tmp_path: Path, **arguments: Any) -> None:
+        play(test(tmp_path, **arguments))  # type: ignore[arg-type]  # of an async def
 
     played.__doc__ = test.__doc__
     played.__name__ = test.__name__
+    _, *given = signature(test).parameters.values()
+    seen = signature(played)
+    played.__signature__ = seen.replace(  # type: ignore[attr-defined]  # for pytest
+        parameters=[seen.parameters["tmp_path"], *given]
+    )
     return played

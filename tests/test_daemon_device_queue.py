@@ -270,27 +270,22 @@ async def own(rig: Rig, origin: Origin, priority: float = -0.5) -> Job:
 
 
 @pytest.mark.parametrize("origin", [origin for origin in Origin if origin in OWN])
-def test_a_clients_job_stops_our_own(tmp_path: Path, origin: Origin) -> None:
+@works()
+async def test_a_clients_job_stops_our_own(rig: Rig, origin: Origin) -> None:
     """The daemon's own job gives way to a client's, says why, and goes on after it."""
-
-    @plays
-    async def scene(folder: Path) -> None:
-        async with working(folder) as rig:
-            ours = await own(rig, origin)
-            attempt = await rig.attempts.get()
-            theirs = await rig.submit()
-            await attempt.stopped.wait()
-            attempt = await rig.attempts.get()
-            assert attempt.spec.job == theirs.id
-            attempt.end()
-            attempt = await rig.attempts.get()
-            assert attempt.spec.job == ours.id
-            attempt.end()
-            told = await rig.told(ours.id)
-            assert [state for state, _ in told] == ["queued", "running", "queued", "running", "finished"]
-            assert told[2][1] == "a client's job goes first"
-
-    scene(tmp_path)
+    ours = await own(rig, origin)
+    attempt = await rig.attempts.get()
+    theirs = await rig.submit()
+    await attempt.stopped.wait()
+    attempt = await rig.attempts.get()
+    assert attempt.spec.job == theirs.id
+    attempt.end()
+    attempt = await rig.attempts.get()
+    assert attempt.spec.job == ours.id
+    attempt.end()
+    told = await rig.told(ours.id)
+    assert [state for state, _ in told] == ["queued", "running", "queued", "running", "finished"]
+    assert told[2][1] == "a client's job goes first"
 
 
 @works()
@@ -576,25 +571,20 @@ async def test_a_crash_while_measuring_again_counts(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("broken", ["", "locked"])
-def test_all_that_is_told_comes_before_the_end(tmp_path: Path, broken: str) -> None:
+@works()
+async def test_all_that_is_told_comes_before_the_end(rig: Rig, broken: str) -> None:
     """Followers hear, and the database holds, what an attempt told, and then the job's last state."""
-
-    @plays
-    async def scene(folder: Path) -> None:
-        async with working(folder) as rig:
-            job, attempt = await rig.begun()
-            rig.storage.broken = broken
-            for number in range(5):
-                attempt.tell("told", {"sentence": str(number)})
-            attempt.tell("answer", {"summary": {}})
-            attempt.end()
-            await asyncio.sleep(3.0)
-            rig.storage.broken = ""
-            heard = [event.kind async for event in rig.service.events(job.id)]
-            assert heard[2:] == [*["told"] * 5, "answer", "state"]
-            assert (await kinds(rig, job.id))[2:] == [*["told"] * 5, "answer", "finished"]
-
-    scene(tmp_path)
+    job, attempt = await rig.begun()
+    rig.storage.broken = broken
+    for number in range(5):
+        attempt.tell("told", {"sentence": str(number)})
+    attempt.tell("answer", {"summary": {}})
+    attempt.end()
+    await asyncio.sleep(3.0)
+    rig.storage.broken = ""
+    heard = [event.kind async for event in rig.service.events(job.id)]
+    assert heard[2:] == [*["told"] * 5, "answer", "state"]
+    assert (await kinds(rig, job.id))[2:] == [*["told"] * 5, "answer", "finished"]
 
 
 @works()
@@ -641,32 +631,30 @@ async def test_a_result_is_stored_before_its_job_has_finished(rig: Rig) -> None:
     assert stored == [(7, {"judged": {"energy_j": 1.0}}, JobState.RUNNING)]
 
 
-@plays
-async def test_a_result_that_cannot_be_read_fails_its_job(tmp_path: Path) -> None:
+@works()
+async def test_a_result_that_cannot_be_read_fails_its_job(rig: Rig) -> None:
     """Nothing is stored, and what is said is said of the record and not of the database."""
 
     def unreadable(*_: Any) -> None:
         raise StoreError("measurement: no time")
 
-    async with working(tmp_path) as rig:
-        job, stored = await measured_again(rig, unreadable)
-        state, reason = (await rig.told(job.id))[-1]
-        assert (state, reason) == ("failed", "run 7 was measured again in vain: measurement: no time")
-        assert not stored
-        assert not (await rig.service.status())["devices"][0]["holds"]
+    job, stored = await measured_again(rig, unreadable)
+    state, reason = (await rig.told(job.id))[-1]
+    assert (state, reason) == ("failed", "run 7 was measured again in vain: measurement: no time")
+    assert not stored
+    assert not (await rig.service.status())["devices"][0]["holds"]
 
 
-@plays
-async def test_what_is_not_known_any_more_is_not_tried(tmp_path: Path) -> None:
+@works()
+async def test_what_is_not_known_any_more_is_not_tried(rig: Rig) -> None:
     """A job whose kernel was taken away fails at once, with what is wrong, and starts no process."""
 
     def unknown(_: JobSpec) -> None:
         raise InputError("unknown kernel 'gone'")
 
-    async with working(tmp_path) as rig:
-        backlog: Any = rig.service._backlog
-        backlog.sample_task = unknown
-        order = JobSpec((WORKLOAD,), device=DEVICE, kind=JobKind.SAMPLE)
-        job = await rig.service._board.add(order, origin=Origin.CHECK)
-        assert (await rig.told(job.id))[-2:] == [("running", ""), ("failed", "unknown kernel 'gone'")]
-        assert rig.attempts.empty()
+    backlog: Any = rig.service._backlog
+    backlog.sample_task = unknown
+    order = JobSpec((WORKLOAD,), device=DEVICE, kind=JobKind.SAMPLE)
+    job = await rig.service._board.add(order, origin=Origin.CHECK)
+    assert (await rig.told(job.id))[-2:] == [("running", ""), ("failed", "unknown kernel 'gone'")]
+    assert rig.attempts.empty()

@@ -220,26 +220,19 @@ async def known_by(rig: Rig, names: tuple[str, ...], status: str = "finished") -
 
 
 @pytest.mark.parametrize("origin", [origin for origin in Origin if origin in FOR_AN_ANSWER])
-def test_what_is_answered_meanwhile_is_not_tuned_again(tmp_path: Path, origin: Origin) -> None:
+@works()
+async def test_what_is_answered_meanwhile_is_not_tuned_again(rig: Rig, origin: Origin) -> None:
     """A search of our own that waits is dropped once its question is answered, whatever order it names."""
-
-    @plays
-    async def scene(folder: Path) -> None:
-        async with working(folder) as rig:
-            await rig.submit()
-            await rig.attempts.get()  # so that all others wait
-            order = JobSpec(("fft:N=4", WORKLOAD), device=DEVICE, options={"seed": 7})
-            ours = await rig.service._board.add(order, origin=origin)
-            theirs = await rig.service.submit(JobSpec(("fft:N=4", WORKLOAD)), PEER)
-            assert await known_by(rig, (WORKLOAD, "fft:N=4"), "interrupted") == 1
-            assert (await rig.service.job(ours.id)).state is JobState.QUEUED, "that run will be gone on with"
-            assert await known_by(rig, (WORKLOAD, "fft:N=4")) == 2
-            assert (await rig.told(ours.id))[-1] == ("cancelled", "answered by run 2")
-            assert (await rig.service.job(theirs.id)).state is JobState.QUEUED, (
-                "who asks for a search gets it"
-            )
-
-    scene(tmp_path)
+    await rig.submit()
+    await rig.attempts.get()  # so that all others wait
+    order = JobSpec(("fft:N=4", WORKLOAD), device=DEVICE, options={"seed": 7})
+    ours = await rig.service._board.add(order, origin=origin)
+    theirs = await rig.service.submit(JobSpec(("fft:N=4", WORKLOAD)), PEER)
+    assert await known_by(rig, (WORKLOAD, "fft:N=4"), "interrupted") == 1
+    assert (await rig.service.job(ours.id)).state is JobState.QUEUED, "that run will be gone on with"
+    assert await known_by(rig, (WORKLOAD, "fft:N=4")) == 2
+    assert (await rig.told(ours.id))[-1] == ("cancelled", "answered by run 2")
+    assert (await rig.service.job(theirs.id)).state is JobState.QUEUED, "who asks for a search gets it"
 
 
 @works()

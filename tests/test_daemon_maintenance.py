@@ -62,24 +62,23 @@ def states(jobs: Sequence[Job]) -> list[JobState]:
     return [job.state for job in reversed(jobs)]
 
 
-@plays
-async def test_the_first_reply_says_what_comes_next(tmp_path: Path) -> None:
+@works(settings(online=TUNED))
+async def test_the_first_reply_says_what_comes_next(rig: Rig) -> None:
     """Of what was never seen it is said that a search follows; then its job, or why none does."""
     asked = Question((WORKLOAD,))
-    async with working(tmp_path, settings(online=TUNED)) as rig:
-        first = rig.service.best(asked, PEER)
-        assert first.refinement is None
-        assert any("scan-lf:N=4: prediction pending" in one for one in first.notices)
-        assert any("a search is queued" in one for one in first.notices)
-        await asyncio.sleep(LOOK_S)
-        then = rig.service.best(asked, PEER)
-        assert then.refinement is not None
-        assert not any("search is queued" in one for one in then.notices)
-        await rig.service.cancel(then.refinement, ROOT)
-        assert any("cancelled lately" in one for one in rig.service.best(asked, PEER).notices)
-        rig.state.settings = settings()
-        await rig.service.adopt()
-        assert any("[online] refine is off" in one for one in rig.service.best(asked, PEER).notices)
+    first = rig.service.best(asked, PEER)
+    assert first.refinement is None
+    assert any("scan-lf:N=4: prediction pending" in one for one in first.notices)
+    assert any("a search is queued" in one for one in first.notices)
+    await asyncio.sleep(LOOK_S)
+    then = rig.service.best(asked, PEER)
+    assert then.refinement is not None
+    assert not any("search is queued" in one for one in then.notices)
+    await rig.service.cancel(then.refinement, ROOT)
+    assert any("cancelled lately" in one for one in rig.service.best(asked, PEER).notices)
+    rig.state.settings = settings()
+    await rig.service.adopt()
+    assert any("[online] refine is off" in one for one in rig.service.best(asked, PEER).notices)
 
 
 @works()
@@ -253,21 +252,16 @@ async def busy(rig: Rig) -> PlayedAttempt:
 
 
 @pytest.mark.parametrize("options", [{"budget": 1}, {"time_limit_s": 5.0}])
-def test_another_search_is_no_refinement(tmp_path: Path, options: dict[str, float]) -> None:
+@works(settings(online=TUNED))
+async def test_another_search_is_no_refinement(rig: Rig, options: dict[str, float]) -> None:
     """A job with a limit promises nothing; the daemon queues its own search when that has not sufficed."""
-
-    @plays
-    async def scene(folder: Path) -> None:
-        async with working(folder, settings(online=TUNED)) as rig:
-            theirs = await rig.service.submit(JobSpec((WORKLOAD,), options=options), PEER)
-            attempt = await rig.attempts.get()
-            assert await ask(rig, WORKLOAD) is None
-            attempt.end(AttemptResult("limited"))
-            ours = await rig.attempts.get()
-            assert await ask(rig, WORKLOAD) == ours.job != theirs.id
-            assert (await rig.service.job(ours.job)).origin is Origin.REQUEST
-
-    scene(tmp_path)
+    theirs = await rig.service.submit(JobSpec((WORKLOAD,), options=options), PEER)
+    attempt = await rig.attempts.get()
+    assert await ask(rig, WORKLOAD) is None
+    attempt.end(AttemptResult("limited"))
+    ours = await rig.attempts.get()
+    assert await ask(rig, WORKLOAD) == ours.job != theirs.id
+    assert (await rig.service.job(ours.job)).origin is Origin.REQUEST
 
 
 @works(settings(online=TUNED))
