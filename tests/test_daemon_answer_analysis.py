@@ -43,7 +43,7 @@ class AnalysisNews:
 
 
 def analyst(heard: AnalysisNews, server: str = "Telling", **options: Any) -> Analyst:
-    found = {"catalog": shipped, "remember": heard.remember, **options}
+    found: dict[str, Any] = {"catalog": shipped, "remember": heard.remember, **options}
     return Analyst(server=f"analysis_servers:{server}", **found)
 
 

@@ -299,8 +299,10 @@ def test_a_model_that_has_no_answer_is_not_asked_again() -> None:
 def test_memory_is_bounded_whatever_is_asked() -> None:
     """Many questions and analytical answers leave no more behind than the limits, the newest of them."""
     answers = answerer(limits={"most_prepared": 20, "most_analytical": 5})
-    alone = [(f"scan-lf:N=4,batch={batch}",) for batch in range(1, 50)]
-    together = [tuple(f"scan-lf:N={2**k},batch={batch}" for k in range(2, 10)) for batch in range(1, 5)]
+    alone: list[tuple[str, ...]] = [(f"scan-lf:N=4,batch={batch}",) for batch in range(1, 50)]
+    together: list[tuple[str, ...]] = [
+        tuple(f"scan-lf:N={2**k},batch={batch}" for k in range(2, 10)) for batch in range(1, 5)
+    ]
     for asked, most in ((alone, 20), (together, 2)):
         kept = [(names, answers.reply(Question(names))) for names in [*asked, *asked[-most:]]]
         newest = [reply for names, reply in reversed(kept) if answers.reply(Question(names)) is reply]

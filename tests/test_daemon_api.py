@@ -204,7 +204,8 @@ def test_wrong_requests_are_refused(
 
     What is wrong is said in words of this program: not how it was found, and not again what was sent.
     """
-    answer = api.ask(*asked.split(" ", 1), document, {"Content-Type": "application/json"})
+    method, target = asked.split(" ", 1)
+    answer = api.ask(method, target, document, {"Content-Type": "application/json"})
     message = answer.document["error"]["message"]
 
     assert (answer.status, answer.kind) == refusal

@@ -55,8 +55,10 @@ def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def analyzed(*words: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    command, variables = ["systemd-analyze", *words], {**os.environ, **environment}
-    return subprocess.run(command, check=False, capture_output=True, text=True, env=variables)
+    variables = {**os.environ, **environment}
+    return subprocess.run(
+        ["systemd-analyze", *words], check=False, capture_output=True, text=True, env=variables
+    )
 
 
 @needs_analyze
