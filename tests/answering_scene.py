@@ -184,6 +184,7 @@ class Answers:
         identities: device -> identity.
         settings: of the daemon.
         analyse: called with workloads without an analytical answer.
+        limits: further arguments of ``Answerer``.
         options: further arguments of ``Backlog``.
     """
 
@@ -194,10 +195,11 @@ class Answers:
         settings: Settings | None = None,
         *,
         analyse: Analyse = lambda _workload, _device: None,
+        limits: Mapping[str, int] | None = None,
         **options: Any,
     ) -> None:
         self.state = State(settings or Settings(), catalog, dict(identities))
-        self.answerer = Answerer(self.state, analyse=analyse)
+        self.answerer = Answerer(self.state, analyse=analyse, **limits or {})
         self.backlog = Backlog(self.answerer, **options)
 
     def reply(self, question: Question) -> Reply:

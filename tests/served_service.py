@@ -145,6 +145,7 @@ def served(
         thread.start()
         assert ready.wait(PATIENCE_S)
         try:
+            started[0].wait(started[0].server.listening.wait())
             yield started[0]
         finally:
             with contextlib.suppress(RuntimeError):  # stopped by the test already

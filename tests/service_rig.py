@@ -5,7 +5,8 @@ import contextlib
 import selectors
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime, timedelta, timezone
-from functools import cache
+from functools import cache, wraps
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -204,6 +205,13 @@ class Rig:
         order = JobSpec((WORKLOAD,), device=device, policy="random", options=options)
         return await self.service.submit(order, PEER, priority)
 
+    async def begun(
+        self, priority: float = 0.0, device: str = "", **options: Any
+    ) -> tuple[Job, PlayedAttempt]:
+        """Submit a job, and wait for its attempt."""
+        job = await self.submit(priority, device, **options)
+        return job, await self.attempts.get()
+
     async def until(self, number: int, *states: str, reason: str = "") -> Event:
         """Wait until a job has come into one of the states, for a reason that holds these words."""
         async for event in self.service.events(number):
@@ -245,12 +253,33 @@ async def working(
         await rig.storage.close()
 
 
-def plays(test: Callable[..., Awaitable[None]]) -> Callable[[Path], None]:
-    """Make a test of a coroutine function that takes ``tmp_path``."""
+def works(
+    chosen: Settings | None = None, devices: tuple[str, ...] = (DEVICE,), kind: str = ""
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Make a test of a coroutine function that takes a service at work, see ``working``."""
 
-    def played(tmp_path: Path) -> None:
-        play(test(tmp_path))  # type: ignore[arg-type]  # of an async def
+    def made(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        @wraps(test)
+        async def scene(folder: Path, **arguments: Any) -> None:
+            async with working(folder, chosen, devices, kind) as rig:
+                await test(rig, **arguments)
+
+        return plays(scene)
+
+    return made
+
+
+def plays(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a test of a coroutine function that takes ``tmp_path``, and whatever pytest is to give it."""
+
+    def played(tmp_path: Path, **arguments: Any) -> None:
+        play(test(tmp_path, **arguments))  # type: ignore[arg-type]  # of an async def
 
     played.__doc__ = test.__doc__
     played.__name__ = test.__name__
+    _, *given = signature(test).parameters.values()
+    seen = signature(played)
+    played.__signature__ = seen.replace(  # type: ignore[attr-defined]  # for pytest
+        parameters=[seen.parameters["tmp_path"], *given]
+    )
     return played

@@ -68,8 +68,10 @@ def holder(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "set\n"
-        yield process, next(children(process.pid))
-        process.kill()
+        try:
+            yield process, next(children(process.pid))
+        finally:
+            process.kill()
 
 
 @contextmanager

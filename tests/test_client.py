@@ -1,4 +1,4 @@
-"""``tuner.Client`` against a server that says what the daemon says, and what it never would."""
+"""The client, against a scripted daemon."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pytest
 from fake_service import queued_job
 from hypothesis import given
 from hypothesis import strategies as st
+from run_documents import answered, trial
 from scripted_daemon import Request, Script, ScriptedDaemon, answer, best, error, event, job, stream
+from terminal_scene import served_answer
 
 import tuner
 from tuner.client import Client, Job, Use, WorkloadAnswer, default_sockets
@@ -23,6 +26,9 @@ from tuner.daemon.interface import encode
 from tuner.model.errors import DaemonError, DaemonRefusedError, DaemonUnavailableError, InputError, TunerError
 from tuner.model.jobs import JobSpec
 from tuner.system.service_manager import SYSTEM_SOCKET
+
+# --- ``tuner.Client`` against a server that says what the daemon says, and what it never would ----
+
 
 Serve = Callable[[Script], ScriptedDaemon]
 
@@ -147,12 +153,6 @@ def test_uses_are_told(serve: Serve) -> None:
     }
 
 
-def test_fields_of_a_newer_daemon_do_no_harm(serve: Serve) -> None:
-    """What this version does not know is left out."""
-    daemon = serve(always(answer(job(1, mood="good"))))
-    assert asking(daemon).job(1).id == 1
-
-
 def test_the_clients_job_is_the_daemons(serve: Serve) -> None:
     """Every field of a job comes through JSON as it was."""
     spec = JobSpec(("scan-lf:N=4",), device="kind:NVIDIA H200", options={"budget": 5})
@@ -163,12 +163,12 @@ def test_the_clients_job_is_the_daemons(serve: Serve) -> None:
     assert (sent.spec, sent.placed_spec.device) == (spec, "cuda:1")
 
 
-def test_states_of_a_newer_daemon_are_read_as_they_are(serve: Serve) -> None:
-    """A state or an origin that this version does not know does no harm."""
-    daemon = serve(always(answer(job(1, state="frozen", origin="moon"))))
+def test_words_of_a_newer_daemon_do_no_harm(serve: Serve) -> None:
+    """A state, an origin or a field that this version does not know is read as it is, or left out."""
+    daemon = serve(always(answer(job(1, state="frozen", origin="moon", mood="good"))))
     found = asking(daemon).job(1)
 
-    assert (found.state, found.origin, found.ended) == ("frozen", "moon", False)
+    assert (found.id, found.state, found.origin, found.ended) == (1, "frozen", "moon", False)
 
 
 # --- what can go wrong ------------------------------------------------------------------------------
@@ -238,6 +238,13 @@ def test_garbage_is_called_so(serve: Serve, said: bytes) -> None:
     daemon = serve(always(said))
     with pytest.raises(DaemonError, match=str(daemon.path)):
         asking(daemon).jobs()
+
+
+@pytest.mark.parametrize("said", [[1], {"runs": 3}, {"runs": [3]}])
+def test_a_list_that_is_none_is_told(serve: Serve, said: object) -> None:
+    """Answers of another form are no daemon's of this version."""
+    with pytest.raises(DaemonError, match="does not answer as tunerd does"):
+        asking(serve(always(answer(said)))).archive.runs()
 
 
 @given(st.binary(max_size=200))
@@ -354,32 +361,6 @@ def test_permission_denied_names_the_group(serve: Serve, monkeypatch: pytest.Mon
         asking(daemon).status()
 
 
-@pytest.mark.parametrize(("status", "advice"), [(401, "token file in"), (403, "members of the group")])
-def test_who_is_not_admitted_hears_what_admits(serve: Serve, status: int, advice: str) -> None:
-    """A missing token and a missing group have different remedies."""
-    daemon = serve(always(error("unauthorised", "not you", status)))
-    with pytest.raises(DaemonUnavailableError, match=rf"not you; .*{advice}"):
-        asking(daemon).status()
-
-
-@pytest.mark.parametrize(("value", "told"), [("3", "no room; ask again in 3 s"), ("tomorrow", "no room")])
-def test_a_refusal_for_now_says_when_to_ask_again(serve: Serve, value: str, told: str) -> None:
-    """The seconds of Retry-After are part of the message; another form of it is left out."""
-    said = error("too-many", "no room", 429).replace(b"\r\n", f"\r\nRetry-After: {value}\r\n".encode(), 1)
-    daemon = serve(always(said))
-    with pytest.raises(DaemonRefusedError, match=rf"^{told}$"):
-        asking(daemon).status()
-
-
-def test_a_daemon_that_waits_says_what_for(serve: Serve) -> None:
-    """Asking again mends nothing where a file is wrong: the message says that mending it is enough."""
-    said = error("not-ready", "x.toml: wrong", 503).replace(b"\r\n", b"\r\nRetry-After: 1\r\n", 1)
-    with pytest.raises(
-        DaemonUnavailableError, match=r"x\.toml: wrong\nthe daemon goes on by itself when .* mended$"
-    ):
-        asking(serve(always(said))).status()
-
-
 def test_a_refusal_before_the_request_is_sent_is_heard(tmp_path: Path) -> None:
     """A daemon that answers and closes while a long request is on its way is understood."""
     path = tmp_path / "tunerd.sock"
@@ -400,11 +381,29 @@ def test_a_refusal_before_the_request_is_sent_is_heard(tmp_path: Path) -> None:
         thread.join()
 
 
-def test_a_daemon_that_goes_away(serve: Serve) -> None:
-    """A connection that ends without an answer is a daemon that is not there any more."""
-    daemon = serve(always(b""))
-    with pytest.raises(DaemonUnavailableError, match="ended the connection"):
-        asking(daemon).status()
+def _later(kind: str, message: str, status: int, after: str) -> bytes:
+    return error(kind, message, status).replace(b"\r\n", f"\r\nRetry-After: {after}\r\n".encode(), 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "raised", "words"),
+    [
+        (error("unauthorised", "not you", 401), DaemonUnavailableError, "not you; .*token file in"),
+        (error("unauthorised", "not you", 403), DaemonUnavailableError, "not you; .*members of the group"),
+        (_later("too-many", "no room", 429, "3"), DaemonRefusedError, "^no room; ask again in 3 s$"),
+        (_later("too-many", "no room", 429, "tomorrow"), DaemonRefusedError, "^no room$"),
+        (
+            _later("not-ready", "x.toml: wrong", 503, "1"),  # asking again mends nothing
+            DaemonUnavailableError,
+            r"x\.toml: wrong\nthe daemon goes on by itself when .* mended$",
+        ),
+        (b"", DaemonUnavailableError, "ended the connection"),
+    ],
+)
+def test_a_refusal_says_what_helps(serve: Serve, said: bytes, raised: type[TunerError], words: str) -> None:
+    """A missing token and a missing group have other remedies than a full queue or a file that is wrong."""
+    with pytest.raises(raised, match=words):
+        asking(serve(always(said))).status()
 
 
 # --- following ---------------------------------------------------------------------------------------
@@ -412,16 +411,8 @@ def test_a_daemon_that_goes_away(serve: Serve) -> None:
 
 def test_follow_ends_with_the_job(serve: Serve) -> None:
     """Events come as they are sent; the stream and the iteration end with the job."""
-    daemon = serve(
-        always(
-            stream(
-                b": hello\n\n",
-                event(1, "state", state="running"),
-                event(None, "trial", number=1),
-                event(2, "state", state="finished"),
-            )
-        )
-    )
+    said = (event(1, "state", state="running"), event(None, "trial", number=1))
+    daemon = serve(always(stream(b": hello\n\n", *said, event(2, "state", state="finished"))))
     told = list(asking(daemon).follow(1))
 
     assert [(one.id, one.kind) for one in told] == [(1, "state"), (None, "trial"), (2, "state")]
@@ -450,16 +441,9 @@ def test_follow_looks_again_for_a_daemon_that_is_away(serve: Serve) -> None:
     events = asking(daemon).follow(1)
     assert next(events).id == 1
     daemon.stop()
-    began = threading.Event()
-
-    def rise() -> None:
-        began.wait(60)
-        daemon.script = always(stream(event(2, "state", state="failed")))
-        daemon.start()
-
-    thread = threading.Thread(target=rise)
+    daemon.script = always(stream(event(2, "state", state="failed")))
+    thread = threading.Thread(target=daemon.start)
     thread.start()
-    began.set()
     assert [one.id for one in events] == [2]
     thread.join(60)
 
@@ -475,18 +459,15 @@ def test_follow_has_no_patience_for_ever(serve: Serve) -> None:
     daemon.start()
 
 
-def test_follow_has_no_patience_for_streams_that_say_nothing(serve: Serve) -> None:
-    """A daemon that ends stream after stream without a word, of a job that goes on, is given up too."""
-    daemon = serve(lambda r: stream() if r.path.endswith("events") else answer(job(1, state="running")))
-    with pytest.raises(DaemonError, match="ends before its job"):
-        next(asking(daemon, patience_s=0.3).follow(1))
-
-
-def test_follow_after_the_end(serve: Serve) -> None:
-    """Of a job that has ended, with nothing left to tell, the iteration is empty."""
-    daemon = serve(lambda r: stream() if r.path.endswith("events") else answer(job(1, state="cancelled")))
+def test_follow_of_a_stream_that_says_nothing(serve: Serve) -> None:
+    """Stream after stream without a word is the end of a job that has ended; of another it is given up."""
+    state = "cancelled"
+    daemon = serve(lambda r: stream() if r.path.endswith("events") else answer(job(1, state=state)))
     assert list(asking(daemon).follow(1, after=9)) == []
     assert daemon.asked[0].headers["Last-Event-ID"] == "9"
+    state = "running"
+    with pytest.raises(DaemonError, match="ends before its job"):
+        next(asking(daemon, patience_s=0.3).follow(1))
 
 
 def test_follow_of_no_such_job(serve: Serve) -> None:
@@ -498,10 +479,11 @@ def test_follow_of_no_such_job(serve: Serve) -> None:
 
 
 def test_an_event_that_is_none(serve: Serve) -> None:
-    """Garbage in a stream is called so."""
-    daemon = serve(always(stream(b"data: {}\n\n")))
-    with pytest.raises(DaemonError, match="Event without kind"):
-        next(asking(daemon).follow(1))
+    """What another program streams is no event, of a job and of everything."""
+    client = asking(serve(always(stream(b"data: {}\n\n"))))
+    for events in (client.follow(1), client.watch()):
+        with pytest.raises(DaemonError, match=r"does not answer as tunerd does.*Event without kind"):
+            next(events)
 
 
 @given(
@@ -628,3 +610,69 @@ def test_all_is_there() -> None:
     assert tuner.Client is Client
     with pytest.raises(AttributeError, match="no attribute 'Server'"):
         tuner.Server  # type: ignore[attr-defined]  # noqa: B018
+
+
+# --- ``tuner.Client`` on what is stored and on the stream of everything, against a scripted daemon
+
+
+def test_watching_goes_on_where_it_was(tmp_path: Path) -> None:
+    """After the stream was cut the client asks again, with the place of the last event that had one."""
+    said = [
+        stream(event(None, "begin", resumed=False), b"id: aa-7\nevent: job\ndata: " + _job(), whole=False),
+        stream(event(None, "begin", resumed=True)),
+    ]
+    with ScriptedDaemon(tmp_path / "s", lambda _: said.pop(0)) as daemon:
+        watched = list(islice(Client(daemon.path).watch(power=True), 3))
+
+    assert [one.kind for one in watched] == ["begin", "job", "begin"]
+    assert watched[1].job == 1
+    assert [request.headers.get("Last-Event-ID") for request in daemon.asked] == [None, "aa-7"]
+    assert daemon.asked[0].query == {"power": ["true"]}
+
+
+def _job() -> bytes:
+    return b'{"kind": "job", "at": "2026-11-21T22:00:00+00:00", "job": 1, "data": {}}\n\n'
+
+
+def test_a_daemon_that_stays_away_ends_the_watching(tmp_path: Path) -> None:
+    """Patience has an end."""
+    with pytest.raises(DaemonUnavailableError, match="no daemon listens"):
+        next(Client(tmp_path / "s", patience_s=0.0).watch())
+
+
+def test_trials_are_read_page_by_page(tmp_path: Path) -> None:
+    """The pages of a run make one list, and no page is asked for twice."""
+
+    def page(request: Request) -> bytes:
+        after = int(request.query["after"][0])
+        return answer({"trials": [trial({}, number=after + 1)], "next": after + 1 if after < 2 else None})
+
+    with ScriptedDaemon(tmp_path / "s", page) as daemon:
+        numbers = [one["number"] for one in Client(daemon.path).archive.trials(4)]
+
+    assert numbers == [1, 2, 3]
+    assert {request.path for request in daemon.asked} == {"/v1/runs/4/trials"}
+
+
+def test_what_is_stored_is_asked_for_by_its_routes(tmp_path: Path) -> None:
+    """Each method asks its route with what was named, and gives what is listed there."""
+    rows: Any = {
+        **answered(None, ["a:N=1"]),
+        "runs": [{"run": 2}],
+        "answers": [served_answer()],
+        "history": [],
+        "samples": [{"verdict": "inside"}],
+    }
+    with ScriptedDaemon(tmp_path / "s", lambda _: answer(rows)) as daemon:
+        client = Client(daemon.path)
+        assert client.archive.runs("scan-lf:N=4", limit=5, before=9) == rows["runs"]
+        assert client.archive.answers(stale=True) == [served_answer()]
+        assert client.archive.history() == []
+        assert client.archive.samples(2) == rows["samples"]
+        assert client.archive.run(2) == rows
+        assert client.power() == rows
+
+    asked = [(request.path, request.query) for request in daemon.asked]
+    assert asked[0] == ("/v1/runs", {"workload": ["scan-lf:N=4"], "limit": ["5"], "before": ["9"]})
+    assert asked[1] == ("/v1/answers", {"stale": ["true"]})
+    assert [path for path, _ in asked[2:]] == ["/v1/history", "/v1/runs/2/samples", "/v1/runs/2", "/v1/power"]

@@ -27,7 +27,7 @@ WORKLOAD = "scan-lf:N=4"
 
 
 class Running:
-    """A daemon with one state directory, which may be killed and started again."""
+    """A daemon with one state directory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -79,7 +79,7 @@ def running(folder: Path) -> Iterator[Running]:
 
 
 def test_from_the_first_question_to_the_stored_answer(tmp_path: Path) -> None:
-    """Asked, ordered, followed through a kill of the daemon, served: every call does its part."""
+    """Asked, ordered, followed, served: every call does its part."""
     with running(tmp_path) as daemon:
         client = Client(daemon.socket)
         before = client.best(WORKLOAD)
@@ -97,8 +97,7 @@ def test_from_the_first_question_to_the_stored_answer(tmp_path: Path) -> None:
         assert paused.state == "paused"
         assert [one.id for one in client.jobs(("paused",))] == [job.id]
         events = client.follow(job.id)
-        assert (next(events).kind, daemon.stop(signal.SIGKILL)) == ("state", -signal.SIGKILL)
-        daemon.start()
+        assert next(events).kind == "state"
         assert client.resume(job.id).state in ("queued", "running")
         told = list(events)
 

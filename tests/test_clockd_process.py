@@ -312,23 +312,31 @@ def test_systemd_passes_the_socket(where: ClockPaths, nvml: State, tmp_path: Pat
         line = [word for word in command("serve", where, "--idle-exit", "0.05") if word != "--socket"]
         line.remove(str(where.socket))
         script = PASSED.format(fd=listener.fileno(), command=line)
-        with subprocess.Popen(
-            [sys.executable, "-c", script],
-            pass_fds=[listener.fileno()],
-            env=environment,
-            stderr=subprocess.DEVNULL,
-        ) as process:
-            with (
-                closing(leased(UUID, where)) as clocks,
-                clocks.locked(900),
-            ):
-                assert nvml.locked_max_mhz == 900
-            assert process.wait() == 0
-        said = [b""]
-        while said[-1] != b"STOPPING=1":
-            said.append(heard.recv(4096))
-    assert said[1] == b"READY=1"
-    assert b"STATUS=GPUs held: 1, clients: 1" in said
+        said: list[bytes] = []
+
+        def hear(line: bytes) -> None:
+            while line not in said:
+                said.append(heard.recv(4096))
+
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as early,
+            closing(leased(UUID, where)) as clocks,
+        ):
+            early.connect(str(where.socket))
+            with subprocess.Popen(
+                [sys.executable, "-c", script],
+                pass_fds=[listener.fileno()],
+                env=environment,
+                stderr=subprocess.DEVNULL,
+            ) as process:
+                with clocks.locked(900):
+                    assert nvml.locked_max_mhz == 900
+                    early.close()
+                    hear(b"STATUS=GPUs held: 1, clients: 1")
+                clocks.close()
+                assert process.wait() == 0
+        hear(b"STOPPING=1")
+    assert said[0] == b"READY=1"
     assert nvml.locked_max_mhz == 0
 
 

@@ -1,36 +1,63 @@
 """What is best: stored, worked out, of the nearest size, or the default; and nothing else is ever said."""
 
+import itertools
 import math
+import random
 import re
 import shutil
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from statistics import NormalDist
+from typing import Any, cast
 
 import pytest
-from answering_scene import H200, TWIN, TX1, Answers, first_values, known, refresh, shipped, store_run
+from answering_scene import (
+    H200,
+    TWIN,
+    TX1,
+    Answers,
+    first_values,
+    known,
+    refresh,
+    sample,
+    shipped,
+    store_run,
+    trial,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.daemon.answers.answerer import MOST_ANALYTICAL, MOST_PREPARED
+from tuner.daemon.answers.answerer import LEAST_REPEATABILITY, sample_document
 from tuner.daemon.answers.replies import AnswerIndex, question_of
-from tuner.daemon.backlog.backlog import MOST_QUESTIONS
-from tuner.daemon.interface import NotNowError, Question
+from tuner.daemon.interface import MOST_WORKLOADS, NotNowError, Question
 from tuner.daemon.settings import OnlineTable, Settings, TuningTable
-from tuner.database.answers import ANALYSIS_VERSION, StoredAnswer, analytical_key
+from tuner.database import best_known
+from tuner.database.answers import ANALYSIS_VERSION, SampleHistory, StoredAnswer, analytical_key
 from tuner.database.best_known import ORIGINS
-from tuner.database.ranking import allowed
+from tuner.database.ranking import NEAR_SIZE, AnswerQuery, allowed, named_point, own_point, rank_neighbours
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
-from tuner.model.errors import InputError, UnknownNameError
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import InputError, StoreError, UnknownNameError
 from tuner.model.jobs import DeviceIdentity
-from tuner.model.plan import Configuration
+from tuner.model.objective import COVERAGE
+from tuner.model.plan import Configuration, TunableValue, Workload
 from tuner.model.records import RunStatus
-from tuner.model.run_document import AnalyticalDocument, run_conditions, run_document
+from tuner.model.run_document import (
+    AnalyticalDocument,
+    AnswerDocument,
+    AnswerTrial,
+    SampleDocument,
+    run_conditions,
+    run_document,
+)
+from tuner.model.trial import Status
 from tuner.model.typed import UnfitError
+
+# --- what is best: stored, worked out, of the nearest size, or the default; and nothing else is ever said
+
 
 SCAN, FFT = "scan-lf:N=64", "fft:N=64"
 
@@ -270,21 +297,19 @@ def test_a_model_that_has_no_answer_is_not_asked_again() -> None:
 
 
 def test_memory_is_bounded_whatever_is_asked() -> None:
-    """Thousands of questions and analytical answers leave no more behind than the limits."""
-    answers = answerer()
-    for batch in range(1, MOST_QUESTIONS + 1500):
-        answers.reply(Question((f"scan-lf:N=4,batch={batch}",)))
-    for batch in range(1, 300):
-        names = tuple(f"scan-lf:N={2**k},batch={batch}" for k in range(2, 10))
-        answers.reply(Question(names))
-    assert sum(len(kept.reply.workloads) for kept in answers.answerer._prepared.values()) <= MOST_PREPARED
-    assert answers.answerer._workloads == sum(
-        len(kept.reply.workloads) for kept in answers.answerer._prepared.values()
-    )
-    assert len(answers.backlog.uses) <= MOST_QUESTIONS
-    answers.answerer.remember({f"key {n}": {} for n in range(MOST_ANALYTICAL)})
-    answers.answerer.remember({f"more {n}": {} for n in range(10)})
-    assert len(answers.answerer.snapshot.predictions) == MOST_ANALYTICAL
+    """Many questions and analytical answers leave no more behind than the limits, the newest of them."""
+    answers = answerer(limits={"most_prepared": 20, "most_analytical": 5})
+    alone: list[tuple[str, ...]] = [(f"scan-lf:N=4,batch={batch}",) for batch in range(1, 50)]
+    together: list[tuple[str, ...]] = [
+        tuple(f"scan-lf:N={2**k},batch={batch}" for k in range(2, 10)) for batch in range(1, 5)
+    ]
+    for asked, most in ((alone, 20), (together, 2)):
+        kept = [(names, answers.reply(Question(names))) for names in [*asked, *asked[-most:]]]
+        newest = [reply for names, reply in reversed(kept) if answers.reply(Question(names)) is reply]
+        assert len(newest) == 2 * most  # each of them was asked for twice
+    answers.answerer.remember({f"key {n}": {} for n in range(5)})
+    answers.answerer.remember({f"more {n}": {} for n in range(3)})
+    assert list(answers.answerer.snapshot.predictions) == ["key 3", "key 4", "more 0", "more 1", "more 2"]
 
 
 def test_a_damaged_record_hides_no_other(store: Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -325,25 +350,6 @@ def test_what_cannot_be_calculated_with_is_a_damaged_record(
     document[key[-1]] = value
     with pytest.raises(UnfitError, match=f"{key[0]}|batch"):
         check(whole)
-
-
-def test_the_answering_process_stays_light() -> None:
-    """Nothing that answers imports SciPy, a compiler, or what opens devices."""
-    code = (
-        "import sys; import tuner.daemon.answers.answerer, tuner.daemon.answers.analysis,"
-        " tuner.kernel_files.catalog; print(*sys.modules)"
-    )
-    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    heavy = {
-        "scipy",
-        "cupy",
-        "tuner.search.request",
-        "tuner.devices.choice",
-        "tuner.devices.worker",
-        "tuner.search.session",
-        "tuner.search.explaining",
-    }
-    assert heavy.isdisjoint(names.split())
 
 
 # --- laws ----------------------------------------------------------------------------------------
@@ -414,3 +420,237 @@ def test_unknown_names_stay_unknown_names() -> None:
     """A kernel that is not there is told apart from other wrong input, with the catalogue's choices."""
     with pytest.raises(UnknownNameError, match="choose from"):
         answerer(settings=Settings(online=OnlineTable())).reply(Question(("nope",)))
+
+
+# --- which sizes are near to another one, and how much is looked at for a reply -------------------
+
+
+def clocked_answers(*answers: StoredAnswer) -> Answers:
+    found = Answers(shipped(), {TX1.spec: TX1}, Settings(tuning=TuningTable(clocks="all")))
+    found.take(*answers)
+    return found
+
+
+def query(name: str, batch: int | None = None) -> AnswerQuery:
+    kernel = shipped().kernel(name.partition(":")[0])
+    workload = shipped().workload(name if batch is None else f"{name},batch={batch}")
+    kernels, sources = {kernel.name: kernel}, {kernel.name: kernel.fingerprint}
+    return AnswerQuery((workload,), kernels, sources, "energy", TX1)
+
+
+def tuned(name: str, run: int) -> StoredAnswer:
+    """An answer for one scan that has a place among sizes, whatever its configuration is."""
+    made = known([SCAN], run=run)
+    batch = shipped().workload(name).batch
+    return replace(made, batches={name: batch}, configurations={name: {}})
+
+
+SIZES = [2**k for k in range(1, 14)]
+
+
+@given(st.lists(st.sampled_from(SIZES), unique=True), st.sampled_from(SIZES), st.integers(1, 5))
+def test_the_nearest_have_the_least_ratios(known_sizes: list[int], asked: int, most: int) -> None:
+    """Of many sizes those with the smallest ratio come first, the size itself never, and far ones say so."""
+    kernel = shipped().kernel("scan-lf")
+    answers = [tuned(f"scan-lf:N={size}", run) for run, size in enumerate(known_sizes)]
+    places = [(named_point(kernel, answer.names[0]), answer) for answer in answers]
+    ranked = rank_neighbours(
+        query(f"scan-lf:N={asked}"), [(place, one) for place, one in places if place], most
+    )
+    found = [int(one.answer.names[0].partition("=")[2]) for one in ranked]
+    apart = [abs(math.log2(size / asked)) for size in found]
+    others = [abs(math.log2(size / asked)) for size in known_sizes if size not in found and size != asked]
+    assert len(found) == min(most, len(set(known_sizes) - {asked}))
+    assert apart == sorted(apart)
+    assert not others or not apart or min(others) >= max(apart)
+    assert [one.near for one in ranked] == [2**one <= NEAR_SIZE for one in apart]
+
+
+def test_a_size_is_the_same_asked_for_or_stored() -> None:
+    """What a workload's name says, with what it leaves out, are its sizes; a size that is gone is nowhere."""
+    for kernel in shipped().kernels.values():
+        for workload in kernel.workloads()[:5]:
+            assert named_point(kernel, str(workload)) == own_point(kernel, workload)
+    assert named_point(shipped().kernel("scan-lf"), "scan-lf:M=4") is None
+
+
+def test_a_lent_answer_says_at_which_clock_it_was_tuned() -> None:
+    """Of a neighbour, or of a workload alone, the reply sets no clock: it says which one was set, if any."""
+    near = replace(known(["scan-lf:N=32"]), clock_mhz=691)
+    for answers, asked in (
+        (clocked_answers(near), (SCAN,)),
+        (clocked_answers(replace(known([SCAN]), clock_mhz=691)), (SCAN, "fft:N=64")),
+    ):
+        reply = answers.reply(Question(asked))
+        assert reply.clock_mhz is None
+        assert ", tuned at 691 MHz" in reply.workloads[SCAN].details
+
+
+def test_a_lent_answer_is_rather_one_without_a_clock() -> None:
+    """Of two answers for the same, one with clocks as found fits a reply that sets none, however old."""
+    for name, asked in (("scan-lf:N=32", (SCAN,)), (SCAN, (SCAN, "fft:N=64"))):
+        found, clocked = known([name], run=1), known([name], run=2)
+        conditions: Any = {**clocked.conditions, "clocks": "691,998"}
+        answers = clocked_answers(found, replace(clocked, clock_mhz=691, conditions=conditions))
+        details = answers.reply(Question(asked)).workloads[SCAN].details
+        assert "run 1 of" in details
+        assert "MHz" not in details
+
+
+def test_few_configurations_are_tried_for_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many neighbours there are, and workloads are named, the rules are looked at a few times."""
+    names = [str(workload) for workload in shipped().kernel("scan-lf").workloads()]
+    tuned, asked = names[: len(names) // 2], names[len(names) // 2 :]
+    answers = clocked_answers(
+        *(replace(known([name], run=run), configurations={name: {"P": -1}}) for run, name in enumerate(tuned))
+    )
+    tried = []
+
+    def counted(
+        kernel: KernelFile, workload: Workload, values: Mapping[str, TunableValue]
+    ) -> Configuration | None:
+        tried.append(workload)
+        return allowed(kernel, workload, values)
+
+    monkeypatch.setattr(best_known, "allowed", counted)
+    for count in (1, 4, MOST_WORKLOADS):
+        tried.clear()
+        answers.reply(Question(tuple(asked[:count])))
+        assert 0 < len(tried) <= min(best_known.NEIGHBOURS * count, best_known.MOST_TRIED)
+
+
+# --- measuring served answers again: what is chance, what is drift, and how rarely one is taken for another
+
+
+NOW = datetime(2026, 1, 10, tzinfo=timezone.utc)
+VERDICTS = ("inside", "above", "below", "failed", "void")
+
+
+def judged(
+    joules: float, *, unsure: float = 0.001, repeats: float | None = 0.01, **how: object
+) -> SampleDocument:
+    """The document of a sample of an answer of 1 J."""
+    answer = known([SCAN], unsure=0.001, repeats=repeats).answer
+    return sample_document("energy", answer, sample(joules, unsure=unsure, **how), NOW)  # type: ignore[arg-type]
+
+
+def test_the_interval_is_the_joint_one() -> None:
+    """Both uncertainties and the repeatability add in squares; inside is up to it, outside is beyond."""
+    joint = math.hypot(COVERAGE * 0.001, COVERAGE * 0.001, 0.01)
+    assert judged(1.0)["interval"] == pytest.approx(joint, rel=1e-6)
+    assert judged(1.0 + 0.99 * joint)["verdict"] == "inside"
+    assert judged(1.0 + 1.01 * joint)["verdict"] == "above"
+    assert judged(1.0 - 1.01 * joint)["verdict"] == "below"
+
+
+def test_repeating_is_never_taken_to_be_exact() -> None:
+    """Where a run learnt nothing of its repeatability, or minutes of calm, what a GPU shows is assumed."""
+    for repeats in (None, 0.0):
+        assert judged(1.0, unsure=0.0, repeats=repeats)["interval"] == pytest.approx(
+            COVERAGE * math.hypot(LEAST_REPEATABILITY, 0.001)
+        )
+
+
+def test_time_and_products_are_compared_in_their_own_unit() -> None:
+    """Of an answer for time it is seconds that count; of a product, both with their exponents."""
+    best = cast("AnswerTrial", trial({}, joules=2.0, time_s=0.01))
+    answer: AnswerDocument = {"best": best, "repeatability": None}
+    slow = sample(2.0, time_s=0.011)
+    assert sample_document("energy", answer, slow, NOW)["verdict"] == "inside"
+    time = sample_document("time", answer, slow, NOW)
+    assert (time["verdict"], time["unit"], time["expected"]) == ("above", "s", 0.01)
+    product = sample_document("ed2p within 5.00% of the fastest", answer, slow, NOW)
+    assert product["verdict"] == "above"
+    assert product["cost"] == pytest.approx(2.0 * 0.011**2)
+
+
+def test_what_was_throttled_does_not_count() -> None:
+    """A sample of another clock says nothing of the answer."""
+    document = judged(3.0, flags=("throttled: thermal",))
+    assert document["verdict"] == "void"
+    after = SampleHistory(verdict="above").after(document)
+    assert after.doubted
+    assert not after.drifted
+
+
+def test_an_answer_that_fails_has_drifted() -> None:
+    """A configuration that gives wrong answers now is stale after a second try, and says so."""
+    found = SampleHistory.of([judged(1.0, status=Status.WRONG_ANSWER)] * 2)
+    assert found.drifted == "drifted: it ends with wrong-answer now"
+
+
+def test_what_is_no_measurement_is_a_damaged_record() -> None:
+    """A sample that cannot be read is an error of the store, not a verdict."""
+    with pytest.raises(StoreError):
+        sample_document("energy", known([SCAN]).answer, {"results": []}, NOW)
+
+
+@given(st.lists(st.sampled_from(VERDICTS)))
+def test_only_two_in_a_row_on_one_side_are_drift(verdicts: list[str]) -> None:
+    """Void samples apart, an answer has drifted once the same doubt came twice running, and stays so."""
+    found = SampleHistory.of(
+        {"at": "2026-01-02T00:00:00+00:00", "verdict": verdict, "told": "x"} for verdict in verdicts
+    )
+    counted = [verdict for verdict in verdicts if verdict != "void"]
+    assert bool(found.drifted) == any(one == other != "inside" for one, other in itertools.pairwise(counted))
+    assert not (found.drifted and found.doubted)
+
+
+def test_samples_are_due_by_age_and_at_once_in_doubt() -> None:
+    """An answer is measured again after so many hours, at once after a doubt, never once it has drifted."""
+    ended = (NOW - timedelta(hours=23)).isoformat()
+    assert not SampleHistory().due(ended, NOW, 24.0)
+    assert SampleHistory().due(ended, NOW + timedelta(hours=1), 24.0)
+    assert not SampleHistory().due(ended, NOW + timedelta(days=99), 0.0)
+    assert SampleHistory(at=NOW.isoformat(), verdict="above").due(ended, NOW, 24.0)
+    assert not SampleHistory(at=NOW.isoformat(), verdict="inside").due(ended, NOW, 24.0)
+    assert not SampleHistory(drifted="drifted: x", verdict="above").due(ended, NOW, 24.0)
+
+
+def test_a_clock_that_was_wrong_hides_no_answer_from_sampling() -> None:
+    """A sample that seems to come from the future, or from no time at all, is not waited for."""
+    assert SampleHistory(at=(NOW + timedelta(days=3000)).isoformat()).due("", NOW, 24.0)
+    assert SampleHistory().due("yesterday", NOW, 24.0)
+
+
+def test_chance_is_rarely_taken_for_drift() -> None:
+    r"""False alarms stay below what the two-in-a-row rule allows by the theory of normal noise.
+
+    Both samples are held against one stored value, so that its error is common to them: the differences have
+    the correlation u0^2 / (u0^2 + u1^2 + r^2). An answer has at least three repeats of a sample's noise, so
+    that u0^2 <= u1^2 / 3, and the correlation is at most 1/4. Each sample is outside with 5 %; both on the
+    same side with 2 P(X > 1.96, Y > 1.96) of two normal variables of that correlation, 0.42 %.
+    """
+    noise, again, tries = 0.006, 0.005, 8000
+    normal, step = NormalDist(), 0.001
+    places = (COVERAGE + step * (number + 0.5) for number in range(6000))
+    both = sum(normal.pdf(x) * normal.cdf((0.25 * x - COVERAGE) / math.sqrt(1 - 0.25**2)) for x in places)
+    bound = 2.0 * step * both
+    assert bound == pytest.approx(0.0042, abs=0.0005)
+    draw = random.Random(20260110)  # noqa: S311 - noise, no secret
+    own = noise / math.sqrt(3)
+    alarms = first = 0
+    record = sample(1.0, unsure=noise)
+    for _ in range(tries):
+        answer: AnswerDocument = {
+            "best": cast("AnswerTrial", trial({}, joules=1.0 + draw.gauss(0, own), unsure=own)),
+            "repeatability": {"energy_interval": COVERAGE * again, "time_interval": 0.0},
+        }
+        found = SampleHistory()
+        for _ in range(2):
+            measured = 1.0 + draw.gauss(0, again) + draw.gauss(0, noise)
+            record["energy"] |= {"joules": measured, "uncertainty_j": noise * measured}
+            found = found.after(sample_document("energy", answer, record, NOW))
+            if not found.doubted:
+                break
+            first += 1
+        alarms += bool(found.drifted)
+    assert 0.03 * tries < first < 0.07 * tries  # the noise is what the intervals say
+    assert alarms < tries * bound + 3.0 * math.sqrt(tries * bound)
+
+
+def test_a_drift_beyond_the_interval_is_found_by_two_samples() -> None:
+    """A cost that rises by three joint intervals is drift after two samples, with both numbers in words."""
+    found = SampleHistory.of([judged(1.05), judged(1.05)])
+    assert found.drifted.startswith("drifted: 1.05 ± 0.0021 J on 2026-01-10, was 1 ± 0.002 J")
+    assert found.drifted.endswith("(modelled)")

@@ -1,14 +1,30 @@
+"""The HTTP face: its answers, and who may ask."""
+
 import contextlib
+import http.client
 import json
 import logging
+import os
+import socket
+import stat
+import struct
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
-from served_service import ServedService, ask, connected, served
+from hypothesis import given
+from hypothesis import strategies as st
+from served_service import PATIENCE_S, Answer, ServedService, ask, connected, served
 
+from tuner.daemon.http.access import caller_of, cross_site_fault, group_of
+from tuner.daemon.http.server import open_loopback, read_token
+from tuner.daemon.interface import Peer
 from tuner.daemon.settings import TuningTable
-from tuner.model.errors import DeviceUnavailableError, StoreError
-from tuner.model.jobs import JobState, Origin
+from tuner.model.errors import DeviceUnavailableError, InputError, StoreError
+from tuner.model.jobs import JobSpec, JobState, Origin
 from tuner.model.options import JOB_OPTIONS
 
 JOB = {"workloads": ["scan-lf:N=1024"]}
@@ -127,84 +143,74 @@ def test_status_and_metrics_are_passed_on(api: ServedService) -> None:
     assert b"tuner_jobs 0" in metrics.body
 
 
+NOT_FOUND, WRONG = (404, "unknown-path"), (422, "input")
+ASCII = "must be a kernel and its sizes in ASCII"
+
+
 @pytest.mark.parametrize(
-    ("method", "target", "document", "refusal"),
+    ("asked", "document", "refusal", "says"),
     [
-        ("GET", "/v1/best?workload=fft:N=64", None, (400, "input")),
-        ("GET", "/v1/best", None, (422, "input")),
-        ("GET", "/v1/best?workload=scan-lf&colour=red", None, (422, "input")),
-        ("GET", "/v1/best?workload=scan-lf&device=replay:/etc/passwd", None, (422, "input")),
-        ("GET", "/v1/best?workload=scan-lf&max_slowdown=nan", None, (422, "input")),
-        ("GET", "/v1/best?" + "&".join(["workload=scan-lf"] * 17), None, (422, "input")),
-        ("GET", "/v1/jobs/99999", None, (404, "unknown-job")),
-        ("GET", "/v1/jobs/99999/events", None, (404, "unknown-job")),
-        ("GET", "/v1/jobs/0", None, (422, "input")),
-        ("GET", "/v1/jobs/9223372036854775808", None, (422, "input")),
-        ("GET", "/v1/jobs?limit=501", None, (422, "input")),
-        ("GET", "/v1/jobs/", None, (404, "unknown-path")),
-        ("GET", "/docs", None, (404, "unknown-path")),
-        ("GET", "/v1/jobs/../../etc/passwd", None, (404, "unknown-path")),
-        ("DELETE", "/v1/jobs", None, (405, "wrong-method")),
-        ("POST", "/v1/jobs", b"{", (422, "input")),
-        ("POST", "/v1/jobs", [1], (422, "input")),
-        ("POST", "/v1/jobs", {"workloads": []}, (422, "input")),
-        ("POST", "/v1/jobs", {"workloads": ["fft:N=2"]}, (400, "input")),
-        ("POST", "/v1/jobs", {**JOB, "priority": float("inf")}, (422, "input")),
-        ("POST", "/v1/jobs", {**JOB, "options": {"budget": "20"}}, (422, "input")),
-        ("POST", "/v1/jobs", {**JOB, "options": {"kernel_files": ["/etc/passwd"]}}, (422, "input")),
-        ("POST", "/v1/jobs", {**JOB, "source": "__global__ void f() {}"}, (422, "input")),
-        ("POST", "/v1/jobs", {**JOB, "\ud800": 1}, (422, "input")),
-        ("POST", "/v1/jobs", b"[" * 60_000, (400, "input")),
-        ("POST", "/v1/jobs", b"9" * 60_000, (400, "input")),
+        ("GET /v1/best?workload=fft:N=64", None, (400, "input"), ""),
+        ("GET /v1/best", None, WRONG, "workload: is needed"),
+        ("GET /v1/best?workload=", None, WRONG, f"workload.0: {ASCII}"),
+        ("GET /v1/best?workload=a%0Ab", None, WRONG, f"workload.0: {ASCII}"),
+        ("GET /v1/best?workload=scan-lf&colour=red", None, WRONG, "colour: is not known here"),
+        ("GET /v1/best?workload=a&objective=x", None, WRONG, "must be one of time, energy, edp, ed2p"),
+        ("GET /v1/best?workload=a&device=x", None, WRONG, "device: must be cuda:N or sim:NAME"),
+        ("GET /v1/best?workload=scan-lf&device=replay:/etc/passwd", None, WRONG, "device: must be"),
+        ("GET /v1/best?workload=scan-lf&max_slowdown=nan", None, WRONG, ""),
+        ("GET /v1/best?" + "&".join(["workload=scan-lf"] * 17), None, WRONG, ""),
+        ("GET /v1/jobs/99999", None, (404, "unknown-job"), ""),
+        ("GET /v1/jobs/99999/events", None, (404, "unknown-job"), ""),
+        ("GET /v1/jobs/0", None, WRONG, ""),
+        ("GET /v1/jobs/x", None, WRONG, "number: must be a whole number"),
+        (f"GET /v1/jobs/{2**63}", None, WRONG, f"number: must be at most {2**63 - 1}"),
+        ("GET /v1/jobs?limit=501", None, WRONG, ""),
+        ("GET /v1/jobs/", None, NOT_FOUND, ""),
+        ("GET /docs", None, NOT_FOUND, ""),
+        ("GET /v1/jobs/../../etc/passwd", None, NOT_FOUND, ""),
+        ("DELETE /v1/jobs", None, (405, "wrong-method"), ""),
+        ("POST /v1/jobs", b"{", WRONG, "body: is no JSON"),
+        ("POST /v1/jobs", b"\xff", (400, "input"), "the body is no JSON that can be read"),
+        ("POST /v1/jobs", [1], WRONG, "body: must be an object"),
+        ("POST /v1/jobs", {"workloads": []}, WRONG, "workloads: must hold at least 1"),
+        ("POST /v1/jobs", {"workloads": ["fft:N=2"]}, (400, "input"), ""),
+        ("POST /v1/jobs", {"workloads": ["ünï"]}, WRONG, f"workloads.0: {ASCII}"),
+        ("POST /v1/jobs", {**JOB, "priority": float("inf")}, WRONG, ""),
+        (
+            "POST /v1/jobs",
+            {**JOB, "clocks": "Off"},
+            WRONG,
+            "clocks: must be off, auto, all, a list in MHz",
+        ),
+        ("POST /v1/jobs", {**JOB, "options": {"budget": "a secret"}}, WRONG, "options.budget"),
+        (
+            "POST /v1/jobs",
+            {**JOB, "options": {"window_s": 1e9}},
+            WRONG,
+            "options.window_s: must be at most 600",
+        ),
+        ("POST /v1/jobs", {**JOB, "options": {"kernel_files": ["/etc/passwd"]}}, WRONG, ""),
+        ("POST /v1/jobs", {**JOB, "source": "__global__ void f() {}"}, WRONG, ""),
+        ("POST /v1/jobs", {**JOB, "\ud800": 1}, WRONG, ""),
+        ("POST /v1/jobs", b"[" * 60_000, (400, "input"), ""),
+        ("POST /v1/jobs", b"9" * 60_000, (400, "input"), ""),
     ],
 )
 def test_wrong_requests_are_refused(
-    api: ServedService, method: str, target: str, document: object, refusal: tuple[int, str]
+    api: ServedService, asked: str, document: object, refusal: tuple[int, str], says: str
 ) -> None:
-    """Each wrong request has its status, its kind, and the one shape of errors."""
+    """Each wrong request has its status, its kind, and the one shape of errors.
+
+    What is wrong is said in words of this program: not how it was found, and not again what was sent.
+    """
+    method, target = asked.split(" ", 1)
     answer = api.ask(method, target, document, {"Content-Type": "application/json"})
+    message = answer.document["error"]["message"]
 
     assert (answer.status, answer.kind) == refusal
-
-
-def test_an_error_names_the_field(api: ServedService) -> None:
-    """A client learns where its request is wrong, and not again what it sent."""
-    answer = api.ask("POST", "/v1/jobs", {**JOB, "options": {"budget": "a secret"}})
-
-    message = answer.document["error"]["message"]
-    assert "options.budget" in message
-    assert "a secret" not in message
-
-
-@pytest.mark.parametrize(
-    ("method", "target", "document", "says"),
-    [
-        ("GET", "/v1/best?workload=", None, "workload.0: must be a kernel and its sizes in ASCII"),
-        ("GET", "/v1/best?workload=a%0Ab", None, "workload.0: must be a kernel and its sizes in ASCII"),
-        ("GET", "/v1/best", None, "workload: is needed"),
-        ("GET", "/v1/best?workload=a&device=x", None, "device: must be cuda:N or sim:NAME"),
-        ("GET", "/v1/best?workload=a&objective=x", None, "must be one of time, energy, edp, ed2p"),
-        ("GET", "/v1/best?workload=a&colour=red", None, "colour: is not known here"),
-        ("GET", "/v1/jobs/9223372036854775808", None, "number: must be at most 9223372036854775807"),
-        ("GET", "/v1/jobs/x", None, "number: must be a whole number"),
-        ("POST", "/v1/jobs", b"{", "body: is no JSON"),
-        ("POST", "/v1/jobs", b"\xff", "the body is no JSON that can be read"),
-        ("POST", "/v1/jobs", [1], "body: must be an object"),
-        ("POST", "/v1/jobs", {"workloads": []}, "workloads: must hold at least 1"),
-        ("POST", "/v1/jobs", {"workloads": ["ünï"]}, "workloads.0: must be a kernel and its sizes in ASCII"),
-        ("POST", "/v1/jobs", {**JOB, "clocks": "Off"}, "clocks: must be off, auto, all, a list in MHz"),
-        ("POST", "/v1/jobs", {**JOB, "options": {"window_s": 1e9}}, "options.window_s: must be at most 600"),
-    ],
-)
-def test_a_refusal_says_what_would_be_right(
-    api: ServedService, method: str, target: str, document: object, says: str
-) -> None:
-    """What is wrong in a request is said in words of this program, and nothing of how it was found."""
-    answer = api.ask(method, target, document, {"Content-Type": "application/json"})
-    message = answer.document["error"]["message"]
-
     assert says in message
-    assert not any(word in message for word in ("Input", "String", "pattern", "parsing"))
+    assert not any(word in message for word in ("Input", "String", "pattern", "parsing", "a secret"))
 
 
 def test_a_body_of_another_type_is_told_how_to_send_it(api: ServedService) -> None:
@@ -292,3 +298,305 @@ def test_a_connection_serves_many_requests(api: ServedService) -> None:
 def test_answers_do_not_say_what_serves_them(api: ServedService) -> None:
     """No header names the server's software."""
     assert {"server", "date", "x-powered-by"}.isdisjoint(api.ask("GET", "/v1/status").headers)
+
+
+# --- requests as browsers send them for pages of other sites, over the Unix socket and the loopback
+
+
+EVIL = "http://evil.example"
+PAGES = {
+    "another origin": {"Origin": EVIL},
+    "a sandboxed page": {"Origin": "null"},
+    "another program's page on this machine": {"Origin": "http://localhost:3000"},
+    "an image or a link": {"Sec-Fetch-Site": "cross-site"},
+    "another port": {"Sec-Fetch-Site": "same-site"},
+    "what no browser sends yet": {"Sec-Fetch-Site": "elsewhere"},
+    "a rebound name": {"Host": "evil.example", "Sec-Fetch-Site": "same-origin"},
+    "a rebound name with a port": {"Host": "evil.example:8750"},
+    "a name that begins right": {"Host": "localhost.evil.example"},
+    "a name that resolves to the loopback": {"Host": "127.0.0.1.nip.io"},
+    "no name": {"Host": ""},
+}
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+TARGETS = (
+    "/v1/best?workload=scan-lf",
+    "/v1/status",
+    "/v1/jobs",
+    "/v1/jobs/1/cancel",
+    "/v1/jobs/1/events",
+    "/metrics",
+)
+
+
+@pytest.fixture(scope="module")
+def paged() -> Iterator[ServedService]:
+    with served() as running:
+        running.wait(running.service.submit(JobSpec(("scan-lf:N=64",)), Peer()))
+        yield running
+
+
+def status_of(paged: ServedService, method: str, target: str, headers: dict[str, str]) -> int:
+    """The status of a request that is written by hand, as no library sends some of these."""
+    head = "".join(f"{name}: {text}\r\n" for name, text in {"Host": "localhost", **headers}.items())
+    with contextlib.closing(connected(paged.path)) as connection:
+        connection.sendall(f"{method} {target} HTTP/1.1\r\n{head}Content-Length: 0\r\n\r\n".encode())
+        return int(connection.recv(65_536).split(b" ", 2)[1])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_socket_refuses_what_a_page_of_another_site_sends(paged: ServedService, page: str) -> None:
+    """Over the Unix socket no method of any path is open to a page, and nothing has changed."""
+    statuses = {status_of(paged, method, target, PAGES[page]) for method in METHODS for target in TARGETS}
+
+    assert statuses == {403}
+    assert paged.service.rows[1].state is JobState.QUEUED
+
+
+def test_a_refusal_says_why_and_opens_nothing(paged: ServedService) -> None:
+    """The answer has the one shape of errors, and no header that would let a page read it."""
+    answer = paged.ask("POST", "/v1/jobs/1/cancel", headers={"Origin": EVIL})
+
+    assert (answer.status, answer.kind) == (403, "unauthorised")
+    assert "Origin" in answer.document["error"]["message"]
+    assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Host": "127.0.0.1:8750"}, {"Host": "[::1]"}, {"Sec-Fetch-Site": "none"}, {"Host": "LOCALHOST"}],
+)
+def test_the_socket_answers_programs_and_who_types_its_address(
+    paged: ServedService, headers: dict[str, str]
+) -> None:
+    """Local names with any port, and a request that no page made, pass."""
+    assert status_of(paged, "GET", "/v1/status", headers) == 200
+
+
+def test_the_loopback_refuses_pages_that_have_the_token() -> None:
+    """Over TCP a page is refused whatever else it shows."""
+    with served(tcp=True) as paged:
+        assert paged.tcp is not None
+        headers = {"Authorization": f"Bearer {paged.tcp.token}", "Origin": EVIL}
+        assert paged.ask("GET", "/v1/status", headers=headers).status == 403
+
+
+def test_headers_of_a_program_have_no_fault() -> None:
+    """What tuner.Client and curl send is no page's."""
+    assert cross_site_fault({b"host": b"localhost", b"accept": b"application/json"}) == ""
+
+
+NOBODY = 65_534
+STRANGER = 54_321  # an id that no user and no group has here
+# The interpreter itself may lie where only root can read: it is loaded before the user changes.
+ASKS = """
+import os, socket, sys
+path, group, *extra = sys.argv[1:]
+os.setgroups(list(map(int, extra)))
+os.setgid(int(group))
+os.setuid(65534)
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(path)
+connection.sendall(b"GET /v1/status HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n")
+print(connection.recv(12).decode())
+"""
+
+
+def asked_by_nobody(api: ServedService, group: int, *extra: int) -> "subprocess.CompletedProcess[str]":
+    """What the user nobody hears, as a member of these groups."""
+    command = [sys.executable, "-I", "-S", "-c", ASKS, str(api.path), *map(str, (group, *extra))]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+class Wire:
+    """A connection whose other end is whom a test says."""
+
+    def __init__(self, uid: int, gid: int, groups: list[int] | None, family: int = socket.AF_UNIX) -> None:
+        self.family = family
+        self._credentials = struct.pack("3i", 1, uid, gid)
+        self._groups = groups
+
+    def getsockopt(self, level: int, option: int, size: int, /) -> bytes:
+        assert level == socket.SOL_SOCKET
+        if option == socket.SO_PEERCRED:
+            return self._credentials[:size]
+        if self._groups is None:
+            raise OSError(92, "Protocol not available")
+        return struct.pack(f"{len(self._groups)}I", *self._groups)
+
+
+def wire(uid: int, gid: int, groups: list[int] | None) -> socket.socket:
+    """A connection whose other end is whom a test says."""
+    return cast("socket.socket", Wire(uid, gid, groups))
+
+
+@given(
+    st.sampled_from([0, os.geteuid(), STRANGER, NOBODY]),
+    st.integers(0, 5),
+    st.lists(st.integers(0, 5)),
+    st.none() | st.integers(0, 5),
+)
+def test_the_socket_s_group_decides(uid: int, gid: int, groups: list[int], owner: int | None) -> None:
+    """Root, the own user and members of the group that owns the socket are admitted, and nobody else."""
+    caller = caller_of(wire(uid, gid, groups), owner)
+
+    assert caller.peer.uid == uid
+    assert caller.admitted == (uid in (0, os.geteuid()) or owner in (gid, *groups))
+
+
+def test_the_group_of_nobody_is_no_group() -> None:
+    """The id that the kernel shows instead of ids it cannot show admits nobody: it can be anybody's."""
+    assert not caller_of(wire(STRANGER, NOBODY, [NOBODY]), NOBODY).admitted
+
+
+def test_groups_are_looked_up_where_the_kernel_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a kernel without SO_PEERGROUPS the groups of the user count, and a user without a name has none."""
+    monkeypatch.setattr(os, "getgrouplist", lambda _name, gid: [gid, 777])
+    root = caller_of(wire(1, 1, None), 777)  # user 1 has a name on any Linux
+    assert root.admitted
+    assert not caller_of(wire(STRANGER, 1, None), 777).admitted
+
+
+def test_the_group_of_a_socket_is_that_of_its_file(tmp_path: Path) -> None:
+    """A Unix socket with a file has its group; others have none."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        assert group_of(listener) == (tmp_path / "s").stat().st_gid
+        (tmp_path / "s").unlink()
+        assert group_of(listener) is None
+    with socket.socket() as other:
+        assert group_of(other) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
+@pytest.mark.parametrize(
+    ("group", "extra", "heard"),
+    [(NOBODY, [], "HTTP/1.1 403"), (STRANGER, [], "HTTP/1.1 200"), (NOBODY, [STRANGER], "HTTP/1.1 200")],
+)
+def test_another_user_is_refused_unless_of_the_group(group: int, extra: list[int], heard: str) -> None:
+    """Even where the socket's mode lets everybody in, only members of its group are answered."""
+    with served(mode=0o666, gid=STRANGER) as api:
+        done = asked_by_nobody(api, group, *extra)
+
+    assert (done.stdout.strip(), done.stderr) == (heard, "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
+def test_another_user_cannot_even_connect() -> None:
+    """The mode of the socket keeps others out before a byte is read."""
+    with served(gid=STRANGER) as api:
+        done = asked_by_nobody(api, NOBODY)
+
+    assert "PermissionError" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def tcp() -> Iterator[ServedService]:
+    with served(tcp=True) as running:
+        yield running
+
+
+def over_tcp(api: ServedService, host: str, **headers: str) -> Answer:
+    assert api.tcp is not None
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", api.tcp.port, PATIENCE_S)) as connection:
+        return ask(connection, "GET", "/v1/best?workload=scan-lf", headers={"Host": host, **headers})
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "[::1]:1"])
+def test_the_token_opens_the_loopback(tcp: ServedService, host: str) -> None:
+    """With the token any local name of the host will do; nobody's user id is known then."""
+    assert tcp.tcp is not None
+    answer = over_tcp(tcp, host, Authorization=f"Bearer {tcp.tcp.token}")
+
+    assert answer.status == 200
+    assert tcp.service.asked[-1][1].uid is None
+
+
+@pytest.mark.parametrize("given", [{}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}])
+def test_without_the_token_there_is_no_answer(tcp: ServedService, given: dict[str, str]) -> None:
+    """A missing or wrong token is 401, and says how to send one."""
+    answer = over_tcp(tcp, "localhost", **given)
+
+    assert (answer.status, answer.kind) == (401, "unauthorised")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_the_token_counts_only_as_a_bearer_s(tcp: ServedService) -> None:
+    """The token under another scheme is no token, and one that begins right is not right."""
+    assert tcp.tcp is not None
+    token = tcp.tcp.token
+    for value in (f"Basic {token}", token, f"Bearer {token[:-1]}", f"Bearer {token}x"):
+        assert over_tcp(tcp, "localhost", Authorization=value).status == 401
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "", "localhost:"]
+)
+def test_another_host_is_refused_even_with_the_token(tcp: ServedService, host: str) -> None:
+    """A page that had its name point here is stopped by the name that its browser sends."""
+    assert tcp.tcp is not None
+    answer = over_tcp(tcp, host, Authorization=f"Bearer {tcp.tcp.token}")
+
+    assert (answer.status, answer.kind) == (403, "unauthorised")
+    assert not any(name.startswith("access-control") for name in answer.headers)
+
+
+def test_the_token_says_nothing_on_the_unix_socket(tcp: ServedService) -> None:
+    """On the Unix socket the kernel's word counts: a wrong token is not looked at."""
+    assert tcp.ask("GET", "/v1/status", headers={"Authorization": "Bearer wrong"}).status == 200
+
+
+def test_a_missing_token_is_made(tmp_path: Path) -> None:
+    """The first start makes a random token that its user alone can read; the next one finds it again."""
+    first, other = read_token(tmp_path / "token"), read_token(tmp_path / "other")
+
+    assert stat.S_IMODE((tmp_path / "token").stat().st_mode) == 0o600
+    assert len(first) >= 32
+    assert first != other
+    assert read_token(tmp_path / "token") == first
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o604, 0o666, 0o700, 0o4600])
+def test_a_token_that_others_reach_is_refused(tmp_path: Path, mode: int) -> None:
+    """A file that others can read or change is an error that names it and the right mode."""
+    path = tmp_path / "token"
+    read_token(path)
+    path.chmod(mode)
+
+    with pytest.raises(InputError, match=rf"{path}.*0600 or 0640"):
+        read_token(path)
+
+
+def test_a_token_file_must_be_a_plain_file_with_a_token(tmp_path: Path) -> None:
+    """Links, folders, pipes, short tokens and others' files are refused, and no folder is made."""
+    token = tmp_path / "token"
+    read_token(token)
+    (tmp_path / "link").symlink_to(token)
+    (tmp_path / "folder").mkdir(mode=0o700)
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    (tmp_path / "short").write_text("abc\n")
+    (tmp_path / "short").chmod(0o600)
+    for name in ("link", "folder", "pipe", "short", "nowhere/token"):
+        with pytest.raises(InputError, match=str(tmp_path / name)):
+            read_token(tmp_path / name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_token_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    """Who owns the file could change the token."""
+    path = tmp_path / "token"
+    read_token(path)
+    os.chown(path, NOBODY, -1)
+
+    with pytest.raises(InputError, match="belong to root"):
+        read_token(path)
+
+
+def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    """An error names the key and the port."""
+    first = open_loopback(0, tmp_path / "token")
+    try:
+        with pytest.raises(InputError, match=rf"tcp.port: .*{first.port}"):
+            open_loopback(first.port, tmp_path / "token")
+    finally:
+        for listener in first.sockets:
+            listener.close()

@@ -1,3 +1,5 @@
+"""What one client may take of the HTTP face, and streams."""
+
 import asyncio
 import contextlib
 import http.client
@@ -7,23 +9,35 @@ import os
 import re
 import resource
 import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 from fake_service import FakeService
 from hypothesis import given
 from hypothesis import strategies as st
-from served_service import ServedService, ask, connected, served
+from served_service import PATIENCE_S, ServedService, ask, connected, served
 
 from tuner.daemon.http import client_connection as protocol
 from tuner.daemon.http import client_connection as room
 from tuner.daemon.http.access import Caller, Gate, UserRateLimiter
 from tuner.daemon.http.client_connection import HEAD_BYTES, SHARE, UserSlots, head_fault
+from tuner.daemon.http.responses import EventStream, event_text
 from tuner.daemon.interface import Peer
 from tuner.daemon.settings import LimitsTable
+from tuner.model.jobs import Event, JobSpec, JobState
 from tuner.system.logs import LogRateLimiter
 
+BODY_BYTES = 1024
 REQUEST = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[ServedService]:
+    """For those who leave nothing behind."""
+    with served(body_bytes=BODY_BYTES, requests_per_s=1e6) as running:
+        yield running
 
 
 @given(st.integers(1, 20), st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=100))
@@ -114,9 +128,9 @@ def head(padding: int) -> bytes:
     [(1000, 200), (HEAD_BYTES, 200), (HEAD_BYTES + 1, 431), (200_000, 431), (900_000, 431)],
 )
 @pytest.mark.parametrize("before", [b"", REQUEST])
-def test_a_head_has_a_longest_length(size: int, status: int, before: bytes) -> None:
+def test_a_head_has_a_longest_length(api: ServedService, size: int, status: int, before: bytes) -> None:
     """A head beyond the limit is 431 and ends the connection, also behind another request in one piece."""
-    with served() as api, connected(api.path) as connection:
+    with connected(api.path) as connection:
         connection.sendall(before + head(size))
         if status == 200:
             connection.shutdown(socket.SHUT_WR)
@@ -140,11 +154,11 @@ def test_a_head_has_a_longest_length(size: int, status: int, before: bytes) -> N
         b"X: y\rContent-Length: 2",
     ],
 )
-def test_a_request_that_can_be_read_as_two_is_refused(headers: bytes) -> None:
+def test_a_request_that_can_be_read_as_two_is_refused(api: ServedService, headers: bytes) -> None:
     """What follows such a head is answered by nobody, and the connection is closed."""
     smuggled = b"GET /v1/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n"
     begin = b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\n"
-    with served() as api, connected(api.path) as connection:
+    with connected(api.path) as connection:
         connection.sendall(begin + headers + b"\r\n\r\n0\r\n\r\n" + smuggled)
         heard = until_closed(connection)
 
@@ -164,13 +178,13 @@ def test_every_beginning_of_a_head_is_waited_for(end: bytes, cut: int) -> None:
         assert head_fault(text[: max(0, whole.end() - 1 - cut)]) is None
 
 
-@pytest.mark.parametrize("size", [1024, 1025, 100_000])
+@pytest.mark.parametrize("size", [BODY_BYTES, BODY_BYTES + 1, 100_000])
 @pytest.mark.parametrize("chunked", [False, True])
-def test_a_body_has_a_longest_length(size: int, chunked: bool) -> None:
+def test_a_body_has_a_longest_length(api: ServedService, size: int, chunked: bool) -> None:
     """A body up to the limit is read, a longer one is 413, announced or counted, and the connection stays."""
     body = b'{"uses": []' + b" " * (size - 12) + b"}"
     headers = {"Content-Type": "application/json"}
-    with served(body_bytes=1024) as api, contextlib.closing(api.connection()) as connection:
+    with contextlib.closing(api.connection()) as connection:
         if chunked:
             pieces = [body[at : at + 500] for at in range(0, size, 500)]
             connection.request("POST", "/v1/uses", iter(pieces), headers, encode_chunked=True)
@@ -181,14 +195,14 @@ def test_a_body_has_a_longest_length(size: int, chunked: bool) -> None:
             status = ask(connection, "POST", "/v1/uses", body, headers).status
         after = ask(connection, "GET", "/v1/status").status
 
-    assert status == (204 if size <= 1024 else 413)
+    assert status == (204 if size <= BODY_BYTES else 413)
     assert after == 200
 
 
-def test_an_endless_body_is_cut_off() -> None:
+def test_an_endless_body_is_cut_off(api: ServedService) -> None:
     """What follows a refused body is dropped for a while, so that the answer arrives, and then cut off."""
     head = b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
-    with served(body_bytes=1024) as api, connected(api.path) as connection:
+    with connected(api.path) as connection:
         connection.sendall(head)
         assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
         with pytest.raises((BrokenPipeError, ConnectionResetError)):
@@ -196,27 +210,26 @@ def test_an_endless_body_is_cut_off() -> None:
         assert api.ask("GET", "/v1/status").status == 200
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
+def test_a_request_that_does_not_arrive_ends_the_connection() -> None:
+    """Whoever does not finish a request in time is cut off, wherever it stopped; a whole one is answered."""
+    pieces = (
         b"",
         b"GET /v1/st",
         b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX: ",
         b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{",
         b"POST /v1/uses HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
         REQUEST + b"GET /v1",
-    ],
-)
-def test_a_request_that_does_not_arrive_ends_the_connection(piece: bytes) -> None:
-    """Whoever does not finish a request in time is cut off, wherever it stopped; a whole one is answered."""
-    with served(request_timeout_s=0.2) as api, connected(api.path) as connection:
-        connection.sendall(piece)
-        heard = until_closed(connection)
-        api.server._server_limits.request_timeout_s = 10.0
+    )
+    with served(request_timeout_s=0.2) as api, contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(connected(api.path)) for _ in pieces]
+        for connection, piece in zip(connections, pieces, strict=True):
+            connection.sendall(piece)
+        heard = [until_closed(connection) for connection in connections]
+        api.server._server_limits.request_timeout_s = PATIENCE_S
         assert api.ask("GET", "/v1/status").status == 200
 
-    assert heard.count(b"HTTP/1.1 200") == piece.count(REQUEST)
-    assert b"HTTP/1.1 5" not in heard
+    assert [said.count(b"HTTP/1.1 200") for said in heard] == [piece.count(REQUEST) for piece in pieces]
+    assert not any(b"HTTP/1.1 5" in said for said in heard)
 
 
 def test_a_request_in_drops_has_no_more_time() -> None:
@@ -328,11 +341,13 @@ def test_whom_nobody_can_accept_is_told_so(caplog: pytest.LogCaptureFixture) -> 
     """Where no more files can be opened, clients get 503 at once, and the log a line."""
     with served() as api, contextlib.ExitStack() as stack:
         waiting = [stack.enter_context(connected(api.path)) for _ in range(30)]
+        while len(api.server._server_limits.slots) < len(waiting):  # what they need is open now
+            api.wait(asyncio.sleep(0.01))
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         late = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(3)]
         for one in late:
             stack.callback(one.close)
-            one.settimeout(10.0)
+            one.settimeout(PATIENCE_S)
         os.close(lowest := os.dup(waiting[0].fileno()))
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))  # all below it are taken
         try:
@@ -352,15 +367,15 @@ def test_whom_nobody_can_accept_is_told_so(caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize(
     "error", [MemoryError(), RuntimeError("can't start new thread"), OSError(24, "files")]
 )
-def test_what_is_used_up_is_for_later(error: Exception) -> None:
+def test_what_is_used_up_is_for_later(api: ServedService, error: Exception) -> None:
     """Threads, memory and files used up are 503 with Retry-After, and no end of anything."""
-    service = FakeService()
-    service.broken = error
-    with served(service=service) as api:
+    api.service.broken = error
+    try:
         answers = [api.ask("GET", "/v1/status") for _ in range(3)]
-        service.broken = None
-        assert api.ask("GET", "/v1/status").status == 200
+    finally:
+        api.service.broken = None
 
+    assert api.ask("GET", "/v1/status").status == 200
     assert {(answer.status, answer.kind, answer.headers["retry-after"]) for answer in answers} == {
         (503, "busy", "1")
     }
@@ -411,7 +426,6 @@ def test_an_idle_server_waits_without_looking() -> None:
         return sum(not timer.cancelled() for timer in loop._scheduled)
 
     with served() as api:
-        api.wait(api.server.listening.wait())
         assert api.ask("GET", "/v1/status").status == 200
         until_left(api)
 
@@ -431,3 +445,193 @@ def until_closed(connection: socket.socket) -> bytes:
         while piece := connection.recv(65_536):
             heard += piece
     return heard
+
+
+ORDER = JobSpec(("scan-lf:N=64",))
+
+
+@pytest.fixture
+def streaming() -> Iterator[ServedService]:
+    with served(followers=2) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def following(streaming: ServedService, target: str, **headers: str) -> Iterator[http.client.HTTPResponse]:
+    """The answer to a request that goes on."""
+    with contextlib.closing(streaming.connection()) as connection:
+        connection.request("GET", target, headers=headers)
+        yield connection.getresponse()
+
+
+def blocks(response: http.client.HTTPResponse) -> Iterator[dict[str, str]]:
+    """The events of a stream: field to text."""
+    block: dict[str, str] = {}
+    for line in response:
+        text = line.decode().rstrip("\n")
+        if text:
+            name, _, value = text.partition(": ")
+            block[name] = value
+        else:
+            yield block
+            block = {}
+
+
+def submitted(streaming: ServedService) -> int:
+    return streaming.wait(streaming.service.submit(ORDER, Peer())).id
+
+
+def test_a_stream_tells_the_past_then_the_present_and_ends_with_the_job(streaming: ServedService) -> None:
+    """Stored events come with their ids, progress without, in order; the stream ends when the job has."""
+    number = submitted(streaming)
+    with following(streaming, f"/v1/jobs/{number}/events") as response:
+        told = blocks(response)
+        first = next(told)
+        streaming.wait(
+            streaming.service.tell(number, "trial", {"number": 1, "cost": float("inf")}, stored=False)
+        )
+        trial = next(told)
+        streaming.wait(streaming.service.change(number, JobState.CANCELLED))
+        rest = list(told)
+
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert (first["id"], first["event"]) == ("1", "state")
+    assert "id" not in trial
+    assert '"cost":null' in trial["data"]
+    assert [block["id"] for block in rest] == ["2"]
+
+
+@pytest.mark.parametrize(
+    ("target", "headers"),
+    [("?after=2", {}), ("", {"Last-Event-ID": "2"}), ("?after=0", {"Last-Event-ID": "2"})],
+)
+def test_a_stream_goes_on_where_it_was(
+    streaming: ServedService, target: str, headers: dict[str, str]
+) -> None:
+    """Events up to the one named are not told again."""
+    number = submitted(streaming)
+    streaming.wait(streaming.service.change(number, JobState.PAUSED))
+    streaming.wait(streaming.service.change(number, JobState.CANCELLED))
+    with following(streaming, f"/v1/jobs/{number}/events{target}", **headers) as response:
+        assert [block["id"] for block in blocks(response)] == ["3"]
+
+
+def test_a_reader_who_left_is_noticed_behind_further_requests(streaming: ServedService) -> None:
+    """Requests behind a stream keep its end from being read; what is sent next finds nobody there."""
+    number = submitted(streaming)
+    request = f"GET /v1/jobs/{number}/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connected(streaming.path) as connection:
+        connection.sendall(request.encode() * 3)
+        assert connection.recv(12) == b"HTTP/1.1 200"
+    streaming.wait(streaming.service.tell(number, "trial", {}, stored=False))
+    while streaming.server.server_state.connections or streaming.service.following:
+        streaming.wait(asyncio.sleep(0.01))
+    assert not len(streaming.server._server_limits.slots)
+
+
+@pytest.mark.parametrize("last", ["x", "-1", "9223372036854775808"])
+def test_a_wrong_last_event_is_refused(streaming: ServedService, last: str) -> None:
+    """An id that cannot be one is the client's fault."""
+    answer = streaming.ask("GET", f"/v1/jobs/{submitted(streaming)}/events", headers={"Last-Event-ID": last})
+
+    assert (answer.status, answer.kind) == (422, "input")
+
+
+def test_followers_are_limited_and_their_places_come_back(streaming: ServedService) -> None:
+    """One user does not get all places; who leaves makes room, and the service is told to stop telling."""
+    number = submitted(streaming)
+    target = f"/v1/jobs/{number}/events"
+    with following(streaming, target) as response:
+        next(blocks(response))
+        refused = streaming.ask("GET", target)
+        assert (refused.status, refused.kind) == (429, "too-many")
+        assert "retry-after" in refused.headers
+        assert streaming.service.following == 1
+        streaming.wait(streaming.service.change(number, JobState.CANCELLED))
+        list(blocks(response))
+    with following(streaming, target) as response:
+        assert len(list(blocks(response))) == 2
+    assert streaming.service.following == 0
+
+
+def test_a_follower_that_leaves_is_noticed(streaming: ServedService) -> None:
+    """A closed connection ends the telling, although the job goes on and says nothing."""
+    number = submitted(streaming)
+    left = threading.Event()
+    events = streaming.service.events
+
+    async def watched(number: int, after: int = 0) -> AsyncIterator[Event]:
+        try:
+            async for event in events(number, after):
+                yield event
+        finally:
+            left.set()
+
+    streaming.service.events = watched  # type: ignore[method-assign]  # the same, and it says when it is closed
+    with following(streaming, f"/v1/jobs/{number}/events") as response:
+        next(blocks(response))
+
+    assert left.wait(PATIENCE_S)
+
+
+def test_stopping_ends_streams(streaming: ServedService) -> None:
+    """When the daemon stops, followers see the end of the stream, not a broken connection."""
+    number = submitted(streaming)
+    with following(streaming, f"/v1/jobs/{number}/events") as response:
+        told = blocks(response)
+        next(told)
+        streaming.loop.call_soon_threadsafe(streaming.server.stop)
+
+        assert list(told) == []
+
+
+def test_others_are_answered_while_somebody_follows(streaming: ServedService) -> None:
+    """A stream keeps nobody waiting."""
+    number = submitted(streaming)
+    with following(streaming, f"/v1/jobs/{number}/events") as response:
+        next(blocks(response))
+        with contextlib.closing(streaming.connection()) as connection:
+            assert ask(connection, "GET", "/v1/status").status == 200
+
+
+def test_silence_is_filled_with_comments() -> None:
+    """While nothing happens, comments keep the connection alive; they end with the stream."""
+
+    async def main() -> list[bytes]:
+        service = FakeService()
+        job = await service.submit(ORDER, Peer())
+        sent: list[bytes] = []
+
+        async def receive() -> Any:
+            return await asyncio.get_running_loop().create_future()
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body", b""))
+            if sent.count(b":\n\n") == 3 and not service.rows[job.id].state.ended:
+                await service.change(job.id, JobState.CANCELLED)
+
+        done: list[None] = []
+        stream = EventStream(
+            service.events(job.id), asyncio.Event(), lambda: done.append(None), event_text, keep_alive_s=0.001
+        )
+        await asyncio.wait_for(stream({}, receive, send), PATIENCE_S)
+        assert len(done) == 1
+        return sent
+
+    sent = asyncio.run(main())
+    assert sent.count(b":\n\n") >= 3
+    assert sent[-1] == b""
+
+
+@given(
+    st.dictionaries(st.text(), st.text() | st.floats() | st.none() | st.lists(st.text())),
+    st.none() | st.integers(0, 2**63 - 1),
+)
+def test_no_text_breaks_out_of_an_event(data: dict[str, Any], number: int | None) -> None:
+    """Whatever an event holds, line ends and halves of characters too, it is one block of known lines."""
+    text = event_text(Event("told", "now", 1, data, number)).decode()
+
+    assert text.endswith("\n\n")
+    names = [line.partition(": ")[0] for line in text[:-2].split("\n")]
+    assert names == ["id", "event", "data"][number is None :]
+    assert "\r" not in text

@@ -175,19 +175,17 @@ REFERENCE = reference()
 SERVED = interface(FakeService(), LimitsTable(), TuningTable())
 
 
-def test_the_face_stays_light() -> None:
-    """Importing the server does not bring in what the daemon's process must not hold."""
-    heavy = (
-        "scipy",
-        "numpy",
-        "tuner.search.session",
-        "tuner.devices.choice",
-        "tuner.devices.worker",
-        "tuner.search.request",
-        "httpx",
-        "sqlite3",
+def test_what_answers_stays_light() -> None:
+    """Neither the server nor what answers imports what the daemon's process must not hold."""
+    code = (
+        "import sys, tuner.daemon.http.server; print(*sys.modules)\n"
+        "import tuner.daemon.answers.answerer, tuner.daemon.answers.analysis, tuner.kernel_files.catalog\n"
+        "print(*sys.modules)"
     )
-    code = f"import sys, tuner.daemon.http.server; print([n for n in {heavy!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    server, answerer = (set(line.split()) for line in done.stdout.splitlines())
+    parts = ("devices.choice", "devices.worker", "search.explaining", "search.request", "search.session")
+    heavy = {"scipy", "cupy", *(f"tuner.{part}" for part in parts)}
 
-    assert done.stdout.strip() == "[]"
+    assert heavy.isdisjoint(answerer)
+    assert (heavy | {"numpy", "httpx", "sqlite3"}).isdisjoint(server)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from answering_scene import TX1, Answers, refresh, shipped
 from served_service import ServedService, served
-from service_rig import Rig, plays, settings, working
+from service_rig import Rig, plays, settings, works
 from stored_trials import NAME, store_sample, store_trials
 
 from tuner.daemon.http.api_models import AnswerRow, HistoryRow, RunRow, TrialsAnswer
@@ -65,15 +65,14 @@ async def test_a_run_is_told_without_its_trials(tmp_path: Path) -> None:
     await rig.storage.close()
 
 
-@plays
-async def test_a_run_that_goes_on_has_a_document(tmp_path: Path) -> None:
+@works()
+async def test_a_run_that_goes_on_has_a_document(rig: Rig) -> None:
     """Before its answer a run has the keys that its conditions and trials give."""
-    async with working(tmp_path) as rig:
-        run = store_trials(rig.storage.path, 3)
-        document = await rig.service.archive.run(run)
+    run = store_trials(rig.storage.path, 3)
+    document = await rig.service.archive.run(run)
 
-        assert document["best"] is None
-        assert document["space"] == {"measured": 3, "failed": 1}
+    assert document["best"] is None
+    assert document["space"] == {"measured": 3, "failed": 1}
 
 
 def test_answers_tell_why_they_are_stale_and_what_they_save(tmp_path: Path) -> None:
@@ -120,17 +119,16 @@ async def test_the_history_of_an_answer_has_its_samples(tmp_path: Path) -> None:
     await rig.storage.close()
 
 
-@plays
-async def test_a_run_that_is_not_there_is_told(tmp_path: Path) -> None:
+@works()
+async def test_a_run_that_is_not_there_is_told(rig: Rig) -> None:
     """No run, no trials and no samples of it."""
-    async with working(tmp_path) as rig:
-        for asked in (
-            rig.service.archive.run(7),
-            rig.service.archive.trials(7, 1),
-            rig.service.archive.samples(7),
-        ):
-            with pytest.raises(NoSuchRunError, match="there is no run 7"):
-                await asked
+    for asked in (
+        rig.service.archive.run(7),
+        rig.service.archive.trials(7, 1),
+        rig.service.archive.samples(7),
+    ):
+        with pytest.raises(NoSuchRunError, match="there is no run 7"):
+            await asked
 
 
 # --- over HTTP ---------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from answering_scene import store_run
-from service_rig import DEVICE, OTHER, PEER, ROOT, WORKLOAD, Rig, catalog, plays, settings, working
+from service_rig import DEVICE, OTHER, PEER, ROOT, WORKLOAD, Rig, catalog, plays, settings, working, works
 
 from tuner.daemon.interface import NotNowError, Question
 from tuner.daemon.jobs.specs import checked, missing, spec_key, specs_of, unwanted, with_site_rules
@@ -128,94 +128,87 @@ async def test_sets_are_queued_once(tmp_path: Path) -> None:
         assert len(await rig.service.jobs()) == 2, "what a client has cancelled stays so"
 
 
-@plays
-async def test_a_question_queues_its_refinement_once(tmp_path: Path) -> None:
+@works(settings(online={"refine": True}))
+async def test_a_question_queues_its_refinement_once(rig: Rig) -> None:
     """What was never tuned and is asked for is queued; the next reply names the job."""
-    async with working(tmp_path, settings(online={"refine": True})) as rig:
-        question = Question(("tridiag-wm:N=512",))
-        assert rig.service.best(question, PEER).refinement is None
-        attempt = await rig.attempts.get()
-        (job,) = await rig.service.jobs()
-        assert job.origin is Origin.REQUEST
-        assert rig.service.best(question, PEER).refinement == job.id
-        attempt.end()
-        await rig.told(job.id)
-        assert len(await rig.service.jobs()) == 1
+    question = Question(("tridiag-wm:N=512",))
+    assert rig.service.best(question, PEER).refinement is None
+    attempt = await rig.attempts.get()
+    (job,) = await rig.service.jobs()
+    assert job.origin is Origin.REQUEST
+    assert rig.service.best(question, PEER).refinement == job.id
+    attempt.end()
+    await rig.told(job.id)
+    assert len(await rig.service.jobs()) == 1
 
 
-@plays
-async def test_a_search_without_a_valid_trial_is_not_made_again_and_again(tmp_path: Path) -> None:
+@works(settings(online={"refine": True}))
+async def test_a_search_without_a_valid_trial_is_not_made_again_and_again(rig: Rig) -> None:
     """It has ended with a message; asking again, in any order, queues no other, also not a cancelled one."""
-    async with working(tmp_path, settings(online={"refine": True})) as rig:
-        rig.service.best(Question(("fft:N=4", WORKLOAD)), PEER)
-        (await rig.attempts.get()).end(AttemptResult("limited", "no trial was valid"))
-        rig.service.best(Question((WORKLOAD, "fft:N=4")), PEER)
-        await asyncio.sleep(120.0)  # many times what it takes to queue what is wanted
-        (job,) = await rig.service.jobs()
-        assert (job.state, job.reason) == (JobState.FINISHED, "no trial was valid")
-        rig.service.best(Question((WORKLOAD,)), PEER)
-        other = (await rig.attempts.get()).job
-        await rig.service.cancel(other, ROOT)
-        rig.service.best(Question((WORKLOAD,)), PEER)
-        await asyncio.sleep(120.0)
-        assert len(await rig.service.jobs()) == 2
+    rig.service.best(Question(("fft:N=4", WORKLOAD)), PEER)
+    (await rig.attempts.get()).end(AttemptResult("limited", "no trial was valid"))
+    rig.service.best(Question((WORKLOAD, "fft:N=4")), PEER)
+    await asyncio.sleep(120.0)  # many times what it takes to queue what is wanted
+    (job,) = await rig.service.jobs()
+    assert (job.state, job.reason) == (JobState.FINISHED, "no trial was valid")
+    rig.service.best(Question((WORKLOAD,)), PEER)
+    other = (await rig.attempts.get()).job
+    await rig.service.cancel(other, ROOT)
+    rig.service.best(Question((WORKLOAD,)), PEER)
+    await asyncio.sleep(120.0)
+    assert len(await rig.service.jobs()) == 2
 
 
-@plays
-async def test_what_a_job_reads_is_shown_while_it_runs(tmp_path: Path) -> None:
+@works()
+async def test_what_a_job_reads_is_shown_while_it_runs(rig: Rig) -> None:
     """Power and clock of the last trial are scraped until the job ends; a clock left set is counted."""
-    async with working(tmp_path) as rig:
-        job = await rig.submit()
-        attempt = await rig.attempts.get()
-        attempt.tell("trial", {"number": 1, "status": "ok", "watts": 9.5, "clock_mhz": 998.0})
-        text = rig.service.metrics().decode()
-        assert f'tuner_gpu_power_watts{{gpu="{DEVICE}"}} 9.5' in text
-        assert f'tuner_gpu_clock_hertz{{gpu="{DEVICE}"}} 9.98e+08' in text
-        attempt.end(AttemptResult("finished", clocks_left=(DEVICE,)))
-        await rig.told(job.id)
-        await asyncio.sleep(1.0)
-        text = rig.service.metrics().decode()
-        assert "tuner_gpu_power_watts{" not in text
-        assert "tuner_gpu_clock_hertz{" not in text
-        assert f'tuner_clock_restore_failures_total{{gpu="{DEVICE}"}} 1.0' in text
+    job, attempt = await rig.begun()
+    attempt.tell("trial", {"number": 1, "status": "ok", "watts": 9.5, "clock_mhz": 998.0})
+    text = rig.service.metrics().decode()
+    assert f'tuner_gpu_power_watts{{gpu="{DEVICE}"}} 9.5' in text
+    assert f'tuner_gpu_clock_hertz{{gpu="{DEVICE}"}} 9.98e+08' in text
+    attempt.end(AttemptResult("finished", clocks_left=(DEVICE,)))
+    await rig.told(job.id)
+    await asyncio.sleep(1.0)
+    text = rig.service.metrics().decode()
+    assert "tuner_gpu_power_watts{" not in text
+    assert "tuner_gpu_clock_hertz{" not in text
+    assert f'tuner_clock_restore_failures_total{{gpu="{DEVICE}"}} 1.0' in text
 
 
-@plays
-async def test_analytical_answers_of_changed_sources_go(tmp_path: Path) -> None:
+@works()
+async def test_analytical_answers_of_changed_sources_go(rig: Rig) -> None:
     """The database keeps those of the kernels there are."""
-    async with working(tmp_path) as rig:
-        device = rig.state.identities[DEVICE]
-        keys = [
-            analytical_key(WORKLOAD, device, source, ANALYSIS_VERSION)
-            for source in (catalog().kernel("scan-lf").fingerprint, "another")
-        ]
-        for key in keys:
-            rig.answerer.remember({key: {}})
-            await rig.storage.run(lambda books, key=key: books.ledger.remember_analytical(key, {}))  # type: ignore[misc]  # bound at once
-        await rig.service.adopt()
-        kept = await rig.storage.run(lambda books: books.ledger.analytical())
-        assert list(kept) == keys[:1]
+    device = rig.state.identities[DEVICE]
+    keys = [
+        analytical_key(WORKLOAD, device, source, ANALYSIS_VERSION)
+        for source in (catalog().kernel("scan-lf").fingerprint, "another")
+    ]
+    for key in keys:
+        rig.answerer.remember({key: {}})
+        await rig.storage.run(lambda books, key=key: books.ledger.remember_analytical(key, {}))  # type: ignore[misc]  # bound at once
+    await rig.service.adopt()
+    kept = await rig.storage.run(lambda books: books.ledger.analytical())
+    assert list(kept) == keys[:1]
 
 
-@plays
-async def test_the_queue_is_bounded(tmp_path: Path) -> None:
+@works(settings(limits={"queue": 3}))
+async def test_the_queue_is_bounded(rig: Rig) -> None:
     """One user leaves a place of three to others; a job too many is refused, and none is lost."""
-    async with working(tmp_path, settings(limits={"queue": 3})) as rig:
+    await rig.submit()
+    await rig.attempts.get()
+    await rig.submit()
+    await rig.submit()
+    with pytest.raises(NotNowError, match="2 jobs of yours wait already"):
         await rig.submit()
-        await rig.attempts.get()
-        await rig.submit()
-        await rig.submit()
-        with pytest.raises(NotNowError, match="2 jobs of yours wait already"):
-            await rig.submit()
-        assert len(await rig.service.jobs()) == 3
+    assert len(await rig.service.jobs()) == 3
 
 
-@plays
-async def test_clients_order_no_samples(tmp_path: Path) -> None:
+@works()
+async def test_clients_order_no_samples(rig: Rig) -> None:
     """What is measured again, the daemon decides."""
-    async with working(tmp_path) as rig:
-        with pytest.raises(InputError, match="clients submit searches"):
-            await rig.service.submit(JobSpec((WORKLOAD,), kind=JobKind.SAMPLE), PEER)
+    with pytest.raises(InputError, match="clients submit searches"):
+        await rig.service.submit(JobSpec((WORKLOAD,), kind=JobKind.SAMPLE), PEER)
 
 
 async def known_by(rig: Rig, names: tuple[str, ...], status: str = "finished") -> int:
@@ -227,38 +220,30 @@ async def known_by(rig: Rig, names: tuple[str, ...], status: str = "finished") -
 
 
 @pytest.mark.parametrize("origin", [origin for origin in Origin if origin in FOR_AN_ANSWER])
-def test_what_is_answered_meanwhile_is_not_tuned_again(tmp_path: Path, origin: Origin) -> None:
+@works()
+async def test_what_is_answered_meanwhile_is_not_tuned_again(rig: Rig, origin: Origin) -> None:
     """A search of our own that waits is dropped once its question is answered, whatever order it names."""
-
-    @plays
-    async def scene(folder: Path) -> None:
-        async with working(folder) as rig:
-            await rig.submit()
-            await rig.attempts.get()  # so that all others wait
-            order = JobSpec(("fft:N=4", WORKLOAD), device=DEVICE, options={"seed": 7})
-            ours = await rig.service._board.add(order, origin=origin)
-            theirs = await rig.service.submit(JobSpec(("fft:N=4", WORKLOAD)), PEER)
-            assert await known_by(rig, (WORKLOAD, "fft:N=4"), "interrupted") == 1
-            assert (await rig.service.job(ours.id)).state is JobState.QUEUED, "that run will be gone on with"
-            assert await known_by(rig, (WORKLOAD, "fft:N=4")) == 2
-            assert (await rig.told(ours.id))[-1] == ("cancelled", "answered by run 2")
-            assert (await rig.service.job(theirs.id)).state is JobState.QUEUED, (
-                "who asks for a search gets it"
-            )
-
-    scene(tmp_path)
+    await rig.submit()
+    await rig.attempts.get()  # so that all others wait
+    order = JobSpec(("fft:N=4", WORKLOAD), device=DEVICE, options={"seed": 7})
+    ours = await rig.service._board.add(order, origin=origin)
+    theirs = await rig.service.submit(JobSpec(("fft:N=4", WORKLOAD)), PEER)
+    assert await known_by(rig, (WORKLOAD, "fft:N=4"), "interrupted") == 1
+    assert (await rig.service.job(ours.id)).state is JobState.QUEUED, "that run will be gone on with"
+    assert await known_by(rig, (WORKLOAD, "fft:N=4")) == 2
+    assert (await rig.told(ours.id))[-1] == ("cancelled", "answered by run 2")
+    assert (await rig.service.job(theirs.id)).state is JobState.QUEUED, "who asks for a search gets it"
 
 
-@plays
-async def test_another_question_stays(tmp_path: Path) -> None:
+@works()
+async def test_another_question_stays(rig: Rig) -> None:
     """An answer for another objective, or other workloads, drops nothing."""
-    async with working(tmp_path) as rig:
-        await rig.submit()
-        await rig.attempts.get()
-        board = rig.service._board
-        jobs = [
-            await board.add(JobSpec(("fft:N=4",), "time", device=DEVICE), origin=Origin.REQUEST),
-            await board.add(JobSpec(("fft:N=4", WORKLOAD), device=DEVICE), origin=Origin.REQUEST),
-        ]
-        await known_by(rig, ("fft:N=4",))
-        assert {(await rig.service.job(job.id)).state for job in jobs} == {JobState.QUEUED}
+    await rig.submit()
+    await rig.attempts.get()
+    board = rig.service._board
+    jobs = [
+        await board.add(JobSpec(("fft:N=4",), "time", device=DEVICE), origin=Origin.REQUEST),
+        await board.add(JobSpec(("fft:N=4", WORKLOAD), device=DEVICE), origin=Origin.REQUEST),
+    ]
+    await known_by(rig, ("fft:N=4",))
+    assert {(await rig.service.job(job.id)).state for job in jobs} == {JobState.QUEUED}

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import queue
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ from jetson_trees import BOARDS, build
 from job_workshop import until
 from tuner.power.clocks import devfreq
 
-from tuner.daemon import machine
 from tuner.daemon.machine import ContentionMonitor
 from tuner.devices.gpu_users import FREE, VARIABLE, Contention, ContentionProbe, Occupant, is_present, present
 from tuner.devices.simulated.device import SimulatedDevice
@@ -193,35 +191,17 @@ def test_a_recording_has_no_company(watcher: ContentionProbe) -> None:
 # --- in the daemon -------------------------------------------------------------------------------
 
 
-class Played:
-    """Stands for the watcher in Company's child; acts as the UUID says."""
-
-    def __init__(self, others_allowed: int, busy_percent: float) -> None:
-        self._rules = (others_allowed, busy_percent)
-
-    def look(self, device: str, uuid: str, ours: int, our_load: bool) -> Contention:
-        """Answer, hang or fail."""
-        if uuid == "hangs":
-            signal.pause()
-        if uuid == "dies":
-            os.abort()
-        if uuid == "raises":
-            raise AttributeError("no such function")
-        assert not our_load
-        return Contention(busy=bool(ours), reason=f"{device} {uuid} {self._rules}")
+PROBE = "contention_probes:Played"
+PATIENCE_S = 60.0  # for an answer; never waited for in full unless something is broken
 
 
-@pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The child asks nobody."""
-    monkeypatch.setattr(machine, "_PROBE", "test_daemon_machine:Played")
-
-
-def looked(uuid: str, *ours: int, answer_s: float = 30.0) -> list[Contention]:
+def looked(uuid: str, *ours: int, answer_s: float = PATIENCE_S) -> list[Contention]:
     """What looks at a GPU of this UUID give, one after another."""
 
     async def look() -> list[Contention]:
-        guests = ContentionMonitor({"cuda:0": uuid}, others_allowed=2, busy_percent=5.0, answer_s=answer_s)
+        guests = ContentionMonitor(
+            {"cuda:0": uuid}, others_allowed=2, busy_percent=5.0, answer_s=answer_s, probe=PROBE
+        )
         try:
             return [await guests.look("cuda:0", count) for count in ours]
         finally:
@@ -230,9 +210,8 @@ def looked(uuid: str, *ours: int, answer_s: float = 30.0) -> list[Contention]:
     return asyncio.run(look())
 
 
-def test_real_gpus_are_asked_in_a_child(played: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_real_gpus_are_asked_in_a_child(caplog: pytest.LogCaptureFixture) -> None:
     """The child gets the UUID and the rules; what it cannot tell is logged once."""
-    del played
     seen = looked("GPU-0", 1, 0, 0)
 
     assert [presence.busy for presence in seen] == [True, False, False]
@@ -250,39 +229,36 @@ def test_real_gpus_are_asked_in_a_child(played: None, caplog: pytest.LogCaptureF
         ("raises", False, "it cannot be asked: AttributeError: no such function"),
     ],
 )
-def test_a_driver_that_does_not_answer_counts_as_busy(
-    played: None, uuid: str, *, busy: bool, says: str
-) -> None:
+def test_a_driver_that_does_not_answer_counts_as_busy(uuid: str, *, busy: bool, says: str) -> None:
     """Where a driver hangs or kills its child nothing could be measured; who lacks a function is free."""
-    del played
-    (seen,) = looked(uuid, 0, answer_s=1.0 if uuid == "hangs" else 30.0)
+    (seen,) = looked(uuid, 0, answer_s=0.3 if uuid == "hangs" else PATIENCE_S)
 
     assert seen.busy == busy
     assert says in seen.reason
 
 
-def test_a_look_that_nobody_awaits_any_more_is_not_made_twice(played: None) -> None:
-    """Who loses patience with a driver that hangs leaves no threads behind, and its answer to the next."""
-    del played
+def test_a_look_that_nobody_awaits_any_more_is_not_made_twice(tmp_path: Path) -> None:
+    """Who loses patience with a slow driver leaves its answer to the next: it is asked once."""
+    driver = tmp_path / "driver"
+    os.mkfifo(driver)  # whoever opens it waits for the other
 
     async def look() -> Contention:
-        guests = ContentionMonitor({"cuda:0": "hangs"}, answer_s=1.5)
+        guests = ContentionMonitor({"cuda:0": str(driver)}, answer_s=PATIENCE_S, probe=PROBE)
         try:
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(guests.look("cuda:0", 0), 0.01)
-            asking = guests._pending["cuda:0"]
-            seen = await guests.look("cuda:0", 0)
-            assert guests._pending["cuda:0"] is asking
-            return seen
+            next_one = asyncio.create_task(guests.look("cuda:0", 0))
+            await asyncio.sleep(0)
+            await asyncio.to_thread(driver.write_text, "wakes up, once")
+            return await next_one
         finally:
             guests.close()
 
-    assert asyncio.run(look()).busy
+    assert asyncio.run(look()) == Contention(busy=False, reason=f"cuda:0 {driver} (0, 10.0)")
 
 
-def test_the_loop_does_not_wait_for_the_end_of_a_child(played: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_loop_does_not_wait_for_the_end_of_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever is in a driver may take seconds to die: that is awaited elsewhere."""
-    del played
     ended: queue.Queue[threading.Thread] = queue.Queue()
     close = Child.close
 
@@ -293,7 +269,7 @@ def test_the_loop_does_not_wait_for_the_end_of_a_child(played: None, monkeypatch
     monkeypatch.setattr(Child, "close", slowly)
 
     async def look() -> None:
-        guests = ContentionMonitor({"cuda:0": "GPU-1"})
+        guests = ContentionMonitor({"cuda:0": "GPU-1"}, probe=PROBE)
         await guests.look("cuda:0", 0)
         guests.close()
 
@@ -303,15 +279,14 @@ def test_the_loop_does_not_wait_for_the_end_of_a_child(played: None, monkeypatch
     assert ender.daemon  # and holds up no end of the process
 
 
-def test_simulated_gpus_cost_no_child(gpus: Path, played: None) -> None:
+def test_simulated_gpus_cost_no_child(gpus: Path) -> None:
     """They are files, which cannot hang."""
-    del played
     del gpus
     occupant = Occupant("k40c")
     occupant.enter()
 
     async def look() -> tuple[Contention, Contention]:
-        guests = ContentionMonitor({})
+        guests = ContentionMonitor({}, probe="none:Such")
         return await guests.look("sim:k40c", 0), await guests.look("sim:k40c", 1)
 
     busy, free = asyncio.run(look())
@@ -320,17 +295,15 @@ def test_simulated_gpus_cost_no_child(gpus: Path, played: None) -> None:
     assert not free.busy
 
 
-def test_an_unused_child_goes(played: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_child_goes() -> None:
     """When nobody has looked for a while the driver is let go of; the next look opens it again."""
-    del played
-    monkeypatch.setattr(machine, "_UNUSED_S", 0.0)
 
-    async def look() -> tuple[bool, bool]:
-        guests = ContentionMonitor({"cuda:0": "GPU-0"})
-        await guests.look("cuda:0", 0)
-        await until(lambda: guests._child is None)
-        again = await guests.look("cuda:0", 1)
-        guests.close()
-        return again.busy, guests._child is None
+    async def look() -> list[str]:
+        guests = ContentionMonitor({"cuda:0": "pid"}, probe=PROBE, unused_s=0.0)
+        pids = []
+        for _ in range(2):
+            pids.append((await guests.look("cuda:0", 0)).reason)
+            await until(lambda: not Path(f"/proc/{pids[-1]}").exists())
+        return pids
 
-    assert asyncio.run(look()) == (True, True)
+    assert len(set(asyncio.run(look()))) == 2

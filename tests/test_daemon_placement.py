@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from fake_service import queued_job
-from service_rig import ROOT, WORKLOAD, PlayedAttempt, Rig, catalog, plays, settings, working
+from service_rig import ROOT, WORKLOAD, PlayedAttempt, Rig, catalog, plays, settings, working, works
 
 from tuner.daemon.devices.admission import windows_of
 from tuner.daemon.devices.queue import DeviceQueue
@@ -105,27 +105,25 @@ def test_what_is_missing_is_told() -> None:
     assert here.absence(job()) == ""
 
 
-@plays
-async def test_any_idle_device_takes_a_job(tmp_path: Path) -> None:
+@works(devices=THREE, kind=KIND)
+async def test_any_idle_device_takes_a_job(rig: Rig) -> None:
     """Jobs for any device of a kind run at once, one on each GPU; the next takes what is free first."""
-    async with working(tmp_path, devices=THREE, kind=KIND) as rig:
-        jobs = [await rig.submit(device=device) for device in ("", f"kind:{KIND}", "any", "")]
-        running = [await rig.attempts.get() for _ in THREE]
-        assert {one.spec.job_spec.device for one in running} == set(THREE)
-        assert {(await rig.service.job(one.job)).device for one in running} == set(THREE)
-        assert rig.attempts.empty()
-        running[1].end()
-        last = await rig.attempts.get()
-        assert last.spec.job_spec.device == running[1].spec.job_spec.device
-        assert {one.job for one in (*running, last)} == {one.id for one in jobs}
+    jobs = [await rig.submit(device=device) for device in ("", f"kind:{KIND}", "any", "")]
+    running = [await rig.attempts.get() for _ in THREE]
+    assert {one.spec.job_spec.device for one in running} == set(THREE)
+    assert {(await rig.service.job(one.job)).device for one in running} == set(THREE)
+    assert rig.attempts.empty()
+    running[1].end()
+    last = await rig.attempts.get()
+    assert last.spec.job_spec.device == running[1].spec.job_spec.device
+    assert {one.job for one in (*running, last)} == {one.id for one in jobs}
 
 
-@plays
-async def test_a_kind_that_is_not_here_is_refused(tmp_path: Path) -> None:
+@works(devices=THREE, kind=KIND)
+async def test_a_kind_that_is_not_here_is_refused(rig: Rig) -> None:
     """The message says which kinds there are."""
-    async with working(tmp_path, devices=THREE, kind=KIND) as rig:
-        with pytest.raises(InputError, match="the daemon tunes on kind:NVIDIA H200@1"):
-            await rig.submit(device="kind:NVIDIA L4")
+    with pytest.raises(InputError, match="the daemon tunes on kind:NVIDIA H200@1"):
+        await rig.submit(device="kind:NVIDIA L4")
 
 
 async def begun(rig: Rig, attempt: PlayedAttempt) -> None:
@@ -146,8 +144,7 @@ async def begun(rig: Rig, attempt: PlayedAttempt) -> None:
 async def test_a_begun_job_goes_on_where_it_was(tmp_path: Path) -> None:
     """After an interruption a job with a run waits for its own GPU although others are idle."""
     async with working(tmp_path, devices=THREE, kind=KIND) as rig:
-        first = await rig.submit()
-        attempt = await rig.attempts.get()
+        first, attempt = await rig.begun()
         own = attempt.spec.job_spec.device
         await begun(rig, attempt)
         attempt.end(AttemptResult("busy", "others came"))
@@ -161,25 +158,22 @@ async def test_a_begun_job_goes_on_where_it_was(tmp_path: Path) -> None:
         assert (await rig.attempts.get()).spec.job_spec.device == own
 
 
-@plays
-async def test_a_job_that_crashes_everywhere_fails(tmp_path: Path) -> None:
+@works(devices=THREE, kind=KIND)
+async def test_a_job_that_crashes_everywhere_fails(rig: Rig) -> None:
     """Crashes count whichever GPU they are on: a fault of the job does not go round all GPUs."""
-    async with working(tmp_path, devices=THREE, kind=KIND) as rig:
-        number = (await rig.submit()).id
-        for _ in range(4):
-            (await rig.attempts.get()).end(AttemptResult("crashed", "SIGSEGV"))
-        assert (await rig.told(number))[-1] == ("failed", "4 attempts crashed, the last: SIGSEGV")
+    number = (await rig.submit()).id
+    for _ in range(4):
+        (await rig.attempts.get()).end(AttemptResult("crashed", "SIGSEGV"))
+    assert (await rig.told(number))[-1] == ("failed", "4 attempts crashed, the last: SIGSEGV")
 
 
-@plays
-async def test_a_gpu_that_is_not_to_be_had_keeps_no_job(tmp_path: Path) -> None:
+@works(devices=THREE[:2], kind=KIND)
+async def test_a_gpu_that_is_not_to_be_had_keeps_no_job(rig: Rig) -> None:
     """Where one GPU cannot be opened, another of the kind takes the job at once."""
-    async with working(tmp_path, devices=THREE[:2], kind=KIND) as rig:
-        await rig.submit()
-        attempt = await rig.attempts.get()
-        attempt.end(AttemptResult("unavailable", "it fell off the bus"))
-        other = await rig.attempts.get()
-        assert other.spec.job_spec.device != attempt.spec.job_spec.device
+    _, attempt = await rig.begun()
+    attempt.end(AttemptResult("unavailable", "it fell off the bus"))
+    other = await rig.attempts.get()
+    assert other.spec.job_spec.device != attempt.spec.job_spec.device
 
 
 @plays
@@ -199,19 +193,17 @@ async def test_a_set_may_name_a_kind(tmp_path: Path) -> None:
             assert any("set absent: device 'kind:NVIDIA L4' is not there" in one for one in troubles)
 
 
-@plays
-async def test_the_budget_of_the_host_holds_for_all_gpus(tmp_path: Path) -> None:
+@works(settings(budget={"host_seconds_per_day": 10.0}), devices=THREE[:2], kind=KIND)
+async def test_the_budget_of_the_host_holds_for_all_gpus(rig: Rig) -> None:
     """Seconds of all GPUs together are counted, and the GPU that spent nothing waits as well."""
-    chosen = settings(budget={"host_seconds_per_day": 10.0})
-    async with working(tmp_path, chosen, devices=THREE[:2], kind=KIND) as rig:
-        first, second = await rig.submit(device="cuda:0"), await rig.submit(device="cuda:1")
-        both = {one.spec.job: one for one in (await rig.attempts.get(), await rig.attempts.get())}
-        both[first.id].spent = (6.0, 1.0)
-        both[second.id].spent = (5.0, 1.0)
-        why = "today's budget of 10 s of measuring on all GPUs of the host is used up"
-        await rig.until(first.id, "queued", reason=why)
-        await rig.until(second.id, "queued", reason=why)
-        assert (await rig.service.status())["host"]["spent_today_s"] == 11.0
+    first, second = await rig.submit(device="cuda:0"), await rig.submit(device="cuda:1")
+    both = {one.spec.job: one for one in (await rig.attempts.get(), await rig.attempts.get())}
+    both[first.id].spent = (6.0, 1.0)
+    both[second.id].spent = (5.0, 1.0)
+    why = "today's budget of 10 s of measuring on all GPUs of the host is used up"
+    await rig.until(first.id, "queued", reason=why)
+    await rig.until(second.id, "queued", reason=why)
+    assert (await rig.service.status())["host"]["spent_today_s"] == 11.0
 
 
 @plays
@@ -226,15 +218,14 @@ async def test_a_window_may_be_for_some_devices(tmp_path: Path) -> None:
     assert windows_of(gpu("cuda:1"), (night,)) == ()
 
 
-@plays
-async def test_one_gpu_of_a_kind_searches(tmp_path: Path) -> None:
+@works(settings(online={"refine": True}), devices=THREE, kind=KIND)
+async def test_one_gpu_of_a_kind_searches(rig: Rig) -> None:
     """Asked on every GPU of a kind, a question is searched on one; the others wait, to verify its answer."""
-    async with working(tmp_path, settings(online={"refine": True}), devices=THREE, kind=KIND) as rig:
-        for device in THREE:
-            rig.service.best(Question((WORKLOAD,), device=device), ROOT)
-        await rig.attempts.get()
-        await asyncio.sleep(60.0)  # many times what it takes to queue what is wanted
-        assert len(await rig.service.jobs()) == 1
+    for device in THREE:
+        rig.service.best(Question((WORKLOAD,), device=device), ROOT)
+    await rig.attempts.get()
+    await asyncio.sleep(60.0)  # many times what it takes to queue what is wanted
+    assert len(await rig.service.jobs()) == 1
 
 
 async def own(rig: Rig, device: str, workload: str) -> Job:
@@ -243,28 +234,26 @@ async def own(rig: Rig, device: str, workload: str) -> Job:
     return await rig.service._board.add(spec, origin=Origin.STALE, priority=-0.5)
 
 
-@plays
-async def test_one_job_of_ours_gives_way_at_a_time(tmp_path: Path) -> None:
+@works(devices=THREE[:2], kind=KIND)
+async def test_one_job_of_ours_gives_way_at_a_time(rig: Rig) -> None:
     """A client's job for any device stops the job of ours that would be taken last, and no other."""
-    async with working(tmp_path, devices=THREE[:2], kind=KIND) as rig:
-        first, last = await own(rig, "cuda:0", "fft:N=4"), await own(rig, "cuda:1", "fft:N=8")
-        running = {one.spec.job: one for one in (await rig.attempts.get(), await rig.attempts.get())}
-        client = await rig.submit()
-        await running[last.id].stopped.wait()
-        taken = await rig.attempts.get()
-        assert (taken.job, taken.spec.job_spec.device) == (client.id, "cuda:1")
-        assert not running[first.id].stopped.is_set()
+    first, last = await own(rig, "cuda:0", "fft:N=4"), await own(rig, "cuda:1", "fft:N=8")
+    running = {one.spec.job: one for one in (await rig.attempts.get(), await rig.attempts.get())}
+    client = await rig.submit()
+    await running[last.id].stopped.wait()
+    taken = await rig.attempts.get()
+    assert (taken.job, taken.spec.job_spec.device) == (client.id, "cuda:1")
+    assert not running[first.id].stopped.is_set()
 
 
-@plays
-async def test_no_job_of_ours_gives_way_where_a_device_is_idle(tmp_path: Path) -> None:
+@works(settings(idle={"calm_s": 2.0}), devices=THREE[:2], kind=KIND)
+async def test_no_job_of_ours_gives_way_where_a_device_is_idle(rig: Rig) -> None:
     """The idle device takes the client's job; a device that others use takes none."""
-    async with working(tmp_path, settings(idle={"calm_s": 2.0}), devices=THREE[:2], kind=KIND) as rig:
-        await own(rig, "cuda:0", "fft:N=4")
-        running = await rig.attempts.get()
-        await rig.submit()
-        assert (await rig.attempts.get()).spec.job_spec.device == "cuda:1"
-        assert not running.stopped.is_set()
+    await own(rig, "cuda:0", "fft:N=4")
+    running = await rig.attempts.get()
+    await rig.submit()
+    assert (await rig.attempts.get()).spec.job_spec.device == "cuda:1"
+    assert not running.stopped.is_set()
 
 
 @plays

@@ -1,7 +1,11 @@
 """What the daemon reads of GPUs for those who watch, on a fake NVML."""
 
 import asyncio
+import importlib
+import os
+import signal
 from collections.abc import Iterator
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -53,24 +57,24 @@ def test_a_gpu_that_cannot_be_read_says_why(nvml: State) -> None:
     assert any(word in (samples["cuda:1"]["failure"] or "") for word in ("GPU-none", "lost"))
 
 
-def test_the_child_is_asked_again_after_it_died(nvml: State) -> None:
+def test_the_child_is_asked_again_after_it_died() -> None:
     """A driver that takes the child with it costs one sample; the next one has a child of its own."""
-    del nvml
 
-    async def main() -> list[str]:
-        child = PowerChild()
+    async def read() -> set[str]:
+        child = PowerChild("contention_probes:PlayedPower")
+        pids = []
         try:
-            first = await child.read(GPUS)
-            assert child._child is not None
-            child._child.kill()
-            child._child._process.wait()
-            again = await child.read(GPUS)
+            for _ in range(2):
+                pids.append(str((await child.read(GPUS))["cuda:0"]["reading"]))
+                os.kill(int(pids[-1]), signal.SIGKILL)
+                await asyncio.to_thread(os.waitid, os.P_PID, int(pids[-1]), os.WEXITED | os.WNOWAIT)
         finally:
             child.close()
-        return [str(samples["cuda:0"].get("reading")) for samples in (first, again)]
+        return set(pids)
 
-    readings = asyncio.run(main())
-    assert readings[0] == readings[1]
+    assert len(asyncio.run(read())) == 2
+    module, _, name = signature(PowerChild).parameters["probe"].default.partition(":")
+    assert getattr(importlib.import_module(module), name) is PowerProbe
 
 
 def test_without_a_power_sensor_the_rest_is_told(tmp_path: Path) -> None:

@@ -45,6 +45,8 @@ def trials(database: Path) -> list[str]:
 def test_killed_daemon_finishes_its_job(machine: Machine) -> None:
     """Submitted, killed with SIGKILL, started again: the job finishes in one run, no trial is repeated.
 
+    Who follows it through the end of the daemon is told every event that is stored, once.
+
     Two small workloads and a budget stand in for the default set here, whose compilation takes minutes.
     """
     killed = machine.start()
@@ -53,6 +55,8 @@ def test_killed_daemon_finishes_its_job(machine: Machine) -> None:
         "submit", *TWO, "--objective", "energy", "--policy", "random", "--budget", str(BUDGET), *remote
     )
     assert submitted.exit_code == 0, submitted.stderr
+    events = machine.client().follow(1)
+    assert next(events).kind == "state"
     await_rows(killed, machine.database, 20)
     killed.kill()
     killed.wait()
@@ -61,7 +65,9 @@ def test_killed_daemon_finishes_its_job(machine: Machine) -> None:
 
     machine.start()
     followed = tuner("follow", "1", *remote)
+    numbers = [event.id for event in events if event.id]
 
+    assert sorted(set(numbers)) == numbers
     assert followed.exit_code == 0, followed.stderr
     measured = trials(machine.database)
     assert len(set(measured)) == len(measured) == BUDGET
@@ -107,27 +113,34 @@ def test_signals_while_it_starts_are_heeded_in_order(machine: Machine) -> None:
     assert not machine.socket.exists()
 
 
-def test_a_storm_of_signals_ends_it_in_order(machine: Machine) -> None:
-    """However often SIGTERM comes, the daemon ends once, in order."""
+def test_a_daemon_stays_the_only_one_until_it_is_told_to_end(machine: Machine, tmp_path: Path) -> None:
+    """A second one is refused, a lost socket made anew; a storm of signals ends it once, in order; in JSON.
+
+    A state directory has one daemon: another ends at once, and says who is there. Where the socket's file is
+    taken away, the daemon listens again, and nobody but its user may connect. However often SIGTERM comes, it
+    ends in order. With --log-format json every line of its log is an object.
+    """
+    machine.words += ("--log-format", "json")
     process = machine.start()
+    with (tmp_path / "second").open("w") as log:  # without a service manager, for which it would wait
+        second = PreparedProcess(COMMAND[2], machine.words, {1: 1, 2: log.fileno()}, os.environ)
+    machine.processes.insert(0, second)
+    assert second.wait(PATIENCE_S) == 2
+    assert f"another daemon works there (process {process.pid})" in (tmp_path / "second").read_text()
+    assert machine.client().status()["pid"] == process.pid
+
+    machine.socket.unlink()
+    assert machine.answers()
+    assert stat.S_IMODE(machine.socket.stat().st_mode) in (0o600, 0o660)
+
     while process.poll() is None:
         process.send_signal(signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(0.001)
-
     assert process.returncode == 0
-
-
-def test_second_daemon_is_refused(machine: Machine) -> None:
-    """A state directory has one daemon: another one ends at once, and says who is there."""
-    process = machine.start()
-    with machine.log.open("a") as log:  # without a service manager, for which it would wait
-        second = PreparedProcess(COMMAND[2], machine.words, {1: 1, 2: log.fileno()}, os.environ)
-    machine.processes.append(second)
-
-    assert second.wait(PATIENCE_S) == 2
-    assert f"another daemon works there (process {process.pid})" in machine.log.read_text()
-    assert machine.client().status()["pid"] == process.pid
+    lines = [json.loads(line) for line in machine.log.read_text().splitlines()]
+    ready = f"ready: sim:jetson-tx1; listening at {machine.socket}, state in {machine.database.parent}"
+    assert {ready, "stopping"} <= {line["message"] for line in lines}
 
 
 def test_reload_takes_over_good_settings_and_no_others(machine: Machine) -> None:
@@ -303,25 +316,6 @@ def test_pings_do_not_wait_for_the_main_loop(tmp_path: Path, monkeypatch: pytest
         asked.listening.close()
 
     asyncio.run(scene())
-
-
-def test_the_log_is_json_where_that_is_wanted(machine: Machine) -> None:
-    """--log-format json makes every line of the log an object."""
-    machine.words += ("--log-format", "json")
-    machine.start().terminate()
-    machine.processes[-1].wait(PATIENCE_S)
-    lines = [json.loads(line) for line in machine.log.read_text().splitlines()]
-
-    ready = f"ready: sim:jetson-tx1; listening at {machine.socket}, state in {machine.database.parent}"
-    assert {ready, "stopping"} <= {line["message"] for line in lines}
-
-
-def test_lost_socket_is_made_anew(machine: Machine) -> None:
-    """Where the socket's file is taken away, the daemon listens again; nobody but its user may connect."""
-    machine.start()
-    machine.socket.unlink()
-    assert machine.answers()
-    assert stat.S_IMODE(machine.socket.stat().st_mode) in (0o600, 0o660)
 
 
 def test_idle_daemon_is_small(machine: Machine) -> None:

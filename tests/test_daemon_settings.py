@@ -84,6 +84,9 @@ def test_without_a_file_all_is_default(tmp_path: Path, monkeypatch: pytest.Monke
         load(tmp_path / "nowhere.toml")
 
 
+SET = "[[set]]\nname = 'a'\nworkloads = ['x']\n"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -111,20 +114,17 @@ def test_without_a_file_all_is_default(tmp_path: Path, monkeypatch: pytest.Monke
             "[[set]]\nname = 'a'\nworkloads = ['x', 'x']",
             "[[set]] 1 workloads: 'x' stands there more than once",
         ),
+        (SET * 2, "[[set]] 2 name: 'a' is the name of [[set]] 1 already"),
         (
-            "[[set]]\nname = 'a'\nworkloads = ['x']\n" * 2,
-            "[[set]] 2 name: 'a' is the name of [[set]] 1 already",
-        ),
-        (
-            "[[set]]\nname = 'a'\nworkloads = ['x']\nobjective = 'time'\nmax_slowdown = 0.1",
+            SET + "objective = 'time'\nmax_slowdown = 0.1",
             "[[set]] 1 max_slowdown: limits a search for energy",
         ),
         (
-            "[[set]]\nname = 'a'\nworkloads = ['x']\nobjective = 'edp'\nruns_per_day = 9",
+            SET + "objective = 'edp'\nruns_per_day = 9",
             "[[set]] 1 runs_per_day: measuring costs joules and seconds, not edp; use the objective time",
         ),
         (
-            "service.devices = ['cuda:0']\n[[set]]\nname = 'a'\nworkloads = ['x']\ndevices = ['cuda:1']",
+            "service.devices = ['cuda:0']\n" + SET + "devices = ['cuda:1']",
             "[[set]] 1 devices: 'cuda:1' is none of [service] devices: cuda:0",
         ),
         ("service.devices = ['cuda']", "[service] devices: unknown device 'cuda'; choose cuda:N or one of"),
@@ -145,8 +145,8 @@ def test_without_a_file_all_is_default(tmp_path: Path, monkeypatch: pytest.Monke
             "[[set]]\nname = 'a'\nworkloads = ['ünï']",
             "[[set]] 1 workloads: 'ünï' is no workload; write a kernel",
         ),
-        ("[[set]]\nname = 'a'\nworkloads = ['x']\npriority = 1e7", "[[set]] 1 priority: 10000000.0 is out"),
-        ("[[set]]\nname = 'a'\nworkloads = ['x']\nruns_per_day = 1e308", "must be at most 1e+15"),
+        (SET + "priority = 1e7", "[[set]] 1 priority: 10000000.0 is out"),
+        (SET + "runs_per_day = 1e308", "must be at most 1e+15"),
         ("[limits]\nkeep_days = 1e308", "[limits] keep_days: 1e+308 is out of range; must be at most 36500"),
         ("[idle]\ncalm_s = 1e308", "[idle] calm_s: 1e+308 is out of range; must be at most 86400"),
         ("[tcp]\nport = 0\ntoken_file = '/'", "[tcp] token_file: / is a directory; name a file in it"),

@@ -1,19 +1,26 @@
-"""Fair shares: places in the queue, turns on a device, and who may change a job."""
+"""Jobs of several users: fair shares, and the board that they stand on."""
 
+import asyncio
+import contextlib
 import itertools
 import os
 import pwd
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from fake_service import queued_job
 from hypothesis import given
 from hypothesis import strategies as st
-from service_rig import PEER, ROOT, WORKLOAD, Rig, plays, settings, working
+from service_rig import DEVICE, PATIENCE_S, PEER, ROOT, WORKLOAD, Rig, plays, settings, working, works
 
-from tuner.daemon.interface import NotNowError, NotYoursError, Peer
+from tuner.daemon.interface import NoSuchJobError, NotNowError, NotYoursError, Peer
+from tuner.daemon.jobs.board import Board
+from tuner.daemon.jobs.events import Subscriptions
 from tuner.daemon.jobs.shares import (
     DAEMON,
     HALF_LIFE_S,
@@ -24,7 +31,11 @@ from tuner.daemon.jobs.shares import (
     user_of,
 )
 from tuner.daemon.settings import LimitsTable
+from tuner.database.storage import Repositories, Storage
 from tuner.model.jobs import Event, Job, JobSpec, JobState, Origin
+
+# --- fair shares: places in the queue, turns on a device, and who may change a job ----------------
+
 
 OTHER = Peer(uid=1001, pid=2)
 TCP = Peer()
@@ -278,30 +289,28 @@ async def submitted(rig: Rig, peer: Peer, count: int = 1, priority: float = 0.0)
     return [await rig.service.submit(order, peer, priority) for order in orders]
 
 
-@plays
-async def test_a_flood_holds_up_another_by_one_job(tmp_path: Path) -> None:
+@works(settings(limits={"queue": 40}))
+async def test_a_flood_holds_up_another_by_one_job(rig: Rig) -> None:
     """The job of another user begins when the one that runs has ended, whatever a flood waits for."""
-    async with working(tmp_path, settings(limits={"queue": 40})) as rig:
-        flood = await submitted(rig, PEER, 20, 1e6)
-        running = await rig.attempts.get()
-        (other,) = await submitted(rig, OTHER)
-        running.end()
-        attempt = await rig.attempts.get()
-        assert (running.spec.job, attempt.spec.job) == (flood[0].id, other.id)
-        with pytest.raises(NotNowError, match="jobs of yours wait already"):
-            await submitted(rig, PEER, 40)
+    flood = await submitted(rig, PEER, 20, 1e6)
+    running = await rig.attempts.get()
+    (other,) = await submitted(rig, OTHER)
+    running.end()
+    attempt = await rig.attempts.get()
+    assert (running.spec.job, attempt.spec.job) == (flood[0].id, other.id)
+    with pytest.raises(NotNowError, match="jobs of yours wait already"):
+        await submitted(rig, PEER, 40)
 
 
-@plays
-async def test_others_jobs_are_not_changed(tmp_path: Path) -> None:
+@works()
+async def test_others_jobs_are_not_changed(rig: Rig) -> None:
     """Another user's job is not cancelled, paused or resumed, unless settings allow it."""
-    async with working(tmp_path) as rig:
-        (mine,) = await submitted(rig, PEER)
-        for change in (rig.service.cancel, rig.service.pause, rig.service.resume):
-            with pytest.raises(NotYoursError, match=f"job {mine.id} is "):
-                await change(mine.id, OTHER)
-        rig.state.settings = settings(limits={"manage": ["1001"]})
-        assert (await rig.service.cancel(mine.id, OTHER)).reason == "by user 1001"
+    (mine,) = await submitted(rig, PEER)
+    for change in (rig.service.cancel, rig.service.pause, rig.service.resume):
+        with pytest.raises(NotYoursError, match=f"job {mine.id} is "):
+            await change(mine.id, OTHER)
+    rig.state.settings = settings(limits={"manage": ["1001"]})
+    assert (await rig.service.cancel(mine.id, OTHER)).reason == "by user 1001"
 
 
 @plays
@@ -320,3 +329,128 @@ async def test_shares_outlive_the_daemon(tmp_path: Path) -> None:
         assert (await rig.attempts.get()).spec.job == 4
         rows = (await rig.service.status())["users"]
         assert {(row["waiting"], row["running"]) for row in rows} == {(2, 0), (0, 1)}
+
+
+# --- the board of jobs and the database stay one, whoever gives up waiting ------------------------
+
+
+T = TypeVar("T")
+ORDER = JobSpec((WORKLOAD,), device=DEVICE)
+
+
+class HeldStorage(Storage):
+    """A database whose thread has done what it was asked for, and goes no further until it is let go."""
+
+    held = False
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.done = asyncio.Event()
+        self.go = threading.Event()
+
+    async def run(self, action: Callable[[Repositories], T]) -> T:
+        if not self.held:
+            return await super().run(action)
+        loop = asyncio.get_running_loop()
+
+        def slow(books: Repositories) -> T:
+            value = action(books)
+            loop.call_soon_threadsafe(self.done.set)
+            assert self.go.wait(PATIENCE_S)
+            return value
+
+        return await super().run(slow)
+
+
+@contextlib.asynccontextmanager
+async def boards(folder: Path) -> AsyncIterator[tuple[Board, HeldStorage]]:
+    """A board over a database that can be held."""
+    storage = HeldStorage(folder / "tuner.db")
+    board = Board(storage, Subscriptions(), lambda _: None)
+    await board.load()
+    try:
+        yield board, storage
+    finally:
+        await storage.close()
+
+
+async def cut_short(caller: Coroutine[Any, Any, Job], board: Board, storage: HeldStorage) -> None:
+    """Cancel a caller when the database has done his work, and before he hears of it."""
+    storage.done.clear()
+    storage.go.clear()
+    storage.held = True
+    task = asyncio.create_task(caller)
+    await storage.done.wait()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
+    storage.held = False
+    storage.go.set()
+    await board.settled()
+
+
+@plays
+async def test_who_gives_up_waiting_parts_nothing(tmp_path: Path) -> None:
+    """What is in the database is on the board, in the same state, also where the caller was cancelled."""
+    async with boards(tmp_path) as (board, storage):
+        await cut_short(board.add(ORDER, origin=Origin.CLIENT), board, storage)
+        (job,) = board.jobs
+        assert [job] == await storage.run(lambda books: books.jobs.jobs())
+        await cut_short(board.change(job.id, JobState.CANCELLED), board, storage)
+        (stored,) = await storage.run(lambda books: books.jobs.jobs())
+        assert stored.state is JobState.CANCELLED
+        assert not board.jobs
+
+
+@plays
+async def test_what_the_database_knows_better_is_read_again(tmp_path: Path) -> None:
+    """A change that the database refuses is refused, and the job is known from then on as it is there."""
+    async with boards(tmp_path) as (board, storage):
+        job = await board.add(ORDER, origin=Origin.CLIENT)
+        await storage.run(lambda books: books.jobs.change(job.id, JobState.CANCELLED))
+        with pytest.raises(NotNowError, match="cancelled"):
+            await board.change(job.id, JobState.RUNNING, of=(JobState.QUEUED,), started_on="sim:k40c")
+        assert not board.jobs
+        assert board.find(ORDER) is None
+
+
+@works()
+async def test_a_job_that_ended_unheard_holds_up_no_other(rig: Rig) -> None:
+    """The lane goes on with the next job at once, and who follows the ended one hears of its end."""
+    _, attempt = await rig.begun(2.0)
+    ended, other = await rig.submit(1.0), await rig.submit()
+    told = asyncio.create_task(rig.told(ended.id))
+    await asyncio.sleep(0.0)
+    await rig.storage.run(lambda books: books.jobs.change(ended.id, JobState.CANCELLED, reason="unheard"))
+    attempt.end()
+    assert (await rig.attempts.get()).spec.job == other.id
+    assert await told == [("queued", ""), ("cancelled", "unheard")]
+
+
+def test_an_odd_job_is_left_alone(tmp_path: Path) -> None:
+    """The daemon starts whatever a job says, names it, and works on with the others."""
+
+    async def test() -> None:
+        async with boards(tmp_path) as (board, storage):
+            for _ in range(2):
+                await board.add(ORDER, origin=Origin.CLIENT)
+
+            def spoil(books: Repositories) -> None:
+                books.database.write(
+                    lambda change: change.execute(
+                        "UPDATE jobs SET ordered = replace(ordered, '\"kind\"', '\"oind\"') WHERE id = 1"
+                    )
+                )
+
+            await storage.run(spoil)
+            again = Board(storage, Subscriptions(), lambda _: None)
+            await again.load()
+
+            assert [job.id for job in again.jobs] == [2]
+            assert "job 1 is not understood" in again.not_understood[0]
+            with pytest.raises(NoSuchJobError, match="job 1 is not understood"):
+                await again.change(1, JobState.CANCELLED)
+            assert (await again.change(2, JobState.CANCELLED)).state is JobState.CANCELLED
+
+    asyncio.run(asyncio.wait_for(test(), PATIENCE_S))

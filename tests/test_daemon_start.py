@@ -184,19 +184,6 @@ def test_a_disk_without_room_is_waited_for(machine: Machine) -> None:
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_kernels_that_others_can_write_are_left_out(machine: Machine) -> None:
-    """The daemon starts without a folder below /tmp, says so, and answers of all other kernels."""
-    folder = machine.settings.parent / "kernels.d"
-    folder.mkdir()
-    folder.chmod(0o777)
-    text = machine.settings.read_text()
-    machine.settings.write_text(text.replace('["/etc/tuner/kernels.d"]', f'["{folder}"]'))
-    machine.start()
-
-    assert "can be written by others" in told(machine)
-    assert machine.client().best("scan-lf:N=1024").workloads
-
-
 def test_uses_are_stored_by_themselves_and_a_lost_directory_is_told(machine: Machine) -> None:
     """Uses reach the disk without an end in order; moved away, the state is missed, and back, it goes on."""
     machine.start()
@@ -238,11 +225,21 @@ def test_a_directory_made_again_is_taken_up_and_told(machine: Machine) -> None:
     assert process.wait(PATIENCE_S) == 0
 
 
-def test_a_daemon_in_the_foreground_is_stopped_by_its_command(machine: Machine) -> None:
-    """`tuner stop` ends a daemon that no systemd would start again, in order, and says how to go on."""
-    process = machine.start()
-    done = tuner("stop", "--until-told", "--socket", machine.socket)
+def test_kernels_that_others_can_write_are_left_out(machine: Machine) -> None:
+    """The daemon starts without a folder below /tmp, says so, and answers of all other kernels.
 
+    `tuner stop` ends one that no systemd would start again, in order, and says how to go on.
+    """
+    folder = machine.settings.parent / "kernels.d"
+    folder.mkdir()
+    folder.chmod(0o777)
+    text = machine.settings.read_text()
+    machine.settings.write_text(text.replace('["/etc/tuner/kernels.d"]', f'["{folder}"]'))
+    process = machine.start()
+
+    assert "can be written by others" in told(machine)
+    assert machine.client().best("scan-lf:N=1024").workloads
+    done = tuner("stop", "--until-told", "--socket", machine.socket)
     assert done.exit_code == 0, done.stderr
     assert "`tuner daemon --foreground` starts it again" in done.stdout
     assert process.wait(PATIENCE_S) == 0

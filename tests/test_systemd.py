@@ -54,15 +54,17 @@ def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def analyzed(*words: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    variables = {**os.environ, **environment}
+    return subprocess.run(
+        ["systemd-analyze", *words], check=False, capture_output=True, text=True, env=variables
+    )
+
+
 @needs_analyze
 def test_units_are_well_formed(installed: Path) -> None:
     """The units hold no setting that systemd warns of."""
-    outcome = subprocess.run(
-        ["systemd-analyze", "verify", *(installed / name for name in NAMES)],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    outcome = analyzed("verify", *(installed / name for name in NAMES))
 
     assert [line for line in outcome.stderr.splitlines() if "tuner" in line] == []
 
@@ -72,13 +74,7 @@ def test_user_units_are_well_formed(tmp_path: Path) -> None:
     """The units of a user hold no setting that systemd warns of."""
     for path in (UNITS / "user").iterdir():
         (tmp_path / path.name).write_text(path.read_text().replace("/opt/tuner/bin/tuner", "/bin/true"))
-    outcome = subprocess.run(
-        ["systemd-analyze", "--user", "verify", *tmp_path.iterdir()],
-        check=False,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"XDG_RUNTIME_DIR": str(tmp_path)},
-    )
+    outcome = analyzed("--user", "verify", *tmp_path.iterdir(), XDG_RUNTIME_DIR=str(tmp_path))
 
     assert [line for line in outcome.stderr.splitlines() if "tuner" in line] == []
 
@@ -87,12 +83,7 @@ def test_user_units_are_well_formed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("service", ["tuner-clockd.service", "tuner.service"])
 def test_units_are_hardened(installed: Path, service: str) -> None:
     """What systemd calls the exposure of each service stays low: on a server, on a Jetson, with TCP."""
-    outcome = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--no-pager", installed / service],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    outcome = analyzed("security", "--offline=true", "--no-pager", installed / service)
     if "unrecognized option" in outcome.stderr:
         pytest.skip("systemd-analyze is too old to judge units that do not run")
     exposure = re.search(r"Overall exposure level.*: ([0-9.]+)", outcome.stdout)

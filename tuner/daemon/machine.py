@@ -158,6 +158,8 @@ class ContentionMonitor:
         others_allowed: processes of others on a GPU that do not count.
         busy_percent: load that counts, on a GPU on which nothing of ours runs.
         answer_s: longest wait for an answer, in seconds.
+        probe: ``module:callable`` of the child.
+        unused_s: so long after a look the child ends.
     """
 
     def __init__(
@@ -167,10 +169,14 @@ class ContentionMonitor:
         others_allowed: int = 0,
         busy_percent: float = 10.0,
         answer_s: float = _ANSWER_S,
+        probe: str = _PROBE,
+        unused_s: float = _UNUSED_S,
     ) -> None:
         self._uuids = dict(uuids)
         self._rules = (others_allowed, busy_percent)
         self._answer_s = answer_s
+        self._probe = probe
+        self._unused_s = unused_s
         self._local = ContentionProbe(*self._rules)
         self._child: Child | None = None
         self._thread: StartedThreads | None = None  # of its own: a driver that hangs blocks no other
@@ -206,7 +212,7 @@ class ContentionMonitor:
             return self._noted(device, await asyncio.shield(pending))
         finally:
             self._keep_child()
-            self._release = asyncio.get_running_loop().call_later(_UNUSED_S, self._end_child)
+            self._release = asyncio.get_running_loop().call_later(self._unused_s, self._end_child)
 
     def close(self) -> None:
         """End the child if there is one, whatever it waits for; nobody looks any more."""
@@ -218,7 +224,7 @@ class ContentionMonitor:
         child = self._child
         try:
             if child is None or not child.alive:
-                child = self._child = Child(_PROBE, *self._rules, name="gpu users")
+                child = self._child = Child(self._probe, *self._rules, name="gpu users")
             contention: Contention = child.call(
                 "look", device, uuid, ours, our_load, timeout_s=self._answer_s
             )

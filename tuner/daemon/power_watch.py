@@ -40,9 +40,14 @@ Gpus = Mapping[str, tuple[str, str, str]]
 
 
 class PowerChild:
-    """Reads GPUs in a child process, which is there only while it is asked."""
+    """Reads GPUs in a child process, which is there only while it is asked.
 
-    def __init__(self) -> None:
+    Args:
+        probe: ``module:callable`` of the child.
+    """
+
+    def __init__(self, probe: str = _PROBE) -> None:
+        self._probe = probe
         self._child: Child | None = None
         self._thread: StartedThreads | None = None
 
@@ -57,7 +62,7 @@ class PowerChild:
     def _ask(self, gpus: Gpus) -> Mapping[str, PowerSample]:
         try:
             if self._child is None or not self._child.alive:
-                self._child = Child(_PROBE, name="power of the GPUs")
+                self._child = Child(self._probe, name="power of the GPUs")
             samples: Mapping[str, PowerSample] = self._child.call("read", gpus, timeout_s=_ANSWER_S)
         except ChildError as error:
             reason = str(error).strip().splitlines()[-1]

@@ -141,10 +141,21 @@ class Answerer:
     Args:
         state: settings, kernels and devices.
         analyse: called with workloads without an analytical answer.
+        most_prepared: workloads of replies that are kept.
+        most_analytical: analytical answers that are kept.
     """
 
-    def __init__(self, state: State, *, analyse: Analyse = lambda _workload, _device: None) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        analyse: Analyse = lambda _workload, _device: None,
+        most_prepared: int = MOST_PREPARED,
+        most_analytical: int = MOST_ANALYTICAL,
+    ) -> None:
         self._analyse = analyse
+        self._most_prepared = most_prepared
+        self._most_analytical = most_analytical
         self._prepared: dict[Question, PreparedReply] = {}
         self._workloads = 0  # in the prepared replies
         self.snapshot = AnswerSnapshot.of(state)
@@ -167,7 +178,7 @@ class Answerer:
                 raise
             self._workloads += len(question.workloads)
         self._prepared[question] = prepared  # asked for last
-        while self._workloads > MOST_PREPARED:
+        while self._workloads > self._most_prepared:
             oldest = next(iter(self._prepared))
             self._workloads -= len(self._prepared.pop(oldest).reply.workloads)
         for name in prepared.unpredicted:
@@ -247,7 +258,8 @@ class Answerer:
             for key, document in analytical.items()
         }
         old = [item for item in self.snapshot.predictions.items() if item[0] not in new]
-        self._adopt(replace(self.snapshot, predictions=dict([*old, *new.items()][-MOST_ANALYTICAL:])))
+        newest = dict([*old, *new.items()][-self._most_analytical :])
+        self._adopt(replace(self.snapshot, predictions=newest))
 
     def forget_outdated(self) -> frozenset[str]:
         """Drop analytical answers of other sources than now; returns the keys of those kept."""
