@@ -64,7 +64,7 @@ def _fisher_above(above: float, below: float, f: float) -> float:
 
 
 def _fisher_exceeded(above: float, below: float, tail: float, near: float = 1.0) -> float:
-    """Return the f that a share of Fisher's distribution exceeds, by Newton's steps in log f, in a bracket."""
+    """Return the f that a share of Fisher's distribution exceeds: Newton's steps in a bracket."""
     if tail >= 1.0:
         return 0.0
     a, b = below / 2.0, above / 2.0

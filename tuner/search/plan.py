@@ -10,7 +10,7 @@ from tuner.database.ranking import distance, size_point, sizes_named
 from tuner.database.runs import Store
 from tuner.devices.base import Device
 from tuner.devices.gpu_models import limits_of
-from tuner.devices.replay import replayed
+from tuner.devices.replay import PREFIX, replayed
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
 from tuner.kernel_files.package_build import own_build
@@ -142,6 +142,22 @@ class SearchPlan:
             return measurement.window_s + measurement.check_s
 
         return Payback(runs_per_day * self.request.pay_back_days, spent)
+
+
+def read_ahead(request: SearchRequest, catalog: Catalog, device_spec: str | None) -> None:
+    """Read the kernels while the GPU is still being opened, so that what is wrong there is told at once.
+
+    Args:
+        request: what is asked for.
+        catalog: where its kernels are.
+        device_spec: see ``open_device``; a recording has workloads of its own.
+
+    Raises:
+        InputError: no such kernels or sizes.
+    """
+    own_build()
+    if not (device_spec or "").startswith(PREFIX):
+        catalog.workload_set(request.workloads)
 
 
 def plan_search(request: SearchRequest, catalog: Catalog, setup: MeasurementSetup) -> SearchPlan:
