@@ -50,7 +50,8 @@ from provenance import provenance
 
 from tuner.cli.main import orderly_stop
 from tuner.database.runs import Store
-from tuner.devices.replay import PREFIX, ReplayDevice
+from tuner.devices.kinds import PREFIX
+from tuner.devices.replay import ReplayDevice
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.time_model import RoundModel
 from tuner.kernel_files.catalog import Catalog

@@ -32,17 +32,17 @@ def worker_ahead(spec: str | None) -> Iterator[None]:
     if match is None or not any(map(os.path.exists, DRIVER_NODES)):
         yield
         return
-    server = (TARGET, int(match[1] or 0))
+    index = int(match[1] or 0)
     with suppress(ChildError):  # then none can be started when the GPU is opened, either
-        _started[server] = Child(*server, name=f"worker of cuda:{server[1]}")
+        _started[TARGET, index] = Child(TARGET, index, name=f"worker of cuda:{index}")
     try:
         yield
     finally:
-        if (child := taken(server)) is not None:
+        if (child := taken(TARGET, index)) is not None:
             child.kill()
             _ended.append(child)
 
 
-def taken(server: tuple[object, ...]) -> Child | None:
-    """The worker that was started for a server, once; None where there is none, or no more."""
+def taken(*server: object) -> Child | None:
+    """The child that was started for a server and its arguments, once; None where there is none, or no more."""
     return _started.pop(server, None)

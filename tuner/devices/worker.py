@@ -79,7 +79,8 @@ class WorkerDevice:
         compiler: Compiler | None = None,
     ) -> None:
         self._spec = spec
-        self._server = (target, *args) if target else (early.TARGET, cuda_index(spec))
+        self._target = target or early.TARGET
+        self._args = args if target else (cuda_index(spec),)
         self._run_timeout_s = run_timeout_s
         self._compiler = compiler
         self._opening = threading.Lock()
@@ -267,7 +268,9 @@ class WorkerDevice:
         if self._closed:
             raise DeviceError(f"{self._spec}: the device is closed")
         self._drop()
-        child = early.taken(self._server) or Child(*self._server, name=f"worker of {self._spec}")
+        child = early.taken(self._target, *self._args)
+        if child is None:
+            child = Child(self._target, *self._args, name=f"worker of {self._spec}")
         child.keep(Plan, Source)
         try:
             described: tuple[DeviceIdentity, DeviceLimits] = child.call("describe", timeout_s=_START_S)

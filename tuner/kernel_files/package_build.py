@@ -13,7 +13,7 @@ from tuner.model.records import PROTOCOL
 from tuner.model.version import VERSION
 
 _BESIDE = ("power", "policies")  # in a checkout; installed they are in the package
-_DECIDE = {".py", ".cu", ".cuh", ".toml", ".csv"}
+_DECIDE = (".py", ".cu", ".cuh", ".toml", ".csv")
 _TABLES = ("policies/surrogate/beliefs.json",)
 _NOT_OF_NUMBERS = ("systemd", "page", "__pycache__")
 _SHOWN = 12
@@ -63,12 +63,13 @@ def decisive_files() -> dict[str, Path]:
         roots[name] = package / name if (package / name).is_dir() else package.parent / name
     paths = {}
     for prefix, root in roots.items():
+        cut = len(str(root)) + 1
         for folder, inner, names in os.walk(root):
             inner[:] = [name for name in inner if name not in _NOT_OF_NUMBERS]
-            for path in (Path(folder, name) for name in names):
-                name = os.path.join(prefix, os.path.relpath(path, root))  # noqa: PTH118 - a name, not a path
-                if path.suffix in _DECIDE or name in _TABLES:
-                    paths[name] = path
+            for path in (f"{folder}/{name}" for name in names):
+                name = f"{prefix}/{path[cut:]}" if prefix else path[cut:]
+                if name.endswith(_DECIDE) or name in _TABLES:
+                    paths[name] = Path(path)
     return paths
 
 

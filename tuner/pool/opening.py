@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tuner.database.runs import RESUMABLE, Store
 from tuner.devices.choice import AUTO
-from tuner.devices.replay import PREFIX
+from tuner.devices.kinds import PREFIX
 from tuner.model.errors import InputError
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup

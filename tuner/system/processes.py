@@ -24,7 +24,7 @@ import time
 import traceback
 from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from tuner.model.errors import ChildCrashedError, ChildTimeoutError, TunerError
 
@@ -259,7 +259,7 @@ class _KnownValues:
         else:
             self._values.append(value)
         self._numbers[id(value)] = number
-        build, args, *state = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        build, args, *state = cast("tuple[Any, ...]", value.__reduce_ex__(pickle.HIGHEST_PROTOCOL))
         return (_kept, (number, build, args), *state)
 
 

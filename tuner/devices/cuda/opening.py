@@ -33,10 +33,8 @@ def make_context(index: int, library: str) -> bool:
     try:
         driver = ctypes.CDLL(library)
         device, context = ctypes.c_int(), ctypes.c_void_p()
-        return (
-            driver.cuInit(0) == 0
-            and driver.cuDeviceGet(ctypes.byref(device), index) == 0
-            and driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
-        )
+        if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), index):
+            return False
+        return int(driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)) == 0
     except (OSError, AttributeError):
         return False
