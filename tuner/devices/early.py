@@ -44,5 +44,5 @@ def worker_ahead(spec: str | None) -> Iterator[None]:
 
 
 def taken(*server: object) -> Child | None:
-    """The child that was started for a server and its arguments, once; None where there is none, or no more."""
+    """The child that was started for a server and its arguments, once; None where there is none."""
     return _started.pop(server, None)
