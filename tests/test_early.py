@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tuner.devices import early
+from tuner.devices.cuda.opening import make_context
 from tuner.devices.early import worker_ahead
 from tuner.devices.worker import WorkerDevice
 from tuner.model.errors import DeviceUnavailableError
@@ -147,6 +148,11 @@ def test_ctrl_c_before_the_worker_is_up(pids: Path) -> None:
 
     assert process.returncode == 130
     waited_for(lambda: not any(map(alive, started(pids))))
+
+
+def test_a_driver_that_is_not_there_makes_no_context() -> None:
+    """What cannot be made ahead is left to CuPy, which says what is missing."""
+    assert not make_context(0, "libabsent.so.1")
 
 
 def test_a_run_starts_one_worker(pids: Path) -> None:
