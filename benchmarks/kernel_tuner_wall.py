@@ -365,8 +365,9 @@ class Caches:
             yield cls(place)
 
     def environment(self) -> dict[str, str]:
-        """The environment of a process that keeps its caches here."""
-        return {**os.environ, **{name: str(self.folder / part) for name, part in CACHES.items()}}
+        """The environment of a process that keeps its caches here, and byte code as an installation does."""
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return {**kept, **{name: str(self.folder / part) for name, part in CACHES.items()}}
 
 
 def ended(command: Sequence[str | Path], caches: Caches, log: Path) -> Ended:

@@ -3,13 +3,16 @@
 import math
 from collections import deque
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.space.search_view import Payback, Search
 
 from .descent import Attempt
-from .surrogate.learner import SearchRun
-from .surrogate.outlook import Proposal
+
+if TYPE_CHECKING:  # searches without a surrogate end by these rules, too
+    from .surrogate.learner import SearchRun
+    from .surrogate.outlook import Proposal
 
 # --- Break-even: ends a search when another evaluation costs more than its expected saving.
 
@@ -156,7 +159,7 @@ class StopRule:
         run: the search, after its start design.
     """
 
-    def __init__(self, run: SearchRun) -> None:
+    def __init__(self, run: "SearchRun") -> None:
         self._run = run
 
     def now(self) -> bool:
@@ -173,7 +176,7 @@ class StopRule:
         """Return True if the search ends with a valid trial: never by this rule."""
         return False
 
-    def paying(self, proposals: Sequence[Proposal]) -> list[Proposal]:
+    def paying(self, proposals: Sequence["Proposal"]) -> list["Proposal"]:
         """Return the proposals that pay among those to measure next; none if the search ends.
 
         Neighbours of a good trial are measured whatever they promise. The others stand in the order of their
@@ -257,7 +260,7 @@ class PatienceStop(StopRule):
         patience: quiet evaluations in a row that end it.
     """
 
-    def __init__(self, run: SearchRun, patience: float) -> None:
+    def __init__(self, run: "SearchRun", patience: float) -> None:
         super().__init__(run)
         self._patience = patience
         self._lowest = run.learner.lowest
@@ -279,12 +282,12 @@ class PatienceStop(StopRule):
         )
         return True
 
-    def paying(self, proposals: Sequence[Proposal]) -> list[Proposal]:
+    def paying(self, proposals: Sequence["Proposal"]) -> list["Proposal"]:
         """See ``StopRule.paying``."""
         self._expected = [proposal.gain for proposal in proposals]
         return super().paying(proposals)
 
 
-def stop_rule(run: SearchRun, patience: float | None) -> StopRule:
+def stop_rule(run: "SearchRun", patience: float | None) -> StopRule:
     """The rule of a search: by patience where the user states one; infinity never ends it."""
     return ExpectationStop(run) if patience is None else PatienceStop(run, patience)

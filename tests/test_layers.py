@@ -57,7 +57,8 @@ DAEMON = (
     ("installing", "settings"),
 )
 CORE_OF_PLUGINS = {
-    *("tuner.model.errors", "tuner.model.jobs", "tuner.model.objective", "tuner.model.plan"),
+    *("tuner.model.distributions", "tuner.model.errors", "tuner.model.jobs"),
+    *("tuner.model.objective", "tuner.model.plan"),
     *("tuner.model.records", "tuner.model.trial", "tuner.model.units", "tuner.model.version"),
 }
 CORE_OF_POWER = CORE_OF_PLUGINS | {

@@ -40,6 +40,8 @@ def main() -> None:
             command_line(prog_name="tuner")
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+    finally:
+        gc.freeze()  # as it ends, the interpreter would look through all objects for garbage, several times
 
 
 if __name__ == "__main__":

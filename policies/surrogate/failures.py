@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-from scipy.special import betaln, log_ndtr
+import scipy
 
 from . import gaussian
 from .features import Floats, Integers
@@ -65,7 +65,7 @@ class ProductLimits:
     def learn(self, sizes: Floats, failed: Floats) -> None:
         """Take in all outcomes, given as to ``look_again``."""
         fails = float(failed.sum())
-        rate = float(betaln(fails + 1.0, len(failed) - fails + 1.0))
+        rate = float(scipy.special.betaln(fails + 1.0, len(failed) - fails + 1.0))
         judged = [product.judged(sizes, failed) for product in self._kept]
         logs = np.array([rate, *(evidence for evidence, _ in judged)])
         self._weights = np.exp(logs - _log_sum(logs))[1:]
@@ -255,4 +255,4 @@ class FailureModel:
 
 
 def _log_chance(mean: Floats, deviation: Floats) -> Floats:
-    return np.asarray(log_ndtr((0.5 - mean) / deviation))
+    return np.asarray(scipy.special.log_ndtr((0.5 - mean) / deviation))

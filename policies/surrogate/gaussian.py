@@ -9,10 +9,8 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtri, dtrtrs
-from scipy.optimize import minimize
-from scipy.special import erfcx, ndtr
 
 from .features import Floats, Integers, Singles
 
@@ -42,7 +40,7 @@ def cholesky(matrix: Floats) -> Floats:
         return np.eye(len(matrix))
     for jitter in _JITTERS:
         raised = matrix + jitter * scale * np.eye(len(matrix)) if jitter else matrix
-        factor, info = dpotrf(raised, lower=1, clean=1)
+        factor, info = scipy.linalg.lapack.dpotrf(raised, lower=1, clean=1)
         if info == 0 and np.all(np.isfinite(factor)):
             return np.asarray(factor)
     return np.asarray(np.sqrt(scale) * np.eye(len(matrix)))
@@ -56,7 +54,7 @@ def inverse(factor: Floats) -> Floats:
 
 def lower_inverse(factor: Floats) -> Floats:
     """The lower triangle of that inverse; what stands above it is of no meaning."""
-    lower, _ = dpotri(factor, lower=1)
+    lower, _ = scipy.linalg.lapack.dpotri(factor, lower=1)
     return np.asarray(lower)
 
 
@@ -220,7 +218,7 @@ def fit(start: Gaussian, x: Floats, y: Floats, noise: Floats) -> Gaussian:
         noise: known variance of each y, shape (n,).
     """
     count = len(start.lengths)
-    optimum = minimize(
+    optimum = scipy.optimize.minimize(
         log_posterior,
         np.append(start.lengths, [start.variance, start.nugget]),
         args=(by_pair(x, start.groups, count), y, np.diag(noise) + start.linear(x, x)),
@@ -254,7 +252,7 @@ def log_posterior(vector: Floats, distances: Floats, y: Floats, fixed: Floats) -
     matrix[flat] += signal  # the lower triangle is all that `cholesky` reads
     matrix[:: n + 1] += variance + nugget
     factor = cholesky(matrix.reshape(n, n))
-    alpha = dpotrs(factor, y, lower=1)[0]
+    alpha = scipy.linalg.lapack.dpotrs(factor, y, lower=1)[0]
     inner = np.outer(alpha, alpha) - lower_inverse(factor)
     apart, trace = inner.ravel()[flat], float(np.trace(inner))
     gradient = np.empty_like(vector)
@@ -290,10 +288,10 @@ def log_expected_improvement(mean: Floats, deviation: Floats, best: float) -> Fl
     logs = np.empty_like(z)
     near = z > _FAR
     near_z = z[near]
-    logs[near] = np.log(near_z * ndtr(near_z) + np.exp(-0.5 * near_z**2) / np.sqrt(2 * np.pi))
+    logs[near] = np.log(near_z * scipy.special.ndtr(near_z) + np.exp(-0.5 * near_z**2) / np.sqrt(2 * np.pi))
     away = z[~near]
     # φ(z) (1 - |z| Φ(z)/φ(z)), where Φ(z)/φ(z) = sqrt(π/2) erfcx(|z|/√2)
-    ratio = 1.0 + away * np.sqrt(np.pi / 2) * erfcx(-away / np.sqrt(2))
+    ratio = 1.0 + away * np.sqrt(np.pi / 2) * scipy.special.erfcx(-away / np.sqrt(2))
     tiny = 1.0 / (2.0 + away**2)  # what the ratio tends to; rounding may leave less than that
     logs[~near] = np.log(np.maximum(ratio, 0.5 * tiny)) - 0.5 * away**2 - 0.5 * np.log(2 * np.pi)
     return np.asarray(logs + np.log(deviation))
@@ -381,7 +379,7 @@ class Posterior:
         x = self._x[before:]
         factors = np.vstack([self._factor[before:, :before].astype(np.float32), weights[None, :before]])
         # a product with the inverse of the corner is faster than solving
-        inverse = dtrtri(self._factor[before:, before:], lower=1)[0].astype(np.float32)
+        inverse = scipy.linalg.lapack.dtrtri(self._factor[before:, before:], lower=1)[0].astype(np.float32)
         spread, total = np.empty(size), np.empty(size, dtype=np.float32)
         width = max(1, _NEAR // len(x))
         for begin in range(0, size, width):
@@ -417,4 +415,4 @@ class Posterior:
         """The factor's inverse times what belongs to the measurements, in their order, shape (n, ...)."""
         if not len(self._factor):
             return right
-        return np.asarray(dtrtrs(self._factor, right, lower=1)[0])
+        return np.asarray(scipy.linalg.lapack.dtrtrs(self._factor, right, lower=1)[0])

@@ -8,8 +8,7 @@ The signs of w are free, so that a task may also be the opposite of another.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_solve
-from scipy.optimize import minimize
+import scipy
 
 from .features import Floats, Integers
 from .gaussian import (
@@ -104,7 +103,7 @@ def fit(start: Coregional, x: Floats, y: Floats, noise: Floats) -> Coregional:
         noise: known variance of each y, shape (n,).
     """
     distances = by_group(x[:, :-1], start.groups, start.lengths.shape[1])
-    optimum = minimize(
+    optimum = scipy.optimize.minimize(
         log_posterior,
         pack(start),
         args=(start, (distances, _tasks(x), y, noise)),
@@ -159,7 +158,7 @@ def log_posterior(
     total = OFFSET * np.outer(tasks == 0, tasks == 0)
     total = total + sum(b * k for b, k in zip(shared, correlations, strict=True))
     factor = cholesky(total + np.diag(np.exp(model.nugget)[tasks] + noise))
-    alpha = cho_solve((factor, True), y)
+    alpha = scipy.linalg.cho_solve((factor, True), y)
     inner = np.outer(alpha, alpha) - inverse(factor)
 
     lengths, weights, own = (np.empty_like(part) for part in (model.lengths, model.weights, model.own))

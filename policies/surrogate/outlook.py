@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import log_ndtr
+import scipy
 
 from tuner.model.trial import non_dominated
 
@@ -160,7 +160,7 @@ class Outlook:
         if furthest <= 0.0:
             return self._relative(float(self.log_gain[chosen[0]]))
         gains = np.linspace(0.0, furthest, STEPS + 1)
-        chances = np.exp(log_ndtr((self.target - gains[:, None] - mean) / deviation)) * works
+        chances = np.exp(scipy.special.log_ndtr((self.target - gains[:, None] - mean) / deviation)) * works
         none = np.exp(np.log1p(-np.minimum(chances, _SURELY)).sum(axis=1))
         any_gain = 1.0 - none
         step = furthest / STEPS

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.model.distributions import fisher_quantile
+
 from ..base import SensorInfo
 from ..response.models import Array
 from .samples import SampleSeries
@@ -42,9 +44,7 @@ class Spread:
         """True when this variance is larger than the other by more than chance (2 %)."""
         if self.degrees <= 0 or other.degrees <= 0:
             return False
-        from scipy.special import fdtri  # noqa: PLC0415 - takes 0.2 s, which the first trial need not wait for
-
-        return self.variance > other.variance * float(fdtri(self.degrees, other.degrees, _SURELY))
+        return self.variance > other.variance * fisher_quantile(self.degrees, other.degrees, _SURELY)
 
 
 def local_spread(times_s: Array, values: Array, *, least_degree: int = 0) -> Spread:

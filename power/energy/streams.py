@@ -1,9 +1,11 @@
 """Mean power of a window from samples of watts: weights, sampling, and correlated noise."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.model.distributions import student_below, student_quantile
 from tuner.model.trial import Part, contracted, expanded
 
 from ..base import Response, SensorInfo
@@ -28,7 +30,9 @@ from .samples import SampleSeries
 TIMES = np.concatenate(([0.0], np.geomspace(1.0, 25.0, 8)))  # correlation times that are tried, in periods
 _PRIOR = np.log(np.concatenate(([0.5], np.full(len(TIMES) - 1, 0.5 / (len(TIMES) - 1)))))
 _OUTSIDE = 0.05  # of the distribution lies outside the interval
-_HALVINGS = 40
+_NO_SHARE = 1e-12
+_MOST_STEPS = 40
+_PRECISE = 1e-11  # of the probability outside, as a share of it
 _NORMAL = 1.96  # half of that interval of a normal distribution, in its standard deviations
 _LEAST = 3  # degrees of freedom, of fewer nothing is told
 
@@ -73,20 +77,43 @@ def correlated(likelihoods: Array, variances: Array, degrees: int, earlier: Arra
         degrees: of freedom of each.
         earlier: what earlier windows told of the likelihoods, their sum.
     """
-    from scipy.special import stdtr  # noqa: PLC0415 - takes 0.2 s, which the first trial need not wait for
-
     logs = likelihoods + _PRIOR + (0.0 if earlier is None else earlier)
     shares = np.exp(logs - logs.max())
     shares /= shares.sum()
     sigmas = np.sqrt(variances)
-    low, high = 0.0, 1e3 * float(sigmas.max())
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2.0
-        if float(shares @ (2.0 * stdtr(degrees, -middle / sigmas))) > _OUTSIDE:
-            low = middle
+    kept = (shares > _NO_SHARE) & (sigmas > 0.0)
+    half = _half_interval(list(zip(shares[kept].tolist(), sigmas[kept].tolist(), strict=True)), degrees)
+    return contracted(half / _NORMAL, degrees)
+
+
+def _half_interval(parts: Sequence[tuple[float, float]], degrees: int) -> float:
+    """Half of the interval of a mixture of Student's distributions: it lies between those of its parts.
+
+    Args:
+        parts: shares and standard deviations.
+        degrees: of freedom of each.
+    """
+
+    def excess(half: float) -> float:
+        return 2.0 * sum(share * student_below(degrees, -half / sigma) for share, sigma in parts) - _OUTSIDE
+
+    single = -student_quantile(degrees, _OUTSIDE / 2.0)
+    low, high = (single * extreme((sigma for _, sigma in parts), default=0.0) for extreme in (min, max))
+    if high - low <= _PRECISE * high:
+        return high
+    above, below, rose = excess(low), excess(high), False
+    for step in range(_MOST_STEPS):  # false position, by the rule of Illinois
+        middle = (low * below - high * above) / (below - above)
+        value = excess(middle)
+        if abs(value) <= _PRECISE * _OUTSIDE:
+            return middle
+        rises, again = value > 0.0, step > 0 and rose == (value > 0.0)
+        if rises:
+            low, above, below = middle, value, below / 2.0 if again else below
         else:
-            high = middle
-    return contracted(high / _NORMAL, degrees)
+            high, below, above = middle, value, above / 2.0 if again else above
+        rose = rises
+    return high
 
 
 def _smooth(samples: SampleSeries, response: Response) -> Array:

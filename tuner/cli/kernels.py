@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tuner.compiler.compiler import CompiledStage
+    from tuner.kernel_files.cuda_source.arguments import Remark
     from tuner.kernel_files.kernel_file import KernelFile
-    from tuner.kernel_files.source_checks import Remark
     from tuner.model.plan import Buffer, Plan, Progress, Stage, TunableValue, Workload
     from tuner.space.space import Space
     from tuner.system.untrusted.reading import TomlValue
@@ -96,7 +96,7 @@ def alternative_findings(kernel: "KernelFile", results: Results) -> "list[Remark
     are compiled.
     """
     from tuner.compiler.compiler import compiled_for
-    from tuner.kernel_files.source_checks import Remark
+    from tuner.kernel_files.cuda_source.arguments import Remark
 
     if not results:
         return []
@@ -144,7 +144,7 @@ def end_findings(kernel: "KernelFile", results: Results, ends: Ends) -> "list[Re
     """
     from tuner.compiler.compiler import compiled_for
     from tuner.compiler.contract import misfit
-    from tuner.kernel_files.source_checks import Remark
+    from tuner.kernel_files.cuda_source.arguments import Remark
 
     if not results:
         return []
@@ -172,7 +172,7 @@ def _newest(results: Results) -> tuple[str, int]:
 
 def compile_findings(kernel: "KernelFile", results: Results, *, requested: bool) -> "list[Remark]":
     """Errors of the compiler; only warnings where it compiles for others, and none was requested."""
-    from tuner.kernel_files.source_checks import Remark
+    from tuner.kernel_files.cuda_source.arguments import Remark
 
     failed: dict[str, list[str]] = {}
     for architecture, rows in results.items():
@@ -359,7 +359,8 @@ def _remarks(kernel: "KernelFile", results: Results, *, requested: bool) -> "lis
     """
     from tuner.compiler.compiler import CompiledStage
     from tuner.compiler.contract import remarks
-    from tuner.kernel_files.source_checks import Remark, overridden_macros, unused_macros, unused_names
+    from tuner.kernel_files.cuda_source.arguments import Remark
+    from tuner.kernel_files.source_checks import overridden_macros, unused_macros, unused_names
 
     code = {stage: one for rows in results.values() for stage, one in rows if isinstance(one, CompiledStage)}
     found = compile_findings(kernel, results, requested=requested)

@@ -289,6 +289,10 @@ def run(
     at their first size; without these, a scan, tridiagonal systems and an FFT of the catalogue run together.
     `tuner kernels list` shows what there is.
     """
+    if on is None:
+        from tuner.devices.early import worker_ahead
+
+        click.get_current_context().with_resource(worker_ahead(device))
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.records import RunStatus
     from tuner.pool.opening import opener_on

@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from tuner.compiler.compiler import CompiledStage, Compiler, demangled
 from tuner.compiler.ptx import LaunchFacts, facts_in
-from tuner.kernel_files.source_checks import Remark, findings, signature_of
+from tuner.kernel_files.cuda_source.arguments import Remark, findings, signature_of
 from tuner.model.elements import element_dtype
 from tuner.model.errors import CompileError, LaunchMisfitError
 from tuner.model.plan import Plan, Progress, Resources, Stage

@@ -9,13 +9,11 @@ from typing import NamedTuple
 from tuner.devices.base import Device
 from tuner.devices.cuda.probe import driver_problem, gpu_count, nvidia_card, nvidia_device_file
 from tuner.devices.gpu_models import gpu_names
-from tuner.devices.replay import PREFIX, ReplayDevice
+from tuner.devices.kinds import PREFIX
 from tuner.devices.sensors import open_clocks, open_meter, restore_stale_clocks
-from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.worker import WorkerDevice, cuda_index
 from tuner.model.errors import ChildError, CompilerUnavailableError, DeviceUnavailableError, TunerError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
-from tuner.recordings.files import SHIPPED, open_recording
 from tuner.system.processes import Child
 
 AUTO = "auto"
@@ -59,8 +57,10 @@ def open_device(
     if spec is None or spec == AUTO:
         return _open_any(seed, run_timeout_s, allow_simulated=allow_simulated)
     if spec.startswith("sim:"):
-        return OpenedDevice(SimulatedDevice(spec, seed), "")
+        return OpenedDevice(_simulated(spec, seed), "")
     if spec.startswith(PREFIX):
+        from tuner.devices.replay import ReplayDevice  # noqa: PLC0415 - what is chosen is imported
+
         return OpenedDevice(ReplayDevice(spec, workloads), "")
     return OpenedDevice(WorkerDevice(f"cuda:{cuda_index(spec)}", run_timeout_s=run_timeout_s), "")
 
@@ -96,7 +96,13 @@ def _open_any(seed: int, run_timeout_s: float, *, allow_simulated: bool) -> Open
     card = nvidia_card()
     if not problem and card is not None:
         why = f"{why}; the NVIDIA card {card} has no driver here"
-    return OpenedDevice(SimulatedDevice(STAND_IN, seed), _stand_in_notice(f" ({why})"))
+    return OpenedDevice(_simulated(STAND_IN, seed), _stand_in_notice(f" ({why})"))
+
+
+def _simulated(spec: str, seed: int) -> Device:
+    from tuner.devices.simulated.device import SimulatedDevice  # noqa: PLC0415 - what is chosen is imported
+
+    return SimulatedDevice(spec, seed)
 
 
 def _stand_in_notice(reason: str = "") -> str:
@@ -141,6 +147,8 @@ class DeviceReport:
 
 def describe_devices() -> list[DeviceReport]:
     """All GPUs of this machine, or what is missing to use one, all simulated GPUs, shipped recordings."""
+    from tuner.recordings.files import SHIPPED  # noqa: PLC0415 - few list them
+
     simulated = (_report(f"sim:{name}") for name in gpu_names())
     return [*_cuda_reports(), *simulated, *(_recorded(f"{PREFIX}{name}") for name in SHIPPED)]
 
@@ -209,6 +217,9 @@ def _report(spec: str) -> DeviceReport:
 
 def _recorded(spec: str) -> DeviceReport:
     """Of a recording, by a space of most workloads."""
+    from tuner.devices.replay import ReplayDevice  # noqa: PLC0415 - few list them
+    from tuner.recordings.files import open_recording  # noqa: PLC0415 - same
+
     device = ReplayDevice(spec, max(open_recording(spec.removeprefix(PREFIX)).names, key=len))
     return DeviceReport(spec, device.identity, device.limits, device.space.clocks_mhz, device.space.sensor)
 

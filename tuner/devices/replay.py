@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 
-from tuner.devices.base import Check, Device, RunRecord
+from tuner.devices.base import Check, RunRecord
 from tuner.model.errors import ClockError, CompileError, DeviceError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, Plan, Progress, Resources
@@ -19,7 +19,6 @@ from tuner.recordings.files import matching, open_recording
 from tuner.recordings.json_format import document
 from tuner.recordings.values import NOT_RECORDED, RecordedSpace
 
-PREFIX = "replay:"
 UNDATED = "undated"
 _DIGITS = 12  # of a hash: enough that no two recordings of one GPU share them
 
@@ -42,7 +41,7 @@ class ReplayDevice:
 
     def __init__(self, spec: str, workloads: Sequence[str] = ()) -> None:
         self.spec = spec
-        self.recording = open_recording(spec.removeprefix(PREFIX))
+        self.recording = open_recording(spec.removeprefix("replay:"))
         self.space: RecordedSpace = self.recording.space(matching(self.recording, workloads))
         self.setting = GpuSetting(
             next(iter(self.space.clocks_mhz), None), next(iter(self.space.power_limits_w), None)
@@ -213,8 +212,3 @@ class RecordedPowerLimits:
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def replayed(device: Device) -> ReplayDevice | None:
-    """The device as one that replays a recording; None where trials run on it."""
-    return device if isinstance(device, ReplayDevice) else None

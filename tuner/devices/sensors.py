@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tuner.devices.base import Device
-from tuner.devices.replay import RecordedClocks, RecordedPowerLimits, ReplayDevice
-from tuner.devices.simulated.device import SimulatedClocks, SimulatedDevice, SimulatedPowerLimits
+from tuner.devices.kinds import replayed, simulated
 from tuner.model import registry
 from tuner.model.errors import (
     ClockError,
@@ -145,19 +144,18 @@ def restore_stale_clocks() -> list[str]:
     return [outcome.gpu for outcome in control.restore_stale() if outcome.state == "failed"]
 
 
-def _simulated(device: Device) -> SimulatedDevice | None:
-    """The device as a simulated one; None for any other, and for one that plays a real GPU."""
-    return device if isinstance(device, SimulatedDevice) and device.identity.modelled else None
-
-
 def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
     """Clock control of a device, which sets nothing by being opened; or None and the reason."""
-    if (model := _simulated(device)) is not None:
+    if (model := simulated(device)) is not None:
+        from tuner.devices.simulated.device import SimulatedClocks  # noqa: PLC0415 - not for a GPU
+
         return SimulatedClocks(model), ""
-    if isinstance(device, ReplayDevice):
-        if device.space.clocks_mhz:
-            return RecordedClocks(device), ""
-        return None, f"{device.spec}: all its trials were recorded with clocks as found"
+    if (replay := replayed(device)) is not None:
+        from tuner.devices.replay import RecordedClocks  # noqa: PLC0415 - most runs replay nothing
+
+        if replay.space.clocks_mhz:
+            return RecordedClocks(replay), ""
+        return None, f"{replay.spec}: all its trials were recorded with clocks as found"
     try:
         return control.open_control(device.identity.uuid), ""
     except (ClockError, SensorUnavailableError) as error:
@@ -166,12 +164,16 @@ def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
 
 def open_power_limits(device: Device) -> tuple[PowerLimitControl | None, str]:
     """Control of a device's power limit, which sets nothing by being opened; or None and the reason."""
-    if isinstance(device, ReplayDevice):
-        if device.space.power_limits_w:
-            return RecordedPowerLimits(device), ""
-        return None, f"{device.spec}: all its trials were recorded with power limits as found"
+    if (replay := replayed(device)) is not None:
+        from tuner.devices.replay import RecordedPowerLimits  # noqa: PLC0415 - most runs replay nothing
+
+        if replay.space.power_limits_w:
+            return RecordedPowerLimits(replay), ""
+        return None, f"{replay.spec}: all its trials were recorded with power limits as found"
     try:
-        if (model := _simulated(device)) is not None:
+        if (model := simulated(device)) is not None:
+            from tuner.devices.simulated.device import SimulatedPowerLimits  # noqa: PLC0415 - not for a GPU
+
             return SimulatedPowerLimits(model), ""
         return control.open_power_limits(device.identity.uuid), ""
     except ClockError as error:
@@ -310,7 +312,7 @@ def device_readings(device: Device) -> Iterator[Reading]:
     Args:
         device: a simulated one has those of its model, a GPU those of every source that may know it.
     """
-    if (model := _simulated(device)) is None:
+    if (model := simulated(device)) is None:
         yield from gpu_readings(device.identity, device.now_s)
         return
     responses = _responses(model.identity)

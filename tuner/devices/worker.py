@@ -7,7 +7,6 @@ call starts another. Everything that crosses is a plain value.
 import contextlib
 import logging
 import os
-import re
 import signal
 import tempfile
 import threading
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from tuner.compiler.compiler import Compiler
 from tuner.compiler.contract import plan_resources
+from tuner.devices import early
 from tuner.devices.base import Check, RunRecord
 from tuner.devices.gpu_models import gpu_names
 from tuner.model.errors import (
@@ -34,11 +34,10 @@ from tuner.model.errors import (
     suggestion,
 )
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
-from tuner.model.plan import Plan, ProblemSpec, Progress, Resources, Workload
+from tuner.model.plan import Plan, ProblemSpec, Progress, Resources, Source, Workload
 from tuner.model.trial import Status, WorkloadResult
 from tuner.system.processes import Child
 
-_CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")  # a C int wraps: cuda:4294967296 would be cuda:0
 _LOG = logging.getLogger(__name__)
 _START_S = 180.0  # opening a context, and CuPy's first compilations
 _ASK_S = 30.0
@@ -59,7 +58,7 @@ class WorkerDevice:
     Args:
         spec: ``cuda:N``; what messages call the device.
         target: ``module:callable`` that builds the hosted device, which answers ``describe`` and what else
-            is asked here; ``CudaDevice`` of the spec if not given.
+            is asked here; that of ``tuner.devices.cuda.opening`` for the spec if not given.
         args: of the callable.
         run_timeout_s: longest wait for a check, and for a run beyond its window (the multi-kernel paper:
             one minute).
@@ -83,7 +82,7 @@ class WorkerDevice:
     ) -> None:
         self._spec = spec
         self._reference_s = reference_s
-        self._target = target or "tuner.devices.cuda.device:CudaDevice"
+        self._target = target or early.TARGET
         self._args = args if target else (cuda_index(spec),)
         self._run_timeout_s = run_timeout_s
         self._compiler = compiler
@@ -272,7 +271,10 @@ class WorkerDevice:
         if self._closed:
             raise DeviceError(f"{self._spec}: the device is closed")
         self._drop()
-        child = Child(self._target, *self._args, name=f"worker of {self._spec}")
+        child = early.taken(self._target, *self._args)
+        if child is None:
+            child = Child(self._target, *self._args, name=f"worker of {self._spec}")
+        child.keep(Plan, Source)
         try:
             described: tuple[DeviceIdentity, DeviceLimits] = child.call("describe", timeout_s=_START_S)
         except ChildError as error:
@@ -300,7 +302,7 @@ def cuda_index(spec: str) -> int:
     Raises:
         UnknownNameError: the text names no GPU.
     """
-    match = _CUDA.fullmatch(spec)
+    match = early.CUDA.fullmatch(spec)
     if match is None and spec.startswith("kind:"):
         raise UnknownNameError(f"{spec!r}: a kind is for jobs of the daemon; name a GPU, as cuda:0")
     if match is None:

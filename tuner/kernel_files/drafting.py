@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.kernel_files.cuda_source.arguments import HALVES
 from tuner.kernel_files.cuda_source.guesses import (
     axes_of,
     block_names,
@@ -23,7 +24,6 @@ from tuner.kernel_files.cuda_source.signatures import (
     parameters_of,
 )
 from tuner.kernel_files.short_files import NAME_PATTERN
-from tuner.kernel_files.source_checks import HALVES
 from tuner.model.errors import InputError, suggestion
 from tuner.model.expressions.callables import is_free_name
 

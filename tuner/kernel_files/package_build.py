@@ -13,7 +13,7 @@ from tuner.model.records import PROTOCOL
 from tuner.model.version import VERSION
 
 _BESIDE = ("power", "policies")  # in a checkout; installed they are in the package
-_DECIDE = {".py", ".cu", ".cuh", ".toml", ".csv"}
+_DECIDE = (".py", ".cu", ".cuh", ".toml", ".csv")
 _TABLES = ("policies/surrogate/beliefs.json",)
 _NOT_OF_NUMBERS = ("systemd", "page", "__pycache__")
 _SHOWN = 12
@@ -63,13 +63,13 @@ def decisive_files() -> dict[str, Path]:
         roots[name] = package / name if (package / name).is_dir() else package.parent / name
     paths = {}
     for prefix, root in roots.items():
+        cut = len(str(root)) + 1
         for folder, inner, names in os.walk(root):
             inner[:] = [name for name in inner if name not in _NOT_OF_NUMBERS]
-            place = os.path.normpath(os.path.join(prefix, os.path.relpath(folder, root)))  # noqa: PTH118 - a name
-            for file in names:
-                name = file if place == "." else f"{place}/{file}"
-                if os.path.splitext(file)[1] in _DECIDE or name in _TABLES:  # noqa: PTH122 - of 600 files
-                    paths[name] = Path(folder, file)
+            for path in (f"{folder}/{name}" for name in names):
+                name = f"{prefix}/{path[cut:]}" if prefix else path[cut:]
+                if name.endswith(_DECIDE) or name in _TABLES:
+                    paths[name] = Path(path)
     return paths
 
 

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tuner.model.distributions import fisher_quantile
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.trial import (
     ASSUMED,
@@ -108,8 +109,6 @@ def joined_mean(
     uncertainty, degrees = expanded(within)
     if count == 1 and scatter is None:
         return mean, uncertainty, degrees
-    from scipy.special import fdtri  # noqa: PLC0415 - takes 0.2 s, which the first trial need not wait for
-
     own_scatter = None
     if count > 1:  # statistics.variance is exact in fractions, which takes a tenth of a search's time
         squares = math.fsum((value - mean) ** 2 for value, _, _ in values)
@@ -117,14 +116,15 @@ def joined_mean(
     single = None if scatter is None else Part(scatter.variance * mean**2, scatter.degrees)
     if single is None or (
         own_scatter is not None
-        and own_scatter.variance > single.variance * float(fdtri(count - 1, single.degrees or _MANY, _SURELY))
+        and own_scatter.variance
+        > single.variance * fisher_quantile(count - 1, single.degrees or _MANY, _SURELY)
     ):
         single = own_scatter
     if single is None:
         return mean, uncertainty, degrees
     between = Part(single.variance / count, single.degrees)
     sure = math.fsum(part.variance for part in within)
-    chance = float(fdtri(between.degrees or _MANY, _MANY if degrees is None else degrees, _LIKELY))
+    chance = fisher_quantile(between.degrees or _MANY, _MANY if degrees is None else degrees, _LIKELY)
     if between.variance > sure * chance:
         return mean, *expanded([between])
     return mean, uncertainty, degrees

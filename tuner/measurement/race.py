@@ -43,6 +43,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tuner.measurement.base import ComparisonTarget
+from tuner.model.distributions import student_quantile
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.trial import (
     Energy,
@@ -96,9 +97,7 @@ def clearly_higher(difference: float, parts: Sequence[Part], measured: int) -> b
     uncertainty, degrees = expanded(parts)
     deviation = math.sqrt(contracted(uncertainty, degrees).variance)
     level = ERROR / (TESTS * max(1, measured))
-    from scipy.special import stdtrit  # noqa: PLC0415 - takes 0.2 s, which the first trial need not wait for
-
-    return difference > -float(stdtrit(_MANY if degrees is None else degrees, level)) * deviation
+    return difference > -student_quantile(_MANY if degrees is None else degrees, level) * deviation
 
 
 def _within(*windows: Measurement) -> list[Part]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 
+from tuner.model.distributions import student_quantile
 from tuner.model.plan import Configuration
 from tuner.model.units import Amount, Number, Positive
 
@@ -362,9 +363,7 @@ def student_factor(degrees: float | None) -> float:
     """
     if degrees is None or degrees >= _MANY:
         return 1.0
-    from scipy.special import stdtrit  # noqa: PLC0415 - takes 0.2 s, which `tuner --help` need not wait for
-
-    return float(stdtrit(degrees, _UPPER)) / _NORMAL
+    return student_quantile(degrees, _UPPER) / _NORMAL
 
 
 def expanded(parts: Iterable[Part]) -> tuple[float, float | None]:

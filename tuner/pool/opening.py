@@ -7,12 +7,8 @@ from pathlib import Path
 
 from tuner.database.runs import RESUMABLE, Store
 from tuner.devices.choice import AUTO
-from tuner.devices.replay import PREFIX
+from tuner.devices.kinds import PREFIX
 from tuner.model.errors import InputError
-from tuner.pool.home import HomeDevice, HomeMeasurer
-from tuner.pool.pool import Pool
-from tuner.pool.worker import SetupOrder
-from tuner.pool.worker_calls import open_workers
 from tuner.search.request import SearchRequest
 from tuner.search.setup import MeasurementSetup, open_setup
 from tuner.search.tuning import SetupOpener
@@ -104,6 +100,12 @@ def open_pool(
         PoolError: no worker came in time.
         TunerError: no worker can measure.
     """
+    # a run on one GPU has no use for what a pool needs, asyncio among it
+    from tuner.pool.home import HomeDevice, HomeMeasurer  # noqa: PLC0415 - as said above
+    from tuner.pool.pool import Pool  # noqa: PLC0415 - same
+    from tuner.pool.worker import SetupOrder  # noqa: PLC0415 - same
+    from tuner.pool.worker_calls import open_workers  # noqa: PLC0415 - same
+
     device = None  # each worker has a GPU of its own
     if device_spec is not None and device_spec != AUTO:
         if device_spec.startswith(PREFIX):

@@ -7,6 +7,7 @@ is not done here (``tuner.search.compilation``): a search compiles what it looks
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from tuner.devices.base import Device
 from tuner.kernel_files.kernel_file import KernelFile
@@ -21,7 +22,6 @@ from tuner.model.errors import (
 from tuner.model.jobs import DeviceLimits
 from tuner.model.plan import Configuration, Plan, Resources, Workload
 from tuner.model.trial import Measurement, Trial
-from tuner.recordings.values import RecordedKernel
 from tuner.space.large_spaces import SampledSpace, rounded
 from tuner.space.occupancy import (
     bounds,
@@ -35,6 +35,9 @@ from tuner.space.occupancy import (
 )
 from tuner.space.search_view import Candidate, LargeSpace
 from tuner.space.space import Space
+
+if TYPE_CHECKING:
+    from tuner.recordings.values import RecordedKernel
 
 # --- One configuration before it is compiled: its plan, and what rules it out whatever the compiler does.
 
@@ -203,7 +206,7 @@ class PreparedWorkload:
     """
 
     workload: Workload
-    kernel: KernelFile | RecordedKernel
+    kernel: "KernelFile | RecordedKernel"
     space: Space
     plans: Mapping[Configuration, Plan]
     candidates: tuple[Candidate, ...]
@@ -249,7 +252,7 @@ class PreparedWorkload:
     @property
     def recorded(self) -> bool:
         """True where measurements come from a recording."""
-        return isinstance(self.kernel, RecordedKernel)
+        return not isinstance(self.kernel, KernelFile)
 
 
 def fit_batches(

@@ -10,7 +10,7 @@ from typing import Any
 
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
-from tuner.devices.replay import replayed
+from tuner.devices.kinds import replayed
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceLimits

@@ -5,12 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
 
 from tuner.database.ranking import distance, size_point, sizes_named
 from tuner.database.runs import Store
 from tuner.devices.base import Device
 from tuner.devices.gpu_models import limits_of
-from tuner.devices.replay import replayed
+from tuner.devices.kinds import PREFIX, replayed
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
 from tuner.kernel_files.package_build import own_build
@@ -27,8 +28,6 @@ from tuner.model.trial import Measurement, Trial
 from tuner.policies.clocks.steering import steered
 from tuner.policies.power_limits import limited
 from tuner.power.base import SettableClocks, SettableLimits
-from tuner.recordings.values import RecordedKernel
-from tuner.search import replaying
 from tuner.search.candidates import PreparedWorkload, fit_batches, prepare
 from tuner.search.option_checks import AUTO_CLOCKS, choose_clocks, choose_power_limits
 from tuner.search.request import SearchRequest
@@ -36,9 +35,12 @@ from tuner.search.setup import MeasurementSetup
 from tuner.space.large_spaces import LISTED
 from tuner.space.search_view import Payback, Policy, PriorRun
 
+if TYPE_CHECKING:
+    from tuner.recordings.values import RecordedKernel
+
 _WHOLE_SPACE = ("exhaustive", "random")  # policies that end when every trial is measured
 
-PlannedWorkload = tuple[KernelFile | RecordedKernel, Workload]
+PlannedWorkload: TypeAlias = "tuple[KernelFile | RecordedKernel, Workload]"
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,22 @@ class SearchPlan:
         return Payback(runs_per_day * self.request.pay_back_days, spent)
 
 
+def read_ahead(request: SearchRequest, catalog: Catalog, device_spec: str | None) -> None:
+    """Read the kernels while the GPU is still being opened, so that what is wrong there is told at once.
+
+    Args:
+        request: what is asked for.
+        catalog: where its kernels are.
+        device_spec: see ``open_device``; a recording has workloads of its own.
+
+    Raises:
+        InputError: no such kernels or sizes.
+    """
+    own_build()
+    if not (device_spec or "").startswith(PREFIX):
+        catalog.workload_set(request.workloads)
+
+
 def plan_search(request: SearchRequest, catalog: Catalog, setup: MeasurementSetup) -> SearchPlan:
     """Resolve a request on an open device: workloads, clocks, power limits, and the conditions of its answer.
 
@@ -205,6 +223,8 @@ def resolve(
     """
     replay = replayed(device)
     if replay is not None:
+        from tuner.search import replaying  # noqa: PLC0415 - most runs replay nothing
+
         return replaying.pairs(replay.space), replaying.changed(replay.space, catalog)
     workloads = catalog.workload_set(specs)
     kernels = [catalog.kernel(workload.kernel) for workload in workloads]
@@ -310,6 +330,8 @@ def prepared_workloads(
     """
     replay = replayed(device)
     if replay is not None:
+        from tuner.search import replaying  # noqa: PLC0415 - most runs replay nothing
+
         return replaying.prepared(replay.space, min_occupancy)
     files = [(kernel, workload) for kernel, workload in workloads if isinstance(kernel, KernelFile)]
     return prepare(files, device, min_occupancy)
@@ -398,7 +420,7 @@ def _elsewhere(measured_on: DeviceRecord, device: DeviceIdentity) -> bool:
 
 
 def _comparable(
-    conditions: RunConditions, kernel: KernelFile | RecordedKernel, device: DeviceIdentity
+    conditions: RunConditions, kernel: "KernelFile | RecordedKernel", device: DeviceIdentity
 ) -> bool:
     """True where costs of a run were measured of this kernel, in the present way."""
     return (

@@ -8,14 +8,13 @@ from pathlib import Path
 from tuner.database.ranking import AnswerQuery
 from tuner.devices.choice import identify
 from tuner.devices.gpu_models import limits_of
-from tuner.devices.replay import PREFIX, ReplayDevice
+from tuner.devices.kinds import PREFIX
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model import registry
 from tuner.model.errors import InputError
 from tuner.model.objective import described, normalised_scope
 from tuner.model.options import OPTIONS, SearchOptions
-from tuner.search import replaying
 from tuner.search.option_checks import check_options
 
 
@@ -97,6 +96,9 @@ def answer_query(
     """
     kernels: dict[str, KernelFile] = {}
     if device_spec is not None and device_spec.startswith(PREFIX):
+        from tuner.devices.replay import ReplayDevice  # noqa: PLC0415 - most runs replay nothing
+        from tuner.search import replaying  # noqa: PLC0415 - same
+
         device = ReplayDevice(device_spec, specs)
         recorded = replaying.pairs(device.space)
         sources = {kernel.name: kernel.fingerprint for kernel, _ in recorded}

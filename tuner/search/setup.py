@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
-from tuner.devices.replay import ReplayDevice, replayed
+from tuner.devices.kinds import replayed
 from tuner.devices.sensors import open_clocks, open_meter, open_power_limits, restore_stale_clocks
 from tuner.measurement.base import Measurer, TrialGate, TrialPool
 from tuner.measurement.gates import TurnGate
@@ -17,15 +18,11 @@ from tuner.model.errors import InputError
 from tuner.model.objective import GPU, Objective
 from tuner.model.run_document import RunSettings
 from tuner.power.base import PowerLimitControl, SettableClocks, SettableLimits
-from tuner.search.replaying import (
-    ReplayMeasurer,
-    measured_as,
-    require_clocks,
-    require_joules,
-    require_power_limits,
-)
 from tuner.search.request import SearchRequest
 from tuner.system.ownership import BoardTurns
+
+if TYPE_CHECKING:
+    from tuner.devices.replay import ReplayDevice
 
 
 @dataclass(frozen=True)
@@ -61,6 +58,8 @@ class MeasurementSetup:
         """Window and sensor of the trials: numbers of another sensor or window are other numbers."""
         replay = replayed(self.device)
         if replay is not None:
+            from tuner.search.replaying import measured_as  # noqa: PLC0415 - most runs replay nothing
+
             return measured_as(replay.space)
         return {"window_s": self.window_s, "sensor": self.sensor}
 
@@ -160,9 +159,17 @@ def _power_limits(device: Device, request: SearchRequest) -> tuple[PowerLimitCon
 
 
 def _replay_setup(
-    device: ReplayDevice, request: SearchRequest, gates: Sequence[TrialGate]
+    device: "ReplayDevice", request: SearchRequest, gates: Sequence[TrialGate]
 ) -> MeasurementSetup:
     """A setup on which nothing runs: windows and sensor are those of the recording."""
+    from tuner.search.replaying import (  # noqa: PLC0415 - most runs replay nothing
+        ReplayMeasurer,
+        measured_as,
+        require_clocks,
+        require_joules,
+        require_power_limits,
+    )
+
     measured_options = (
         ("--sensor", request.sensor),
         ("--window", request.window_s),

@@ -11,7 +11,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, RunInterrupted
 from tuner.model.records import RunStatus, WorkloadName
 from tuner.search.answer import Outcome
-from tuner.search.plan import SearchPlan, plan_search
+from tuner.search.plan import SearchPlan, plan_search, read_ahead
 from tuner.search.request import SearchRequest
 from tuner.search.session import SearchListener, Session
 from tuner.search.setup import MeasurementSetup, open_setup
@@ -146,6 +146,7 @@ def run_request(
     try:
         with ExitStack() as stack:
             store = stack.enter_context(Store(database))
+            read_ahead(request, catalog, device)
             turns = stack.enter_context(BoardTurns(store.path.parent)) if exclusive_board else None
             setup = stack.enter_context(
                 opener(device, request, listener.warming, allow_simulated=allow_simulated, turns=turns)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from tuner.database.runs import Store
-from tuner.devices.replay import PREFIX
+from tuner.devices.kinds import PREFIX
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, RunInterrupted, TunerError
 from tuner.model.jobs import JobSpec

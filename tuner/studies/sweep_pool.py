@@ -19,7 +19,7 @@ from tuner.database.connection import default_path, holds_something
 from tuner.database.merging import merge_file
 from tuner.database.runs import Store
 from tuner.devices.choice import identify
-from tuner.devices.replay import PREFIX
+from tuner.devices.kinds import PREFIX
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import ChildError, InputError, PoolError, PoolLostError, TunerError, WorkerLostError

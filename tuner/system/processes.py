@@ -6,8 +6,10 @@ the server's module.
 """
 
 import contextlib
+import copyreg
 import fcntl
 import importlib
+import io
 import operator
 import os
 import pickle
@@ -20,13 +22,16 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Collection
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from tuner.model.errors import ChildCrashedError, ChildTimeoutError, TunerError
 
 _HEADER = struct.Struct("!Q")
 _REAP_S = 10.0  # a killed process that holds a GPU may need seconds until the driver lets go of it
+_BEGIN_S = 5.0  # the kernel takes a first message that is short whether the child reads it yet or not
+_MOST_KEPT = 64  # values that cross once, on either side
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[3:]; from tuner.system.processes import serve; serve(*sys.argv[1:3])"
 )
@@ -37,10 +42,12 @@ class Child:
 
     The child dies with its parent, however that ends, ignores SIGINT (the parent decides what Ctrl-C
     means) and has its standard output on standard error, so that nothing printed there mixes with answers.
+    It builds its server at once, while the caller does something else: what goes wrong is told by the first
+    call.
 
     Args:
         server: ``module:callable`` that builds the server in the child.
-        args: picklable arguments of the callable.
+        args: picklable arguments of the callable, some kilobytes at most.
         name: what messages call the child; the server's name if not given.
 
     Raises:
@@ -51,7 +58,8 @@ class Child:
         self._name = name or server
         self._lock = threading.Lock()
         self._ready = False
-        self._request: bytes | None = _pack((server, args))
+        self._known = _KnownValues(())
+        request = _pack((server, args))
         self._lifeline = -1
         with contextlib.ExitStack() as theirs:
             try:
@@ -70,6 +78,8 @@ class Child:
                 if hasattr(self, "_socket"):
                     self._release()
                 raise ChildCrashedError(f"{self._name}: cannot start a child process: {error}") from error
+        with contextlib.suppress(OSError):  # it is gone: the first call says how
+            _send(self._socket, request, time.monotonic() + _BEGIN_S)
 
     @property
     def pid(self) -> int:
@@ -80,6 +90,10 @@ class Child:
     def alive(self) -> bool:
         """True while the child can take calls."""
         return self._socket.fileno() >= 0 and self._process.poll() is None
+
+    def keep(self, *kinds: type) -> None:
+        """Have values of some types cross whole once, and then by number: large ones that never change."""
+        self._known = _KnownValues(kinds)
 
     def ready(self, timeout_s: float) -> None:
         """Wait until the server is built; ``call`` does so by itself, within its own time-out.
@@ -106,11 +120,10 @@ class Child:
                 then lives on, see ``alive``).
             TunerError: what the method raised.
         """
-        request = _pack((method, args))
         with self._lock:
             deadline = time.monotonic() + timeout_s
             self._build(deadline, timeout_s)
-            return self._exchange(request, deadline, timeout_s)
+            return self._exchange(self._known.pack((method, args)), deadline, timeout_s)
 
     def kill(self) -> None:
         """Kill the child, without waiting for its end."""
@@ -146,26 +159,24 @@ class Child:
             self._release()
 
     def _build(self, deadline: float, timeout_s: float) -> None:
-        """Have the server built, once; a server that cannot be built ends the child."""
+        """Wait until the server is built, once; a server that cannot be built ends the child."""
         if self._ready:
             return
-        request, self._request = self._request, None
-        if request is None:
-            raise ChildCrashedError(f"{self._name}: the child process is closed")
         try:
-            self._exchange(request, deadline, timeout_s)
+            self._exchange(None, deadline, timeout_s)
         except BaseException:
             self._reap()
             self._release()
             raise
         self._ready = True
 
-    def _exchange(self, request: bytes, deadline: float, timeout_s: float) -> Any:  # noqa: ANN401
-        """Send a request and return or raise what comes back; a broken exchange ends the child."""
+    def _exchange(self, request: bytes | None, deadline: float, timeout_s: float) -> Any:  # noqa: ANN401
+        """Send a request, if any, and return or raise what comes back; a broken exchange ends the child."""
         if self._socket.fileno() < 0:
             raise ChildCrashedError(f"{self._name}: the child process is closed")
         try:
-            _send(self._socket, request, deadline)
+            if request is not None:
+                _send(self._socket, request, deadline)
             reply = _receive(self._socket, deadline)
         except TimeoutError as error:
             self._reap()
@@ -208,6 +219,48 @@ class Child:
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
+
+
+class _KnownValues:
+    """Values that a child knows by number: the latest ones, each held here, so that no other takes its place.
+
+    Args:
+        kinds: their types.
+    """
+
+    def __init__(self, kinds: Collection[type]) -> None:
+        self._reducers = {**copyreg.dispatch_table, **dict.fromkeys(kinds, self._reduced)}
+        self._values: list[object] = []  # by number
+        self._numbers: dict[int, int] = {}  # by identity
+        self._next = 0
+
+    def pack(self, message: object) -> bytes:
+        """Pack a message; after one that cannot be packed, everything crosses anew."""
+        stream = io.BytesIO()
+        pickler = pickle.Pickler(stream, pickle.HIGHEST_PROTOCOL)
+        pickler.dispatch_table = self._reducers
+        try:
+            pickler.dump(message)
+        except BaseException:
+            self._values.clear()
+            self._numbers.clear()
+            self._next = 0
+            raise
+        return stream.getvalue()
+
+    def _reduced(self, value: object) -> tuple[Any, ...]:
+        number = self._numbers.get(id(value))
+        if number is not None:
+            return _recalled, (number,)
+        number, self._next = self._next, (self._next + 1) % _MOST_KEPT
+        if number < len(self._values):
+            del self._numbers[id(self._values[number])]
+            self._values[number] = value
+        else:
+            self._values.append(value)
+        self._numbers[id(value)] = number
+        build, args, *state = cast("tuple[Any, ...]", value.__reduce_ex__(pickle.HIGHEST_PROTOCOL))
+        return (_kept, (number, build, args), *state)
 
 
 def _how(status: int | None) -> str:
@@ -259,6 +312,19 @@ def _receive_exactly(channel: socket.socket, size: int, deadline: float | None) 
 
 
 # --- in the child --------------------------------------------------------------------------------
+
+_VALUES: dict[int, object] = {}  # those that crossed, by number
+
+
+def _kept(number: int, build: Callable[..., object], args: tuple[object, ...]) -> object:
+    """Make a value that crosses, and keep it under its number."""
+    value = _VALUES[number] = build(*args)
+    return value
+
+
+def _recalled(number: int) -> object:
+    """The value that has crossed under a number."""
+    return _VALUES[number]
 
 
 def serve(channel: str, lifeline: str) -> NoReturn:
