@@ -26,6 +26,12 @@ class TorchDevice:
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TorchDevice) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
 
 class Tensor:
     """A tensor of the memory of ``held``; it has no protocol, so that nobody can take it by one."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from tuner.application.array_calls import BorrowedCall, borrowed_call
-from tuner.application.borrowing import Value, own
+from tuner.application.borrowing import TensorForms, Value, own
 from tuner.application.bound_kernels import KernelPlan
 from tuner.application.call_keys import (
     ApplicationCall,
@@ -32,7 +32,13 @@ from tuner.application.keys import (
     taken,
     workload_for,
 )
-from tuner.application.running import COMPILES, KernelRunner, loaded_kernel, refuse_capture
+from tuner.application.running import (
+    COMPILES,
+    KernelRunner,
+    TensorRunner,
+    loaded_kernel,
+    refuse_capture,
+)
 from tuner.application.untuned import UntunedAnswers
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.direct import DirectGpu
@@ -157,6 +163,7 @@ class Application:
         self._gpus: dict[int, DirectGpu] = {}
         self._calls: dict[tuple[object, ...], KernelRunner] = {}
         self._seen: dict[tuple[object, ...], KernelRunner] = {}
+        self._tensors: TensorForms | None = None  # once there was a tensor
 
     def apply(
         self,
@@ -172,27 +179,40 @@ class Application:
         outs = () if out is None else out if isinstance(out, SEVERAL) else (out,)
         given_arrays = (*arrays, *outs)
         key: tuple[object, ...] | None = None
-        runner = None
+        runner, tensors = None, self._tensors
         try:
-            forms, addresses = examined(given_arrays)
+            if tensors is not None and stream is None and arrays and arrays[0].__class__ is tensors.kind:
+                forms, addresses = tensors.examined(given_arrays)
+            else:
+                forms, addresses = examined(given_arrays)
             replaced = replaced_place(addresses, len(outs)) if outs else None
             key = seen_key(kernel, (len(outs), replaced), forms, configuration, sizes)
             runner = self._seen.get(key)
-        except (AttributeError, TypeError):  # no CuPy arrays, or nothing that can be compared
-            cp = self._cupy(kernel)
-            if _foreign(cp, given_arrays):
-                call = self._borrowed(cp, kernel, arrays, outs, stream)
-                runner = self._found(cp, call.asked(configuration, sizes), call.stream)
-                return call.run(runner, given=out is not None)
-        if runner is None or (out is not None and not outs):
-            runner = self._runner(kernel, arrays, outs, configuration, sizes, stream=stream)
-            if out is not None:
-                runner.loaded.check_outputs(outs)
-            _, addresses = examined(given_arrays)
-            if key is not None:
-                with self._lock:
-                    _kept(self._seen, key, runner)
+        except (AttributeError, TypeError, RuntimeError):  # of another kind, or nothing that can be compared
+            pass
+        if runner is not None and (out is None or outs):
+            return runner.run(given_arrays, addresses, stream)
+        cp = self._cupy(kernel)
+        if _foreign(cp, given_arrays):
+            call = self._borrowed(cp, kernel, arrays, outs, stream)
+            runner = self._found(cp, call.asked(configuration, sizes), call.stream)
+            result = call.run(runner, given=out is not None)
+            if call.torch is not None:
+                self._tensors = tensors or TensorForms(call.torch)
+                if key is not None:
+                    self._note(key, TensorRunner(cp, call.torch, runner.loaded))
+            return result
+        runner = self._runner(kernel, arrays, outs, configuration, sizes, stream=stream)
+        if out is not None:
+            runner.loaded.check_outputs(outs)
+        _, addresses = examined(given_arrays)
+        if key is not None:
+            self._note(key, runner)
         return runner.run(given_arrays, addresses, stream)
+
+    def _note(self, key: tuple[object, ...], runner: KernelRunner) -> None:
+        with self._lock:
+            _kept(self._seen, key, runner)
 
     def plan(
         self,

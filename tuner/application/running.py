@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.application.borrowing import borrowed_tensor, torch_streams
 from tuner.application.choice import Chosen, LaunchCount
 from tuner.application.keys import (
     ALIGNED,
@@ -337,6 +338,9 @@ class KernelRunner:
         loaded: the kernel.
     """
 
+    _captures = False
+    """Whether outputs can be allocated while the stream is being captured."""
+
     def __init__(self, cp: ModuleType, loaded: LoadedKernel) -> None:
         self.loaded = loaded
         self._cp = cp
@@ -349,8 +353,8 @@ class KernelRunner:
         self._tally = loaded.tally
         self._result = loaded.results[0] if len(loaded.results) == 1 else -1
         self._inputs = len(loaded.inputs)
-        self._always = loaded.scratch
-        self._unless_given = (*loaded.outputs, *loaded.scratch)
+        self._always: Sequence[Any] = loaded.scratch
+        self._unless_given: Sequence[Any] = (*loaded.outputs, *loaded.scratch)
         self._pairs = _output_pairs(loaded)
         self._replaced = loaded.replaced
 
@@ -380,12 +384,12 @@ class KernelRunner:
         handle = self._handle(stream)
         wanted = self._unless_given if len(addresses) == self._inputs else self._always
         if wanted:
-            if is_captured(self._cp, handle):
+            if (self._always or not self._captures) and is_captured(self._cp, handle):
                 fault = ALLOCATES_SCRATCH if self._always else ALLOCATES_OUTPUT
                 raise InputError(captured(self.loaded.kernel, fault))
-            made = self._allocated(wanted, stream)
+            made, places = self._allocated(wanted, stream)
             given = (*given, *made)
-            addresses += [array.data.ptr for array in made]
+            addresses += places
         self.put(self._graphs, self._lock, tuple(addresses), handle)
         return self.results(given)
 
@@ -436,10 +440,7 @@ class KernelRunner:
         Raises:
             InputError: the message names the array and what would be right.
         """
-        bits = 0
-        for address in addresses:
-            bits |= address
-        if bits & ALIGNED or (len(addresses) > self._inputs and self._overlap(addresses)):
+        if self._suspicious(addresses):
             self.loaded.check_memory(given)
 
     def results(self, given: Sequence[Array]) -> Any:  # noqa: ANN401 - arrays
@@ -447,6 +448,13 @@ class KernelRunner:
         if self._result >= 0:
             return given[self._result]
         return tuple(given[place] for place in self.loaded.results)
+
+    def _suspicious(self, addresses: Sequence[int]) -> bool:
+        """Return True if an address is not aligned, or outputs may lie where they must not."""
+        bits = 0
+        for address in addresses:
+            bits |= address
+        return bool(bits & ALIGNED) or (len(addresses) > self._inputs and self._overlap(addresses))
 
     def _overlap(self, addresses: Sequence[int]) -> bool:
         """Return True if outputs may share memory with other arrays, or do not where they must."""
@@ -458,12 +466,57 @@ class KernelRunner:
                 return True
         return False
 
-    def _allocated(self, wanted: Sequence[CallArray], stream: Stream | None) -> list[Array]:
-        """New arrays of the stream's own memory."""
+    def _allocated(self, wanted: Sequence[Any], stream: Stream | None) -> tuple[Sequence[Array], list[int]]:
+        """New arrays of the stream's own memory, and their addresses."""
         if stream is None:
-            return self.loaded.allocated(self._cp, wanted)
-        with self._checked(stream):
-            return self.loaded.allocated(self._cp, wanted)
+            made = self.loaded.allocated(self._cp, wanted)
+        else:
+            with self._checked(stream):
+                made = self.loaded.allocated(self._cp, wanted)
+        return made, [array.data.ptr for array in made]
+
+
+class TensorRunner(KernelRunner):
+    """Runs a kernel on torch tensors whose forms were checked, in PyTorch's current stream and memory.
+
+    Args:
+        cp: CuPy.
+        torch: PyTorch.
+        loaded: the kernel.
+    """
+
+    _captures = True
+
+    def __init__(self, cp: ModuleType, torch: ModuleType, loaded: LoadedKernel) -> None:
+        super().__init__(cp, loaded)
+        self._current_stream = torch_streams(torch)
+        self._torch, self._on = torch, torch.device("cuda", loaded.device)
+        self._always, self._unless_given = (
+            [(one.shape, getattr(torch, one.element)) for one in arrays]
+            for arrays in (self._always, self._unless_given)
+        )
+
+    def check_addresses(self, given: Sequence[Array], addresses: Sequence[int]) -> None:
+        """Refuse what ``KernelRunner.check_addresses`` refuses.
+
+        Raises:
+            InputError: the message names the array and what would be right.
+        """
+        if self._suspicious(addresses):
+            self.loaded.check_memory([borrowed_tensor(self._cp, tensor).array for tensor in given])
+
+    def _handle(self, stream: Stream | None) -> Any:  # noqa: ANN401 - an int, says PyTorch without types
+        del stream
+        return self._current_stream(self._device)
+
+    def _allocated(self, wanted: Sequence[Any], stream: Stream | None) -> tuple[Sequence[Array], list[int]]:
+        del stream
+        empty, on = self._torch.empty, self._on
+        try:
+            made = [empty(shape, dtype=dtype, device=on) for shape, dtype in wanted]
+        except self._torch.cuda.OutOfMemoryError as error:
+            raise DeviceError(f"{self.loaded.kernel}: outputs do not fit: {error}") from error
+        return made, [tensor.data_ptr() for tensor in made]
 
 
 def _output_pairs(loaded: LoadedKernel) -> tuple[tuple[int, int, int, int], ...]:
