@@ -24,7 +24,7 @@ from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda import direct, probe
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError
-from tuner.model.plan import Resources, Stage
+from tuner.model.plan import BufferView, Resources, Stage
 
 
 class HostKernel(Kernel):
@@ -33,7 +33,7 @@ class HostKernel(Kernel):
     def __init__(self, stage: Stage) -> None:
         super().__init__(self._called, 1e-6)
         self._stage = stage
-        kinds = [np.ndarray if isinstance(one, str) else int for one in stage.arguments]
+        kinds = [np.ndarray if isinstance(one, (str, BufferView)) else int for one in stage.arguments]
         parameters = [
             inspect.Parameter(f"p{place}", inspect.Parameter.POSITIONAL_ONLY, annotation=kind)
             for place, kind in enumerate(kinds)
@@ -46,8 +46,26 @@ class HostKernel(Kernel):
     def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         stage = self._stage
         plain = [np.asarray(one) if isinstance(one, DeviceArray) else int(one) for one in args]
+        if stage.name == "moved":
+            plain[0], before = _memory(plain[0])
+            plain[4] += before
+        elif stage.name == "exchanged":
+            assert plain[0].flags.c_contiguous
         shape = (tuple(grid), tuple(block), stage.shared_bytes)
         host_build.run(stage.source, stage.entry, *shape, plain, options=stage.options)
+
+
+def _memory(array: Any) -> tuple[Any, int]:
+    """The memory of an array from its lowest address on, and how many elements its first one is behind that.
+
+    The host's machine copies what it is given, and copies arrays with gaps without them.
+    """
+    steps = [(extent - 1) * step for extent, step in zip(array.shape, array.strides, strict=True)]
+    lowest = sum(step for step in steps if step < 0)
+    span = 1 + (sum(step for step in steps if step > 0) - lowest) // array.itemsize
+    first = array[tuple(slice(-1, None) if step < 0 else slice(1) for step in steps)]
+    whole = np.lib.stride_tricks.as_strided(first, (span,), (array.itemsize,), writeable=False)
+    return whole, -lowest // array.itemsize
 
 
 class _Signed:

@@ -58,6 +58,12 @@ class Tensor:
     def is_contiguous(self) -> bool:
         return bool(self.held.flags.c_contiguous)
 
+    def swapaxes(self, one: int, other: int) -> "Tensor":
+        return Tensor(self.held.swapaxes(one, other), self.dtype, self.layout, self.device)
+
+    def cpu(self) -> Any:
+        return SimpleNamespace(numpy=lambda: np.array(self.held))
+
     def is_conj(self) -> bool:
         return self.conjugated
 

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 
 from tuner.application.array_calls import BorrowedCall, borrowed_call
 from tuner.application.borrowing import TensorForms, Value, own
@@ -19,6 +20,7 @@ from tuner.application.call_keys import (
 )
 from tuner.application.choice import DEFAULT, Advisor, Chosen, LaunchCount, choose, for_layout, given
 from tuner.application.keys import (
+    ALIGNED,
     SEVERAL,
     Array,
     ArrayForm,
@@ -35,6 +37,7 @@ from tuner.application.keys import (
 from tuner.application.running import (
     COMPILES,
     KernelRunner,
+    LoadedKernel,
     TensorRunner,
     loaded_kernel,
     refuse_capture,
@@ -136,6 +139,7 @@ def _place(workload: Workload, gpu: DirectGpu, found: Chosen) -> tuple[object, .
     return gpu.identity.uuid, str(workload), found.configuration
 
 
+_Kept = TypeVar("_Kept")
 _KEPT = 512  # calls worked out, and again forms of arrays that lead to them; the oldest goes first
 
 
@@ -163,6 +167,7 @@ class Application:
         self._gpus: dict[int, DirectGpu] = {}
         self._calls: dict[tuple[object, ...], KernelRunner] = {}
         self._seen: dict[tuple[object, ...], KernelRunner] = {}
+        self._kept: dict[tuple[object, ...], Any] = {}
         self._tensors: TensorForms | None = None  # once there was a tensor
 
     def apply(
@@ -209,6 +214,49 @@ class Application:
         if key is not None:
             self._note(key, runner)
         return runner.run(given_arrays, addresses, stream)
+
+    def look(
+        self, head: tuple[object, ...], arrays: Sequence[Value]
+    ) -> tuple[Any, list[int], tuple[object, ...] | None]:
+        """What was kept of a call on arrays of CuPy or on tensors, the addresses, and the key for ``keep``.
+
+        Args:
+            head: what decides beside the arrays: their shapes, strides, types and GPU, and whether kernels
+                can load from where they begin.
+            arrays: of the call.
+        """
+        tensors = self._tensors
+        try:
+            if tensors is not None and arrays[0].__class__ is tensors.kind:
+                forms, addresses = tensors.examined(arrays)
+            else:
+                forms, addresses = examined(arrays)
+            bits = 0
+            for address in addresses:
+                bits |= address
+            key = (*head, not bits & ALIGNED, *forms)
+            return self._kept.get(key), addresses, key
+        except (AttributeError, TypeError, RuntimeError):  # of another kind, or nothing that can be compared
+            return None, [], None
+
+    def keep(self, key: tuple[object, ...] | None, found: object, torch: ModuleType | None) -> None:
+        """Have ``look`` find something, of a key that it gave; from the first tensor on it looks at those."""
+        if torch is not None:
+            self._tensors = self._tensors or TensorForms(torch)
+        if key is not None:
+            with self._lock:
+                _kept(self._kept, key, found)
+
+    def loaded(self, cp: ModuleType, asked: ApplicationCall) -> tuple[LoadedKernel, Plan]:
+        """A kernel in the configuration that is chosen for a call, and its plan."""
+        loaded = self._found(cp, asked).loaded
+        file = self._catalog.kernel(loaded.workload.kernel)
+        return loaded, file.plan(loaded.workload, loaded.chosen.configuration)
+
+    def gpu(self, cp: ModuleType, device: int) -> DirectGpu:
+        """A GPU that programs are loaded onto."""
+        with self._lock:
+            return self._gpu(cp, device)
 
     def _note(self, key: tuple[object, ...], runner: KernelRunner) -> None:
         with self._lock:
@@ -411,10 +459,8 @@ def _foreign(cp: ModuleType, arrays: Sequence[Value]) -> bool:
     return not all(isinstance(array, cp.ndarray) for array in arrays)
 
 
-def _kept(
-    table: dict[tuple[object, ...], KernelRunner], key: tuple[object, ...], runner: KernelRunner
-) -> KernelRunner:
+def _kept(table: dict[tuple[object, ...], _Kept], key: tuple[object, ...], found: _Kept) -> _Kept:
     while len(table) >= _KEPT:
         del table[next(iter(table))]
-    table[key] = runner
-    return runner
+    table[key] = found
+    return found

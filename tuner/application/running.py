@@ -96,6 +96,8 @@ class LoadedKernel:
         results: places of what is returned among inputs and outputs, in the order of the kernel file.
         replaced: place of the input whose memory the output is; None where it is an array of its own.
         tally: counts its launches.
+        anywhere: inputs may begin at any address, and outputs are new.
+        refusal: why no current stream may be captured; empty where that depends on what is allocated.
     """
 
     kernel: str
@@ -110,6 +112,8 @@ class LoadedKernel:
     results: tuple[int, ...]
     replaced: int | None
     tally: LaunchCount
+    anywhere: bool = False
+    refusal: str = ""
 
     def graphs(self, cp: ModuleType) -> RunGraphs:
         """Runs on buffers in the order inputs, outputs, scratch."""
@@ -125,11 +129,19 @@ class LoadedKernel:
         Raises:
             DeviceError: they do not fit.
         """
+        made: list[Array] = []
         try:
             # what cupy.empty does, and no more
-            return [cp.ndarray(array.shape, array.dtype) for array in arrays]
+            for array in arrays:
+                made.append(cp.ndarray(array.shape, array.dtype))  # noqa: PERF401 - which is known
         except cp.cuda.memory.OutOfMemoryError as error:
-            raise DeviceError(f"{self.kernel}: output and scratch arrays do not fit: {error}") from error
+            raise self.no_room(arrays[len(made)].name, error) from error
+        return made
+
+    def no_room(self, name: str, error: BaseException) -> DeviceError:
+        """The error of an output or scratch array that does not fit."""
+        del name
+        return DeviceError(f"{self.kernel}: output and scratch arrays do not fit: {error}")
 
     def check_inputs(self, arrays: Sequence[Array]) -> None:
         """Refuse arrays of another number, form or GPU than those it was made for.
@@ -338,9 +350,6 @@ class KernelRunner:
         loaded: the kernel.
     """
 
-    _captures = False
-    """Whether outputs can be allocated while the stream is being captured."""
-
     def __init__(self, cp: ModuleType, loaded: LoadedKernel) -> None:
         self.loaded = loaded
         self._cp = cp
@@ -355,8 +364,10 @@ class KernelRunner:
         self._inputs = len(loaded.inputs)
         self._always: Sequence[Any] = loaded.scratch
         self._unless_given: Sequence[Any] = (*loaded.outputs, *loaded.scratch)
-        self._pairs = _output_pairs(loaded)
+        self._pairs = () if loaded.anywhere else _output_pairs(loaded)
         self._replaced = loaded.replaced
+        self._refusal, self._captures = loaded.refusal, False  # whether outputs can be made in a capture
+        self._aligned = 0 if loaded.anywhere else ALIGNED
 
     def run(self, given: Sequence[Array], addresses: list[int], stream: Stream | None) -> Any:  # noqa: ANN401 - arrays
         """Put a run into a stream; outputs are allocated where none are given.
@@ -384,8 +395,8 @@ class KernelRunner:
         handle = self._handle(stream)
         wanted = self._unless_given if len(addresses) == self._inputs else self._always
         if wanted:
-            if (self._always or not self._captures) and is_captured(self._cp, handle):
-                fault = ALLOCATES_SCRATCH if self._always else ALLOCATES_OUTPUT
+            if (self._always or not self._captures) and self._is_captured(handle):
+                fault = self._refusal or (ALLOCATES_SCRATCH if self._always else ALLOCATES_OUTPUT)
                 raise InputError(captured(self.loaded.kernel, fault))
             made, places = self._allocated(wanted, stream)
             given = (*given, *made)
@@ -417,6 +428,9 @@ class KernelRunner:
     def _handle(self, stream: Stream | None) -> Any:  # noqa: ANN401 - an int, says CuPy without types
         on = self._stream_of(self._device) if stream is None else self._checked(stream)
         return on.ptr
+
+    def _is_captured(self, handle: int) -> bool:
+        return is_captured(self._cp, handle)
 
     def _checked(self, stream: Stream) -> Stream:
         return checked_stream(self._cp, stream, self._device)
@@ -454,7 +468,7 @@ class KernelRunner:
         bits = 0
         for address in addresses:
             bits |= address
-        return bool(bits & ALIGNED) or (len(addresses) > self._inputs and self._overlap(addresses))
+        return bool(bits & self._aligned) or (len(addresses) > self._inputs and self._overlap(addresses))
 
     def _overlap(self, addresses: Sequence[int]) -> bool:
         """Return True if outputs may share memory with other arrays, or do not where they must."""
@@ -485,12 +499,12 @@ class TensorRunner(KernelRunner):
         loaded: the kernel.
     """
 
-    _captures = True
-
     def __init__(self, cp: ModuleType, torch: ModuleType, loaded: LoadedKernel) -> None:
         super().__init__(cp, loaded)
         self._current_stream = torch_streams(torch)
         self._torch, self._on = torch, torch.device("cuda", loaded.device)
+        self._captures = not loaded.refusal
+        self._names = [[one.name for one in arrays] for arrays in (self._always, self._unless_given)]
         self._always, self._unless_given = (
             [(one.shape, getattr(torch, one.element)) for one in arrays]
             for arrays in (self._always, self._unless_given)
@@ -512,11 +526,19 @@ class TensorRunner(KernelRunner):
     def _allocated(self, wanted: Sequence[Any], stream: Stream | None) -> tuple[Sequence[Array], list[int]]:
         del stream
         empty, on = self._torch.empty, self._on
+        made: list[Array] = []
         try:
-            made = [empty(shape, dtype=dtype, device=on) for shape, dtype in wanted]
+            for shape, dtype in wanted:
+                made.append(empty(shape, dtype=dtype, device=on))
         except self._torch.cuda.OutOfMemoryError as error:
-            raise DeviceError(f"{self.loaded.kernel}: outputs do not fit: {error}") from error
+            name = self._names[wanted is self._unless_given][len(made)]
+            raise self.loaded.no_room(name, error) from error
         return made, [tensor.data_ptr() for tensor in made]
+
+    def _is_captured(self, handle: int) -> bool:
+        if super()._is_captured(handle):
+            return True
+        return bool(self._refusal) and super()._is_captured(self._stream_of(self._device).ptr)
 
 
 def _output_pairs(loaded: LoadedKernel) -> tuple[tuple[int, int, int, int], ...]:

@@ -32,11 +32,15 @@ class Call:
         name: what messages begin with, e.g. ``tuner.linalg.qr``.
         cp: CuPy.
         returned: makes an array of CuPy, made in this call, one of the caller's library.
+        device: number of the GPU.
+        torch: PyTorch; None where no array is a tensor.
     """
 
     name: str
     cp: ModuleType
     returned: Callable[[Array], Any]
+    device: int = 0
+    torch: ModuleType | None = None
 
     def wrong(self, what: str) -> InputError:
         """An error of this call."""
@@ -68,7 +72,7 @@ def called(
     arrays = [(key, value, False) for key, value in {**given, **also}.items()]
     borrowed = borrowed_call(cp, label, arrays, (), None, refused=ALLOCATES)
     with borrowed.computing() as returned:
-        call = Call(label, cp, returned)
+        call = Call(label, cp, returned, borrowed.device, borrowed.torch)
         lent = dict(zip((*given, *also), borrowed.arrays, strict=True))
         (first, one), *_ = lent.items()
         for key, other in lent.items():
