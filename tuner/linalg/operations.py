@@ -186,6 +186,11 @@ def factor(call: Call, name: str, value: Any, dtype: Any) -> Any:  # noqa: ANN40
     return dtype.type(value)
 
 
+def is_number(value: Any, number: int) -> bool:  # noqa: ANN401 - whatever callers have
+    """Return True if an option is this real number."""
+    return isinstance(value, Real) and bool(value == number)
+
+
 def flag(call: Call, name: str, value: Any) -> bool:  # noqa: ANN401 - whatever callers have
     """Return True if an option is on.
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from tuner.linalg.operations import (
     common_batch,
     factor,
     flag,
+    is_number,
     place,
     route,
     transposed,
@@ -65,7 +65,7 @@ def solve(
     return perform("solve", _solve, {"a": a, "b": b}, lower, assume_a, check, check=check)
 
 
-def _solve(
+def _solve(  # noqa: PLR0917 - those of the function
     call: Call, matrices: Array, right: Array, lower: bool, assume_a: str | None, check: bool
 ) -> tuple[Recipe, Finish] | Array:
     if assume_a not in (*_GENERAL, *_POSITIVE):
@@ -239,16 +239,13 @@ def trsm(
     Raises:
         InputError: an argument cannot be used, or n is beyond the kernels.
     """
-    plain = alpha == 1 if isinstance(alpha, Real) else False
     way = (side, lower, trans_a, unit_diagonal)
-    if plain:
+    if is_number(alpha, 1):
         return perform("trsm", _trsm, {"a": a, "b": b}, *way)
     with called("trsm", a=a, b=b) as (call, matrices, right):
         scale = factor(call, "alpha", alpha, matrices.dtype)
-        if scale:
-            right = right * scale
-        found = perform("trsm", _trsm, {"a": matrices, "b": right}, *way, bool(scale))
-        return call.returned(found)
+        scaled = right * scale if scale else right
+        return call.returned(perform("trsm", _trsm, {"a": matrices, "b": scaled}, *way, bool(scale)))
 
 
 def _trsm(  # noqa: PLR0917 - those of the function
