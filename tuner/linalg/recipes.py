@@ -528,6 +528,27 @@ def perform(
         return call.returned(found)
 
 
+def _of_copies(
+    call: Call,
+    head: tuple[object, ...],
+    build: Build,
+    arrays: Sequence[Array],
+    options: Sequence[Any],
+    *,
+    check: bool,
+) -> Results:
+    """Results by copies of the arrays, broadcast to all axes of the batch."""
+    cp, dtype = call.cp, arrays[0].dtype
+    matrices = [array for array in arrays if array.ndim > 1 and array.dtype == dtype]
+    lead = np.broadcast_shapes(*(array.shape[:-2] for array in matrices))
+    made = []
+    for array in arrays:
+        own = array.shape[-2:] if array.dtype == dtype else array.shape[-1:]  # pivots have a row each
+        wide = array if array.ndim == 1 else cp.broadcast_to(array, (*lead, *own))
+        made.append(cp.ascontiguousarray(wide))
+    return _performed(call, head, build, made, options, check=check)[1]
+
+
 def _performed(
     call: Call,
     head: tuple[object, ...],
@@ -540,7 +561,10 @@ def _performed(
     """What there is to run, and results, on arrays of CuPy; libraries with protocols lend them anew."""
     prepared, addresses, key = _application().look(head, arrays)
     if prepared is None:
-        found = build(call, *arrays, *options)
+        try:
+            found = build(call, *arrays, *options)
+        except TooManyAxesError:  # seldom: copies of all the batch have one axis before the matrices
+            return None, _of_copies(call, head, build, arrays, options, check=check)
         if not (isinstance(found, tuple) and isinstance(found[0], Recipe)):
             return None, found
         recipe, finish = found
