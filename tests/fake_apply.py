@@ -241,12 +241,12 @@ class DriverCupy(FakeCupy):
             raise CUDADriverError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
         return held
 
-    def _within(self, address: int) -> DeviceArray | None:
+    def _within(self, address: int) -> Any:
         """An array from one of its elements on."""
         for begin, reference in self.by_address.items():
             array = reference()
             if array is not None and begin < address < begin + array.nbytes and array.flags.c_contiguous:
-                rest: DeviceArray = array.reshape(-1)[(address - begin) // array.itemsize :]
+                rest: Any = array.reshape(-1)[(address - begin) // array.itemsize :]
                 return rest
         return None
 

@@ -45,7 +45,7 @@ class HostKernel(Kernel):
 
     def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         stage = self._stage
-        plain = [np.asarray(one) if isinstance(one, DeviceArray) else int(one) for one in args]
+        plain: list[Any] = [np.asarray(one) if isinstance(one, DeviceArray) else int(one) for one in args]
         if stage.name == "moved":
             plain[0], before = _memory(plain[0])
             plain[4] += before

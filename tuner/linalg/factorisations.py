@@ -167,7 +167,7 @@ def potrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> Matrice
     whole = recipe.array("whole", 1, n, n)  # one behind another of odd order
     for number in range(batch):
         recipe.move(source, whole, part="UPPER", number=number)
-        arrays = {"A": whole.buffer, "info": BufferView(info.buffer, number)}
+        arrays: dict[str, str | BufferView] = {"A": whole.buffer, "info": BufferView(info.buffer, number)}
         recipe.kernel(found.kernel, n, 1, arrays)
         recipe.move(whole, factor, into=number)
     return factor
@@ -257,7 +257,7 @@ def getrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> tuple[M
     for number in [None] if at_once else range(batch):
         recipe.move(source.turned, whole, number=number)
         first = number or 0
-        arrays = {
+        arrays: dict[str, str | BufferView] = {
             "A": whole.buffer,
             "ipiv": BufferView(pivots.buffer, first * order),
             "info": BufferView(info.buffer, first),

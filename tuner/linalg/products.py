@@ -201,7 +201,7 @@ def _gemm(
     made = recipe.array("product", *product.shape, out=True)
     if route(call, "gemm", order).kernel == CUBLAS:
         for number, at in enumerate(np.ndindex(*lead)):
-            one, other = (both.seen(lambda a, at=at: a[at]) for both in (left, right))  # type: ignore[misc]
+            one, other = left.at(at), right.at(at)
             target = ("c", Operand(made.buffer, number * m * n, n))  # its transpose, column-major
             operands = (recipe.operand("a", other.turned), recipe.operand("b", one.turned), target)
             recipe.library(LibraryCall("gemm", recipe.dtype, operands, m=n, n=m, k=k))

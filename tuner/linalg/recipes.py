@@ -36,6 +36,7 @@ from tuner.model.plan import (
     Source,
     Stage,
     StageArgument,
+    TensorMap,
     Work,
     Workload,
 )
@@ -92,6 +93,10 @@ class Matrices:
         """Their transposes."""
         return self.seen(lambda one: one.swapaxes(-1, -2))
 
+    def at(self, place: tuple[int, ...]) -> "Matrices":
+        """One of them."""
+        return self.seen(lambda one: one[place])
+
     def wide(self, lead: Sequence[int]) -> "Matrices":
         """Broadcast to a batch."""
         return self.seen(lambda one: np.broadcast_to(one, (*lead, *one.shape[-2:])))
@@ -140,7 +145,7 @@ class _Launches(LaunchCount):
         super().__init__()
         self._counts = counts
 
-    @property  # type: ignore[override]
+    @property
     def count(self) -> int:
         """Of none of them."""
         return 0
@@ -170,6 +175,7 @@ class Recipe:
             self._buffers[key] = Buffer(key, array.dtype.name, tuple(array.shape), "in")
         self._stages: list[Stage] = []
         self._joins: tuple[int, ...] = ()
+        self._copies: dict[tuple[str, int, int], Matrices] = {}
         self._tallies: list[LaunchCount] = []
         self.dtype = next(iter(self._buffers.values())).dtype
 
@@ -251,14 +257,14 @@ class Recipe:
     def scale(self, target: Matrices, scales: Matrices, into: int) -> None:
         """Multiply element (i, j) of a matrix of a whole array by the j-th factor."""
         height, width = target.shape[-2:]
-        numbers = map(_number, (into, height, width))
-        arguments = (target.buffer, scales.buffer, *numbers)
+        numbers = [_number(one) for one in (into, height, width)]
+        arguments: tuple[StageArgument, ...] = (target.buffer, scales.buffer, *numbers)
         self._stage(f"scaled<{_C[self.dtype]}>", arguments, height * width)
 
     def roots(self, pivots: Matrices, made: Matrices, number: int) -> None:
         """Powers of two near the inverse roots of the pivots of a matrix, (batch, n)."""
         count = pivots.shape[-1]
-        arguments = (pivots.buffer, made.buffer, _number(number), _number(count))
+        arguments: tuple[StageArgument, ...] = (pivots.buffer, made.buffer, _number(number), _number(count))
         self._stage(f"rooted<{_C[self.dtype]}>", arguments, count)
 
     def exchanges(self, pivots: Matrices, base: int, count: int, rows: int) -> Matrices:
@@ -271,7 +277,7 @@ class Recipe:
             f"exchanged<{kind}, {'true' if shared else 'false'}>",
             (pivots.buffer, order.buffer, *map(_number, (base, count, pitch, rows))),
             (batch, 32 if rows <= _THREADS else _THREADS),
-            4 * rows if shared else 0,
+            4 * rows if shared else 4,
         )
         return order
 
@@ -329,7 +335,9 @@ class Recipe:
             if leading is not None:
                 return letter, Operand(one.buffer, one.begin, leading, transposed=turned)
         rows, columns = matrix.shape
-        copy = self.array("copy", 1, columns, rows)
+        copy = self._copies.get((letter, rows, columns))
+        if copy is None:  # calls come one after another: the next one takes the same memory
+            copy = self._copies[letter, rows, columns] = self.array("copy", 1, columns, rows)
         self.move(matrix.turned, copy)
         return letter, Operand(copy.buffer, 0, max(1, rows))
 
@@ -418,7 +426,7 @@ def _renamed(item: StageArgument, known: Mapping[str, BufferView]) -> StageArgum
     if isinstance(item, BufferView):
         view = known[item.buffer]
         return BufferView(view.buffer, view.offset_elements + item.offset_elements)
-    if hasattr(item, "buffer"):
+    if isinstance(item, TensorMap):
         return replace(item, buffer=known[item.buffer].buffer)
     return item
 

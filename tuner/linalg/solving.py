@@ -281,7 +281,7 @@ def _trsm(  # noqa: PLR0917 - those of the function
     finished = system.finished()
 
     def finish(made: Sequence[Array], check: bool) -> Array:
-        found = finished(made, check)
+        found: Array = finished(made, check)
         return found.swapaxes(-1, -2) if from_right else found
 
     return recipe, finish
@@ -356,6 +356,7 @@ class _System:
         self._columns = right.wide(shape.lead)  # (..., n, k)
         self._order: Matrices | None = None
         self._written: Matrices | None = None
+        self._room: tuple[Matrices, Matrices, Matrices] | None = None
 
     def by_lu(self, factors: Matrices, pivots: Matrices) -> None:
         """Solve by LU factors (..., n, n) and their pivots from 0, (..., n)."""
@@ -427,6 +428,17 @@ class _System:
         self._recipe.move(diagonals, told.seen(lambda one: one[..., None, :]))
         self._told = True
 
+    def _scales(self) -> tuple[Matrices, Matrices, Matrices]:
+        """Room for the diagonal of a triangle, its scales, and the scaled triangle: one after another."""
+        if self._room is None:
+            recipe, n = self._recipe, self._shape.n
+            self._room = (
+                recipe.array("diagonal", 1, n),
+                recipe.array("roots", n),
+                recipe.array("scaled", 1, n, n),
+            )
+        return self._room
+
     def _large_solve(self, triangles: Matrices, *, lower: bool, unit: bool) -> None:
         recipe, n, k = self._recipe, self._shape.n, self._shape.count
         if self._written is None:
@@ -434,18 +446,16 @@ class _System:
             recipe.move(self._columns.turned, self._written, order=self._order)
         answer, wide = self._written, triangles.wide(self._shape.lead)
         for number, at in enumerate(np.ndindex(*self._shape.lead)):
-            one = wide.seen(lambda all_of_them, at=at: all_of_them[at])
+            one = wide.at(at)
             right = ("b", Operand(answer.buffer, number * k * n, n))
             scales = None
             if not unit:
                 # cuBLAS inverts blocks, which overflows where pivots are denormal. Scaled by the roots of
                 # pivots on both sides, pivots are near 1, and no inverse overflows, whether rows or columns
                 # are small.
-                diagonal = recipe.array("diagonal", 1, n)
+                diagonal, scales, scaled = self._scales()
                 recipe.move(one.seen(lambda a: a.diagonal()[None, :]), diagonal)
-                scales = recipe.array("roots", n)
                 recipe.roots(diagonal, scales, 0)
-                scaled = recipe.array("scaled", 1, n, n)
                 part = "UPPER" if lower else "LOWER"
                 recipe.move(one.turned, scaled, part=part, scales=(scales, True, True))
                 one = scaled.seen(lambda a: a[0]).turned
