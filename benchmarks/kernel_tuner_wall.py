@@ -35,7 +35,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from importlib import metadata
@@ -417,14 +417,14 @@ def kernel_tuner_run(
     verify: bool = False,
     backend: str = "cupy",
 ) -> dict[str, Any]:
-    """Kernel Tuner over a space."""
+    """Kernel Tuner over a space, or a user's own loop."""
     with folder() as place:
         task, out = space.task.write(place / "task.json"), place / "out.json"
         given = ["--strategy", strategy, "--seed", str(seed), "--backend", backend]
         given += ["--budget", str(budget)] if budget else []
         given += ["--verify"] if verify else []
-        script = BENCHMARKS / "kernel_tuner_child.py"
-        end = ended([sys.executable, script, task, out, *given], caches, place / "log")
+        script, words = ("kernel_tuner_loop.py", []) if strategy == LOOP else ("kernel_tuner_child.py", given)
+        end = ended([sys.executable, BENCHMARKS / script, task, out, *words], caches, place / "log")
         if end.trouble:
             return _facts(end)
         document = json.loads(out.read_text())
@@ -701,11 +701,11 @@ SPACES = {
     "convolution": (ROOT / "benchmarks" / "spaces" / "convolution" / "kernel.toml", {"N": 4096}),
     "matmul": (ROOT / "benchmarks" / "spaces" / "matmul" / "kernel.toml", {"N": 2048}),
 }
-TUNERS = ("kernel-tuner", "tuner")
+TUNERS = ("kernel-tuner", "loop", "tuner")
 BACKENDS = ("cupy", "nvcuda")
 BACKENDS_HELP = "of Kernel Tuner: all sweep cold, the first warm too; the last runs the strategy"
 PARTS = ("exhaustive", "strategies", "neutral")
-SWEEP, OWN_SWEEP = "brute_force", "exhaustive"
+SWEEP, OWN_SWEEP, LOOP = "brute_force", "exhaustive", "loop"
 STRATEGY = "adaptive_tabu_greywolf"  # the best of 20 on recorded spaces: benchmarks/search.py
 BUDGETS = (50, 100)
 CHECKED_HELP = "spaces that Kernel Tuner also sweeps with answers checked"
@@ -723,7 +723,7 @@ class Job:
     """One process.
 
     Attributes:
-        tuner: ``kernel-tuner`` or ``tuner``.
+        tuner: ``kernel-tuner``, ``loop`` or ``tuner``.
         method: strategy or policy, with the number of evaluations where there is a budget.
         cache: ``cold`` or ``warm``: after a cold run of the same method.
         seed: of the search and its inputs.
@@ -752,6 +752,7 @@ def main() -> None:
     parser.add_argument("--spaces", nargs="+", choices=list(SPACES), default=list(SPACES))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--seeds", type=int, default=5, help="of each strategy")
+    parser.add_argument("--repeats", type=int, default=3, help="of the sweeps, cold and warm in turn")
     parser.add_argument("--tuners", nargs="+", choices=TUNERS, default=list(TUNERS))
     parser.add_argument("--checked", nargs="*", choices=list(SPACES), default=["scan"], help=CHECKED_HELP)
     parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS), help=BACKENDS_HELP)
@@ -832,12 +833,13 @@ def compare(name: str, architecture: int, options: argparse.Namespace, document:
     kernel_file = path if path.is_relative_to(ROOT / "benchmarks") else None
     jobs = schedule(name, options)
     with ExitStack() as stack:
-        kept = {tuner: stack.enter_context(Caches.new()) for tuner in TUNERS}
+        kept: dict[Job, Caches] = {}
         for number, job in enumerate(jobs, 1):
             print(f"[{number}/{len(jobs)}] {job} ... ", end="", flush=True)
-            shared = job.cache == "warm" or replace(job, cache="warm") in jobs
-            with nullcontext(kept[job.tuner]) if shared else Caches.new() as caches:
-                found = run(job, space, caches, kernel_file)
+            warm = replace(job, cache="warm")
+            if job.cache == "cold":
+                kept[warm] = stack.enter_context(Caches.new())
+            found = run(job, space, kept[warm], kernel_file)
             keep(part["runs"], found)
             save(options.out, document)
             print(
@@ -846,7 +848,7 @@ def compare(name: str, architecture: int, options: argparse.Namespace, document:
         if "neutral" in options.parts:
             finalists = sorted({found["best"] for found in part["runs"] if found["best"] is not None})
             try:
-                part["neutral"] = neutral_run(space, kept["kernel-tuner"], finalists)
+                part["neutral"] = neutral_run(space, stack.enter_context(Caches.new()), finalists)
             except RuntimeError as error:  # what was run before is worth having all the same
                 print(f"neutral times: {error}", flush=True)
     finish(space, part)
@@ -858,9 +860,14 @@ def schedule(name: str, options: argparse.Namespace) -> list[Job]:
     jobs = []
     first, *others = options.backends
     if "exhaustive" in options.parts:
-        for cache in ("cold", "warm"):
-            jobs.append(Job("kernel-tuner", SWEEP, cache, checked=False, backend=first))
-            jobs.append(Job("tuner", OWN_SWEEP, cache))
+        for repeat in range(options.repeats):
+            for cache in ("cold", "warm"):
+                jobs += [
+                    Job("kernel-tuner", SWEEP, cache, repeat, checked=False, backend=first),
+                    Job("loop", LOOP, cache, repeat, checked=False),
+                    Job("tuner", OWN_SWEEP, cache, repeat),
+                    Job("tuner", "auto", cache, repeat),
+                ]
         jobs += [Job("kernel-tuner", SWEEP, checked=False, backend=other) for other in others]
         jobs += [Job("kernel-tuner", SWEEP, backend="cupy")] if name in options.checked else []
     if "strategies" in options.parts:

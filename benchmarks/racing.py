@@ -29,9 +29,17 @@ from typing import Any
 from provenance import provenance
 
 import tuner
+from tuner.devices.cuda.rounds import SINGLES
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.base import ComparisonTarget
-from tuner.measurement.race import ASSUMED_REPEATABILITY, ERROR, RUNGS_S, JouleBounds, Race
+from tuner.measurement.race import (
+    ASSUMED_REPEATABILITY,
+    ERROR,
+    RUNGS_S,
+    SINGLE_REPEATABILITY,
+    JouleBounds,
+    Race,
+)
 from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.files import RecordingFile
@@ -181,7 +189,11 @@ def of_spaces(
                     found.append(measured(truths[trial] * factor, within * truths[trial]))  # noqa: B023
                 return found
 
-            played.append(race(truths, rungs, draw))
+            def singles(trial: Trial, draw: random.Random = draw) -> Measurement:
+                factor = math.exp(draw.gauss(0.0, SINGLE_REPEATABILITY))
+                return measured(truths[trial] * factor, MOST_WITHIN * truths[trial])  # noqa: B023
+
+            played.append(race(truths, rungs, draw, singles))
     return summed(f"{len(spaces)} recorded spaces, repeatability {deviation:.2%}", played)
 
 
@@ -191,7 +203,12 @@ def measured(makespan_s: float, uncertainty_s: float) -> Measurement:
     return Measurement(results, makespan_s, makespan_uncertainty_s=uncertainty_s)
 
 
-def race(truths: Mapping[Trial, float], rungs: Rungs, draw: random.Random) -> dict[str, float]:
+def race(
+    truths: Mapping[Trial, float],
+    rungs: Rungs,
+    draw: random.Random,
+    singles: Callable[[Trial], Measurement] | None = None,
+) -> dict[str, float]:
     """One race in random order: whether the best is among the contenders, and what was measured."""
     order = list(truths)
     draw.shuffle(order)
@@ -200,6 +217,13 @@ def race(truths: Mapping[Trial, float], rungs: Rungs, draw: random.Random) -> di
     spent_s = 0.0
     for trial in order:
         taken: list[Measurement] = []
+        if singles is not None:
+            rounds = singles(trial)
+            spent_s += SINGLES * truths[trial]
+            if runner.lost_in_singles(rounds, target):
+                ended[trial] = rounds
+                continue
+            runner.add_singles(trial, rounds)
         for rung_s, rung in zip(RUNGS_S, rungs(trial), strict=True):
             taken.append(rung)
             spent_s += rung_s

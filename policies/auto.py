@@ -16,7 +16,7 @@ from .stopping import paying
 
 # Evidence: benchmarks/auto_choice.py. Neither noise nor the cost of a trial changes the choice.
 SMALL = 24  # trials: a Bayesian search ends after more than half of them
-SWEEP_S = 30.0  # a space is measured whole where that takes no longer
+SWEEP_S = 5.0  # a space is measured whole where that takes no longer: about what a search needs to be sure
 
 MILLISECOND_S = 1e-3
 MILLIJOULE_J = 1e-3

@@ -5,10 +5,11 @@ the linear model of coregionalisation and expected improvement from GPTune; both
 """
 
 import math
+from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from tuner.model.trial import Trial
+from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Search
 
 from .analytical import answers
@@ -25,7 +26,7 @@ FIRST = 2  # trials of the start where traits tell what to begin with,
 FEW = 12  # and at most so many tunables vary
 STALL = 3  # evaluations that do not lower the cost, after which another centre's neighbours get their turn
 AHEAD = 8  # trials announced: the most promising, one of which is mostly the next
-CHUNK = 16  # trials of a sweep between two looks at what is predicted
+CHUNK = 16  # trials of a sweep between two looks at what it takes
 
 
 def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 0.0) -> Attempt:
@@ -65,12 +66,11 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
     stop = stop_rule(run, patience)
     sweep = SweepTime(search, sweep_s)
     while True:
-        outlook = None
         if run.learner.best is not None and sweep.fits(run.ended_s):
             outlook = run.learner.outlook()
-        if outlook is not None:
-            yield from run.measure(outlook.first(CHUNK))
-            continue
+            if outlook is not None:
+                yield from _swept(run, outlook.first(len(outlook.rows)), sweep)
+                continue
         if stop.now():
             break
         proposals = _acquire(run, draw)
@@ -83,6 +83,17 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
         rows = [proposal.row for proposal in proposals]
         yield from run.measure(rows, _likely(run, len(rows)))
     return None if run.learner.best is None else joint.trial(run.learner.best)
+
+
+def _swept(
+    run: SearchRun, rows: Sequence[Integers], sweep: SweepTime
+) -> Generator[list[Trial], list[Measurement], None]:
+    """Measure trials in an order that is not predicted anew, which takes longer than many a trial."""
+    for begin in range(0, len(rows), CHUNK):
+        if begin and not sweep.fits(run.ended_s):
+            return
+        following = begin + CHUNK
+        yield from run.measure(rows[begin:following], rows[following : following + AHEAD * CHUNK])
 
 
 def _acquire(run: SearchRun, draw: np.random.Generator) -> list[Proposal]:

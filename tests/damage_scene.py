@@ -309,7 +309,13 @@ def _look(scene: Scene, files: Files, folder: Path, outcome: Outcome, rng: rando
     found_something = bool(told) or (checked is not None and not checked.whole)
     outcome.missed = checked is not None and checked.whole and bool(told)
     reading = _Reading(scene, found, kept, told=found_something)
-    for row, value in (*seen.items(), *found.items()):
+    behind = checked is not None and not checked.whole
+    for row, value in seen.items():  # before the repair, by a reader who asks no backup
+        if behind and ("runs", row[1]) in scene.earlier and value != scene.served.get(row):
+            outcome.earlier += 1
+        else:
+            _compare(reading, row, value, outcome)
+    for row, value in found.items():
         _compare(reading, row, value, outcome)
     outcome.lost += [f"{row}" for row in sorted(kept, key=repr) if row not in found]
 

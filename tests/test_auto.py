@@ -106,13 +106,13 @@ def test_patience_reaches_the_bayesian_search(auto: Policy) -> None:
 
 
 def test_a_space_that_takes_little_time_is_measured_whole(auto: Policy) -> None:
-    """300 trials of 50 ms are swept, and a number of patience says that they are not to be."""
+    """300 trials of 15 ms are swept, and a number of patience says that they are not to be."""
 
     def count(**options: int) -> int:
         now_s = iter(range(1, 1000))
 
         def measure(trial: Trial) -> Measurement:
-            return replace(far(trial), ended_s=0.05 * next(now_s))
+            return replace(far(trial), ended_s=0.015 * next(now_s))
 
         return len(play(partial(auto, **options), search_over(grid(300)), measure).trials)
 

@@ -10,9 +10,10 @@ from modelled import scan
 from tuner.power.base import ClockReading, PowerReading
 
 from tuner.devices.base import RunRecord
+from tuner.devices.cuda.rounds import SINGLES
 from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.measurer import TrialMeasurer
-from tuner.measurement.race import RUNGS_S
+from tuner.measurement.race import RUNGS_S, SINGLE_REPEATABILITY
 from tuner.model.errors import PowerError
 from tuner.model.objective import Objective
 from tuner.model.plan import Plan
@@ -20,6 +21,7 @@ from tuner.model.trial import FlagKind, Measurement, Status
 
 TIME, ENERGY = Objective("time"), Objective("energy")
 WORSE = (scan(16, 64), PLANS[1])
+LONE = PLANS[:1]
 THROTTLED = ClockReading(700.0, ("hw-thermal-slowdown",))
 
 
@@ -40,25 +42,33 @@ class Fast(Timed):
 
     Attributes:
         slower: factor of the time of a round.
+        single: the same of single rounds.
+        scatter: relative uncertainty of single rounds.
     """
 
-    slower = 1.0
+    slower = single = 1.0
+    scatter = 0.001
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         record = super().run(plans, window_s)
         assert record.makespan_s is not None
         makespan_s = self.slower * record.makespan_s / 1e3
-        rounds = round(window_s / makespan_s)
+        rounds = round(window_s / makespan_s) or SINGLES
+        if not window_s:
+            makespan_s *= self.single
+            record = replace(record, makespan_uncertainty_s=self.scatter * makespan_s)
         return replace(
             record, makespan_s=makespan_s, rounds=rounds, end_s=record.start_s + rounds * makespan_s
         )
 
 
-def race(device: Timed, clocks: FakeClocks | None = None) -> tuple[TrialMeasurer, ComparisonTarget]:
+def race(
+    device: Timed, clocks: FakeClocks | None = None, plans: Sequence[Plan] = PLANS
+) -> tuple[TrialMeasurer, ComparisonTarget]:
     """A measurer that has measured one trial, and the comparison target of the next."""
     measurer = TrialMeasurer(device, clocks=clocks, thrifty=True)
-    trial = trial_of(PLANS)
-    best = measurer.measure(trial, PLANS, ComparisonTarget(TIME, None, 0))
+    trial = trial_of(plans)
+    best = measurer.measure(trial, plans, ComparisonTarget(TIME, None, 0))
     device.asked_s.clear()
     return measurer, ComparisonTarget(TIME, (trial, best), 1)
 
@@ -86,6 +96,63 @@ def test_a_trial_that_is_clearly_worse_takes_one_look() -> None:
     assert lost.ok
     assert target.best is not None
     assert TIME.cost(lost) > TIME.cost(target.best[1])
+
+
+def test_a_lone_trial_that_is_clearly_worse_takes_single_rounds() -> None:
+    """No window is opened for it, and its uncertainty includes what is between single rounds."""
+    device = Fast()
+    measurer, target = race(device, plans=LONE)
+    device.slower = 1.1
+    lost = measurer.measure(trial_of(WORSE[:1]), WORSE[:1], target)
+
+    assert device.asked_s == [0.0]
+    assert lost.ok
+    assert lost.rounds == SINGLES
+    assert lost.makespan_s is not None
+    assert lost.makespan_uncertainty_s > SINGLE_REPEATABILITY * lost.makespan_s
+
+
+@pytest.mark.parametrize(
+    ("circumstances", "asked_s"),
+    [
+        pytest.param({"slower": 1.02}, [0.0, *RUNGS_S[:1]], id="it is nearly as fast"),
+        pytest.param({"slower": 0.9}, [0.0, *RUNGS_S], id="it is the best"),
+        pytest.param({"slower": 1.1, "scatter": 0.1}, [0.0, RUNGS_S[0]], id="clocks come up"),
+    ],
+)
+def test_single_rounds_that_decide_nothing_are_followed_by_windows(
+    circumstances: dict[str, float], asked_s: list[float]
+) -> None:
+    """Who may be the best, or whose single rounds scatter, is raced in windows."""
+    device = Fast()
+    measurer, target = race(device, plans=LONE)
+    for name, value in circumstances.items():
+        setattr(device, name, value)
+    measurer.measure(trial_of(WORSE[:1]), WORSE[:1], target)
+
+    assert device.asked_s == asked_s
+
+
+def test_single_rounds_that_mislead_are_not_made() -> None:
+    """The events around rounds of microseconds take a part of them."""
+    device = Fast()
+    device.single = 1.05
+    measurer, target = race(device, plans=LONE)
+    device.slower = 2.0
+    measurer.measure(trial_of(WORSE[:1]), WORSE[:1], target)
+
+    assert device.asked_s == [RUNGS_S[0]]
+
+
+def test_single_rounds_are_held_against_single_rounds_only() -> None:
+    """Those of the best are not known where it was measured before a run was resumed."""
+    device = Fast()
+    _, target = race(device, plans=LONE)
+    resumed = TrialMeasurer(device, thrifty=True)
+    device.slower = 2.0
+    resumed.measure(trial_of(WORSE[:1]), WORSE[:1], target)
+
+    assert device.asked_s[-2:] == [0.0, RUNGS_S[0]]
 
 
 def test_a_throttled_window_throws_nobody_away() -> None:

@@ -77,6 +77,7 @@ class Device(Protocol):
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """Run the plans together, round after round, for about ``window_s`` seconds.
 
+        For 0 seconds a few rounds, one by one.
         A round is every workload once, all started together on their own streams, ended when all have.
         Never raises for the plans: a failure is a status.
         """

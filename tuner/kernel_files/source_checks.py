@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.kernel_files.cuda_source.signatures import Parameter, dtype_of, parameters_in, parameters_of
-from tuner.kernel_files.cuda_source.tokens import always_defined, group_end, tokens_of, without_comments
+from tuner.kernel_files.cuda_source.tokens import always_defined, without_comments
 from tuner.kernel_files.formulas import Formula, Template
 from tuner.kernel_files.recipe import Recipe, Rule
 from tuner.kernel_files.stage_recipe import StageRecipe
@@ -208,6 +208,9 @@ _C_TYPES = {
 }
 
 
+_SIGNATURES = 64  # kept: the configurations of a kernel are instances of one function
+
+
 class Remark(NamedTuple):
     """Something about a kernel file.
 
@@ -220,7 +223,7 @@ class Remark(NamedTuple):
     text: str
 
 
-def signature_of(stage: Stage, demangled_name: str | None = None) -> list[Parameter] | None:
+def signature_of(stage: Stage, demangled_name: str | None = None) -> Sequence[Parameter] | None:
     """The parameters of a stage's function.
 
     Args:
@@ -230,15 +233,14 @@ def signature_of(stage: Stage, demangled_name: str | None = None) -> list[Parame
     Returns:
         None where neither tells, as for a function of a header.
     """
-    macros = _MACRO.findall("\n".join(stage.options))  # types may be among them
-    defined = "".join(f"#define {name} {value}\n" for name, value in macros)
-    try:
-        written = parameters_of(defined + stage.source.text, stage.entry, sole=True)
-    except InputError:
-        written = None
     types = None if demangled_name is None else _of_name(demangled_name)
-    if types is None or written is None or len(types) != len(written):
-        return types or written
+    if types is None:
+        macros = _MACRO.findall("\n".join(stage.options))  # types may be among them
+        defined = "".join(f"#define {name} {value}\n" for name, value in macros)
+        return _written(defined + stage.source.text, stage.entry)
+    written = _written(stage.source.text, stage.entry.partition("<")[0])  # names only: one for all instances
+    if written is None or len(types) != len(written):
+        return types
     return [
         replace(compiled, name=parameter.name) for compiled, parameter in zip(types, written, strict=True)
     ]
@@ -292,12 +294,27 @@ def findings(
     return remarks
 
 
-def _of_name(name: str) -> list[Parameter] | None:
-    """The parameters in a demangled name: those of the last group of parentheses."""
-    tokens = tokens_of(name)
-    for index, token in enumerate(tokens):
-        if token.text == "(" and group_end(tokens, index) == len(tokens):
-            return parameters_in("".join(f" {inner.text} " for inner in tokens[index + 1 : -1]))
+@functools.lru_cache(maxsize=_SIGNATURES)
+def _written(source_text: str, entry: str) -> tuple[Parameter, ...] | None:
+    """The parameters that a source declares for a function; None where it does not tell."""
+    try:
+        return tuple(parameters_of(source_text, entry, sole=True))
+    except InputError:
+        return None
+
+
+@functools.lru_cache(maxsize=_SIGNATURES)
+def _listed(parameters: str) -> tuple[Parameter, ...]:
+    return tuple(parameters_in(parameters))
+
+
+def _of_name(name: str) -> tuple[Parameter, ...] | None:
+    """The parameters in a demangled name: those of the last group of parentheses, which ends it."""
+    depth = 0
+    for index in range(len(name) - 1, -1, -1):
+        depth += (name[index] == ")") - (name[index] == "(")
+        if depth <= 0:
+            return _listed(name[index + 1 : -1]) if name[index] == "(" else None
     return None
 
 

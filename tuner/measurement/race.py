@@ -1,4 +1,4 @@
-"""Races: trials in short windows, in longer ones while they may be the best, bounded by joules.
+"""Races: trials in single rounds, in short windows, in longer ones while they may be the best, by joules.
 
 *The test.* A trial takes up to three rungs, windows of 3, 12 and 48 ms. After each it is held against the
 best trial so far at the same rung. It has lost where the relative difference d of their costs is above::
@@ -13,12 +13,17 @@ soon after idling, so what a GPU does differently in longer windows is in both a
 A trial that has not lost takes the next rung only where that can tell more: once the variance within the
 windows is a quarter of that between them, longer windows would not.
 
-*The error.* The trial that is truly best is thrown away only if one of its tests errs: one at each rung, and
-one against the final best, which chooses whose costs are confirmed: TESTS in all. The best so far is the
-lowest of n measured values, too low by selection. The test would err against it only if it erred against at
-least one of the n, and against each of those it errs with a probability of at most p, as d is then a
-difference of two unselected values whose expectation is not above zero. By Bonferroni's inequality, whatever
-depends on what, the error of the whole race is at most TESTS n ERROR / (TESTS n) = 5 %.
+Before the rungs a lone workload takes three single rounds, which cost a tenth of the first window. They are
+held against the best trial's single rounds, with a repeatability of their own. Clocks that are still coming
+up show in their scatter, and are no proof. Where the best trial's single rounds do not agree with its windows
+within `SINGLE_EXCESS`, none are made: of a round of some microseconds the events around it are a part.
+
+*The error.* The trial that is truly best is thrown away only if one of its tests errs: in single rounds, at
+each rung, and against the final best, which chooses whose costs are confirmed: TESTS in all. The best so far
+is the lowest of n measured values, too low by selection. The test would err against it only if it erred
+against at least one of the n, and against each of those it errs with a probability of at most p, as d is then
+a difference of two unselected values whose expectation is not above zero. By Bonferroni's inequality,
+whatever depends on what, the error of the whole race is at most TESTS n ERROR / (TESTS n) = 5 %.
 
 *Assumed.* Errors are about normal. Repeatability, drift of the GPU between two trials included, is 0.2 %
 (one standard deviation). On an H200, windows of 160 scans repeated to 0.07 % (3 and 12 ms) and 0.05 % (48 ms)
@@ -57,11 +62,17 @@ RUNGS_S = (0.003, 0.012, 0.048)
 ERROR = 0.05
 """Probability, at most, that a race throws away the trial that is truly best."""
 
-TESTS = len(RUNGS_S) + 1
-"""Of a trial: at its rungs, and in the choice of the contenders."""
+TESTS = len(RUNGS_S) + 2
+"""Of a trial: in single rounds, at its rungs, and in the choice of the contenders."""
 
 ASSUMED_REPEATABILITY = 0.002
 """Relative standard deviation of a trial's time from one window to another, unless a run shows more."""
+
+SINGLE_REPEATABILITY = 0.01
+"""The same of single rounds: on an H200 they repeated to 0.2 % in the median, and to 1.1 % at worst."""
+
+SINGLE_EXCESS = 0.03
+"""Single rounds take longer than rounds of windows by so much at most, if they are to tell anything."""
 
 SHORT_EXCESS = 0.015
 """Windows of some milliseconds read a time longer than others, by so much at most (see ``docs/run.md``)."""
@@ -121,7 +132,30 @@ class Race:
 
     def __init__(self) -> None:
         self._rungs: dict[Trial, tuple[Measurement, ...]] = {}
+        self._singles: dict[Trial, Measurement] = {}
         self._steps = [_Scatter() for _ in RUNGS_S[1:]]
+
+    def takes_singles(self, target: ComparisonTarget) -> bool:
+        """True unless single rounds of the best so far are known to take longer than those in windows."""
+        if target.best is None:
+            return True
+        trial, measurement = target.best
+        singles = self._singles.get(trial)
+        return singles is None or _TIME.cost(singles) <= (1 + SINGLE_EXCESS) * _TIME.cost(measurement)
+
+    def lost_in_singles(self, singles: Measurement, target: ComparisonTarget) -> bool:
+        """True where single rounds are clearly longer than those of the best trial so far.
+
+        Args:
+            singles: of the trial, valid.
+            target: the best trial so far.
+        """
+        best = None if target.best is None else self._singles.get(target.best[0])
+        if best is None or singles.spoilt or not (singles.makespan_uncertainty_s or singles.modelled):
+            return False
+        difference = _TIME.cost(singles) / _TIME.cost(best) - 1.0
+        parts = [*_within(singles, best), Part(2 * SINGLE_REPEATABILITY**2)]
+        return clearly_higher(difference, parts, target.measured)
 
     def lost(self, rungs: Sequence[Measurement], target: ComparisonTarget) -> bool:
         """True where a trial is clearly worse than the best so far.
@@ -163,6 +197,10 @@ class Race:
         """The best trial's window at the same rung, or its longest."""
         same = self._rungs.get(best[0], best[1:])
         return same[min(len(rungs), len(same)) - 1]
+
+    def add_singles(self, trial: Trial, singles: Measurement) -> None:
+        """Keep the single rounds of a trial that goes on to the rungs."""
+        self._singles[trial] = singles
 
     def add(self, trial: Trial, rungs: Sequence[Measurement]) -> None:
         """Keep the rungs of a trial, and learn from those behind the first how windows repeat."""

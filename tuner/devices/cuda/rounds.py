@@ -557,10 +557,14 @@ class ReplayQueue:
 WARM_S = 0.2
 """Rounds back to back before a window: a GPU that idled for milliseconds needs this long to settle."""
 
+SINGLES = 3
+"""Rounds of a window of no length."""
+
 _WARM_PART = 1 / 6  # of the window at most, so that a run spends its time in windows
 _LONG_ROUND_S = 0.1  # a first round this long is not made of loading code
-_SHORT_WINDOW_S = 0.03
-_REPLAY_S, _SHORT_REPLAY_S = 3e-3, 5e-4  # long against the few microseconds between two; in a short window
+_SHORT_WINDOW_S = 0.01
+_REPLAY_PART = 1 / 6  # of a window; within _REPLAY_S
+_REPLAY_S = 5e-4, 3e-3  # at least and at most: long against the few microseconds between two
 _LAUNCHES, _FEW_LAUNCHES = 1024, 512  # captured for a window, and for one too short to make up for more
 _SETS = 64
 """Sets of a long round: of more, one is below a sixtieth of what is cold, and read in a microsecond."""
@@ -650,7 +654,7 @@ class RoundRunner:
         self._launched |= _code_of(launches)
 
     def measure(self, rotation: Rotation, window_s: float, priorities: Sequence[int] = ()) -> Rounds:
-        """Warm up, and fill a window with replays.
+        """Warm up, and fill a window with replays; for a window of no length, time a few single rounds.
 
         At least five replays of one or more rounds are made, three of rounds above 0.1 s. The graphs of
         the last few rotations are kept, so that another window of the same is had for little. Of a window too
@@ -668,6 +672,8 @@ class RoundRunner:
         if self._lanes.count < workloads:
             self._lanes.open(workloads)
         self._lanes.prioritise(priorities)
+        if not window_s:
+            return self._singles(rotation)
         state = self._of(rotation, tuple(priorities))
         cycle = self._cycle(state, rotation, window_s)
         queue = ReplayQueue(self._lanes, cycle, max(1, round(_SAMPLE_S / cycle.replay_s)))
@@ -695,6 +701,32 @@ class RoundRunner:
             cycle.flag or _too_short(workloads, statistics.median(makespans)),
             state.restore_s,
         )
+
+    def _singles(self, rotation: Rotation) -> Rounds:
+        """Time single rounds, behind one that loads code and hides how long the host takes to launch."""
+        workloads = len(rotation[0])
+        each = [self._lanes.stamps(workloads) for _ in range(1 + SINGLES)]
+        start_s = self._now_s()
+        for index, stamps in enumerate(each):
+            self._lanes.round(rotation[index % len(rotation)], stamps)
+        ends_s = [self._ended_s(stamps) for stamps in each][1:]
+        self._launched |= _code_of([step for steps in rotation[0] for step in steps])
+        makespans = [max(*ends, 1e-9) for ends in ends_s]
+        shares = [[end / makespan for end in ends] for ends, makespan in zip(ends_s, makespans, strict=True)]
+        return Rounds(
+            [list(lane) for lane in zip(*shares, strict=True)],
+            makespans,
+            SINGLES,
+            start_s,
+            start_s + math.fsum(makespans),
+            restore_s=(0.0,) * workloads,
+        )
+
+    def _ended_s(self, stamps: RoundStamps) -> list[float]:
+        """Wait for a round; when each workload had ended, in s from its begin."""
+        for end in stamps.ends:
+            end.synchronize()
+        return [self._lanes.elapsed_s(stamps.begin, end) for end in stamps.ends]
 
     def _fill(self, queue: ReplayQueue, cycle: ReplayCycle, window_s: float) -> float:
         """Push until a window is full that begins behind what was pushed before; its begin."""
@@ -738,9 +770,7 @@ class RoundRunner:
         for index in range(1 if code <= self._launched else 2):
             stamps = self._lanes.stamps(len(rotation[0]))
             self._lanes.round(rotation[index % len(rotation)], stamps)
-            for end in stamps.ends:
-                end.synchronize()
-            elapsed_s = max(self._lanes.elapsed_s(stamps.begin, end) for end in stamps.ends)
+            elapsed_s = max(self._ended_s(stamps))
             if elapsed_s >= _LONG_ROUND_S:
                 break
         self._launched |= code
@@ -783,10 +813,11 @@ class RoundRunner:
 
     def _cycle(self, state: _RotationState, rotation: Rotation, window_s: float) -> ReplayCycle:
         """Replays for a window: those of a window before, or new ones."""
-        if state.round_s >= _SHORT_REPLAY_S:
+        least_s, most_s = _REPLAY_S
+        if state.round_s >= least_s:
             rotation = rotation[:_SETS]
-        short = window_s < _SHORT_WINDOW_S
-        wanted_s, most = (_SHORT_REPLAY_S, _FEW_LAUNCHES) if short else (_REPLAY_S, _LAUNCHES)
+        wanted_s = min(max(least_s, _REPLAY_PART * window_s), most_s)
+        most = _FEW_LAUNCHES if window_s < _SHORT_WINDOW_S else _LAUNCHES
         cycle = state.cycles.get(wanted_s)
         if cycle is not None:
             return cycle
