@@ -2,11 +2,8 @@
 
 import ctypes
 import inspect
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
@@ -78,43 +75,8 @@ class _Signed:
         raise AssertionError("it is launched")
 
 
-@cache
-def _element_function(parameters: str, operation: str, name: str) -> Any:
-    assert host_build.COMPILER is not None
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder, f"{name}.c"), Path(folder, f"{name}.so")
-        source.write_text(
-            f"void run({parameters}, long size) {{ for (long i = 0; i < size; ++i) {{ {operation} }} }}"
-        )
-        command = [host_build.COMPILER, "-shared", "-fPIC", "-x", "c", str(source), "-o", str(library)]
-        subprocess.run(command, check=True)
-        return ctypes.CDLL(str(library)).run
-
-
-class HostElementwise:
-    """A kernel of CuPy's that is written element by element, compiled for the host.
-
-    Parameters are ``raw int32 NAME`` for arrays and ``int32 NAME`` for numbers.
-    """
-
-    def __init__(self, inputs: str, outputs: str, operation: str, name: str) -> None:
-        words = [one.split() for one in f"{inputs}, {outputs}".split(", ")]
-        assert all(one[-2] == "int32" for one in words)
-        taken = ", ".join(f"int{'*' if len(one) > 2 else ''} {one[-1]}" for one in words)
-        self._run = _element_function(taken, operation, name)
-
-    def __call__(self, *arguments: Any, size: int) -> None:
-        assert all(one.flags.c_contiguous for one in arguments if isinstance(one, np.ndarray))
-        taken = [
-            one.ctypes.data_as(ctypes.c_void_p) if isinstance(one, np.ndarray) else one for one in arguments
-        ]
-        self._run(*taken, ctypes.c_long(size))
-
-
 class LinalgCupy(DriverCupy):
     """CuPy as far as ``tuner.linalg`` needs it."""
-
-    ElementwiseKernel = HostElementwise
 
     def __init__(self) -> None:
         super().__init__({})

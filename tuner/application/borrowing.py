@@ -145,7 +145,7 @@ def torch_streams(torch: ModuleType) -> Callable[[int], int]:
 
 
 class TensorForms:
-    """What decides whether a kernel can run on torch tensors, and their addresses, in a few calls.
+    """The forms of torch tensors, which decide whether a kernel can run on them, and their addresses.
 
     Args:
         torch: PyTorch.

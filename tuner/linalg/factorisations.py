@@ -4,8 +4,6 @@ import math
 import sys
 import warnings
 from collections.abc import Sequence
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,42 +23,9 @@ from tuner.linalg.operations import (
     run,
     set_diagonal,
 )
-from tuner.linalg.products import Blas, squares
+from tuner.linalg.products import Blas, only, squares
 from tuner.linalg.recipes import Finish, Matrices, Recipe, on_host, perform
 from tuner.model.plan import BufferView
-
-_EXCHANGES = """
-for (int row = 0; row < rows; ++row) order[i * rows + row] = row;
-for (int row = 0; row < count; ++row) {
-    const int other = pivots[i * count + row];
-    if (other < 0 || other >= rows) continue; // no pivot of a factorisation
-    const int moved = order[i * rows + row];
-    order[i * rows + row] = order[i * rows + other];
-    order[i * rows + other] = moved;
-}
-"""
-
-
-@cache
-def _exchanging(cp: ModuleType) -> Any:  # noqa: ANN401 - a kernel of CuPy's, which has no type information
-    parameters = "raw int32 pivots, int32 count, int32 rows"
-    return cp.ElementwiseKernel(parameters, "raw int32 order", _EXCHANGES, "tuner_linalg_exchanges")
-
-
-def permutation(call: Call, pivots: Array, rows: int) -> Array:
-    """Row numbers after the exchanges, of shape (batch, rows): row i is what row ``result[:, i]`` was.
-
-    Args:
-        call: which call.
-        pivots: (batch, count), int32: row i was exchanged with row ``pivots[:, i]``, one after another.
-        rows: of the matrices.
-    """
-    batch, count = pivots.shape
-    order = call.cp.empty((batch, rows), "int32")
-    if order.size:
-        _exchanging(call.cp)(call.cp.ascontiguousarray(pivots), count, rows, order, size=batch)
-    return order
-
 
 BLOCK = 256
 """Reflections applied at once; the last ones come first, so that zeros are left out."""
@@ -297,7 +262,8 @@ def lu(
         upper[...] = cp.triu(matrices[..., :least, :])
         lower[...] = cp.tril(matrices[..., :, :least], -1)
         lower[...] += cp.eye(m, least, dtype=matrices.dtype)
-        order = permutation(call, pivots.reshape(math.prod(lead), least), m)
+        rows = cp.broadcast_to(cp.arange(m, dtype="int32"), (math.prod(lead), m))
+        order = perform("lu", _order, {}, m, also={"piv": pivots}) if pivots.size else rows
         inverse = cp.empty(order.shape, "int32")
         inverse[...] = cp.argsort(order, axis=1)  # row i of a is row inverse[i] of L U
         inverse = inverse.reshape(*lead, m)
@@ -309,6 +275,14 @@ def lu(
             order = cp.zeros((*lead, m, m), matrices.dtype)
             order[...] = inverse[..., None] == cp.arange(m)
         return call.returned(order), call.returned(lower), call.returned(upper)
+
+
+def _order(call: Call, pivots: Array, rows: int) -> tuple[Recipe, Finish]:
+    """Row numbers after the exchanges, (batch, rows): row i is what row ``result[:, i]`` was."""
+    recipe, count = Recipe(call, {"piv": pivots}), pivots.shape[-1]
+    flat = recipe.given("piv").seen(lambda one: one.reshape(-1, count))
+    recipe.exchanges(flat, 0, count, rows, out=True)
+    return recipe, only
 
 
 def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU

@@ -118,7 +118,7 @@ class Matrices:
 
     @property
     def contiguous(self) -> bool:
-        """Whether they follow each other without gaps."""
+        """True where they follow each other without gaps."""
         return bool(self.elements.flags.c_contiguous)
 
     def leading(self) -> int | None:
@@ -267,10 +267,10 @@ class Recipe:
         arguments: tuple[StageArgument, ...] = (pivots.buffer, made.buffer, _number(number), _number(count))
         self._stage(f"rooted<{_C[self.dtype]}>", arguments, count)
 
-    def exchanges(self, pivots: Matrices, base: int, count: int, rows: int) -> Matrices:
+    def exchanges(self, pivots: Matrices, base: int, count: int, rows: int, *, out: bool = False) -> Matrices:
         """Row numbers after exchanges, (batch, rows), by pivots (batch, count or more) from ``base`` on."""
         batch, pitch = pivots.shape
-        order = self.array("order", batch, rows, dtype="int32")
+        order = self.array("order", batch, rows, dtype="int32", out=out)
         shared = rows <= _SHARED_ROWS
         kind = _PIVOTS[self._buffers[pivots.buffer].dtype]
         self._launch(
@@ -566,7 +566,7 @@ def _performed(
     *,
     check: bool,
 ) -> tuple[Prepared | None, Results]:
-    """What there is to run, and results, on arrays of CuPy; libraries with protocols lend them anew."""
+    """The run of a call and its results, on arrays of CuPy; libraries with protocols lend them anew."""
     prepared, addresses, key = _application().look(head, arrays)
     if prepared is None:
         try:
