@@ -218,7 +218,7 @@ class Application:
     def look(
         self, head: tuple[object, ...], arrays: Sequence[Value]
     ) -> tuple[Any, list[int], tuple[object, ...] | None]:
-        """The result that was kept for a call on arrays of CuPy or tensors, addresses, and the key for ``keep``.
+        """The result that was kept for a call on CuPy arrays or tensors, addresses, and the key for ``keep``.
 
         Args:
             head: what decides beside the arrays: their shapes, strides, types and GPU, and whether kernels

@@ -538,7 +538,8 @@ class TensorRunner(KernelRunner):
     def _is_captured(self, handle: int) -> bool:
         if super()._is_captured(handle):
             return True
-        return bool(self._refusal) and super()._is_captured(self._stream_of(self._device).ptr)
+        other = self._stream_of(self._device).ptr if self._refusal else handle  # CuPy's current one
+        return bool(other != handle) and super()._is_captured(other)
 
 
 def _output_pairs(loaded: LoadedKernel) -> tuple[tuple[int, int, int, int], ...]:
