@@ -9,8 +9,7 @@ the same library's own calls. Contenders take turns in changing order; medians, 
 16 to 84 %.
 
     python benchmarks/apply_calls.py --out benchmarks/results/apply-calls-h200.json
-    python benchmarks/apply_calls.py --part host --kernels fft
-    python benchmarks/apply_calls.py --part calls --out calls.json
+    python benchmarks/apply_calls.py --calls --out calls.json
 """
 
 import argparse
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import provenance, save
 
 import tuner
 from tuner.compiler.compiler import Compiler
@@ -118,11 +117,7 @@ def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-# --- the command -----------------------------------------------------------------------------------
-
 # --- calls of the same problem: ours and those of the libraries ------------------------------------
-
-OURS = ("scan-lf", "tridiag-wm", "fft", "fft-large")
 
 
 @dataclass(frozen=True)
@@ -468,11 +463,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--part", choices=("host", "end", "both", "calls"), default="both")
-    parser.add_argument("--kernels", nargs="*", choices=OURS, default=OURS)
-    parser.add_argument("--sizes", nargs="*", type=int, help="only these N")
-    parser.add_argument("--batches", nargs="*", type=int, default=BATCHES)
-    parser.add_argument("--default", action="store_true", help="time the default configurations as well")
+    parser.add_argument("--calls", action="store_true", help="only calls of both libraries, in minutes")
+    parser.add_argument("--kernels", nargs="*", choices=SIZES, default=list(SIZES))
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds; what comes later is left out")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--show", type=Path, metavar="FILE", help="print a result; time nothing")
@@ -483,32 +475,27 @@ def main() -> None:
         return
     import cupy  # noqa: PLC0415 - so that --help needs no GPU
 
-    document: dict[str, Any]
     ends_s = time.monotonic() + options.limit
     end_cases = [
         Case(kernel, n, batch)
         for kernel in options.kernels
         for n in SIZES[kernel]
-        for batch in options.batches
-        if n * batch <= MOST_ELEMENTS and (not options.sizes or n in options.sizes)
+        for batch in BATCHES
+        if n * batch <= MOST_ELEMENTS
     ]
     host_cases = [case for case in HOST_CASES if case.kernel in options.kernels]
-    cases = [
-        *(("host", case) for case in host_cases if options.part != "end"),
-        *(("end", case) for case in end_cases if options.part != "host"),
-    ]
-    if options.part == "calls":
+    if options.calls:
         with cupy.cuda.Stream(non_blocking=True):
             rows = timed_pairs(cupy, torch_of(cupy))
         if options.out is not None:
-            document = {"provenance": provenance(), "calls": rows}
-            options.out.write_text(json.dumps(document, indent=1) + "\n")
+            calls = {"provenance": provenance(), "calls": rows}
+            options.out.write_text(json.dumps(calls, indent=1) + "\n")
         return
+    cases = [*(("host", case) for case in host_cases), *(("end", case) for case in end_cases)]
     compile_defaults(cupy, [case for _, case in cases])
-    document = {"provenance": provenance(), "host": [], "end": [], "left_out": []}
-    configurations = ("default", None) if options.default else (None,)
+    document: dict[str, Any] = {"provenance": provenance(), "host": [], "end": [], "left_out": []}
     with cupy.cuda.Stream(non_blocking=True):
-        for (part, case), configuration in itertools.product(cases, configurations):
+        for (part, case), configuration in itertools.product(cases, ("default", None)):
             if time.monotonic() > ends_s:
                 document["left_out"].append([part, vars(case), configuration])
                 continue
@@ -516,8 +503,7 @@ def main() -> None:
             document[part] += rows
             for row in rows:
                 print(shown(row), flush=True)
-            if options.out is not None:
-                options.out.write_text(json.dumps(document, indent=1) + "\n")
+            save(options.out, document)
 
 
 def compile_defaults(cp: Any, cases: Sequence[Case]) -> None:

@@ -23,7 +23,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
 
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.time_model import RoundModel
@@ -107,8 +107,7 @@ def main() -> None:
         "flat": flat,
     }
     print(json.dumps({key: result[key] for key in ("summary", "recordings", "flat")}, indent=1))
-    if options.out is not None:
-        options.out.write_text(json.dumps(result, indent=1) + "\n")
+    save(options.out, result)
 
 
 def modelled(device: str, specs: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import provenance, save
 from tuner.power.base import Sample
 from tuner.power.sensors.changes import ChangeSource
 from tuner.power.sensors.rhythm import RhythmSource
@@ -99,9 +99,7 @@ def main() -> None:
             {"way": way, "samples": len(samples), "reads_per_s": per_s, "cpu": cpu, "error_rms": error}
         )
         print(f"| {way} | {len(samples)} | {per_s:.1f} | {cpu:.1%} | {error:.2%} |")
-    if options.out is not None:
-        document = {"provenance": provenance(), "read_ms": options.read_ms, "rows": rows}
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), "read_ms": options.read_ms, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ same faults, jobs and instants.
 """
 
 import argparse
-import json
 import random
 import sys
 import tempfile
@@ -18,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from provenance import provenance
+from provenance import provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the fakes
 
@@ -66,7 +65,7 @@ def main() -> int:
                 {**vars(outcome), "endings": dict(outcome.endings)} for outcome in seen if not outcome.clean
             ],
         }
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(options.out, document)
     return int(not all(outcome.clean for outcome in seen))
 
 

@@ -14,7 +14,6 @@ import argparse
 import collections
 import contextlib
 import http.client
-import json
 import os
 import re
 import resource
@@ -31,7 +30,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from daemon_scene import ASKED_ONLY, MODELLED, Scene
@@ -374,9 +373,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, _daemon(options.socket, Path(folder)) as target:
         found = assault(target, options.count, options.examples, options.seed)
     _show(found)
-    if options.out is not None:
-        document = {"provenance": provenance(), "seed": options.seed, **found}
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), "seed": options.seed, **found})
     return int(not found["held"])
 
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon_scene import PATIENCE_S, Scene
-from provenance import provenance
+from provenance import provenance, save
 
 from tuner.client import Use
 from tuner.model.errors import TunerError
@@ -166,7 +166,6 @@ def told(own: Mapping[str, Any]) -> str:
 
 # --- the command -----------------------------------------------------------------------------------
 
-MINUTES_PER_DAY = 1440
 PROMISED_GROWTH_BYTES = 5 * 10**6
 WARM_UP_HOURS = 2
 REQUESTS_A_MINUTE = 10
@@ -208,9 +207,7 @@ def main() -> int:
     found["seconds"] = round(time.monotonic() - begun_s, 1)
     print(f"done: {found['done']}; failed: {found['failed'] or 'nothing'}")
     print(told(found["own_jobs"]))
-    if options.out is not None:
-        document = {"provenance": provenance(), "seed": options.seed, **found}
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), "seed": options.seed, **found})
     return int(not kept(found))
 
 

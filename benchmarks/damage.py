@@ -14,7 +14,6 @@ a reader of SQLite's format of the benchmark's own.
 """
 
 import argparse
-import json
 import logging
 import random
 import shutil
@@ -28,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the scene
 
@@ -81,7 +80,7 @@ def main() -> int:
             },
             "failures": [{"number": number, **asdict(one)} for number, one in failures],
         }
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(options.out, document)
     return int(bool(failures) or len(seen) < options.count)
 
 

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
 
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.plan import Configuration
@@ -46,7 +46,7 @@ def main() -> None:
         "comparison": compare({name: run["best"] for name, run in runs.items()}, options),
         "runs": runs,
     }
-    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, document)
     print(json.dumps(document["comparison"]["difference"], indent=1))
 
 

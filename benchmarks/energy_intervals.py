@@ -25,7 +25,6 @@ hour of one core.
 """
 
 import argparse
-import json
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -322,10 +321,10 @@ def main() -> None:
                 flush=True,
             )
     if options.out:
-        from provenance import provenance  # noqa: PLC0415 - the counting is also done by a test, from elsewhere
+        from provenance import provenance, save  # noqa: PLC0415 - the counting is also done by a test, from elsewhere
 
         document = {"modelled": True, "provenance": provenance(), "noise": NOISE, "rows": rows}
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(options.out, document)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ truth. 400 runs of each cell take half a minute.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the loads
 
@@ -55,9 +54,7 @@ def main() -> None:
                 error, sigma = (f"{100 * row[key]:.2g} %" for key in ("error_rms", "sigma_median"))
                 cells.append(f"{error}, {sigma}, {100 * row['covered']:.0f} %")
             print(f"| {sensor} | {seconds:g} s | {' | '.join(cells)} |", flush=True)
-    if options.out is not None:
-        document = {"provenance": provenance(), "runs": options.runs, "modelled": True, "rows": rows}
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), "runs": options.runs, "modelled": True, "rows": rows})
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ else runs.
 
 import argparse
 import contextlib
-import json
 import sys
 import tempfile
 import threading
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the fakes
 
@@ -184,6 +183,8 @@ def main() -> None:
     parser.add_argument("--regions", type=int, default=10_000, help="of each pattern")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.regions < NESTED:
+        parser.error(f"--regions: {NESTED} or more, which are inside of each other")
     rows: list[dict[str, Any]] = []
     print("| device | regions | entering, median | 99 % | leaving, median | 99 % | recording, of a core |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
@@ -196,8 +197,7 @@ def main() -> None:
                 times = Times()
                 play(meter, times, options.regions)
                 print_row(rows, scene, pattern, times, cpu)
-    if options.out is not None:
-        options.out.write_text(json.dumps({"provenance": provenance(), "rows": rows}, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), "rows": rows})
 
 
 if __name__ == "__main__":

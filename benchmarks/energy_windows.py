@@ -17,7 +17,6 @@ is modelled:
 """
 
 import argparse
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from provenance import provenance
+from provenance import provenance, save
 from tuner.power.base import Meter, PowerReading, Recording
 from tuner.power.energy.meter import SamplingMeter
 from tuner.power.nvml.health import Thermometer
@@ -386,8 +385,7 @@ def main() -> None:
         f" ten seconds, {document['short_within_of_mean']:.2%} of their mean (asked for: 1 %); pulsed loads"
         f" within {document['pulsed_within']:.2%} of the mix (asked for: 2.5 %); {document['took_s']:.0f} s"
     )
-    if options.out:
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, document)
 
 
 if __name__ == "__main__":

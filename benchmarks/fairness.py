@@ -25,7 +25,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -94,8 +94,7 @@ def main() -> int:
         plan = Plan(options.blocks, options.flood, options.requests, options.rate, options.budget)
         found = measure(Path(folder), plan)
     show(found)
-    if options.out is not None:
-        options.out.write_text(json.dumps({"provenance": provenance(), **found}, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), **found})
     return int(not found["held"])
 
 

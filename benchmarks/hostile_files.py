@@ -11,7 +11,6 @@ and memory are stated apart: they are bounded by the limits of compile children.
 import argparse
 import collections
 import contextlib
-import json
 import os
 import re
 import signal
@@ -26,7 +25,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -75,8 +74,7 @@ def main() -> int:
             )
     found = summary(outcomes, usual)
     show(found)
-    if options.out:
-        options.out.write_text(json.dumps({"provenance": provenance(), **found}, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), **found})
     return 1 if found["missed"] else 0
 
 

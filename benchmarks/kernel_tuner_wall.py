@@ -875,7 +875,7 @@ def schedule(name: str, options: argparse.Namespace) -> list[Job]:
             method = f"{STRATEGY} {max(BUDGETS)}"
             jobs.append(Job("kernel-tuner", method, seed=seed, checked=False, backend=options.backends[-1]))
             jobs.append(Job("tuner", "auto", seed=seed))
-    return [job for job in jobs if job.tuner in options.tuners]
+    return [job for job in dict.fromkeys(jobs) if job.tuner in options.tuners]
 
 
 def run(job: Job, space: ComparedSpace, caches: Caches, kernel_file: Path | None) -> dict[str, Any]:

@@ -11,7 +11,6 @@ the eleven scenes takes some four minutes for 200 kills.
 """
 
 import argparse
-import json
 import logging
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from provenance import provenance
+from provenance import provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the fakes
 
@@ -65,7 +64,7 @@ def main() -> int:
             ],
             "failures": [asdict(outcome) for outcome in seen if outcome.changed or outcome.journals],
         }
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(options.out, document)
     return int(any(outcome.changed or outcome.journals for outcome in seen))
 
 

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
 
 from tuner.database.connection import Database
 from tuner.database.files import mirror_of
@@ -62,8 +62,7 @@ def main() -> None:
         },
         "rows": rows,
     }
-    if options.out:
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, document)
 
 
 def measured(folder: Path, trials: int) -> list[dict[str, Any]]:

@@ -18,14 +18,13 @@ times relative to the fastest of their size.
 """
 
 import argparse
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from provenance import provenance
+from provenance import provenance, save
 from scipy.stats import spearmanr
 
 import tuner
@@ -76,7 +75,7 @@ def main() -> None:
     kernels = list(dict.fromkeys(space.kernel for space in spaces))
     rows = [of_kernel([s for s in spaces if s.kernel == kernel]) for kernel in kernels]
     document = {"provenance": provenance(), "model": MODEL_VERSION, "kernels": rows}
-    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, document)
     print("kernel        all: median (held out) together   beyond 2 %: median (held out)   pairs   error")
     for row in rows:
         print(

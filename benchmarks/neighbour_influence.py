@@ -14,7 +14,6 @@ No setting of a GPU is changed. On two GPUs with the defaults it takes some four
 
 import argparse
 import contextlib
-import json
 import math
 import statistics
 import threading
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
 
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
@@ -249,7 +248,7 @@ def main() -> None:
             name: getattr(options, name) for name in ("workload", "load", "pairs", "window", "settle")
         }
         whole = {"provenance": provenance(), "settings": settings, **found}
-        options.out.write_text(json.dumps(whole, indent=1) + "\n")
+        save(options.out, whole)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,12 @@ has the harmonic means over the sizes of a kernel; in the last one kernels count
 """
 
 import argparse
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
 from tuner.policies.analytical import choose
 
 from tuner.model.plan import Configuration
@@ -37,7 +36,7 @@ def main() -> None:
         shares = (f"{key} {'-' if row[key] is None else f'{row[key]:.3f}'}" for key in columns)
         print(f"{row['kernel']:12s} {'  '.join(shares)}")
     document = {"provenance": provenance(), "rows": rows, "mean": means}
-    options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, document)
 
 
 def kernels_of(recording: str) -> dict[str, dict[int, RecordedSpace]]:

@@ -1,8 +1,10 @@
-"""What a quoted result must say of its origin: GPU, driver, versions, date."""
+"""What a quoted result must say of its origin (GPU, driver, versions, date), and how it is stored."""
 
+import json
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
@@ -23,6 +25,12 @@ def provenance() -> dict[str, Any]:
         "packages": {"tuner": VERSION, **{n: version for n in PACKAGES if (version := _version(n))}},
         "cpus": _cpus(),
     }
+
+
+def save(path: Path | None, document: Mapping[str, Any]) -> None:
+    """Store a result as JSON where a file was asked for."""
+    if path is not None:
+        path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 def _script() -> Path:

@@ -4,17 +4,14 @@ Every space was measured completely, so a search can be replayed without a GPU. 
 configuration not tried before; one that failed counts. The score is the median over seeds of
 100 x optimum / best found after some numbers of evaluations; their mean and worst tenth are told, too. Kernel
 Tuner plays through its own simulation runner, pyATF through its own tuner, both with the defaults of their
-strategies. Searches that were played are kept and not played again. search_replay.py checks the scores by a
-loop of its own.
+strategies.
 
     pip install '.[search]'
     python benchmarks/search.py FOLDER_OR_FILES... [--h200] --out benchmarks/results/search.json --jobs 2
 """
 
 import argparse
-import ast
 import contextlib
-import hashlib
 import inspect
 import io
 import json
@@ -27,8 +24,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from fnmatch import fnmatch
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -36,7 +32,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from platformdirs import user_cache_path
 from provenance import provenance
 from search_games import Game, Play, Record, games_of, guarded, kernel_tuner_cache, key, play_policy
 from search_scores import Result, brief, marks, plot, result_of, row_of, scored, tables
@@ -48,13 +43,9 @@ from tuner.model.plan import TunableValue
 # --- Kernel Tuner's strategies, played through its own simulation runner --------------------------
 
 KERNEL_TUNER = "kernel_tuner"
-MAIN = (
+STRATEGIES = (
     *("random_sample", "simulated_annealing", "pso", "genetic_algorithm"),
     *("greedy_mls", "greedy_ils", "mls", "adaptive_tabu_greywolf", "hybrid_vndx", "bayes_opt"),
-)
-OTHERS = (
-    *("ordered_greedy_mls", "diff_evo", "firefly_algorithm", "dual_annealing"),
-    *("basinhopping", "minimize", "pyatf_strategies", "skopt", "nsga2", "nsga3"),
 )
 
 
@@ -286,9 +277,7 @@ def constraint(legal: Legal, names: Sequence[str]) -> Callable[..., bool]:
     return leads_on
 
 
-# --- searches that were played, kept while what plays them stays the same --------------------------
-
-PROTOCOL = 3  # raised when plays kept from before cannot be compared any more
+# --- searches to play -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -304,41 +293,6 @@ class Task:
     folder: str
 
 
-class Store:
-    """Plays kept in a folder: one file per space, searcher, budget and version of what plays.
-
-    Args:
-        folder: where.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._plays: dict[Path, dict[int, Play]] = {}
-
-    def get(self, game: Game, task: Task) -> Play | None:
-        """A play that was kept."""
-        path = self._path(game, task)
-        if path not in self._plays:
-            lines = path.read_text().splitlines() if path.exists() else []
-            self._plays[path] = {play.seed: play for play in map(_play, lines)}
-        return self._plays[path].get(task.seed)
-
-    def put(self, game: Game, task: Task, play: Play) -> None:
-        """Keep a play, at once; one that never started (a package is missing) only for now."""
-        path = self._path(game, task)
-        self._plays.setdefault(path, {})[task.seed] = play
-        if not play.evaluations:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            file.write(json.dumps(asdict(play)) + "\n")
-
-    def _path(self, game: Game, task: Task) -> Path:
-        version = policy_version(task.searcher) if task.ours else peer_version(task.searcher)
-        name = f"{task.searcher}-{task.budget}-{version}-{PROTOCOL}.jsonl"
-        return self._folder / game.digest / name
-
-
 def peer_version(name: str) -> str:
     """Version of the package that a search of others is from.
 
@@ -348,44 +302,11 @@ def peer_version(name: str) -> str:
     return pyatf_version() if name in TECHNIQUES else kernel_tuner_version()
 
 
-@lru_cache
-def policy_version(name: str) -> str:
-    """Differs when the source of a policy, or of a sibling that it imports, does."""
-    start = Path(inspect.getfile(registry.load("policy", name)))
-    digest = hashlib.sha256()
-    for path in sorted(imported(start)):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def imported(path: Path, found: frozenset[Path] = frozenset()) -> frozenset[Path]:
-    """A source file and those it imports relatively, and so on; with those that were found already."""
-    found |= {path}
-    for node in ast.walk(ast.parse(path.read_text())):
-        if not isinstance(node, ast.ImportFrom) or not node.level:
-            continue
-        base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
-        near = [base.with_suffix(".py"), base / "__init__.py"]
-        near += [base / f"{alias.name}.py" for alias in node.names]
-        for one in near:
-            if one.exists() and one not in found:
-                found |= imported(one, found)
-    return found
-
-
-def _play(line: str) -> Play:
-    fields = json.loads(line)
-    best = tuple((number, time_s) for number, time_s in fields["best"])
-    taken = fields["search_ms"]
-    return Play(**{**fields, "best": best, "search_ms": None if taken is None else tuple(taken)})
-
-
 # --- the command -----------------------------------------------------------------------------------
 
 POLICIES = ("random", "local", "hill-climbing", "bayesian", "auto")
 BUDGETS = (20, 50, 100, 200)
 SEEDS = 31
-OTHER_SEEDS = 11  # of Kernel Tuner's strategies beyond those of the main table
 SETTINGS = {  # of the processes that play: one thread, and the same order of sets in every one
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
     "PYTHONHASHSEED": "0",
@@ -412,49 +333,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--strategies",
         default="main",
-        help="main or all of Kernel Tuner's, pyatf, none, or names; several with commas (%(default)s)",
+        help="main of Kernel Tuner's, pyatf, none, or names; several with commas (%(default)s)",
     )
     parser.add_argument("--seeds", type=int, default=SEEDS, help="searches per space (%(default)s)")
-    parser.add_argument(
-        "--seeds-of",
-        type=_fewer,
-        action="append",
-        default=[],
-        metavar="GROUP/SEARCH=N",
-        help="fewer where a pattern such as 'h200*/*' fits; more than once",
-    )
-    parser.add_argument(
-        "--budgets", type=_counts, default=BUDGETS, help="evaluations, e.g. 20,50 (20,50,100,200)"
-    )
     parser.add_argument("--out", type=Path, help="JSON to write")
-    parser.add_argument("--over", type=Path, help="JSON written before: rows not played now are kept from it")
     parser.add_argument("--plot", type=Path, help="picture to write (needs the extra plot)")
     parser.add_argument("--show", type=Path, help="print the tables of a JSON written before; nothing else")
     parser.add_argument(
         "--docs", type=Path, help="page to put the brief tables into, between the marks of the JSON"
     )
     parser.add_argument("--jobs", type=int, default=1, help="processes (%(default)s)")
-    parser.add_argument(
-        "--kept",
-        type=Path,
-        default=user_cache_path("tuner") / "searches",
-        help="folder of plays (%(default)s)",
-    )
     return parser.parse_args()
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    """``20,50`` as numbers above 0."""
-    found = tuple(map(int, text.split(",")))
-    if min(found) < 1:
-        raise ValueError(text)
-    return found
-
-
-def _fewer(text: str) -> tuple[str, int]:
-    """``PATTERN=N`` as both."""
-    pattern, _, count = text.rpartition("=")
-    return pattern, int(count)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -471,36 +360,17 @@ def _run(options: argparse.Namespace) -> int:
         raise InputError("no spaces: name a folder or files of recorded spaces, or give --h200")
     with tempfile.TemporaryDirectory() as folder:
         wanted = {
-            Task(*at, name, ours, seed, max(options.budgets), folder): game
+            Task(*at, name, ours, seed, max(BUDGETS), folder): game
             for at, game in games.items()
             for name, ours in searchers
-            for seed in range(_seeds(name, ours, game, options.seeds, options.seeds_of))
+            for seed in range(options.seeds)
         }
-        store = Store(options.kept)
-        missing = [task for task, game in wanted.items() if store.get(game, task) is None]
-        for task, play in _played(missing, options.jobs):
-            store.put(wanted[task], task, play)
-    rows = [row_of(result) for result in _results(wanted, store, options.budgets)]
-    before = json.loads(options.over.read_text()) if options.over else {"rows": [], "provenance": {}}
-    if any("spaces" in row for row in before["rows"]):
-        raise SystemExit(f"--over {options.over}: has rows of whole groups, not of spaces")
-    versions = {row["search"]: policy_version(row["search"]) for row in rows if row["ours"]}
-    rows = _over(before["rows"], rows)
+        plays = dict(_played(list(wanted), options.jobs))
+    rows = [row_of(result) for result in _results(wanted, plays)]
     if options.out:
-        options.out.write_text(_document(rows, versions, before["provenance"]))
+        options.out.write_text(_document(rows))
     _show(rows, options.plot, options.docs, options.out.stem if options.out else "")
     return 0
-
-
-def _over(before: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of before, with those played now in their places, and new ones after them."""
-
-    def key(row: dict[str, Any]) -> tuple[Any, ...]:
-        return row["space"], row["search"], row["ours"]
-
-    played = {key(row): row for row in rows}
-    kept = [played.pop(key(row), row) for row in before]
-    return [*kept, *played.values()]
 
 
 def _show(rows: Sequence[dict[str, Any]], picture: Path | None, page: Path | None, name: str) -> None:
@@ -518,8 +388,7 @@ def _show(rows: Sequence[dict[str, Any]], picture: Path | None, page: Path | Non
 def _searchers(options: argparse.Namespace) -> list[tuple[str, bool]]:
     """Names, and whether they are ours."""
     words = {
-        "main": MAIN,
-        "all": (*MAIN, *OTHERS),
+        "main": STRATEGIES,
         "pyatf": tuple(TECHNIQUES),
         "none": (),
     }
@@ -530,12 +399,6 @@ def _searchers(options: argparse.Namespace) -> list[tuple[str, bool]]:
     for name in ours:
         registry.load("policy", name)
     return [*((name, True) for name in ours), *((name, False) for name in theirs)]
-
-
-def _seeds(searcher: str, ours: bool, game: Game, seeds: int, fewer: list[tuple[str, int]]) -> int:
-    beyond = OTHER_SEEDS if not ours and searcher in OTHERS else seeds
-    fitting = [count for pattern, count in fewer if fnmatch(f"{game.group}/{searcher}", pattern)]
-    return min(seeds, beyond, *fitting)
 
 
 def _played(tasks: Sequence[Task], jobs: int) -> Iterator[tuple[Task, Play]]:
@@ -582,34 +445,23 @@ def _pyatf_space(where: str, place: int) -> Any:
     return search_space(_games(where)[place], _legal(where, place))
 
 
-def _results(wanted: dict[Task, Game], store: Store, budgets: Sequence[int]) -> list[Result]:
+def _results(wanted: dict[Task, Game], plays: dict[Task, Play]) -> list[Result]:
     """Plays gathered by space and searcher, in the order they were asked for."""
     found: dict[tuple[str, int, str, bool], tuple[Game, list[Play]]] = {}
     for task, game in wanted.items():
-        play = store.get(game, task)
-        if play is not None:
-            at = (task.where, task.place, task.searcher, task.ours)
-            found.setdefault(at, (game, []))[1].append(play)
+        at = (task.where, task.place, task.searcher, task.ours)
+        found.setdefault(at, (game, []))[1].append(plays[task])
     return [
-        scored(game, searcher, plays, budgets, ours=ours)
-        for (_, _, searcher, ours), (game, plays) in found.items()
+        scored(game, searcher, played, BUDGETS, ours=ours)
+        for (_, _, searcher, ours), (game, played) in found.items()
     ]
 
 
-def _document(rows: Sequence[dict[str, Any]], versions: dict[str, str], before: dict[str, Any]) -> str:
-    """The JSON, a line per space and search.
-
-    Args:
-        rows: of all searches.
-        versions: of the policies played now.
-        before: origin of the rows that were not; empty where all were.
-    """
+def _document(rows: Sequence[dict[str, Any]]) -> str:
+    """The JSON, a line per space and search."""
     origin = provenance()
     origin["command"] = " ".join(["python benchmarks/search.py", *map(_nameless, sys.argv[1:])])
     origin["packages"] |= {name: found for name in PACKAGES if (found := _version(name))}
-    origin["policies"] = versions
-    if before:
-        origin["rows_kept"] = before
     head = {"provenance": origin, "score": "median over seeds of optimum / best found (mean, worst tenth)"}
     lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{lines}\n]}}\n'

@@ -159,12 +159,6 @@ def _of_file(path: Path) -> list[Game]:
     ]
 
 
-def kernel_of(game: Game) -> str:
-    """The kernel of a space, the same for every GPU and size."""
-    name = game.space.workloads[0].kernel.partition("_")[0]
-    return "convolution" if "convolution" in game.name else name
-
-
 # --- one search over a recorded space, evaluation by evaluation: ours, and what both sides share
 
 IDLE_LIMIT_S = 10.0  # of CPU time; no search took a tenth of it, but some go round in circles for ever

@@ -12,7 +12,6 @@ two cores with 200 seeds.
 
 import argparse
 import bisect
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import provenance, save
 from tuner.power.base import ProgramTimeline, Response
 from tuner.power.energy.programs import program_energy
 from tuner.power.response.calibrate import calibrate
@@ -140,9 +139,7 @@ def main() -> None:
         outcomes = list(pool.map(calibrated, tasks, chunksize=10))
     rows = [summary(name, [o for o in outcomes if o["sensor"] == name]) for name in names]
     show(rows)
-    if options.out is not None:
-        document = {"provenance": provenance(), "modelled": True, "noise": NOISE, "rows": rows}
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), "modelled": True, "noise": NOISE, "rows": rows})
 
 
 def calibrated(task: tuple[str, int, float]) -> dict[str, Any]:

@@ -19,6 +19,8 @@ RESULTS = ROOT / "benchmarks" / "results"
 _SCRIPT = re.compile(r"benchmarks/(?:kernels/)?(\w+)\.py")
 _HEAD = ("what", "script", "results", "quoted in")
 _NO_SCRIPT = "Runs, calibrations and traces of `tuner` itself."
+_UNNAMED = {"analytical-phi-h200": "analytical_phi"}  # results that do not name their script
+_ONCE = "Measured once; the script is in git history at commit 6844181e."
 
 
 class Origin(NamedTuple):
@@ -41,11 +43,23 @@ def table() -> str:
 def _row(script: str, paths: list[Path]) -> tuple[str, ...]:
     quoted = sorted({page for path in paths for page in pages_that_quote(path.stem, script)})
     return (
-        first_line(script) if script else _NO_SCRIPT,
-        f"[`{script}.py`](../{_path(script)})" if script else "",
+        _about(script),
+        _named(script),
         "<br>".join(_linked(path) for path in paths),
         ", ".join(f"[{page}]({page}.md)" for page in quoted),
     )
+
+
+def _about(script: str) -> str:
+    if not script:
+        return _NO_SCRIPT
+    return first_line(script) if script in _scripts() else _ONCE
+
+
+def _named(script: str) -> str:
+    if script not in _scripts():
+        return f"`{script}.py`" if script else ""
+    return f"[`{script}.py`](../{_path(script)})"
 
 
 def _linked(path: Path) -> str:
@@ -94,10 +108,10 @@ def _device(document: Any, told: list[Mapping[str, Any]]) -> str:
 
 
 def script_of(path: Path, command: str) -> str:
-    """The script that made a result: that of its command, else one that names the file; or nothing."""
+    """The script that made a result, be it there or not: of its command, else one that names the file."""
     named = _SCRIPT.search(command)
-    if named and named[1] in _scripts():
-        return named[1]
+    if named or path.stem in _UNNAMED:
+        return named[1] if named else _UNNAMED[path.stem]
     naming = (name for name in _scripts() if f"results/{path.name}" in _text(name))
     return next(naming, next((name for name in _scripts() if path.stem.startswith(f"{name}-")), ""))
 
@@ -126,7 +140,7 @@ def first_line(script: str) -> str:
 def pages_that_quote(result: str, script: str) -> list[str]:
     """Pages of the documentation that name a result, or else the script that made it."""
     by_result = [page for page, text in _pages().items() if f"/{result}.json" in text]
-    if by_result or not script:
+    if by_result or script not in _scripts():
         return by_result
     return [page for page, text in _pages().items() if str(_path(script)) in text]
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from process_memory import MemoryPeak, tree
-from provenance import provenance
+from provenance import provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -73,9 +73,7 @@ def main() -> int:
         found = measure(Path(folder), options)
     for name, value in found.items():
         print(f"{name:>24} {value:,.4g}" if isinstance(value, float) else f"{name:>24} {value}")
-    if options.out is not None:
-        document = {"provenance": provenance(), "label": "simulated GPUs in real time", **found}
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    save(options.out, {"provenance": provenance(), "label": "simulated GPUs in real time", **found})
     kept = found["overhead"] <= PROMISED_OVERHEAD and found["daemon_peak_rss_bytes"] <= PROMISED_BYTES
     return int(not kept)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
+from provenance import provenance, save
 from tuner.power.base import ProgramEnergy, ProgramTimeline, Response, Sample, SensorInfo
 from tuner.power.energy.counters import EnergyCurve
 from tuner.power.energy.programs import program_energy
@@ -152,8 +152,7 @@ def main() -> None:
             f" {row['pieces']:6d}  {row['within_95']:11.1%}  {row['difference_rms_j']:8.2f} J"
             f"  {row['stated_95_median_j']:9.2f} J"
         )
-    if options.out is not None:
-        options.out.write_text(json.dumps({**provenance(), "rows": table}, indent=1) + "\n")
+    save(options.out, {**provenance(), "rows": table})
 
 
 if __name__ == "__main__":

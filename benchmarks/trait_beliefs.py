@@ -6,10 +6,6 @@ the mean of a coefficient over families, and doubted its deviation; both are dra
 family, 0 ± 0.5.
 
     python benchmarks/trait_beliefs.py FILES... --h200 --out policies/surrogate/beliefs.json
-    python benchmarks/trait_beliefs.py FILES... --judge benchmarks/results/trait-beliefs.json
-
-Beliefs are judged by searches of `bayesian` with those of all other families, against none, and against ones
-that are wrong by design: the same with their signs turned.
 """
 
 import argparse
@@ -17,29 +13,17 @@ import json
 import math
 import re
 import statistics
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance
-from search_games import OBJECTIVE, Game, games_of, noise
-from tuner.policies.surrogate import joint, learner
-from tuner.policies.surrogate.features import FILE, NAMES, Beliefs, Floats, beliefs_of, traits
-from tuner.policies.surrogate.joint import Joint, respond
-
-from tuner.model import registry
-from tuner.recordings.values import search_of
-from tuner.studies.comparison import play
+from search_games import OBJECTIVE, Game, games_of
+from tuner.policies.surrogate.features import NAMES, Floats, traits
+from tuner.policies.surrogate.joint import respond
 
 VERSION = 1
 RIDGE = 0.01  # of standardised responses
-AFTER = (5, 10, 20, 50)  # evaluations
-BELIEVED = ("nothing", "others", "wrong")
 UNKNOWN = 0.5  # deviation of a coefficient of which nothing is known
 FAMILIES = {  # pattern of a kernel's name -> family
     "conv": "convolution",
@@ -86,12 +70,6 @@ def believed(families: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, f
     return rows
 
 
-def without(document: Mapping[str, Any], family: str) -> dict[str, Any]:
-    """The beliefs of all other families."""
-    kept = {name: one for name, one in document["families"].items() if name != family}
-    return {**document, "traits": believed(kept), "families": kept}
-
-
 def learnt(games: Sequence[Game]) -> dict[str, Any]:
     """The document of beliefs."""
     by_family: dict[str, list[tuple[str, Floats, float]]] = {}
@@ -116,81 +94,15 @@ def _summary(entries: Sequence[tuple[str, Floats, float]]) -> dict[str, Any]:
     return {"spaces": [name for name, _, _ in entries], "coefficients": means, "scale": round(scale, 3)}
 
 
-def judged(game: Game, document: Mapping[str, Any], seeds: int) -> dict[str, Any]:
-    """Mean efficiency in percent after `AFTER` evaluations, by what is believed."""
-    others = beliefs_of(without(document, family_of(game)))
-    believed_by = {"nothing": None, "others": others, "wrong": replace(others, mean=-others.mean)}
-    row: dict[str, Any] = {"space": game.name, "family": family_of(game), "seeds": seeds}
-    for name, chosen in believed_by.items():
-        with believing(chosen):
-            efficiencies = np.array([efficiency(game, seed) for seed in range(seeds)])
-        row[name] = {
-            "mean": np.mean(efficiencies, axis=0).round(2).tolist(),
-            "worst": np.min(efficiencies, axis=0).round(2).tolist(),
-        }
-    return row
-
-
-@contextmanager
-def believing(chosen: Beliefs | None) -> Iterator[None]:
-    """Searches inside believe that; nothing where it is None."""
-    before, has = joint.beliefs, Joint.has_traits
-    if chosen is None:
-        Joint.has_traits = property(lambda _: False)  # type: ignore[method-assign, assignment]
-    else:
-        joint.beliefs = learner.beliefs = lambda: chosen
-    try:
-        yield
-    finally:
-        joint.beliefs = learner.beliefs = before
-        Joint.has_traits = has  # type: ignore[method-assign]
-
-
-def efficiency(game: Game, seed: int) -> list[float]:
-    """Of one search, in percent."""
-    search = search_of(game.space, OBJECTIVE.cost, seed=seed, noise=noise)
-    policy = partial(registry.load("policy", "bayesian"), patience=math.inf)
-    costs = [OBJECTIVE.cost(one) for _, one in play(policy, search, game.space.look, max(AFTER))]
-    return [100 * game.optimum_s / min(costs[:count]) for count in AFTER]
-
-
-def judge(games: Sequence[Game], options: argparse.Namespace) -> None:
-    """Play, write the JSON, print the table."""
-    document = json.loads(FILE.read_text())
-    rows = []
-    print("| space | nothing believed | other families | wrong by design |\n|---|---|---|---|")
-    for game in games:
-        rows.append(judged(game, document, options.seeds))
-        cells = ["/".join(f"{one:.1f}" for one in rows[-1][name]["mean"]) for name in BELIEVED]
-        print(f"| {game.name} | {' | '.join(cells)} |", flush=True)
-    origin = provenance()
-    words = [Path(word).name if Path(word).exists() else word for word in sys.argv[1:]]
-    origin["command"] = " ".join(["python benchmarks/trait_beliefs.py", *words])
-    options.judge.write_text(
-        json.dumps(
-            {"provenance": origin, "after": AFTER, "version": document["version"], "rows": rows}, indent=1
-        )
-        + "\n"
-    )
-
-
 def main() -> None:
-    """Learn or judge, write the JSON, print the table."""
+    """Learn, write the beliefs, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("spaces", nargs="+", help="folders and files of recorded spaces")
     parser.add_argument("--h200", action="store_true", help="the spaces that are shipped, too")
-    wanted = parser.add_mutually_exclusive_group(required=True)
-    wanted.add_argument("--out", type=Path, help="beliefs to write")
-    wanted.add_argument("--judge", type=Path, help="judge those that are shipped instead; JSON to write")
-    parser.add_argument("--only", default="", help="spaces whose names match, by a regular expression")
-    parser.add_argument("--seeds", type=int, default=5, help="searches per space and belief (%(default)s)")
+    parser.add_argument("--out", type=Path, required=True, help="beliefs to write")
     options = parser.parse_args()
     places = [*options.spaces, *(["h200"] if options.h200 else [])]
     games = [game for where in places for game in games_of(where) if len(game.space.workloads) == 1]
-    games = [game for game in games if re.search(options.only, game.name)]
-    if options.judge:
-        judge(games, options)
-        return
     document = learnt(games)
     options.out.write_text(json.dumps(document, indent=1) + "\n")
     print("| trait | " + " | ".join(document["families"]) + " | believed |")

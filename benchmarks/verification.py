@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
@@ -183,7 +183,7 @@ def main() -> None:
         settings = {"devices": devices, "objective": options.objective, "policy": options.policy}
         settings["window_s"] = options.window
         whole = {"provenance": provenance(), "settings": settings, "rows": rows}
-        options.out.write_text(json.dumps(whole, indent=1) + "\n")
+        save(options.out, whole)
 
 
 if __name__ == "__main__":

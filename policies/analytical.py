@@ -130,7 +130,7 @@ def _blocks(rated: CandidateRating) -> str:
 # warps.
 #
 # The order of the first list was found on N = 128, 512 and 2048 of the single-kernel operations on an H200,
-# the second one with all its sizes in view: `benchmarks/analytical_phi.py` says what each criterion is worth.
+# the second one with all its sizes in view: docs/lab/methodologies.md says what each criterion is worth.
 
 KIB = 1024
 # In flight on a multiprocessor, twice latency times bandwidth; 96 to 128 KiB do the same.

@@ -14,7 +14,7 @@ from .greedy import greedy
 from .independent import exhaustive, random_sampling
 from .stopping import paying
 
-# Evidence: benchmarks/auto_choice.py. Neither noise nor the cost of a trial changes the choice.
+# Evidence: docs/lab/methodologies.md. Neither noise nor the cost of a trial changes the choice.
 SMALL = 24  # trials: a Bayesian search ends after more than half of them
 SWEEP_S = 5.0  # a space is measured whole where that takes no longer: about what a search needs to be sure
 

@@ -244,13 +244,14 @@ def front_runners(
         criteria: of a rule.
         resolve: asked `TOGETHER` at a time, and for `MOST` at most once there is one that is not ruled out.
     """
-    numbered = zip(candidates, places(candidates, limits, roles, criteria), strict=True)
+    order = places(candidates, limits, roles, criteria)
+    numbered = zip(candidates, order, strict=True)
     ranked = {candidate.configuration: position for candidate, position in numbered}
 
     def numbers(candidate: Candidate) -> tuple[tuple[Key, ...], int]:
         return key(rate(candidate, limits, roles), criteria), ranked[candidate.configuration]
 
-    waiting = in_order(candidates, limits, roles, criteria)
+    waiting = in_order(candidates, limits, roles, criteria, order)
     bounds = {candidate.configuration: numbers(candidate) for candidate in waiting}
     compared = {numbers(candidate): candidate for candidate in candidates if not candidate.declared}
     requested = 0
@@ -275,9 +276,10 @@ def in_order(
     limits: DeviceLimits,
     roles: Mapping[str, str],
     criteria: Sequence[RuleCriterion],
+    order: Sequence[int] | None = None,
 ) -> list[Candidate]:
-    """The candidates that are not compiled, those with the best bounds first."""
-    ranked = zip(candidates, places(candidates, limits, roles, criteria), strict=True)
+    """The candidates that are not compiled, those with the best bounds first; ``order``: see `places`."""
+    ranked = zip(candidates, order or places(candidates, limits, roles, criteria), strict=True)
     bounds = [
         (key(rate(candidate, limits, roles), criteria), position, candidate)
         for candidate, position in ranked

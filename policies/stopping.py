@@ -133,7 +133,7 @@ def not_paying(evaluations: int, saving: float, price: float, runs: float) -> st
 
 
 GAIN = 0.005  # of the lowest cost: going on for less is not worth it
-BELIEVED = 0.02  # of that: predictions below it are believed; benchmarks/stopping.py tells how often they err
+BELIEVED = 0.02  # of that: predictions below it are believed; docs/lab says how often they err
 SHARE = 0.3  # of the evaluations, which must have gained less, too: predictions alone err too often
 SHARE_AT_ONCE = 2 / 3  # where several are measured at once: each is chosen knowing less
 REST = 1 / 2  # of what is left, if that is fewer
@@ -209,7 +209,7 @@ class ExpectationStop(StopRule):
     as they have configurations (and clocks): their effects mostly add up, however many trials they make
     together. Where all costs tie, `FLAT` measurements are enough. A gain within the uncertainty of
     measurements is none. The constants were chosen on recorded spaces of all kernels but convolution, which
-    judges them (`benchmarks/stopping_rules.py`).
+    judges them (docs/lab/methodologies.md).
     """
 
     def _is_enough(self) -> bool:
@@ -221,7 +221,8 @@ class ExpectationStop(StopRule):
         before = count - latest
         if before < 1 or run.evaluations < LEAST_EVALUATIONS or count < self._looked_around():
             return False
-        if run.lowest[-1] < run.lowest[before - 1] * (1 - least):
+        earlier, lowest = run.lowest[before - 1], run.lowest[-1]
+        if lowest < earlier * (1 - least):
             return False
         outlook = run.learner.outlook()
         if outlook is None or outlook.expected_gain >= BELIEVED * least:
@@ -230,7 +231,7 @@ class ExpectationStop(StopRule):
         run.search.tell(
             f"bayesian: stopped after {run.evaluations} evaluations: going on is expected to gain {little}"
             f" (predicted {100 * outlook.expected_gain:.2f} %, and"
-            f" {100 * (1 - run.lowest[-1] / run.lowest[before - 1]):.1f} % in the last {latest})"
+            f" {100 * (1 - lowest / earlier) if earlier else 0.0:.1f} % in the last {latest})"
             f"{run.search.suffix}"
         )
         return True

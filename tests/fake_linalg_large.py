@@ -6,11 +6,14 @@ from typing import Any
 
 import host_library
 import numpy as np
+import pytest
 from fake_cupy import FakeCupy
 from fake_linalg_libraries import REALS, FakeLibrary, matrix_at, plain_at
 from scipy import linalg
 
 from tuner.devices.cuda.launches import LibraryLaunch
+from tuner.linalg import factorisations
+from tuner.linalg.operations import ROUTES
 from tuner.model.plan import LibraryCall
 
 HOST_S = 5e-3  # of a host stage
@@ -153,6 +156,15 @@ class HostLibraries:
             (stream or cp).do(work)
 
         return LibraryLaunch(call, run, (), side)
+
+
+def leave_batched_kernels(patch: pytest.MonkeyPatch) -> None:
+    """Let small matrices go the way of large ones."""
+    for operation, routes in ROUTES.items():
+        patch.setitem(ROUTES, operation, routes[1:])
+    patch.setattr("tuner.devices.cuda.code.GpuLibraries", HostLibraries)
+    patch.setattr("tuner.linalg.products.GpuLibraries", HostLibraries)
+    patch.setattr(factorisations, "BLOCK", 2)
 
 
 def _memory(array: Any) -> Any:

@@ -14,6 +14,7 @@ from pathlib import Path
 import clock_kills
 from clock_kills import GuardedScene, Scene, both_scene, devfreq_scene, limit_scene, nvml_scene
 from container_kills import contained, why_not
+from prepared_process import PreparedProcess
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import reach
 from tuner.power.clocks.control import choose_actuator
@@ -34,6 +35,10 @@ def open_power_limits(gpu, where):
     return LeasedPowerLimit(choose_limit_actuator(gpu, where), partial(reach, where.socket))
 """,
 )
+
+
+HELPER = "import sys; from tuner.power.clocks.clockd import main; sys.exit(main(sys.argv[1:]))"
+"""What ``python -m tuner.power.clocks.clockd`` does."""
 
 
 def leased(gpu: str, where: ClockPaths) -> LeasedClocks:
@@ -62,10 +67,9 @@ def notices(folder: Path) -> Iterator[tuple[socket.socket, Mapping[str, str]]]:
 def start_helper(where: ClockPaths, *options: str) -> "subprocess.Popen[str]":
     """A helper that is ready."""
     assert where.directory is not None
-    with notices(where.directory.parent) as (heard, environment):
-        helper = subprocess.Popen(
-            command("serve", where, *options), env=environment, stderr=subprocess.DEVNULL, text=True
-        )
+    with notices(where.directory.parent) as (heard, environment), Path(os.devnull).open("w") as nowhere:
+        words = command("serve", where, *options)[3:]
+        helper = PreparedProcess(HELPER, words, {2: nowhere.fileno()}, environment)
         assert b"READY=1" in heard.recv(4096)
     return helper
 

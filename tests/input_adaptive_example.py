@@ -49,7 +49,7 @@ def multiplied(
     database = ("--database", "walk.db")
     called(
         *("train", "mvmul.cu", "--inputs", "H=2^4..2^14, W=2^4..2^14"),
-        *("--limit", "H * W <= 2**22", "--count", "8", "--device", device, *database),
+        *("--limit", "H * W <= 2**22", "--count", "5", "--device", device, *database),
     )
     sizes = ("mvmul.cu:H=777,W=3141", "--objective", "time", "--device", device)
     assert "predicted" in called("best", *sizes, *database)

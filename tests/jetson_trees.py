@@ -333,8 +333,11 @@ def count_over_current(sysfs: Path, events: int) -> None:
 
 def write(path: Path, value: object) -> None:
     """Write one attribute, as the kernel shows it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{value}\n")
+    try:
+        path.write_text(f"{value}\n")
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True)
+        path.write_text(f"{value}\n")
 
 
 def _link(link: Path, target: Path) -> None:

@@ -73,6 +73,15 @@ async def prepared(spec: int, lines: int, lifeline: int) -> Process:
     return _Prepared(PreparedProcess(BOOT, words, descriptors, os.environ, session=True))
 
 
+class PreparedLauncher:
+    """Stands for ``Launcher``, whose fork server imports for a second."""
+
+    launch = staticmethod(prepared)
+
+    async def close(self) -> None:
+        """Processes end with who started them."""
+
+
 async def fresh_interpreter(spec: int, lines: int, lifeline: int) -> Process:
     """Start an attempt in a process that imports what it needs."""
     return await asyncio.create_subprocess_exec(

@@ -37,6 +37,7 @@ IMPORTS = (
     ),  # of a command
     *("tuner.report.run_report", "tuner.report.progress", "tuner.devices.simulated"),
     *("tuner.power.sensors.simulated", "tuner.power.energy.meter", "pynvml"),
+    "tuner.power.clocks.clockd",  # of the helper that sets clocks
     *("tuner.policies.analytical", "tuner.policies.auto", "tuner.policies.clocks.steering"),
 )
 """What has been imported: one process for all takes less than one for each kind."""
@@ -132,6 +133,7 @@ if __name__ == "__main__":
     from kept_kernels import keep_shipped_kernels
 
     from tuner.kernel_files.catalog import ReadFolder
+    from tuner.kernel_files.package_build import own_build
     from tuner.kernel_files.source_folder import kernels_root
 
     sys.path[0] = ""  # as of -c
@@ -140,6 +142,7 @@ if __name__ == "__main__":
     for name in IMPORTS:
         importlib.import_module(name)
     ReadFolder.read(kernels_root())
+    own_build()
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -1,6 +1,7 @@
 """Every kind of power sampler over a fake of what it reads, in time that moves when told."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Literal
 import powercap_trees
 import pytest
 from fake_nvml_state import UUID, PlayedClock, fake_nvml, lose, script, sensors_of_h200
-from jetson_trees import build, rail_files, set_rail, write
+from jetson_trees import build, rail_files, write
 from power_source import Source
 from tuner.power.base import PowerSampler, Reading, Response, Sample, SensorInfo
 from tuner.power.nvml import power_readings as nvml
@@ -20,8 +21,8 @@ from tuner.power.sensors import hwmon, jetson, jtop, pipe, powercap, recorded
 from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler
 
-STEP_S = 0.001
 WATTS = 400.0
+PATIENCE_S = 60.0  # a bound for a broken machine
 
 
 @dataclass
@@ -48,16 +49,21 @@ class Rig:
     period_s: float
     empty: Callable[[], None] | None = None
 
+    @property
+    def step_s(self) -> float:
+        """How much time passes at once: a twentieth of a period."""
+        return self.period_s / 20.0
+
     def reading(self, responses: Callable[[str], Response | None] = lambda _: None) -> Reading:
         """The reading."""
         return next(found for found in self.list_readings(responses) if found.name == self.name)
 
-    def watch(self, sampler: PowerSampler, duration_s: float, interval_s: float = STEP_S) -> list[Sample]:
-        """Poll a sampler for a while, as often as told."""
+    def watch(self, sampler: PowerSampler, duration_s: float, interval_s: float = 0.0) -> list[Sample]:
+        """Poll a sampler for a while, after each step or as often as told."""
         samples: list[Sample] = []
         end_s, poll_s = self.now() + duration_s, self.now()
         while self.now() < end_s:
-            self.advance(STEP_S)
+            self.advance(self.step_s)
             if self.now() >= poll_s:
                 samples += sampler.poll()
                 poll_s = self.now() + interval_s
@@ -67,8 +73,8 @@ class Rig:
 class HandClock:
     """A clock that moves when told."""
 
-    def __init__(self) -> None:
-        self.time_s = 100.0
+    def __init__(self, time_s: float = 100.0) -> None:
+        self.time_s = time_s
 
     def __call__(self) -> float:
         return self.time_s
@@ -94,6 +100,16 @@ class FakeLines:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+def collected(sampler: PowerSampler, count: int) -> list[Sample]:
+    """Samples of a sampler in real time, until there are enough."""
+    until_s = time.monotonic() + PATIENCE_S
+    samples: list[Sample] = []
+    while len(samples) < count:
+        assert time.monotonic() < until_s, samples
+        samples += sampler.poll()
+    return samples
 
 
 @contextmanager
@@ -127,18 +143,22 @@ def nvml_rig(name: str, folder: Path) -> Iterator[Rig]:
 def ina3221_rig(folder: Path) -> Iterator[Rig]:
     """The power monitor of an Orin NX, whose input draws 0.99 or 1.01 A at 5 V."""
     sysfs, clock = build(folder, "orin-nx"), HandClock()
-    volts, drawn = int(rail_files(sysfs, "VDD_IN")[0].read_text()) / 1000.0, [1]
+    voltage, current = rail_files(sysfs, "VDD_IN")
+    shown, drawn = [0], [1]
 
     def advance(seconds: float) -> None:
         clock.time_s += seconds
-        set_rail(sysfs, "VDD_IN", milliamperes=drawn[0] * (990 + 20 * (int(clock.time_s / 0.04) % 2)))
+        milliamperes = drawn[0] * (990 + 20 * (int(clock.time_s / 0.04) % 2))
+        if shown[0] != milliamperes:
+            shown[0] = milliamperes
+            write(current, str(milliamperes))
 
     def empty() -> None:
         drawn[0] = 0
         advance(0.0)
 
     def kill() -> None:
-        for file in rail_files(sysfs, "VDD_IN"):
+        for file in (voltage, current):
             write(file, "?")
 
     yield Rig(
@@ -146,7 +166,7 @@ def ina3221_rig(folder: Path) -> Iterator[Rig]:
         "ina3221:VDD_IN",
         clock,
         advance,
-        volts,
+        int(voltage.read_text()) / 1000.0,
         kill,
         0.04,
         empty,
@@ -159,16 +179,16 @@ def hwmon_rig(folder: Path) -> Iterator[Rig]:
     clock, chip = HandClock(), folder / "class/hwmon/hwmon0"
     (chip / "device").mkdir(parents=True)
     (chip / "name").write_text("amdgpu")
-    file = chip / "power1_average"
-    file.write_text("399000000")
+    file, shown = chip / "power1_average", [""]
+
+    def show(text: str) -> None:
+        if len(shown[0]) != 1 and shown[0] != text:
+            shown[0] = text
+            file.write_text(text)
 
     def advance(seconds: float) -> None:
         clock.time_s += seconds
-        if len(file.read_text()) > 1:
-            file.write_text(str(399_000_000 + 2_000_000 * (int(clock.time_s / 0.05) % 2)))
-
-    def kill() -> None:
-        file.write_text("?")
+        show(str(399_000_000 + 2_000_000 * (int(clock.time_s / 0.05) % 2)))
 
     yield Rig(
         lambda responses: hwmon.readings(0, responses=responses, now=clock, sysfs=folder),
@@ -176,9 +196,9 @@ def hwmon_rig(folder: Path) -> Iterator[Rig]:
         clock,
         advance,
         WATTS,
-        kill,
+        lambda: show("?"),
         0.05,
-        lambda: void(file.write_text("0")),
+        lambda: show("0"),
     )
 
 
@@ -267,7 +287,7 @@ def pipe_rig(folder: Path) -> Iterator[Rig]:
                 log.write(f"{written[0]},{watts}\n")
 
     def now() -> float:
-        advance(STEP_S if opening else 0.0)
+        advance(0.01 if opening else 0.0)
         return clock.time_s
 
     opening: list[bool] = []
@@ -276,7 +296,7 @@ def pipe_rig(folder: Path) -> Iterator[Rig]:
     def opened(responses: Callable[[str], Response | None]) -> PowerSampler:
         opening.append(True)
         try:
-            return pipe.reading(str(path), responses, now).open()
+            return pipe.reading(str(path), responses, now, patience_s=0.5).open()
         finally:
             opening.clear()
 
@@ -290,10 +310,6 @@ def pipe_rig(folder: Path) -> Iterator[Rig]:
         0.05,
         lambda: drawn.__setitem__(0, 0),
     )
-
-
-def void(_: object) -> None:
-    """Nothing of what a call returns."""
 
 
 @contextmanager

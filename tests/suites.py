@@ -50,8 +50,7 @@ SUITES = {
     "kernels": Suite(
         (*_HOST, "examples", "tuner/compiler", "tuner/devices/cuda", "tuner/linalg", "tuner/problems"),
         (
-            "power",
-            *(f"tuner/{room}" for room in ("application", "cli", "devices", "joules", "kernel_files")),
+            *(f"tuner/{room}" for room in ("application", "cli", "devices", "kernel_files")),
             *(f"tuner/{room}" for room in ("model", "search", "space", "system")),
         ),
         (

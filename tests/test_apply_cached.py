@@ -14,6 +14,7 @@ import pytest
 from fake_apply import Bench, fake_bench
 from fake_cupy import CUDADriverError, DeviceArray
 
+from tuner.application.calls import Application
 from tuner.model.errors import DeviceError, InputError, UnknownNameError
 
 
@@ -175,9 +176,9 @@ def test_no_room_for_an_output(bench: Bench) -> None:
     bench.apply("sums", x)
 
 
-def test_forms_kept_are_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forms_kept_are_bounded(bench: Bench) -> None:
     """Forms that never repeat do not fill the memory."""
-    monkeypatch.setattr("tuner.application.calls._KEPT", 4)
+    bench.application = Application(bench.catalog, bench.database, kept=4)
     for batch in range(1, 20):
         bench.apply("sums", bench.array(batch, 64))
     assert len(bench.application._seen) == 4

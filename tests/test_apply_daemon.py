@@ -1,5 +1,7 @@
 """``tuner.apply`` beside a daemon: whose configuration is taken, what is counted, and what trouble costs."""
 
+import inspect
+import json
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -38,10 +40,10 @@ class Beside:
         self.uses: list[Any] = []
         self.told = threading.Event()
         self.timeouts_s: list[float] = []
-        self.advisor = Advisor(self._connect, every_s=3600.0)
+        self.advisor = Advisor(self.connect, every_s=3600.0)
         self.bench.application = Application(self.bench.catalog, self.bench.database, self.advisor)
 
-    def _connect(self, timeout_s: float) -> Client:
+    def connect(self, timeout_s: float) -> Client:
         self.timeouts_s.append(timeout_s)
         return Client(self.daemon.path, timeout_s=self.patience_s or timeout_s)
 
@@ -306,15 +308,19 @@ def test_uses_are_told_in_the_background(beside: Beside) -> None:
 
 def test_many_uses_travel_in_several_requests(beside: Beside) -> None:
     """One request has no more uses than the daemon takes."""
+    beside.advisor = Advisor(beside.connect, every_s=3600.0, at_once=8)
+    beside.bench.application = Application(beside.bench.catalog, beside.bench.database, beside.advisor)
     beside.says("time", FOUR)
-    batches = range(1, 301)
-    for batch in batches:
+    for batch in range(1, 21):
         beside.bench.apply("sums", beside.bench.array(batch, 64))
         beside.bench.apply("sums", beside.bench.array(batch, 64))
     beside.advisor.tell()
 
     requests = [request for request in beside.daemon.asked if request.path == "/v1/uses"]
-    assert [len(request.body["uses"]) for request in requests] == [256, 44]
+    assert [len(request.body["uses"]) for request in requests] == [8, 8, 4]
+    schema = json.loads((Path(__file__).parent.parent / "docs" / "openapi.json").read_text())
+    taken = schema["components"]["schemas"]["UseReports"]["properties"]["uses"]["maxItems"]
+    assert inspect.signature(Advisor).parameters["at_once"].default == taken
 
 
 def test_a_fork_tells_nothing_of_its_parent(beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,28 +1,122 @@
-"""Every benchmark can be asked what it does, on a machine without a GPU."""
+"""Every benchmark can be asked what it does, and its smallest case runs, on a machine without a GPU."""
 
 import ast
+import ctypes
 import runpy
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from benchmark_scripts import ROOT, siblings_importable
 
-SCRIPTS = [
-    path for path in sorted((ROOT / "benchmarks").rglob("*.py")) if "__main__" in path.read_text("utf-8")
-]
+FOLDER = ROOT / "benchmarks"
+RESULTS = FOLDER / "results"
+SCRIPTS = {
+    str(path.relative_to(FOLDER).with_suffix("")): path
+    for path in sorted(FOLDER.rglob("*.py"))
+    if "__main__" in path.read_text("utf-8")
+}
+SMALLEST = {
+    "apply_calls": ["--show", str(RESULTS / "apply-calls-h200.json")],
+    "compare": ["--again", str(RESULTS / "compare-h200.json")],
+    "counter_reads": [],
+    "energy_region_intervals": ["--runs", "1"],
+    "headlines": [],
+    "kernel_tuner_wall": ["--show", str(RESULTS / "kernel-tuner-wall-h200.json")],
+    "kernels/peers": ["--show", str(RESULTS / "peers-h200.json")],
+    "show_results": [],
+    "traced_energy": ["--pieces", "60"],
+    "window_scatter": ["--runs", "20"],
+}
+FOR_A_GPU = ("fft_lengths", "linalg_large", "linalg_peers", "long_scan_peers", "peers", "tridiag_large")
+ELSEWHERE = {  # played in small by a test of their own
+    "daemon_faults": "test_daemon_faults",
+    "daemon_soak": "test_daemon_proofs",
+    "damage": "test_damage",
+    "energy_intervals": "test_power_intervals",
+    "examples": "test_examples_benchmark",
+    "fairness": "test_daemon_proofs",
+    "hostile_files": "test_hostile_files",
+    "kill_clocks": "test_clock_kills",
+    "neighbour_influence": "test_fleet_benchmarks",
+    "referee": "test_counter_log",
+    "search": "test_search_benchmark",
+    "sensor_models": "test_power_identify",
+    "shipped_report": "test_shipped_reports",
+    "verification": "test_fleet_benchmarks",
+}
+BY_HAND = {  # their smallest case takes longer than a test may, or asks for a GPU and a process of its own
+    *("applications", "clock_search", "daemon_hostile", "default_set", "energy_regions", "energy_windows"),
+    *("kernel_tuner_child", "kernel_tuner_neutral", "merging", "model_against_recorded", "neighbour_sizes"),
+    *(
+        "plot_recording",
+        "pool_efficiency",
+        "pool_kills",
+        "racing",
+        "record_spaces",
+        "structure",
+        "sweep_overhead",
+    ),
+    "trait_beliefs",
+}
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_help_says_what_a_script_does(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its first line is that of the script's docstring."""
-    monkeypatch.setattr(sys, "argv", [path.name, "--help"])
+def started(path: Path, words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> int | str | None:
+    """The exit code of a script, in this process."""
+    monkeypatch.setattr(sys, "argv", [str(path), *words])
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.delitem(sys.modules, path.stem, raising=False)  # a helper of tests may have its name
-    with siblings_importable(monkeypatch), pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(path), run_name="__main__")
-    assert ended.value.code == 0
-    about = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    with siblings_importable(monkeypatch):
+        try:
+            runpy.run_path(str(path), run_name="__main__")
+        except SystemExit as end:
+            return end.code
+    return 0
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_help_says_what_a_script_does(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its first line is that of the script's docstring."""
+    assert started(SCRIPTS[name], ["--help"], monkeypatch) == 0
+    about = ast.get_docstring(ast.parse(SCRIPTS[name].read_text("utf-8"))) or ""
     assert about.partition("\n")[0] in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_the_smallest_case_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ends well, and prints a table."""
+    assert not started(SCRIPTS[name], SMALLEST[name], monkeypatch)
+    assert len(capsys.readouterr().out.splitlines()) >= 3
+
+
+def has_driver() -> bool:
+    """Whether a GPU might be found."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(has_driver(), reason="would measure")
+@pytest.mark.parametrize("name", FOR_A_GPU)
+def test_without_a_gpu_a_script_says_so(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The exit code is 2, and nothing is written."""
+    out = tmp_path / "rows.json"
+    assert started(SCRIPTS[f"kernels/{name}"], ["--out", str(out)], monkeypatch) == 2
+    assert "This benchmark needs a CUDA GPU." in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_each_script_has_its_place() -> None:
+    """It runs here, in a test of its own, or by hand."""
+    named = {*SMALLEST, *(f"kernels/{name}" for name in FOR_A_GPU), *ELSEWHERE, *BY_HAND}
+    assert named == set(SCRIPTS)
+    assert all((ROOT / "tests" / f"{test}.py").exists() for test in ELSEWHERE.values())

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 from cli_process import await_rows, begun, document, tuner
+from job_workshop import PreparedLauncher
+
+from tuner.search import job_launcher
 
 QUICK = """
 [options]
@@ -20,6 +23,12 @@ devices = ["sim:jetson-tx1"]
 objectives = ["time"]
 options = { budget = 2 }
 """
+
+
+@pytest.fixture(autouse=True)
+def _prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that the command runs in this process are processes whose imports are done."""
+    monkeypatch.setattr(job_launcher, "Launcher", PreparedLauncher)
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cli_process import begun
 from fake_nvml_state import GPU_IS_LOST, UUID, State, fake_nvml, library
-from helper_kills import command, leased, notices, start_helper
+from helper_kills import HELPER, command, leased, notices, start_helper
 from tuner.power.clocks import clockd
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd_client import helper_answers
@@ -71,8 +72,11 @@ def resident_kib(pid: int) -> int:
     return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
 
 
-def restore(where: ClockPaths) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command("restore", where), check=False, stderr=subprocess.PIPE, text=True)
+def restore(where: ClockPaths) -> tuple[int, str]:
+    """Exit status and words of ``tuner-clockd restore``."""
+    with begun(*command("restore", where)[3:], code=HELPER) as process:
+        _, told = process.communicate()
+    return process.returncode, told
 
 
 def wait_until_given_up(where: ClockPaths) -> None:
@@ -154,12 +158,12 @@ def test_a_killed_helper_is_cleaned_up_after(
             helper.kill()
             helper.wait()
             assert nvml.locked_max_mhz == 900
-            assert restore(where).returncode == 0
+            assert restore(where)[0] == 0
             assert nvml.locked_max_mhz == 0
 
     with pytest.raises(ClockError, match="not held"):
         kill()
-    assert restore(where).stderr == ""
+    assert restore(where) == (0, "")
     assert nvml.resets == 1
 
 
@@ -185,10 +189,10 @@ def test_restore_keeps_what_it_cannot_undo(
         helper.kill()
         helper.wait()
     nvml.reset = GPU_IS_LOST
-    outcome = restore(where)
+    status, told = restore(where)
 
-    assert outcome.returncode == 1
-    assert UUID in outcome.stderr
+    assert status == 1
+    assert UUID in told
     assert where.directory is not None
     assert SettingJournal(where.directory, "nvml", UUID).path.exists()
 
@@ -207,11 +211,7 @@ def test_a_stopped_client_loses_its_lease(nvml: State, where: ClockPaths) -> Non
         "    signal.pause()\n"
     )
     places = (where.library, where.devfreq, where.config, where.directory, where.socket)
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(Path(__file__).parent), UUID, *map(str, places)],
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as client:
+    with begun(Path(__file__).parent, UUID, *map(str, places), code=script) as client:
         assert client.stdout is not None
         assert client.stdout.readline() == "set\n"
         assert nvml.sets == 1

@@ -3,11 +3,13 @@
 import errno
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +53,14 @@ def compiled(result: CompiledStage | CompileError) -> CompiledStage:
 # --- with NVRTC ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("architecture", ["sm_50", "sm_53", "sm_90"])
+@pytest.fixture(scope="module")
+def nvrtc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compiler]:
+    """A compiler with one child, in whose cache is nothing at first."""
+    with Compiler("sm_90", tmp_path_factory.mktemp("cubins"), jobs=1, idle_s=PATIENCE_S) as compiler:
+        yield compiler
+
+
+@pytest.mark.parametrize("architecture", ["sm_50", "sm_90"])
 def test_resources_are_compiled_facts(tmp_path: Path, architecture: str) -> None:
     """Architectures old and new give code and the resources of the entry named, without a GPU."""
     with Compiler(architecture, tmp_path, jobs=1) as compiler:
@@ -66,11 +75,10 @@ def test_resources_are_compiled_facts(tmp_path: Path, architecture: str) -> None
     assert scan.resources.compiled
 
 
-def test_spills_are_reported(tmp_path: Path) -> None:
+def test_spills_are_reported(nvrtc: Compiler) -> None:
     """Too few registers show as spills and local memory."""
     unrolled = CODE.replace("    for", "    #pragma unroll\n    for")
-    with Compiler("sm_90", tmp_path, jobs=1) as compiler:
-        tight = compiler.compile_one(stage("scan<64, 256>", unrolled, options=("--maxrregcount=24",)))
+    tight = nvrtc.compile_one(stage("scan<64, 256>", unrolled, options=("--maxrregcount=24",)))
     assert tight.resources.registers_per_thread <= 24
     assert tight.resources.spill_bytes > 0
     assert tight.resources.local_bytes > 0
@@ -92,16 +100,15 @@ def test_spills_are_reported(tmp_path: Path) -> None:
         (stage("scan<4, 256>", options=("--frobnicate",)), "option '--frobnicate': is not known to be harm"),
     ],
 )
-def test_an_error_names_stage_entry_file_and_line(tmp_path: Path, bad: Stage, says: str) -> None:
+def test_an_error_names_stage_entry_file_and_line(nvrtc: Compiler, bad: Stage, says: str) -> None:
     """A configuration that does not compile says why and where, and stops no other."""
-    with Compiler("sm_90", tmp_path, jobs=1) as compiler:
-        good, error = compiler.compile([stage("plain"), bad])
-        assert isinstance(good, CompiledStage)
-        assert isinstance(error, CompileError)
-        assert says in str(error)
-        assert f"stage 'upward', {bad.entry} of kernels/scan.cu" in str(error)
-        with pytest.raises(CompileError, match="upward"):
-            compiler.compile_one(bad)
+    good, error = nvrtc.compile([stage("plain"), bad])
+    assert isinstance(good, CompiledStage)
+    assert isinstance(error, CompileError)
+    assert says in str(error)
+    assert f"stage 'upward', {bad.entry} of kernels/scan.cu" in str(error)
+    with pytest.raises(CompileError, match="upward"):
+        nvrtc.compile_one(bad)
 
 
 def test_a_machine_without_a_fitting_nvrtc(tmp_path: Path) -> None:
@@ -166,11 +173,10 @@ class Fake:
 class Bench:
     """Compilers over the stand-in, and what they asked of it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cache: Path) -> None:
         self.folder = folder
-        self.cache = folder / "cache"
-        for name in ("oldest.so", "old.so", "new.so", "newest.so", "broken.so", "deadly.so"):
-            (folder / name).write_text(name)
+        self.cache = cache
+        self._take()
 
     def compiler(
         self,
@@ -214,11 +220,36 @@ def entries_of(cache: Path) -> list[Path]:
     return [path for path in cache.iterdir() if path.name != "libraries.json"]
 
 
+def libraries_in(folder: Path) -> Path:
+    (folder / "faked.py").write_text(FAKE)
+    for name in ("oldest.so", "old.so", "new.so", "newest.so", "broken.so", "deadly.so"):
+        (folder / name).write_text(name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """Libraries that have been looked at: no child need load them to say what they are."""
+    folder = libraries_in(tmp_path_factory.mktemp("libraries"))
+    bench = Bench(folder, folder / "cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder)
+        bench.compiler(libraries=("oldest.so", "old.so", "new.so", "newest.so")).close()
+    return bench
+
+
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    (tmp_path / "faked.py").write_text(FAKE)
-    monkeypatch.syspath_prepend(tmp_path)
-    return Bench(tmp_path)
+def bench(known: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.syspath_prepend(known.folder)
+    shutil.copytree(known.cache, tmp_path / "cache")
+    return Bench(known.folder, tmp_path / "cache")
+
+
+@pytest.fixture
+def new_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Libraries that nobody has looked at."""
+    monkeypatch.syspath_prepend(libraries_in(tmp_path))
+    return Bench(tmp_path, tmp_path / "cache")
 
 
 def test_answers_keep_the_order_of_the_stages_and_equal_stages_compile_once(bench: Bench) -> None:
@@ -227,7 +258,7 @@ def test_answers_keep_the_order_of_the_stages_and_equal_stages_compile_once(benc
     with bench.compiler(jobs=3) as compiler:
         results = compiler.compile([stage(entry) for entry in entries])
     assert [compiled(r).lowered_name for r in results] == entries
-    assert bench.asked() == {"describe:old.so": 1} | {f"compile:f{i}": 1 for i in range(7)}
+    assert bench.asked() == {f"compile:f{i}": 1 for i in range(7)}
 
 
 def test_progress_counts_distinct_compilations(bench: Bench) -> None:
@@ -250,49 +281,46 @@ def test_children_are_kept_and_not_more_than_jobs(bench: Bench) -> None:
     assert len(bench.pids()) == 1
 
 
-def test_a_warm_cache_starts_nothing(bench: Bench) -> None:
+def test_a_warm_cache_starts_nothing(new_bench: Bench) -> None:
     """What is cached, code or error, needs neither a child nor the library again."""
     stages = [stage("f"), stage("g"), stage("wrong")]
-    with bench.compiler() as compiler:
+    with new_bench.compiler() as compiler:
         cold = compiler.compile(stages)
-    assert sum(bench.asked().values()) == 4
-    with bench.compiler() as compiler:
+    assert sum(new_bench.asked().values()) == 4
+    with new_bench.compiler() as compiler:
         warm = compiler.compile(stages)
         assert compiler.nvrtc_version == "12.9"
-    assert bench.asked() == {}
+    assert new_bench.asked() == {}
     assert warm[:2] == cold[:2]
     assert str(warm[2]) == str(cold[2]) == "stage 'upward', wrong of kernels/scan.cu: f.cu(3): error: wrong"
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_whatever_reaches_the_compiler_is_in_the_key(bench: Bench) -> None:
+    """Another text, header, option or file name is another compilation."""
+    plain = stage("f")
+    others = [
         stage("f", CODE + " "),
         stage("f", add=ADD + " "),
         stage("f", options=("--use_fast_math",)),
-        replace(stage("f"), source=replace(stage("f").source, path="kernels/other.cu")),
-    ],
-)
-def test_whatever_reaches_the_compiler_is_in_the_key(bench: Bench, other: Stage) -> None:
-    """Another text, header, option or file name is another compilation."""
+        replace(plain, source=replace(plain.source, path="kernels/other.cu")),
+    ]
     with bench.compiler() as compiler:
-        compiler.compile([stage("f")])
-        bench.asked()
-        compiler.compile([other])
-    assert bench.asked() == {"compile:f": 1}
+        for number, one in enumerate((plain, *others)):
+            compiler.compile([one])
+            assert bench.asked() == {"compile:f": 1}, number
 
 
-def test_another_architecture_or_nvrtc_is_another_key(bench: Bench) -> None:
+def test_another_architecture_or_nvrtc_is_another_key(new_bench: Bench) -> None:
     """Code is never taken for another architecture's, another version's or another build's."""
     settings = [("sm_90", "old.so"), ("sm_75", "old.so"), ("sm_90", "newest.so")]
     for architecture, library in settings * 2:
-        with bench.compiler(architecture, (library,)) as compiler:
+        with new_bench.compiler(architecture, (library,)) as compiler:
             compiler.compile([stage("f")])
-    assert bench.asked()["compile:f"] == 3
-    (bench.folder / "old.so").write_text("another build of 12.9")
-    with bench.compiler() as compiler:
+    assert new_bench.asked()["compile:f"] == 3
+    (new_bench.folder / "old.so").write_text("another build of 12.9")
+    with new_bench.compiler() as compiler:
         compiler.compile([stage("f")])
-    assert bench.asked() == {"describe:old.so": 1, "compile:f": 1}
+    assert new_bench.asked() == {"describe:old.so": 1, "compile:f": 1}
 
 
 @pytest.mark.parametrize(("library", "asked"), [("oldest.so", False), ("old.so", True), ("newest.so", True)])
@@ -318,18 +346,30 @@ def test_what_the_compiler_does_not_see_is_not_in_the_key(bench: Bench) -> None:
     assert bench.asked()["compile:f"] == 1
 
 
-def test_a_hang_and_a_crash_cost_their_configuration_only(bench: Bench) -> None:
-    """The others compile in fresh children, and neither outcome is kept: another try may end otherwise."""
-    stages = [stage(entry) for entry in ("a", "crash", "hang", "b", "c")]
-    with bench.compiler(timeout_s=2.0) as compiler:
-        a, crash, hang, b, c = compiler.compile(stages)
-        assert [compiled(r).lowered_name for r in (a, b, c)] == ["a", "b", "c"]
-        assert isinstance(crash, CompileError)
-        assert "stage 'upward', crash" in str(crash)
-        assert "SIGSEGV" in str(crash)
-        assert isinstance(hang, CompileError)
-        assert "hang of kernels/scan.cu: not compiled within 2 s" in str(hang)
+def test_a_crash_costs_its_configuration_only(bench: Bench) -> None:
+    """The others compile in fresh children, and it is not kept: another try may end otherwise."""
+    stages = [stage(entry) for entry in ("a", "crash", "b", "c")]
+    with bench.compiler() as compiler:
+        a, crash, b, c = compiler.compile(stages)
+    assert [compiled(r).lowered_name for r in (a, b, c)] == ["a", "b", "c"]
+    assert isinstance(crash, CompileError)
+    assert "stage 'upward', crash" in str(crash)
+    assert "SIGSEGV" in str(crash)
     assert len(entries_of(bench.cache)) == 3
+
+
+def test_a_hang_costs_its_configuration_only(bench: Bench) -> None:
+    """Its child is killed, the next one has a fresh child, and nothing is kept: another try may end."""
+    stages = [stage("hang"), stage("hang", options=("--use_fast_math",)), stage("f")]
+    with bench.compiler() as compiler:
+        f = compiler.compile_one(stages[2])
+    with bench.compiler(timeout_s=0.2) as compiler:
+        *hangs, known = compiler.compile(stages)
+    assert known == f
+    for hang in hangs:
+        assert isinstance(hang, CompileError)
+        assert "hang of kernels/scan.cu: not compiled within 0.2 s" in str(hang)
+    assert len(entries_of(bench.cache)) == 1
 
 
 def test_code_without_a_report_is_refused(bench: Bench) -> None:
@@ -338,34 +378,24 @@ def test_code_without_a_report_is_refused(bench: Bench) -> None:
         compiler.compile_one(stage("silent"))
 
 
-@pytest.mark.parametrize("kept", [0, 20, 40, 100, -1])
-def test_a_truncated_entry_is_compiled_again(bench: Bench, kept: int) -> None:
-    """An entry cut anywhere is noticed and replaced by a whole one."""
+def test_a_damaged_entry_is_compiled_again(bench: Bench) -> None:
+    """An entry that is cut anywhere, or of which a bit is flipped, is noticed and replaced by a whole one."""
     with bench.compiler() as compiler:
         good = compiler.compile_one(stage("f"))
         (entry,) = entries_of(bench.cache)
         whole = entry.read_bytes()
-        entry.write_bytes(whole[:kept])
-        assert compiler.compile_one(stage("f")) == good
-    assert entry.read_bytes() == whole
-    assert bench.asked()["compile:f"] == 2
-
-
-def test_a_changed_entry_is_compiled_again(bench: Bench) -> None:
-    """A single flipped bit is noticed."""
-    with bench.compiler() as compiler:
-        good = compiler.compile_one(stage("f"))
-        (entry,) = entries_of(bench.cache)
-        data = bytearray(entry.read_bytes())
-        data[-3] ^= 1
-        entry.write_bytes(data)
-        assert compiler.compile_one(stage("f")) == good
+        flipped = whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:]
+        for damaged in (*(whole[:kept] for kept in (0, 20, 40, 100, -1)), flipped):
+            entry.write_bytes(damaged)
+            bench.asked()
+            assert compiler.compile_one(stage("f")) == good
+            assert entry.read_bytes() == whole
+            assert bench.asked() == {"compile:f": 1}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"a": 1}', '{"a": [1, 2]}', "null"])
 def test_a_damaged_list_of_libraries_is_made_again(bench: Bench, text: str) -> None:
     """Whatever stands where the known libraries should, they are looked at again."""
-    bench.cache.mkdir()
     (bench.cache / "libraries.json").write_text(text)
     with bench.compiler() as compiler:
         assert compiler.nvrtc_version == "12.9"
@@ -420,15 +450,15 @@ def test_an_interrupted_compilation_leaves_nothing_at_work(bench: Bench, error: 
         compiler.compile([stage("other")])
 
 
-def test_the_newest_library_that_serves_the_architecture_is_taken(bench: Bench) -> None:
+def test_the_newest_library_that_serves_the_architecture_is_taken(new_bench: Bench) -> None:
     """Versions compare as numbers, and an old architecture gets the library that still serves it."""
     libraries = ("old.so", "newest.so", "new.so")
     chosen = {}
     for architecture in ("sm_50", "sm_75", "sm_90", "sm_90a"):
-        with bench.compiler(architecture, libraries) as compiler:
+        with new_bench.compiler(architecture, libraries) as compiler:
             chosen[architecture] = compiler.nvrtc_version
     assert chosen == {"sm_50": "12.9", "sm_75": "12.10", "sm_90": "13.0", "sm_90a": "13.0"}
-    assert bench.asked() == {f"describe:{name}": 1 for name in libraries}
+    assert new_bench.asked() == {f"describe:{name}": 1 for name in libraries}
 
 
 def test_a_broken_library_is_passed_over(bench: Bench) -> None:
@@ -439,12 +469,14 @@ def test_a_broken_library_is_passed_over(bench: Bench) -> None:
         bench.compiler(libraries=("deadly.so", "broken.so"))
 
 
-def test_the_users_cache_directory_is_the_default(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_cache_directory_is_the_default(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a directory given, cubins go to the user's cache directory."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(bench.folder / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     with Compiler("sm_90", libraries=[bench.folder / "old.so"], server="faked:Fake") as compiler:
         compiler.compile_one(stage("f"))
-    assert len(entries_of(bench.folder / "home" / "tuner" / "cubins")) == 1
+    assert len(entries_of(tmp_path / "home" / "tuner" / "cubins")) == 1
 
 
 def gone(pid: int) -> bool:

@@ -1,109 +1,24 @@
 """Tunables with a condition in kernel files: what they become, and how mistakes are named."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from kernel_texts import Load, loader, text_of
 
 from tuner.cli.main import main
-from tuner.kernel_files.catalog import load_kernel_file
-from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import ExpressionError, InputError, KernelFileError, UnknownNameError
 from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration
 
-TEXT = """
-[kernel]
-name = "forms"
-source = "forms.cu"
-
-[problem.sizes]
-N = [64, 4096]
-
-[[argument]]
-buffer = "x"
-dtype = "float32"
-shape = ["batch", "N"]
-role = "inout"
-
-[[argument]]
-buffer = "between"
-dtype = "float32"
-shape = ["slots if form == 'ring' else 1"]
-role = "scratch"
-
-[tunables]
-form = ["plain", "ring", "cluster"]
-P = [1, 2, 4]
-L = { values = [32, 64], when = "form != 'cluster'", otherwise = "32 * P" }
-
-[derived]
-large = "N > 64"
-slots = "ring * 2"
-
-[constraints]
-rules = ["L * P <= 128"]
-
-[default]
-form = "'ring' if N > 64 else 'plain'"
-P = 2
-L = "16 * P"
-ring = 8
-
-[variant.ring]
-when = "form == 'ring'"
-rules = ["slots > P", "large"]
-
-[variant.ring.tunables]
-ring = [4, 8]
-lag = { values = [1, 2], when = "ring == 8", otherwise = 0 }
-
-[[variant.ring.stage]]
-name = "ring"
-entry = "ring<{slots}, {lag}>"
-arguments = ["x", "between"]
-grid = "batch"
-block = "L"
-
-[[variant.ring.stage]]
-name = "tail"
-when = "lag > 0"
-entry = "tail"
-arguments = ["x"]
-grid = "batch"
-block = "L"
-
-[variant.others]
-when = "form != 'ring'"
-
-[[variant.others.stage]]
-name = "others"
-entry = "others<{P}>"
-arguments = ["x"]
-grid = "batch"
-block = "L"
-
-[work]
-bytes = "8 * N * batch"
-operations = "N * batch"
-"""
-Load = Callable[[str], KernelFile]
+TEXT = text_of("forms")
 
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Loads a kernel file with this text."""
-    (tmp_path / "forms.cu").write_text("// forms\n")
-
-    def load_text(text: str) -> KernelFile:
-        path = tmp_path / "kernel.toml"
-        path.write_text(text)
-        return load_kernel_file(path)
-
-    return load_text
+    return loader("forms", tmp_path)
 
 
 def replaced(old: str, new: str) -> str:
@@ -189,142 +104,6 @@ def test_a_callers_values(load: Load) -> None:
         assert kernel.allowed(workload, values) is None
     with pytest.raises(UnknownNameError, match=r"no tunable 'rin'; .* did you mean 'ring'"):
         kernel.configuration(workload, {**given, "rin": 5})
-
-
-LOADING: list[tuple[str, str, str]] = [
-    (
-        "when = \"form != 'cluster'\"",
-        "when = \"from != 'cluster'\"",
-        "[tunables.L] when: expression \"from != 'cluster'\": not an expression",
-    ),
-    (
-        "when = \"form != 'cluster'\"",
-        "when = \"fomr != 'cluster'\"",
-        "[tunables.L] when: expression \"fomr != 'cluster'\": unknown name 'fomr'",
-    ),
-    ("form != 'cluster'", "frm == 1", "did you mean 'form'?"),
-    ("form != 'cluster'", "L > 32", "[tunables.L] when: 'L > 32' needs L itself"),
-    (
-        "form != 'cluster'",
-        "slots > 4",
-        "[tunables.L] when: 'slots > 4' needs ring, which is declared below L",
-    ),
-    (
-        "form != 'cluster'",
-        "ring > 4",
-        "[tunables.L] when: 'ring > 4' needs ring, which is declared below L; a condition takes the tunables",
-    ),
-    (
-        "P = [1, 2, 4]\nL = { values = [32, 64], when = \"form != 'cluster'\"",
-        'P = { values = [1, 2, 4], when = "L == 32" }\nL = { values = [32, 64], when = "P > 1"',
-        "[tunables.P] when: 'L == 32' needs L, whose own condition needs P: neither can be first",
-    ),
-    (
-        "form != 'cluster'",
-        "form == 'clutser'",
-        "form == 'clutser'\" is true for no value of form, so L never has one; did you mean 'cluster'?",
-    ),
-    (
-        'when = "ring == 8"',
-        'when = "ring > 8"',
-        "tunables.lag] when: \"(form == 'ring') and (ring > 8)\" is true for no value of form, ring, so lag",
-    ),
-    (
-        ", when = \"form != 'cluster'\"",
-        "",
-        "[tunables.L] otherwise: L always has a value; give its condition",
-    ),
-    ("when = \"form != 'cluster'\"", "wen = 1", "[tunables.L] wen: unknown key; did you mean 'when'?"),
-    ('"32 * P" }', '"32 * lag" }', "[tunables.L] otherwise: expression '32 * lag': unknown name 'lag'"),
-    ("values = [32, 64]", "values = []", "[tunables.L] values: must be a list of at least one"),
-    ("values = [32, 64], ", "", "[tunables] L: needs values, or permutation in their place"),
-    (
-        "values = [32, 64]",
-        'values = [32], permutation = ["a", "b"]',
-        "L: has values and permutation; leave one",
-    ),
-    ("values = [32, 64]", 'permutation = ["a", "a"]', "[tunables.L] permutation: the item 'a' stands twice"),
-    (
-        "values = [32, 64]",
-        'permutation = ["a", "b,c"]',
-        "[tunables.L] permutation: the item 'b,c' is empty or",
-    ),
-    ("values = [32, 64]", 'permutation = ["a"]', "[tunables.L] permutation: must be a list of at least 2"),
-    ("values = [32, 64]", "permutation = [1, 2, 3, 4, 5, 6, 7]", "[tunables.L] permutation: "),
-    ("L = { values = [32, 64]", "L = { values = [32, 32]", "[tunables]: L: value 32 stands twice"),
-    ("ring = [4, 8]", "ring = []", "[variant.ring.tunables] ring: must be a list of at least one"),
-    ("ring = [4, 8]", "ring = [4, 8]\nP = [1]", "[variant.ring.tunables] P: the name is taken by [tunables]"),
-    (
-        "ring = [4, 8]",
-        "ring = [4, 8]\nN = [1]",
-        "[variant.ring.tunables] N: the name is taken by [problem.sizes]",
-    ),
-    ("values = [1, 2]", "vals = [1, 2]", "[variant.ring.tunables.lag] vals: unknown key"),
-    ("when = \"form == 'ring'\"\n", "", "[variant.ring] when: is needed"),
-    ("when = \"form == 'ring'\"", 'wehn = "true"', "[variant.ring] wehn: unknown key; did you mean 'when'?"),
-    (
-        "when = \"form == 'ring'\"",
-        'when = "fform"',
-        "[variant.ring] when: expression 'fform': unknown name 'fform'",
-    ),
-    ('"slots > P"', '"slots > Q"', "[variant.ring] rules, item 1: expression 'slots > Q': unknown name 'Q'"),
-    ('"slots > P"', "3", "[variant.ring] rules, item 1: must be text"),
-    ('name = "tail"', 'naem = "tail"', "[[variant.ring.stage]] 2 naem: unknown key; did you mean 'name'?"),
-    ('when = "lag > 0"', 'when = "lagg > 0"', "[[variant.ring.stage]] 2 (tail) when: expression 'lagg > 0'"),
-    ("[work]", "[variant.none]\nwhen = \"form == 'ring'\"\n[work]", "[variant.none]: holds nothing: give it"),
-    ("P = 2\nL", "L", "[default]: a value is missing for P"),
-    (
-        "P = 2\n",
-        "P = 2\nlag = 1\n",
-        "[default] lag: its condition needs ring; give ring above it",
-    ),
-]
-
-
-@pytest.mark.parametrize(("old", "new", "trouble"), LOADING)
-def test_mistakes_found_when_loading(load: Load, tmp_path: Path, old: str, new: str, trouble: str) -> None:
-    """A mistake in or around a condition is reported with the file, the key and what would be right."""
-    with pytest.raises(KernelFileError) as error:
-        load(replaced(old, new))
-    assert trouble in str(error.value)
-    assert str(tmp_path / "kernel.toml") in str(error.value)
-
-
-EVALUATING: list[tuple[str, str, str]] = [
-    (
-        '"L * P <= 128"',
-        '"ring * P <= 128"',
-        "[constraints] or [variant] rules: expression 'ring * P <= 128': ring has no value here: it has one",
-    ),
-    (
-        '"L * P <= 128"',
-        '"ring * P <= 128"',
-        "ring has no value here: it has one where form == 'ring' (in form=plain P=1) (at forms:N=64)",
-    ),
-    (
-        '"L * P <= 128"',
-        '"slots * P <= 128"',
-        "slots has no value here: expression 'ring * 2': ring has no value here: it has one where",
-    ),
-    ("form != 'cluster'", "form != 'cluster' or 1 // (P - 4) > 0", "[tunables.L] when: expression"),
-    (
-        "others<{P}>",
-        "others<{ring}>",
-        "[[variant.others.stage]] 1 (others) entry: expression 'ring': ring has no",
-    ),
-    ("others<{P}>", "others<{ring}>", "form == 'ring' (at forms:N=64 [form=plain P=2 L=32])"),
-]
-
-
-@pytest.mark.parametrize(("old", "new", "trouble"), EVALUATING)
-def test_mistakes_found_at_a_configuration(load: Load, old: str, new: str, trouble: str) -> None:
-    """An expression that comes to a tunable without a value says why there is none, and where."""
-    kernel = load(replaced(old, new).replace(DEFAULT, "ring = 8\nlag = 2\n"))
-    workload = kernel.workloads()[0]
-    with pytest.raises(KernelFileError) as error:
-        _ = [kernel.plan(workload, configuration) for configuration in kernel.space(workload)]
-    assert trouble in str(error.value)
-    assert str(kernel.path) in str(error.value)
 
 
 def test_a_default_against_a_variants_rule(load: Load) -> None:

@@ -1,74 +1,27 @@
 """Sizes of kernel files: lists, ranges, and those a workload may leave out."""
 
 import pickle
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from kernel_texts import Load, loader, text_of
 
-from tuner.kernel_files.catalog import Catalog, load_kernel_file
+from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import combinations, count_combinations, listed
 from tuner.model.errors import KernelFileError, UnknownNameError
 from tuner.problems.lookup import problem_for
 from tuner.search.candidates import fit_batches
 
-TEXT = """
-[kernel]
-name = "sums"
-source = "sums.cu"
-entry = "sums<{ctype}, {N}>"
-[problem]
-name = "expression"
-batch = "2**20 // N"
-optional = ["dtype", "form"]
-[problem.sizes]
-N = { from = 2, to = 1000 }
-form = ["inclusive", "exclusive"]
-dtype = ["float32", "float64", "int32"]
-[problem.reference]
-y = "select(form == 'inclusive', x, 2 * x)"
-[[argument]]
-buffer = "x"
-dtype = "{dtype}"
-shape = ["batch", "N"]
-role = "in"
-[[argument]]
-buffer = "y"
-dtype = "{dtype}"
-shape = ["batch", "N"]
-role = "out"
-[tunables]
-L = [32, 64]
-[derived]
-ctype = "select(dtype == 'float64', 'double', select(dtype == 'int32', 'int', 'float'))"
-[constraints]
-rules = ["form == 'inclusive' or L > 32"]
-[launch]
-grid = "batch"
-block = "L"
-[work]
-bytes = "8 * N * batch"
-operations = "N * batch"
-"""
-
-Load = Callable[[str], KernelFile]
+TEXT = text_of("sums")
 
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Loads a kernel file beside its source."""
-    (tmp_path / "sums.cu").write_text("// sums\n")
-
-    def from_text(text: str) -> KernelFile:
-        path = tmp_path / "kernel.toml"
-        path.write_text(text)
-        return load_kernel_file(path)
-
-    return from_text
+    return loader("sums", tmp_path)
 
 
 @pytest.fixture
@@ -149,25 +102,6 @@ def test_workloads_are_the_listed_ones(kernel: KernelFile) -> None:
     assert names[:2] == ["sums:N=2", "sums:N=2,dtype=float64"]
 
 
-@pytest.mark.parametrize(
-    ("value", "trouble"),
-    [
-        ("{ from = 9, to = 8 }", "[problem.sizes] N: from 9 to 8 holds no number"),
-        ("{ from = 0, to = 8 }", "[problem.sizes] N.from: input should be greater than or equal to 1"),
-        ("{ from = 1.5, to = 8 }", "[problem.sizes] N.from: must be a whole number"),
-        ("{ to = 8 }", "[problem.sizes] N.from: is needed"),
-        ("{ from = 1, too = 8 }", "[problem.sizes] N.too: unknown key; did you mean 'to'"),
-        ("{ from = 1, to = 9007199254740993 }", "[problem.sizes] N.to: input should be less"),
-        ("3", "[problem.sizes] N: must be a list"),
-    ],
-)
-def test_mistakes_in_ranges(load: Load, value: str, trouble: str) -> None:
-    """What is no range is reported with its key."""
-    with pytest.raises(KernelFileError) as error:
-        load(TEXT.replace("{ from = 2, to = 1000 }", value))
-    assert trouble in str(error.value)
-
-
 # --- optional sizes ------------------------------------------------------------------------------
 
 
@@ -212,22 +146,6 @@ def test_names_survive_copies(kernel: KernelFile) -> None:
     assert notice.startswith("sums:N=64: batch capped")
 
 
-@pytest.mark.parametrize(
-    ("optional", "trouble"),
-    [
-        ('["from"]', "[problem] optional: no size is called 'from'; choose from N, form, dtype"),
-        ('["N"]', "[problem] optional: N is a range, which has no first choice; give it a list"),
-        ('["form", "form"]', "[problem] optional: form stands twice"),
-        ("[3]", "[problem] optional, item 1: must be text"),
-    ],
-)
-def test_mistakes_in_optional_sizes(load: Load, optional: str, trouble: str) -> None:
-    """Only sizes with a list can be optional."""
-    with pytest.raises(KernelFileError) as error:
-        load(TEXT.replace('["dtype", "form"]', optional))
-    assert trouble in str(error.value)
-
-
 def test_the_example_of_a_message_needs_no_optional_size(kernel: KernelFile) -> None:
     """A wrong spec is answered with the shortest right one."""
     with pytest.raises(Exception, match=r"as in sums:N=2$"):
@@ -249,22 +167,6 @@ def test_arrays_of_any_type_are_made_and_judged(kernel: KernelFile, dtype: str, 
     assert right.dtype == np.dtype(dtype)
     assert problem.residual(np, inputs, {"y": right}, sizes).ok
     assert not problem.residual(np, inputs, {"y": right + right.dtype.type(1)}, sizes).ok
-
-
-@pytest.mark.parametrize(
-    ("dtype", "trouble"),
-    [
-        ("float31", "[[argument]] 1 (x) dtype: 'float31' is not one of bool, int8"),
-        ("{dtyp}", "[[argument]] 1 (x) dtype: expression 'dtyp': unknown name 'dtyp' (known here: N, form"),
-        ("{L}", "[[argument]] 1 (x) dtype: expression 'L': unknown name 'L'"),
-        ("{dtype", "[[argument]] 1 (x) dtype: braces of"),
-    ],
-)
-def test_mistakes_in_types(load: Load, dtype: str, trouble: str) -> None:
-    """A type is known, or a template over sizes alone: what is judged does not depend on tunables."""
-    with pytest.raises(KernelFileError) as error:
-        load(TEXT.replace('dtype = "{dtype}"', f'dtype = "{dtype}"', 1))
-    assert trouble in str(error.value)
 
 
 def test_an_unknown_type_is_found_when_it_is_made(load: Load) -> None:

@@ -170,7 +170,7 @@ def test_own_times_are_medians_over_the_window(cp: FakeCupy, device: CudaDevice)
 
 def test_a_lone_workload_is_one_stream(cp: FakeCupy, device: CudaDevice) -> None:
     """Launches of a lone workload follow one another, with no fork, no join and no event in their graphs."""
-    device.run([plan("quick")], 0.1)
+    device.run([plan("quick")], 0.02)
     assert len(cp.kernels["quick"].streams) == 1
     assert {len(graph.actions) - len(graph.kernels) for graph in cp.graphs} == {0}
 

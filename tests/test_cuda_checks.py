@@ -150,7 +150,7 @@ def test_memory_is_given_back_when_it_runs_short(cp: FakeCupy, device: CudaDevic
 def test_arrays_of_other_shapes_make_room(cp: FakeCupy, device: CudaDevice) -> None:
     """A buffer whose shape follows a tunable is kept for the present configuration only."""
     cp.memory_bytes = 16 * ROWS * N * 4
-    for scratch in range(ROWS * N, ROWS * N + 50):
+    for scratch in range(ROWS * N, ROWS * N + 20):
         part = plan("ignoring", scratch=scratch)
         assert device.check(part, 1).status is Status.OK
         assert device.run([part], 0.01).results[0].status is Status.OK

@@ -38,9 +38,7 @@ class NamingCompiler(FakeCompiler):
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> tuple[FakeCupy, CudaDevice]:
-    cp, device = fake_device(monkeypatch)
-    device._code._compiler = NamingCompiler()
-    return cp, device
+    return fake_device(monkeypatch, compiler=NamingCompiler())
 
 
 def weighted(cp: FakeCupy, size: int = 4 * N) -> Plan:

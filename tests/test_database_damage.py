@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import run_documents
@@ -440,7 +441,8 @@ def test_no_backup_is_made_of_files_that_are_not_whole(
             database.back_up(DAY)
         assert not backup_of(path).exists()
     with monkeypatch.context() as patches:
-        patches.setattr("tuner.database.integrity.backups._ROOM", 1 << 60)
+        free = 2 * path.stat().st_size - 1
+        patches.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
         with Database(path) as database, pytest.raises(StoreFullError, match="nearly full"):
             database.back_up(DAY)
         assert not backup_of(path).exists()

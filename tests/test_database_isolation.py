@@ -21,7 +21,7 @@ from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.model.errors import StoreDamagedError
-from tuner.model.jobs import JobSpec, Origin
+from tuner.model.jobs import Job, JobSpec, Origin
 
 ORDER = JobSpec(("scan-lf:N=4",))
 
@@ -29,6 +29,13 @@ ORDER = JobSpec(("scan-lf:N=4",))
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     return Model.made(tmp_path_factory.mktemp("model") / "tuner.db")
+
+
+@pytest.fixture(scope="module")
+def jobs(model: Model, tmp_path_factory: pytest.TempPathFactory) -> list[Job]:
+    """What is served of them where nothing is damaged."""
+    with Database(model.copy(tmp_path_factory.mktemp("sound") / "copy")) as database:
+        return Jobs(database).jobs()
 
 
 @pytest.fixture
@@ -103,17 +110,15 @@ def test_number_of_a_lost_row_is_not_given_again(path: Path) -> None:
 )
 @pytest.mark.parametrize("where", ["main", "mirror", "both"])
 def test_what_is_beside_the_rows_can_be_worked_out(
-    path: Path, model: Model, statement: str, where: str
+    path: Path, model: Model, jobs: list[Job], statement: str, where: str
 ) -> None:
     """Counts, identity, numbers, migrations, definitions of tables: damaged, they cost no row."""
-    with Database(path) as database:
-        before = Jobs(database).jobs()
     if where == "both" and "nonsense" in statement:  # which table that is, a backup alone says
         shutil.copy(backup_of(model.path), path.parent)
     spoil(path, statement, main=where != "mirror", mirror=where != "main")
     with Database(path) as database:
         database.examine()
-        assert Jobs(database).jobs() == before
+        assert Jobs(database).jobs() == jobs
         assert named(path) == named(mirror_of(path)) == model.rows
         assert Jobs(database).add(ORDER, origin=Origin.CLIENT).id == 7
         assert database.examine().whole

@@ -93,12 +93,11 @@ def test_long_work_aside_keeps_nobody_waiting(tmp_path: Path) -> None:
     play(scene())
 
 
-def test_one_at_a_time_waits_for_a_held_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_at_a_time_waits_for_a_held_lock(tmp_path: Path) -> None:
     """While the database is known to be held, one call waits for it; others fail without doing anything."""
-    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
 
     async def scene() -> None:
-        storage = Storage(tmp_path / "tuner.db")
+        storage = Storage(tmp_path / "tuner.db", pause_s=0.0)
         with closing(await held(storage)) as other:
             let = threading.Event()
             begun = asyncio.Event()
@@ -146,12 +145,11 @@ def test_who_queued_behind_a_lock_is_not_made_to_wait_again(tmp_path: Path) -> N
     play(scene())
 
 
-def test_a_look_sees_that_the_lock_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_sees_that_the_lock_is_gone(tmp_path: Path) -> None:
     """The trouble lasts as long as nothing can be written, and ends with a look when something can."""
-    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
 
     async def scene() -> None:
-        storage = Storage(tmp_path / "tuner.db")
+        storage = Storage(tmp_path / "tuner.db", pause_s=0.0)
         with closing(await held(storage)) as other:
             await storage.retry()
             assert "locked" in storage.trouble
@@ -175,16 +173,14 @@ def test_a_look_sees_that_the_lock_is_gone(tmp_path: Path, monkeypatch: pytest.M
 def test_only_damage_has_the_database_opened_again(
     tmp_path: Path,
     examined: list[Path],
-    monkeypatch: pytest.MonkeyPatch,
     error: StoreError,
     *,
     kept: bool,
 ) -> None:
     """A lock or a full disk says nothing against what is open; the files are read whole once per start."""
-    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
 
     async def scene() -> None:
-        storage = Storage(tmp_path / "tuner.db")
+        storage = Storage(tmp_path / "tuner.db", pause_s=0.0)
         await add(storage)
         before = await storage.run(lambda books: books)
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -315,6 +316,14 @@ def test_cupy_must_fit(
 
     assert finding.severity == severity
     assert says in finding.text
+
+
+def test_an_installed_cupy_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its own metadata, wherever Python looks for packages."""
+    write(tmp_path / "cupy_cuda12x-13.6.dist-info/METADATA", "Name: cupy-cuda12x\nVersion: 13.6")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "nowhere"), str(tmp_path)])
+
+    assert [finding.text for finding in checks.cupy(libcuda=NO_CUDA)] == ["cupy-cuda12x 13.6"]
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no C compiler to build a libcuda with")

@@ -102,7 +102,7 @@ def test_trials_without_joules_hide_none_that_have_them(
 ) -> None:
     """A later run may spare trials their joules that an earlier one has measured."""
     monkeypatch.setattr(JouleBounds, "rules_out", lambda *_: JouleBound(9.0, 9.0, certain=False))
-    request = replace(WHOLE, objective="energy")
+    request = replace(WHOLE, objective="energy", budget=8)
     with Store(tmp_path / "db") as store:
         tune(request, store, spec=GPU)
         spared = stored_space(store, catalog)
@@ -169,7 +169,8 @@ def test_the_shipped_recording_works_out_of_the_box(tmp_path: Path, policy: str)
     """Without workloads the joint space is searched for energy; every number is labelled as recorded."""
     path = tmp_path / "run.json"
     db = ("--database", tmp_path / "db")
-    result = tuner("run", *db, "--device", "replay:h200", "--policy", policy, "--json", path)
+    words = ("--device", "replay:h200", "--policy", policy, "--budget", "60")
+    result = tuner("run", *db, *words, "--json", path)
     found = json.loads(path.read_text())
     shown = " ".join(result.stdout.split())
 

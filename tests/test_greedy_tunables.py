@@ -266,7 +266,7 @@ def test_greedy_is_never_worse_than_its_first_valid_trial(data: st.DataObject) -
     assert played.best is None or costs[played.best] == lowest
 
 
-@pytest.mark.parametrize("count", [1, 50_000])
+@pytest.mark.parametrize("count", [1, 5_000])
 def test_an_order_of_many_candidates_answers(count: int) -> None:
     """Lines and distributions of a large space are found whole, by array operations."""
     space = [two(32 << i % 6, 1 << i // 6 % 5, S=i // 30) for i in range(count)]

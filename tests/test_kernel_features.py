@@ -1,14 +1,14 @@
 """Kernel files that state what CUDA kernels have: variables, structs, typed scalars, set-up, headers."""
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from kernel_texts import FOLDER, Load, loader, text_of
 
-from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.cuda_source.tokens import declared_symbols, texture_line
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.elements import bfloat16_bits, bfloat16_values, struct_bytes
@@ -16,48 +16,8 @@ from tuner.model.errors import KernelFileError
 from tuner.model.plan import Plan, Scalar, Source, StructValue
 from tuner.space.occupancy import own_stages
 
-CODE = """
-#include "parts.cuh"
-// __constant__ float commented[3];
-__constant__ float weights[17], other;
-__device__ __align__(16) int table[4] = {1, 2, 3, 4};
-namespace ring { static __constant__ double taps[2][3]; }
-__device__ float twice(float x) { return 2 * x; }
-__global__ void prepare(const float* x, float* tmp) {}
-__global__ void filter(const float* x, float* y) {}
-"""
-TEXT = """
-[kernel]
-name = "filter"
-source = "filter.cu"
-entry = "filter"
-[problem.sizes]
-N = [64]
-dtype = ["float32", "float16", "bfloat16"]
-[[argument]]
-buffer = "x"
-dtype = "float32"
-shape = ["N"]
-role = "in"
-[[argument]]
-buffer = "y"
-dtype = "float32"
-shape = ["N"]
-role = "out"
-[[argument]]
-buffer = "weights"
-dtype = "float32"
-shape = [17]
-role = "constant"
-[tunables]
-L = [32, 64]
-[launch]
-grid = ["N // L", 2, 3]
-block = ["L // 2", 2]
-[work]
-bytes = "8 * N"
-operations = "N"
-"""
+CODE = (FOLDER / "sources" / "filter" / "filter.cu").read_text()
+TEXT = text_of("filter")
 STAGES = """
 [[stage]]
 name = "prepare"
@@ -76,18 +36,11 @@ arguments = ["x", "y"]
 """
 STAGED = TEXT.replace('entry = "filter"\n', "", 1).split("[launch]", maxsplit=1)[0] + STAGES
 SCALAR = '[[argument]]\nscalar = "a"\n'
-Load = Callable[[str], KernelFile]
 
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    def loaded(text: str) -> KernelFile:
-        (tmp_path / "filter.cu").write_text(CODE)
-        (tmp_path / "parts.cuh").write_text("__constant__ int from_header;\n")
-        (tmp_path / "kernel.toml").write_text(text)
-        return load_kernel_file(tmp_path / "kernel.toml")
-
-    return loaded
+    return loader("filter", tmp_path)
 
 
 def plan_of(kernel: KernelFile, sizes: Mapping[str, int | str] | None = None, **values: Any) -> Plan:
@@ -116,30 +69,6 @@ def test_symbol_of_another_name(load: Load) -> None:
 def test_declared_symbols() -> None:
     """Variables are told from functions and comments, with their qualifiers, arrays and initial values."""
     assert declared_symbols(Source("k.cu", CODE)) == ("weights", "other", "table", "taps")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        (
-            '"constant"',
-            '"constant"\nsymbol = "weigths"',
-            "has weights, other, table, taps, from_header; did you",
-        ),
-        ('"constant"', '"constant"\nsymbol = "a b"', "does not have the form"),
-        (
-            'role = "out"',
-            'role = "out"\nsymbol = "weights"',
-            'symbol needs role = "constant", and the role is "out"',
-        ),
-        ('role = "constant"', 'texture = "t"', "texture objects are not supported"),
-    ],
-)
-def test_wrong_symbols(load: Load, old: str, new: str, words: str) -> None:
-    """What the source lacks and what cannot be a variable is refused, with what there is."""
-    with pytest.raises(KernelFileError) as error:
-        load(TEXT.replace(old, new))
-    assert words in str(error.value)
 
 
 def test_symbol_as_a_parameter(load: Load) -> None:

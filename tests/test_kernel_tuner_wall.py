@@ -5,16 +5,18 @@ import json
 import math
 import subprocess
 import sys
+import time
 import types
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from cli_process import tuner
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -300,26 +302,28 @@ def test_rows_without_neutral_times_say_nothing_of_quality(benchmark: SimpleName
 
 def options(benchmark: SimpleNamespace, **given: Any) -> SimpleNamespace:
     usual = {"parts": benchmark.wall.PARTS, "tuners": benchmark.wall.TUNERS, "seeds": 2, "checked": ["scan"]}
-    usual["backends"] = benchmark.wall.BACKENDS
+    usual |= {"backends": benchmark.wall.BACKENDS, "repeats": 1}
     return SimpleNamespace(**{**usual, **given})
 
 
 def test_schedule_takes_turns(benchmark: SimpleNamespace) -> None:
     """Cold sweeps come before warm ones, both tuners get the same seeds, and no job is planned twice."""
     jobs = benchmark.wall.schedule("scan", options(benchmark))
-    assert len(set(jobs)) == len(jobs) == 4 + 1 + 1 + 4
-    assert [(job.tuner, job.cache) for job in jobs[:4]] == [
-        (tuner, cache) for cache in ("cold", "warm") for tuner in benchmark.wall.TUNERS
+    assert len(set(jobs)) == len(jobs) == 8 + 1 + 1 + 4
+    assert [(job.tuner, job.cache) for job in jobs[:8]] == [
+        (tuner, cache) for cache in ("cold", "warm") for tuner in (*benchmark.wall.TUNERS, "tuner")
     ]
     warm = [job for job in jobs if job.cache == "warm"]
-    assert [benchmark.wall.replace(job, cache="cold") for job in warm] == jobs[:2]
+    assert [benchmark.wall.replace(job, cache="cold") for job in warm] == jobs[:4]
     seeds = {
         tuner: [job.seed for job in jobs if job.tuner == tuner and job.seed]
         for tuner in benchmark.wall.TUNERS
     }
-    assert seeds == {"kernel-tuner": [1, 2], "tuner": [1, 2]}
+    assert seeds == {"kernel-tuner": [1, 2], "loop": [], "tuner": [1, 2]}
     backends = [job.backend for job in jobs if job.tuner == "kernel-tuner"]
     assert backends == ["cupy", "cupy", "nvcuda", "cupy", "nvcuda", "nvcuda"]
+    again = benchmark.wall.schedule("scan", options(benchmark, repeats=2))
+    assert len(set(again)) == len(again)
 
 
 def test_schedule_obeys_the_choice(benchmark: SimpleNamespace) -> None:
@@ -408,6 +412,7 @@ def test_a_process_that_fails_says_why(benchmark: SimpleNamespace, tmp_path: Pat
     )
     assert (good.trouble, log.read_text()) == ("", f"{tmp_path / 'cupy'}\n")
     assert good.wall_s > 0
+    assert benchmark.wall.ended([*benchmark.wall.TUNER, "--version"], caches, log).trouble == ""
 
 
 def test_a_process_that_hangs_is_stopped(
@@ -422,8 +427,19 @@ def test_a_process_that_hangs_is_stopped(
     assert not log.read_text() or not Path("/proc", log.read_text().strip()).exists()
 
 
-def test_a_run_of_tuner_is_read(benchmark: SimpleNamespace, tmp_path: Path) -> None:
+def test_a_run_of_tuner_is_read(
+    benchmark: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every trial is read with its number, its time and when it was stored, and the answer is among them."""
+
+    def called(command: Sequence[str | Path], *_: object) -> Any:
+        began = time.time()
+        done = tuner(*command[len(benchmark.wall.TUNER) :])
+        return benchmark.wall.Ended(
+            began, time.time() - began, 1, "pss", 1, done.output if done.exit_code else ""
+        )
+
+    monkeypatch.setattr(benchmark.wall, "ended", called)
     (tmp_path / "mixed.cu").write_text(
         "template <int n> __global__ void mixed(float* x) { x[threadIdx.x] = 1; }"
     )

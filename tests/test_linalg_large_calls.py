@@ -1,6 +1,6 @@
 """``tuner.linalg`` beyond the batched kernels: those of one matrix, one after another, and cuBLAS.
 
-Small matrices take that way here.
+Small matrices take that way here. What all kernels have to give is in ``test_linalg.py``.
 """
 
 from pathlib import Path
@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 import scipy.linalg
 from fake_linalg import LinalgCupy, linalg_cupy
-from fake_linalg_large import HostLibraries
-from linalg_cases import N, each, near, positive, random
+from fake_linalg_large import leave_batched_kernels
+from linalg_cases import N, near, positive, random
 from numpy.linalg import LinAlgError
 from numpy.typing import NDArray
 
 from tuner import linalg
-from tuner.linalg import factorisations
-from tuner.linalg.operations import ROUTES
 from tuner.model.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
@@ -26,11 +24,7 @@ pytestmark = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
 @pytest.fixture
 def cp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LinalgCupy:
-    for operation, routes in ROUTES.items():
-        monkeypatch.setitem(ROUTES, operation, routes[1:])
-    monkeypatch.setattr("tuner.devices.cuda.code.GpuLibraries", HostLibraries)
-    monkeypatch.setattr("tuner.linalg.products.GpuLibraries", HostLibraries)
-    monkeypatch.setattr(factorisations, "BLOCK", 2)
+    leave_batched_kernels(monkeypatch)
     return linalg_cupy(monkeypatch, tmp_path)
 
 
@@ -41,16 +35,6 @@ def stored(matrices: NDArray[Any]) -> list[NDArray[Any]]:
     wide[..., :n] = apart[..., ::2, ::2] = matrices
     turned = matrices.swapaxes(-1, -2).copy().swapaxes(-1, -2)
     return [matrices, turned, wide[..., :n], apart[..., ::2, ::2]]
-
-
-@pytest.mark.parametrize("lower", [False, True])
-@pytest.mark.parametrize(("lead", "dtype"), [((), "float64"), ((3,), "float32")])
-def test_cholesky(cp: LinalgCupy, lead: tuple[int, ...], dtype: str, lower: bool) -> None:
-    """One after another, also where matrices of odd order are not aligned; the other triangle is zero."""
-    a = positive(*lead)
-    given = cp.asarray(a.astype(dtype))
-    assert near(linalg.cholesky(given, lower), each(scipy.linalg.cholesky, a, lower=lower), dtype)
-    assert np.array_equal(given, a.astype(dtype))
 
 
 def test_failures_have_their_place(cp: LinalgCupy) -> None:
@@ -64,52 +48,6 @@ def test_failures_have_their_place(cp: LinalgCupy) -> None:
         linalg.lu_factor(cp.asarray(a))
     with pytest.raises(LinAlgError, match=r"^matrix \(1, 1\): Matrix is singular: diagonal 2 of U"):
         linalg.solve(cp.asarray(a), cp.asarray(random(N)))
-
-
-@pytest.mark.parametrize(("lead", "m", "n"), [((2,), N, N), ((), N, 3), ((), 3, N)])
-def test_lu(cp: LinalgCupy, lead: tuple[int, ...], m: int, n: int) -> None:
-    """Factors and pivots are SciPy's, of square matrices and others."""
-    a = random(*lead, m, n)
-    factors, pivots = linalg.lu_factor(cp.asarray(a))
-    assert near(factors, each(lambda one: scipy.linalg.lu_factor(one)[0], a))
-    right = [scipy.linalg.lu_factor(one)[1] for one in a.reshape(-1, m, n)]
-    assert np.array_equal(pivots, np.array(right).reshape(*lead, min(m, n)))
-    assert np.allclose(np.matmul(*linalg.lu(cp.asarray(a), permute_l=True)), a)
-
-
-@pytest.mark.parametrize("mode", ["full", "economic", "r", "raw"])
-@pytest.mark.parametrize(("lead", "m", "n"), [((2,), N, N), ((), N, 3), ((), 3, N)])
-def test_qr(cp: LinalgCupy, lead: tuple[int, ...], m: int, n: int, mode: str) -> None:
-    """Q and R are SciPy's with their signs; Q is formed by blocks of reflections."""
-    a = random(*lead, m, n)
-    found = linalg.qr(cp.asarray(a), mode)
-    if mode == "raw":
-        (factors, tau), _ = found
-        assert near(factors, each(lambda one: scipy.linalg.qr(one, mode="raw")[0][0], a))
-        assert tau.shape == (*lead, min(m, n))
-        return
-    assert len(found) == (1 if mode == "r" else 2)
-    for place, one in enumerate(found):
-        assert near(one, each(lambda one, place=place: scipy.linalg.qr(one, mode=mode)[place], a))
-
-
-def test_reflections_that_do_nothing(cp: LinalgCupy) -> None:
-    """They are left out of Q."""
-    a = np.triu(random(N, N))
-    q, r = linalg.qr(cp.asarray(a))
-    assert np.allclose(q @ q.T, np.eye(N))
-    assert np.allclose(q @ r, a)
-
-
-@pytest.mark.parametrize("assume_a", ["gen", "pos"])
-def test_solve(cp: LinalgCupy, assume_a: str) -> None:
-    """Vectors and matrices on the right side; batches are broadcast."""
-    a, b, vector = positive(2, 1), random(3, N, 2), random(N)
-    right = np.linalg.solve(np.broadcast_to(a, (2, 3, N, N)), b)
-    for lower in (False, True):
-        assert near(linalg.solve(cp.asarray(a), cp.asarray(b), assume_a=assume_a, lower=lower), right)
-    found = linalg.solve(cp.asarray(a[0, 0]), cp.asarray(vector), assume_a=assume_a)
-    assert near(found, np.linalg.solve(a[0, 0], vector))
 
 
 @pytest.mark.parametrize("trans", [False, True])

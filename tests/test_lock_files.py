@@ -1,24 +1,38 @@
 """Locks, and what is kept beside them, are for those who may write there, whatever the umask."""
 
 import fcntl
+import math
 import os
+import pwd
 import stat
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
+from cli_process import SMALL, tuner
+from policy_driver import candidate, play, result, search_over
 
 from tuner.cli.output import write_json
 from tuner.database.connection import Database
 from tuner.database.files import locked, mirror_of
+from tuner.model import registry
 from tuner.model.errors import InputError
+from tuner.model.trial import Measurement, Trial
+from tuner.space.search_view import Policy
 from tuner.system.ownership import (
     BoardTurns,
     StateLock,
     gpu_lock_file,
+    identity_of,
     open_lock,
     open_result,
+    owned_folder,
     owned_gpu,
+    this_process,
     try_lock,
 )
 from tuner.system.service_manager import default_sockets
@@ -161,3 +175,160 @@ def test_a_runtime_folder_of_another_user_is_told(tmp_path: Path) -> None:
     os.chown(folder, 4711, 4711)
     with pytest.raises(InputError, match="unset XDG_RUNTIME_DIR"):
         default_sockets({"XDG_RUNTIME_DIR": str(tmp_path)})
+
+
+# --- the restarted neighbourhood search ------------------------------------------------------------
+
+
+GRID = [candidate(a=a, b=b) for a, b in product(range(8), range(8))]
+
+
+@pytest.fixture(scope="module")
+def local() -> Policy:
+    loaded: Policy = registry.load("policy", "local")
+    return loaded
+
+
+def hill(trial: Trial) -> Measurement:
+    """One minimum, at a = 5, b = 2, which single steps lead to from everywhere."""
+    chosen = trial.configurations[0]
+    return result(1.0 + abs(int(chosen["a"]) - 5) + abs(int(chosen["b"]) - 2), [1.0])
+
+
+def trap(trial: Trial) -> Measurement:
+    """A minimum at a = b = 0 from which no change of one tunable leads to the lower one at a = b = 7."""
+    chosen = trial.configurations[0]
+    a, b = int(chosen["a"]), int(chosen["b"])
+    return result({(0, 0): 1.0, (7, 7): 0.5}.get((a, b), 2.0 + a + b), [1.0])
+
+
+def test_the_default_comes_first_then_its_neighbours(local: Policy) -> None:
+    """The first climb begins at the default; the next trials differ from it in one value."""
+    search = search_over(GRID)
+
+    trials = play(local, search, lambda _: result(1.0, [1.0]), 15).trials
+
+    first = trials[0].configurations[0]
+    assert first == search.defaults[0]
+    for trial in trials[1:15]:
+        changed = [name for name, value in trial.configurations[0].items() if value != first[name]]
+        assert len(changed) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_single_minimum_is_found_within_the_first_climb(local: Policy, seed: int) -> None:
+    """From the default to the minimum in less than half of the space, whatever the seed."""
+    played = play(local, search_over(GRID, seed=seed), hill, 30)
+
+    costs = [hill(trial).makespan_s for trial in played.trials]
+    assert min(cost for cost in costs if cost is not None) == 1.0
+
+
+def test_a_cheaper_neighbour_is_moved_to_at_once(local: Policy) -> None:
+    """After a trial that is cheaper than all before it, the next one differs from it in a single tunable."""
+    trials = [dict(t.configurations[0]) for t in play(local, search_over(GRID), hill, 30).trials]
+    costs = [abs(int(t["a"]) - 5) + abs(int(t["b"]) - 2) for t in trials]
+
+    first_climb = costs.index(0) + 1
+    moved = [i for i in range(1, first_climb - 1) if costs[i] < min(costs[:i])]
+    assert len(moved) > 1
+    assert all(sum(trials[i][name] != trials[i + 1][name] for name in "ab") == 1 for i in moved)
+
+
+def test_restarts_leave_a_local_minimum(local: Policy) -> None:
+    """Random starts reach what no step leads to; the search ends by itself."""
+    played = play(local, search_over(GRID), trap)
+
+    assert played.ended
+    assert played.best is not None
+    assert dict(played.best.configurations[0]) == {"a": 7, "b": 7}
+
+
+def test_nothing_better_ends_it_before_the_space_does(local: Policy) -> None:
+    """Ten climbs in a row without a gain end the search: at most 29 trials each here, of 4,096."""
+    played = play(local, search_over(GRID, GRID), lambda _: result(1.0, [1.0, 1.0]))
+
+    assert played.ended
+    assert len(played.trials) <= 11 * 29
+
+
+def test_failures_are_no_place_to_begin(local: Policy) -> None:
+    """Where nothing runs, it gives up after a hundred starts instead of walking from failure to failure."""
+    space = [candidate(a=value) for value in range(1000)]
+
+    played = play(local, search_over(space, space), lambda _: result(math.inf, [1.0, 1.0], [0]))
+
+    assert played.ended
+    assert played.best is None
+    assert len(played.trials) == 100
+
+
+# --- folders of a user: an account without a home directory gets a message -------------------------
+
+
+VARIABLES = ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("history",),
+        ("best", *SMALL),
+        ("run", *SMALL),
+        ("kernels", "list"),
+        ("db", "path"),
+        ("report",),
+        ("doctor",),
+    ],
+    ids=" ".join,
+)
+def test_a_user_without_a_home_is_told(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user id without an account, as in a container, is told which variable to set."""
+
+    def unknown(uid: int) -> pwd.struct_passwd:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    result = tuner(*words)
+
+    assert result.exit_code == 2
+    assert "has no home directory: set HOME" in result.stderr
+
+
+# --- temporary folders with an owner: which of them the next process removes -----------------------
+
+
+PREFIX = "tuner-test-"
+
+
+def left(name: str, owner: str | None) -> Path:
+    """A folder as a killed process leaves it."""
+    folder = Path(tempfile.gettempdir(), f"{PREFIX}{name}")
+    (folder / "inner").mkdir(parents=True)
+    if owner is not None:
+        (folder / "owner").write_text(owner)
+    return folder
+
+
+def test_folders_of_dead_processes_are_removed_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who lives, who ran on another host, who has said nothing, and links keep what is theirs."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        was = identity_of(process.pid)
+        process.kill()
+    dead = left("dead", was)
+    kept = [left("living", this_process()), left("unknown", None), left("elsewhere", "other-boot:1:1")]
+    link = tmp_path / f"{PREFIX}link"
+    link.symlink_to(left("target", None))
+    other = tmp_path / "other"
+    other.mkdir()
+
+    with owned_folder(PREFIX) as folder:
+        assert not dead.exists()
+        assert all(one.is_dir() for one in (*kept, link, other))
+        assert (Path(folder) / "owner").read_text() == this_process()
+    assert not os.path.lexists(folder)

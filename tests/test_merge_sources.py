@@ -6,11 +6,12 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from damaging import CONDITIONS, Damage
 from mirrored import rows
-from test_merging import add_run
+from test_merging import add_run, stored_run
 
 from tuner.database import merging
 from tuner.database.connection import Database
@@ -19,32 +20,50 @@ from tuner.database.integrity.checksums import TABLES, row_checksum
 from tuner.database.merging import MergeReport, merge_file
 from tuner.database.migrations import MIGRATIONS
 from tuner.database.runs import Store
+from tuner.database.transaction import Transaction
 from tuner.model.errors import InputError
+from tuner.model.records import StoredRun
 
 NAMES = CONDITIONS.names
 
 
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("empty") / "here.db"
+    Database(path).close()
+    return path
+
+
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Database]:
+def here(empty: Path, tmp_path: Path) -> Iterator[Database]:
     """An empty database to merge into."""
-    with Database(tmp_path / "here.db") as database:
+    with Database(copied(empty, tmp_path)) as database:
         yield database
 
 
 @pytest.fixture(scope="module")
 def of_few(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("few") / "there.db"
-    for trials in (2, 3, 4):
-        add_run(path, trials)
+    with Store(path) as store:
+        for trials in (2, 3, 4):
+            stored_run(store, trials)
     return path
 
 
 @pytest.fixture(scope="module")
 def of_many(of_few: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = copied(of_few, tmp_path_factory.mktemp("many"))
-    for trials in range(5, 30):
-        add_run(path, trials)
+    with Store(path) as store:
+        for trials in range(5, 30, 2):
+            stored_run(store, trials)
     return path
+
+
+@pytest.fixture(scope="module")
+def measured(of_many: Path) -> dict[str, StoredRun]:
+    """The runs of the large file, by their beginning."""
+    with Store(of_many) as store:
+        return {run.started_at: run for run in store.history()}
 
 
 def copied(path: Path, folder: Path) -> Path:
@@ -62,7 +81,7 @@ def file(of_few: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def large_file(of_many: Path, tmp_path: Path) -> Path:
-    """A file with 28 runs."""
+    """A file with 16 runs."""
     return copied(of_many, tmp_path)
 
 
@@ -261,10 +280,9 @@ def test_what_a_row_says_beside_its_conditions_is_not_believed(here: Database, f
 @pytest.mark.parametrize("how", ["bits", "zeroes", "garbage", "cut off"])
 @pytest.mark.parametrize("place", [0.02, 0.3, 0.5, 0.7, 0.9])
 def test_damage_anywhere_adds_nothing_that_was_not_there(
-    here: Database, large_file: Path, how: str, place: float
+    here: Database, large_file: Path, measured: dict[str, StoredRun], how: str, place: float
 ) -> None:
     """Whatever bytes are wrong: a file is refused, or every run that is merged is one that was measured."""
-    before = {run.started_at: run for run in Store(large_file).history()}
     Damage(mirror=False, how=how, place=place, length=700).do(large_file)
     try:
         report = merge_file(here, large_file)
@@ -273,7 +291,7 @@ def test_damage_anywhere_adds_nothing_that_was_not_there(
     found = Store(here).history()
     assert len(found) == report.runs_added
     for run in found:
-        whole = before[run.started_at]
+        whole = measured[run.started_at]
         assert (run.conditions, run.answer, run.trials) == (whole.conditions, whole.answer, whole.trials)
     assert here.examine().whole
 
@@ -281,24 +299,24 @@ def test_damage_anywhere_adds_nothing_that_was_not_there(
 # --- interrupted, or at the same time -------------------------------------------------------------
 
 
-def test_an_interrupted_merge_leaves_whole_runs(
-    here: Database, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_merge_leaves_whole_runs(here: Database, file: Path) -> None:
     """A run is there with all its trials or not at all; the next merge adds the rest."""
-    monkeypatch.setattr(merging, "_BATCH_BYTES", 1)
-    add_one, added = merging._Merger._add_one, 0
+    write, added = here.write, 0
 
-    def interrupted(*arguments: object) -> None:
+    def interrupted(change: Callable[[Transaction], Any]) -> Any:
         nonlocal added
-        add_one(*arguments)  # type: ignore[arg-type]
         added += 1
-        if added == 2:
+
+        def in_its_middle(transaction: Transaction) -> None:
+            change(transaction)
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(merging._Merger, "_add_one", interrupted)
+        return write(in_its_middle if added == 2 else change)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(here, "write", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            merge_file(here, file)
+            merge_file(here, file, batch_bytes=1)
     assert known_trials(here) == [2]
     assert here.examine().whole
     assert merge_file(here, file).runs_added == 2

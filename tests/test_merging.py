@@ -27,13 +27,18 @@ NAMES = CONDITIONS.names
 def add_run(path: Path, trials: int = 3, status: RunStatus = RunStatus.FINISHED) -> int:
     """A run of a database, whose answer is its second trial."""
     with Store(path) as store:
-        run = store.begin(CONDITIONS)
-        for number in range(1, trials + 1):
-            trial = Trial((Configuration({"P": number}),))
-            store.add(run, number, trial, Measurement((WorkloadResult(Status.OK, 1e-3),), 1e-3), NAMES)
-        best = run_documents.trial({NAMES[0]: {"P": 2}}, time_s=1e-3)
-        store.end(run, status, run_documents.answered(best, run=run, space={"measured": trials}))
-        return run
+        return stored_run(store, trials, status)
+
+
+def stored_run(store: Store, trials: int, status: RunStatus = RunStatus.FINISHED) -> int:
+    """The same in a database that is open."""
+    run = store.begin(CONDITIONS)
+    for number in range(1, trials + 1):
+        trial = Trial((Configuration({"P": number}),))
+        store.add(run, number, trial, Measurement((WorkloadResult(Status.OK, 1e-3),), 1e-3), NAMES)
+    best = run_documents.trial({NAMES[0]: {"P": 2}}, time_s=1e-3)
+    store.end(run, status, run_documents.answered(best, run=run, space={"measured": trials}))
+    return run
 
 
 def merged(path: Path, other: Path, source: str = "") -> tuple[int, int, int]:

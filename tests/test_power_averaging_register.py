@@ -52,11 +52,11 @@ def read(
     info = SensorInfo("monitor", "stream", "VDD_IN", PERIOD_S, response=response)
     samples = register(parts, pulse_s, begin_s, noise, random)
     found = mean_power(samples, *WINDOW, info, round_s=2.0 * pulse_s)
-    times = np.linspace(*WINDOW, 30_001, dtype=np.float64)[:-1]
+    times = np.linspace(*WINDOW, 3_001, dtype=np.float64)[:-1]
     return found, float(power_at(times, pulse_s, begin_s).mean())
 
 
-@pytest.mark.parametrize("parts", [16, 64, 1024])
+@pytest.mark.parametrize("parts", [16, 1024])
 def test_steady_power_is_right_while_the_register_still_rises(parts: int) -> None:
     """Equation (6) gives the mean of the window within 0.3 %; as a block mean it is short of it."""
     found, truth = read(LAG, parts, 0.0)

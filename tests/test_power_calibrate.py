@@ -23,12 +23,12 @@ def test_readings_are_calibrated_side_by_side() -> None:
     counter = SimulatedSampler(device, "counter", period_s=0.1, noise=0.001)
     begun_s = device.now_s()
 
-    found = calibrate(device, [lagging, mean, counter], seconds=40.0)
+    found = calibrate(device, [lagging, mean, counter], seconds=30.0)
 
     assert [one.response.kind for one in found if one.response] == ["lag", "ramp", "identity"]
     assert [one.usable for one in found] == [True, True, True]
     assert found[0].idle_w == pytest.approx(48.0, rel=0.02)
-    assert device.now_s() - begun_s < 1.1 * 40.0
+    assert device.now_s() - begun_s < 1.1 * 30.0
 
 
 def test_progress_is_told() -> None:
@@ -36,12 +36,12 @@ def test_progress_is_told() -> None:
     device, sampler = sensed(0, period_s=0.1)
     told: list[tuple[float, float]] = []
 
-    calibrate(device, [sampler], seconds=30.0, progress=lambda done, total: told.append((done, total)))
+    calibrate(device, [sampler], seconds=20.0, progress=lambda done, total: told.append((done, total)))
 
     done = [0.0, *(seconds for seconds, _ in told)]
     assert np.all(np.diff(done) > 0)
     assert np.max(np.diff(done)) < 6.0
-    assert all(total >= 30.0 for _, total in told)
+    assert all(total >= 20.0 for _, total in told)
 
 
 class Broken:

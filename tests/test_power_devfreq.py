@@ -20,9 +20,8 @@ from jetson_trees import (
     set_limits_hz,
     write,
 )
-from tuner.power.clocks import devfreq
 from tuner.power.clocks.actuator import ClockRules
-from tuner.power.clocks.devfreq import DevfreqActuator, FrequencyLimits, find, writes
+from tuner.power.clocks.devfreq import DevfreqActuator, FrequencyLimits, find, put_number, writes
 
 from tuner.model.errors import ClockError, ClockPermissionError, ClockRefusedError
 
@@ -31,45 +30,52 @@ LOWEST, HIGHEST = 306_000_000, 1_300_500_000
 MHZ, HERTZ = 612, 612_000_000
 
 
+class Kernel:
+    """Writes limits as a kernel does.
+
+    Attributes:
+        strict: limits may not cross, as before 5.5.
+        keeps: what becomes of a limit that is written.
+        failing: errors of the next writes, by limit.
+        written: limits, in turn.
+    """
+
+    def __init__(self) -> None:
+        self.strict = False
+        self.keeps: Callable[[int], int] = lambda hertz: hertz
+        self.failing: dict[str, int] = {}
+        self.written: list[str] = []
+
+    def __call__(self, path: Path, value: int) -> None:
+        number = self.failing.pop(path.name, 0)
+        other = path.with_name("max_freq" if path.name == "min_freq" else "min_freq")
+        bound = int(other.read_text().split()[0])
+        if self.strict and ((value > bound) if path.name == "min_freq" else (value < bound)):
+            number = errno.EINVAL
+        if number:
+            raise OSError(number, os.strerror(number))
+        self.written.append(path.name)
+        put_number(path, self.keeps(value))
+
+
 @pytest.fixture
 def sysfs(tmp_path: Path) -> Path:
     return build(tmp_path, BOARD)
 
 
 @pytest.fixture
-def gpu(sysfs: Path) -> DevfreqActuator:
-    return DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+def kernel() -> Kernel:
+    return Kernel()
 
 
 @pytest.fixture
-def kernel(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Let writes cross no limits, as kernels before 5.5 do; lists what was written."""
-    written = []
-    put = devfreq._put
-
-    def checked(path: Path, value: int) -> None:
-        other = path.with_name("max_freq" if path.name == "min_freq" else "min_freq")
-        bound = int(other.read_text().split()[0])
-        if (value > bound) if path.name == "min_freq" else (value < bound):
-            raise OSError(errno.EINVAL, "Invalid argument")
-        written.append(path.name)
-        put(path, value)
-
-    monkeypatch.setattr(devfreq, "_put", checked)
-    return written
+def gpu(sysfs: Path, kernel: Kernel) -> DevfreqActuator:
+    return clocks_of(sysfs, put=kernel)
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, name: str, number: int, times: int = 1) -> None:
-    """Let the next writes of one limit fail."""
-    put, left = devfreq._put, [times]
-
-    def flaky(path: Path, value: int) -> None:
-        if path.name == name and left[0]:
-            left[0] -= 1
-            raise OSError(number, os.strerror(number))
-        put(path, value)
-
-    monkeypatch.setattr(devfreq, "_put", flaky)
+def clocks_of(sysfs: Path, **options: Any) -> DevfreqActuator:
+    """The clocks of a board's GPU."""
+    return DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq", **options)
 
 
 def contents(sysfs: Path) -> dict[Path, str]:
@@ -81,7 +87,7 @@ def test_every_board_is_found_and_reading_changes_nothing(board: str, tmp_path: 
     """Whatever the node is called, its clocks come in MHz, highest first, and looking writes nothing."""
     sysfs = build(tmp_path, board)
     before = contents(sysfs)
-    gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    gpu = clocks_of(sysfs)
     clocks_hz = BOARDS[board].gpu.clocks_hz
 
     assert gpu.gpu == gpu_node(sysfs).name
@@ -94,23 +100,31 @@ def test_every_board_is_found_and_reading_changes_nothing(board: str, tmp_path: 
 
 @pytest.mark.parametrize("board", BOARDS)
 def test_every_clock_of_every_board_is_held_and_given_back(
-    board: str, tmp_path: Path, kernel: list[str]
+    board: str, tmp_path: Path, kernel: Kernel
 ) -> None:
     """From whatever limits, each clock is held by both limits, and both come back, governor untouched."""
     sysfs = build(tmp_path, board)
     clocks_hz = BOARDS[board].gpu.clocks_hz
     set_limits_hz(sysfs, clocks_hz[2], clocks_hz[4])
     before = contents(sysfs)
-    gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    frequencies = [path for path in before if "_freq" in path.name]
+
+    def seen() -> list[list[str]]:
+        return [path.read_text().split() for path in frequencies]
+
+    found = seen()
+    kernel.strict = True
+    gpu = clocks_of(sysfs, put=kernel)
     for mhz, hertz in zip(gpu.supported(), reversed(clocks_hz), strict=True):
         old = gpu.before()
         gpu.set(mhz)
         assert limits_hz(sysfs) == (hertz, hertz)
         assert gpu.restore(old, mhz) == []
-        assert {
-            path: int(text.split()[0]) for path, text in contents(sysfs).items() if "_freq" in path.name
-        } == {path: int(text.split()[0]) for path, text in before.items() if "_freq" in path.name}
-    assert kernel
+        assert seen() == found
+    assert {path: text.split() for path, text in contents(sysfs).items()} == {
+        path: text.split() for path, text in before.items()
+    }
+    assert kernel.written
 
 
 ORDERED = st.tuples(st.integers(1, 50), st.integers(1, 50)).map(
@@ -170,7 +184,7 @@ def test_a_governor_of_somebody_else_is_told(gpu: DevfreqActuator, sysfs: Path) 
 def test_half_a_change_is_undone(board: str, tmp_path: Path) -> None:
     """Whichever write came last when the process was killed, restoring leads back."""
     sysfs = build(tmp_path, board)
-    gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    gpu = clocks_of(sysfs)
     low, high = limits_hz(sysfs)
     mhz = gpu.supported()[3]
     hertz = BOARDS[board].gpu.clocks_hz[-4]
@@ -182,12 +196,11 @@ def test_half_a_change_is_undone(board: str, tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_keeps_kilohertz_is_understood(
-    gpu: DevfreqActuator, sysfs: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: DevfreqActuator, sysfs: Path, kernel: Kernel
 ) -> None:
     """A limit that reads less than 1 kHz off the one written is still ours."""
     write(gpu_node(sysfs) / "available_frequencies", f"{LOWEST} 612000500 {HIGHEST}")
-    put = devfreq._put
-    monkeypatch.setattr(devfreq, "_put", lambda path, value: put(path, value // 1000 * 1000))
+    kernel.keeps = lambda hertz: hertz // 1000 * 1000
     old = gpu.before()
     gpu.set(MHZ)
     assert limits_hz(sysfs) == (HERTZ, HERTZ)
@@ -201,7 +214,7 @@ def test_limits_that_heat_lowers_are_still_ours(gpu: DevfreqActuator, sysfs: Pat
     old = gpu.before()
     gpu.set(MHZ)
     set_cooling(sysfs, 1)
-    hot = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    hot = clocks_of(sysfs)
     set_limits_hz(sysfs, 408_000_000, 408_000_000)
     assert hot.restore(old, MHZ) == []
     assert limits_hz(sysfs) == (LOWEST, HIGHEST)
@@ -211,13 +224,11 @@ def test_limits_that_heat_lowers_are_still_ours(gpu: DevfreqActuator, sysfs: Pat
     assert len(hot.restore(old, MHZ)) == 2
 
 
-def test_restoring_goes_on_past_a_failure(
-    gpu: DevfreqActuator, sysfs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_restoring_goes_on_past_a_failure(gpu: DevfreqActuator, sysfs: Path, kernel: Kernel) -> None:
     """One limit that cannot be written does not keep the other from being restored; again, both are."""
     old = gpu.before()
     gpu.set(MHZ)
-    failing(monkeypatch, "max_freq", errno.EIO)
+    kernel.failing = {"max_freq": errno.EIO}
     with pytest.raises(ClockError, match=r"max_freq refuses 1300500000: Input/output error"):
         gpu.restore(old, MHZ)
     assert limits_hz(sysfs) == (LOWEST, HERTZ)
@@ -227,32 +238,29 @@ def test_restoring_goes_on_past_a_failure(
 
 
 def test_a_clock_set_in_part_is_given_back(
-    gpu: DevfreqActuator, sysfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpu: DevfreqActuator, sysfs: Path, tmp_path: Path, kernel: Kernel
 ) -> None:
     """When the second limit is refused, the first is restored before the error is heard of."""
     holder = Holder(lambda: gpu, tmp_path / "run")
-    failing(monkeypatch, "max_freq", errno.EINVAL)
+    kernel.failing = {"max_freq": errno.EINVAL}
     with pytest.raises(ClockError, match="cannot be set to 612 MHz"):
         holder.set(MHZ)
     assert limits_hz(sysfs) == (LOWEST, HIGHEST)
     assert holder.end()
 
 
-def test_a_kernel_that_bends_a_limit_is_found_out(
-    gpu: DevfreqActuator, sysfs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_that_bends_a_limit_is_found_out(gpu: DevfreqActuator, sysfs: Path, kernel: Kernel) -> None:
     """Limits that read otherwise than written are no clock held, unless heat explains them."""
-    put = devfreq._put
-    monkeypatch.setattr(devfreq, "_put", lambda path, _: put(path, 408_000_000))
+    kernel.keeps = lambda _: 408_000_000
     with pytest.raises(ClockError, match="limits are 408 to 408 MHz instead"):
         gpu.set(MHZ)
     set_cooling(sysfs, 1)
-    DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq").set(MHZ)
+    clocks_of(sysfs, put=kernel).set(MHZ)
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
 def test_missing_permission_says_what_to_do(
-    gpu: DevfreqActuator, sysfs: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    gpu: DevfreqActuator, sysfs: Path, kernel: Kernel, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """Without permission nothing is written, or told as what it is where the file system says so later."""
     before = contents(sysfs)
@@ -263,7 +271,7 @@ def test_missing_permission_says_what_to_do(
             gpu.set(MHZ)
     assert contents(sysfs) == before
 
-    failing(monkeypatch, "min_freq", number)
+    kernel.failing = {"min_freq": number}
     with pytest.raises(ClockError, match="run as root") as caught:
         gpu.set(MHZ)
     assert not isinstance(caught.value, ClockRefusedError)  # the other limit was changed
@@ -319,7 +327,7 @@ def test_a_reset_opens_the_whole_range(gpu: DevfreqActuator, sysfs: Path) -> Non
 def test_limits_of_the_administrator_hold(sysfs: Path) -> None:
     """Clocks outside the configured limits are not offered."""
     rules: Callable[[str], ClockRules] = {"17000000.gpu": ClockRules(limits_mhz=(400, 612))}.__getitem__
-    assert DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq", rules=rules).supported() == (
+    assert clocks_of(sysfs, rules=rules).supported() == (
         612,
         510,
         408,
@@ -329,14 +337,14 @@ def test_limits_of_the_administrator_hold(sysfs: Path) -> None:
 def test_limits_that_heat_hides_are_not_taken_for_those_before(gpu: DevfreqActuator, sysfs: Path) -> None:
     """What the kernel shows while heat lowers a limit would stay for ever if it were restored."""
     set_cooling(sysfs, 1, "thermal-devfreq-0")
-    hot = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    hot = clocks_of(sysfs)
     assert hot.before()["max_hz"] == HIGHEST, "heat has lowered nothing yet"
     cool = hot.before()
     hot.set(MHZ)
     assert hot.restore(cool, MHZ) == []
     set_limits_hz(sysfs, LOWEST, 408_000_000)
     assert hot.before() == cool, "in the middle of a sweep: the limits are those seen before"
-    unknowing = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    unknowing = clocks_of(sysfs)
     with pytest.raises(ClockError, match="306 to 408 MHz now: let it cool down"):
         unknowing.before()
     set_cooling(sysfs, 0, "thermal-devfreq-0")
@@ -350,7 +358,7 @@ def test_throttling_is_told_as_far_as_the_kernel_knows(sysfs: Path) -> None:
     set_cooling(sysfs, 3, "pwm-fan")
     set_cooling(sysfs, 1, "cpu-throttle-alert")
     count_over_current(sysfs, 4)
-    gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    gpu = clocks_of(sysfs)
     assert gpu.read().throttle_reasons == ()
     set_cooling(sysfs, 1)
     count_over_current(sysfs, 5)
@@ -368,7 +376,7 @@ def test_the_temperature_of_the_gpus_zone_is_read_with_the_clock(sysfs: Path) ->
         folder.mkdir(parents=True)
         (folder / "type").write_text(f"{kind}\n")
         (folder / "temp").write_text(f"{1000 * celsius:.0f}\n")
-    gpu = DevfreqActuator("GPU-of-cuda", root=sysfs / "class/devfreq")
+    gpu = clocks_of(sysfs)
 
     assert gpu.read().temperature_c == 43.5
     (zones / "thermal_zone1/temp").write_text("-256000\n")

@@ -2,22 +2,24 @@
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
-from clock_kills import guarding
+from cli_process import begun
+from clock_kills import guarding, state
 from fake_nvml_state import UUID, State, fail, fake_nvml, library
-from tuner.power.clocks import guardian as guardians
-from tuner.power.clocks import lease as leasing
 from tuner.power.clocks.actuator import ClockPaths
 from tuner.power.clocks.clockd import main
-from tuner.power.clocks.control import open_control, restore_stale
+from tuner.power.clocks.control import choose_actuator, open_control, restore_stale
+from tuner.power.clocks.guardian import hire
 from tuner.power.clocks.journal import JournalEntry, SettingJournal
 from tuner.power.clocks.lease import LeasedClocks
 from tuner.power.clocks.ownership import RestoreOutcome
@@ -71,6 +73,15 @@ def opened(run_dir: Path) -> LeasedClocks:
     return control
 
 
+def hiring(
+    run_dir: Path, *, patience_s: float = 60.0, ttl_s: float | None = None, renewals: float = 4.0
+) -> LeasedClocks:
+    """A control that hires a guardian with options of its own."""
+    paths = where(run_dir)
+    hired = partial(hire, paths, patience_s=patience_s, ttl_s=ttl_s)
+    return LeasedClocks(choose_actuator(UUID, paths), hired, patience_s=patience_s, renewals=renewals)
+
+
 def guardian_of(pid: int) -> int:
     """The guardian of a process that holds a clock."""
     return next(guarding(pid))
@@ -87,8 +98,7 @@ def journals(run_dir: Path) -> list[Path]:
 @contextmanager
 def owner(run_dir: Path) -> Iterator[tuple["subprocess.Popen[str]", int]]:
     """A process that holds the clock at 900 MHz, and the pid of its guardian."""
-    command = [sys.executable, "-c", OWNER, UUID, library(), str(run_dir)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with begun(UUID, library(), run_dir, code=OWNER) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "set\n"
         yield process, guardian_of(process.pid)
@@ -123,16 +133,13 @@ def test_reading_starts_nobody(nvml: State, clocks: LeasedClocks, run_dir: Path)
     assert nvml.sets == nvml.resets == 0
 
 
-@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_an_exception_restores(
-    nvml: State, clocks: LeasedClocks, run_dir: Path, error: type[BaseException]
-) -> None:
+def test_an_exception_restores(nvml: State, clocks: LeasedClocks, run_dir: Path) -> None:
     """Whatever leaves the block, Ctrl-C included, finds the clock reset on the way and is passed on."""
-    with pytest.raises(error), clocks.locked(900):
-        raise error
-
-    assert nvml.locked_max_mhz == 0
-    assert journals(run_dir) == []
+    for error in (ValueError, KeyboardInterrupt, SystemExit):
+        with pytest.raises(error), clocks.locked(900):
+            raise error
+        assert nvml.locked_max_mhz == 0
+        assert journals(run_dir) == []
 
 
 @pytest.mark.parametrize("number", [*ENDS, signal.SIGKILL])
@@ -160,14 +167,13 @@ def test_the_guardian_outlives_what_ends_a_service(nvml: State, run_dir: Path) -
         assert nvml.locked_max_mhz == 0
 
 
-def test_a_stopped_owner_loses_the_clock(
-    nvml: State, clocks: LeasedClocks, run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_owner_loses_the_clock(nvml: State, run_dir: Path) -> None:
     """Who is not heard of for too long, as after Ctrl-Z, keeps no clock, and is told when it goes on."""
-    places = guardians._places
-    monkeypatch.setattr(guardians, "_places", lambda where: [*places(where), "--ttl", "0.2"])
-    monkeypatch.setattr(leasing, "_RENEWALS_PER_TTL", 1e-6)  # this process sleeps
-    with pytest.raises(ClockError, match=r"not held: .*ended"), clocks.locked(900):  # noqa: PT012 - the block is the point
+    with (  # noqa: PT012 - the block is the point
+        closing(hiring(run_dir, ttl_s=0.2, renewals=1e-6)) as clocks,  # this process sleeps
+        pytest.raises(ClockError, match=r"not held: .*ended"),
+        clocks.locked(900),
+    ):
         wait_for_release(run_dir)
         assert nvml.locked_max_mhz == 0
 
@@ -296,14 +302,6 @@ def test_a_guardian_that_cannot_start_changes_nothing(
     assert not capfd.readouterr().out
 
 
-def hang(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let guardians say nothing and never end."""
-    script = folder / "hung"
-    script.write_text("#!/bin/sh\nexec sleep 600\n")
-    script.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(script))
-
-
 def test_a_guardian_that_hangs_is_left(
     nvml: State,
     tmp_path: Path,
@@ -312,18 +310,22 @@ def test_a_guardian_that_hangs_is_left(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """One that does not answer is not waited for for ever; it is told, and left to restore when it can."""
-    hang(tmp_path, monkeypatch)
-    monkeypatch.setattr(guardians, "_PATIENCE_S", 0.05)
-    with closing(opened(run_dir)) as clocks:
-        clocks._patience_s = 0.05
-        with pytest.raises(ClockError, match="guardian of the clocks does not answer"), clocks.locked(900):
-            pass
-    left = guardians._left.pop()
-    assert f"process {left.pid}, has not ended" in caplog.text
-    assert left.poll() is None
+    script = tmp_path / "hung"
+    script.write_text("#!/bin/sh\nexec sleep 600\n")
+    script.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(script))
+    with (
+        closing(hiring(run_dir, patience_s=0.05)) as clocks,
+        pytest.raises(ClockError, match="guardian of the clocks does not answer"),
+        clocks.locked(900),
+    ):
+        pass
+    told = re.search(r"process (\d+), has not ended within 0\.05 s", caplog.text)
+    assert told is not None
+    assert state(int(told[1])) not in "ZX"
     assert nvml.sets == 0
-    left.kill()
-    left.wait()
+    os.kill(int(told[1]), signal.SIGKILL)
+    os.waitpid(int(told[1]), 0)
 
 
 def test_a_driver_that_hangs_is_not_waited_for(nvml: State, clocks: LeasedClocks, run_dir: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jetson_trees import BOARDS, build, rail_files, set_rail, write
+from sampler_rigs import HandClock
 from tuner.power.base import PowerSampler, Reading, Response, Sample
 from tuner.power.sensors.jetson import monitor_readings
 
@@ -44,16 +45,6 @@ def lag(period_s: float, samples: int, *, averages: bool = True) -> Response:
 def numbers(response: Response) -> list[float]:
     """All numbers of a response."""
     return [value for value in asdict(response).values() if isinstance(value, float)]
-
-
-class HandClock:
-    """A clock that tests move by hand; a read takes no time."""
-
-    def __init__(self) -> None:
-        self.time_s = 100.0
-
-    def __call__(self) -> float:
-        return self.time_s
 
 
 def found(sysfs: Path, clock: Callable[[], float] | None = None, **options: Any) -> list[Reading]:
@@ -161,16 +152,6 @@ def test_settings_of_the_driver(
     assert info.period_s == period_s
     assert (info.response.kind, info.response.averages) == (response.kind, response.averages)
     assert numbers(info.response) == pytest.approx(numbers(response))
-
-
-def test_a_calibrated_response_is_used(tmp_path: Path, opened: Callable[[Reading], PowerSampler]) -> None:
-    """What was fitted on this board replaces what is assumed, by the reading's name."""
-    fitted = Response("boxcar", window_s=0.03, origin="calibrated")
-
-    first, second, *_ = found(build(tmp_path, "orin-nx"), responses={"ina3221:VDD_IN": fitted}.get)
-
-    assert opened(first).info.response == fitted
-    assert opened(second).info.response.origin == "assumed"
 
 
 @pytest.fixture(scope="module")
@@ -289,18 +270,6 @@ def test_chips_may_call_their_rails_alike(tmp_path: Path) -> None:
 
     assert names[1] == "ina3221:VDD_GPU_SOC+VDD_GPU_SOC#2"
     assert {"ina3221:VDD_GPU_SOC", "ina3221:VDD_GPU_SOC#2"} < set(names)
-
-
-def test_nothing_is_held_open_after_closing(tmp_path: Path) -> None:
-    """Opening and closing readings leaves no file open; closing twice is fine."""
-    sysfs = build(tmp_path, "agx-orin")
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    for offered in found(sysfs):
-        sampler = offered.open()
-        sampler.close()
-        sampler.close()
-
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def reason(sysfs: Path) -> str:

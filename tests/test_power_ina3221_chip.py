@@ -34,7 +34,7 @@ class Chip:
         self._watts, self._noise, self._samples = watts, noise, samples
         self._random = np.random.default_rng(seed)
         self._file = rail_files(sysfs, "VDD_IN")[1]
-        self._done = 0
+        self._done = self._shown = 0
         self._register = watts(0.0) / VOLTS
 
     def now(self) -> float:
@@ -49,12 +49,14 @@ class Chip:
             amperes *= 1.0 + self._noise * self._random.standard_normal()
             self._register += (amperes - self._register) / self._samples
         self.time_s = time_s
-        write(self._file, round(self._register * 1000.0))
+        milliamperes = round(self._register * 1000.0)
+        if milliamperes != self._shown:
+            self._shown = milliamperes
+            write(self._file, milliamperes)
 
 
-def measured(folder: Path, samples: int, seed: int, busy_s: tuple[float, float]) -> tuple[float, float]:
+def measured(sysfs: Path, samples: int, seed: int, busy_s: tuple[float, float]) -> tuple[float, float]:
     """Relative error of the mean power of a window, and the stated standard uncertainty."""
-    sysfs = build(folder, "orin-nx")
     monitor = rail_files(sysfs, "VDD_IN")[0].parent
     for name, value in (
         ("update_interval", round(PERIOD_S * 1e3)),
@@ -78,14 +80,11 @@ def measured(folder: Path, samples: int, seed: int, busy_s: tuple[float, float])
     return found.watts / BUSY_W - 1.0, found.uncertainty_w / BUSY_W
 
 
-@pytest.mark.parametrize("samples", [4, 16, 64, 128])
+@pytest.mark.parametrize("samples", [4, 128])
 def test_windows_are_unbiased_and_covered(samples: int, tmp_path: Path) -> None:
     """The register still rises when a window begins, and equation (6) knows by how much."""
-    random = np.random.default_rng(samples)
-    found = [
-        measured(tmp_path / str(seed), samples, seed, (1.0 + random.uniform(0.0, PERIOD_S), 3.0))
-        for seed in range(6)
-    ]
+    random, sysfs = np.random.default_rng(samples), build(tmp_path, "orin-nx")
+    found = [measured(sysfs, samples, seed, (1.0 + random.uniform(0.0, PERIOD_S), 3.0)) for seed in range(6)]
     errors, stated = np.array(found).T
 
     assert abs(errors.mean()) < 0.004

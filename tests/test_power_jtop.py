@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.power.base import PowerSampler, Reading, Response, Sample
+from sampler_rigs import collected
+from tuner.power.base import Reading, Response
 from tuner.power.sensors.jtop import parse_line, readings
 
 from tuner.model.errors import PowerError, SensorUnavailableError
-
-PATIENCE_S = 30.0  # a bound for a broken machine
 
 FAKE = """
 import multiprocessing
@@ -72,15 +70,6 @@ def fake(tmp_path: Path) -> Fake:
         return result
 
     return found
-
-
-def collected(sampler: PowerSampler, count: int) -> list[Sample]:
-    until_s = time.monotonic() + PATIENCE_S
-    samples: list[Sample] = []
-    while len(samples) < count:
-        assert time.monotonic() < until_s, samples
-        samples += sampler.poll()
-    return samples
 
 
 def reason(offered: list[Reading]) -> str:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from fake_actuator import FakeActuator, FakeGpu, FakeGpus
 from tuner.power.clocks import clockd_client
-from tuner.power.clocks import lease as leasing
 from tuner.power.clocks.clockd import ClockServer, Leases
 from tuner.power.clocks.clockd_client import Answer, ClockRequest, helper_answers, reach
 from tuner.power.clocks.journal import JournalEntry
@@ -81,8 +80,10 @@ def helper(tmp_path: Path, gpus: FakeGpus) -> Iterator[Helper]:
 
 
 @pytest.fixture
-def clocks(helper: Helper, gpu: FakeGpu) -> Iterator[LeasedClocks]:
-    made = LeasedClocks(FakeActuator(gpu), partial(reach, helper.path))
+def clocks(request: pytest.FixtureRequest, helper: Helper, gpu: FakeGpu) -> Iterator[LeasedClocks]:
+    """Clocks that are renewed as often in the time-out as a test says."""
+    renewals = getattr(request, "param", 4.0)
+    made = LeasedClocks(FakeActuator(gpu), partial(reach, helper.path), renewals=renewals)
     yield made
     made.close()
 
@@ -127,13 +128,11 @@ def test_the_gpu_is_kept_between_blocks(clocks: LeasedClocks, helper: Helper, gp
     other.close()
 
 
+@pytest.mark.parametrize("clocks", [1000 * TTL_S], indirect=True)  # by the helper's clock never
 def test_a_thread_renews(
     clocks: LeasedClocks, helper: Helper, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lease outlives its time-out many times, without the block doing anything for it."""
-    monkeypatch.setattr(
-        leasing, "_RENEWALS_PER_TTL", 1000 * TTL_S
-    )  # each millisecond, on the helper's clock never
     with clocks.locked(900):
         assert clocks._lease is not None
         renewed = threading.Event()
@@ -161,22 +160,18 @@ def test_a_helper_that_ends_is_noticed(clocks: LeasedClocks, helper: Helper, gpu
     assert gpu.held_mhz is None
 
 
-def test_an_ended_lease_is_noticed(
-    clocks: LeasedClocks, helper: Helper, gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("clocks", [1e-6], indirect=True)  # this process sleeps
+def test_an_ended_lease_is_noticed(clocks: LeasedClocks, helper: Helper, gpu: FakeGpu) -> None:
     """A process that slept for longer than its lease is told so at the end of its block."""
-    monkeypatch.setattr(leasing, "_RENEWALS_PER_TTL", 1e-6)  # this process sleeps
     with pytest.raises(ClockError, match=r"not held: .* nothing was heard for 10 s"):
         within(clocks, lambda: helper.pass_s(TTL_S))
 
     assert gpu.calls == ["set 900", "restore 900"]
 
 
-def test_reading_notices_a_lost_lease(
-    clocks: LeasedClocks, helper: Helper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("clocks", [1e6], indirect=True)
+def test_reading_notices_a_lost_lease(clocks: LeasedClocks, helper: Helper) -> None:
     """Once the renewing thread finds the lease gone, the clock is not read as if it were held."""
-    monkeypatch.setattr(leasing, "_RENEWALS_PER_TTL", 1e6)
 
     def renewed_in_vain() -> None:
         assert clocks._lease is not None
@@ -188,11 +183,9 @@ def test_reading_notices_a_lost_lease(
         within(clocks, helper.stop, renewed_in_vain)
 
 
-def test_reading_needs_no_renewal_to_notice(
-    clocks: LeasedClocks, helper: Helper, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("clocks", [1e-6], indirect=True)
+def test_reading_needs_no_renewal_to_notice(clocks: LeasedClocks, helper: Helper) -> None:
     """What the helper says unasked is heard at the next look, and not when it is time to renew."""
-    monkeypatch.setattr(leasing, "_RENEWALS_PER_TTL", 1e-6)
 
     def look() -> None:
         with pytest.raises(ClockLostError, match="nothing was heard for 10 s"):

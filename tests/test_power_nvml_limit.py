@@ -272,23 +272,14 @@ def test_a_lost_gpu_keeps_its_journal(nvml: State, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("where")
-def test_a_run_holds_a_limit_through_its_guardian(nvml: State) -> None:
-    """Inside of the block the limit is set; what is offered stays as it was before."""
+def test_a_run_holds_clock_and_limit_through_guardians(nvml: State) -> None:
+    """Two, each with a journal of its own; what limits are offered stays as it was before."""
     limits: PowerLimitControl = open_power_limits(UUID)
-    with closing(limits):
+    with closing(control.open_control(UUID)) as clocks, closing(limits):
         assert limits.supported_w()[0] == 700
-        with limits.locked(450):
-            assert (limits.read_w(), watts(nvml)) == (450.0, 450)
-            assert limits.supported_w()[0] == 700
-        assert watts(nvml) == 700
-
-
-@pytest.mark.usefixtures("where")
-def test_clock_and_limit_are_held_at_once(nvml: State) -> None:
-    """By two guardians, each with a journal of its own."""
-    with closing(control.open_control(UUID)) as clocks, closing(open_power_limits(UUID)) as limits:
         with clocks.locked(900), limits.locked(450):
-            assert (nvml.locked_max_mhz, watts(nvml)) == (900, 450)
+            assert (nvml.locked_max_mhz, limits.read_w(), watts(nvml)) == (900, 450.0, 450)
+            assert limits.supported_w()[0] == 700
         assert (nvml.locked_max_mhz, watts(nvml)) == (0, 700)
 
 
@@ -310,24 +301,23 @@ def test_a_second_run_is_told_who_holds_it(nvml: State, where: ClockPaths) -> No
 
 
 @pytest.mark.usefixtures("where")
-def test_a_lost_lease_is_told(nvml: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was measured while nobody held the limit is not used."""
+def test_a_limit_that_was_lost_or_changed_meanwhile_is_told(
+    nvml: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured under nobody's or another's limit is not used; the latter stays.
+
+    Rounding is no change.
+    """
     with closing(open_power_limits(UUID)) as limits:
 
         def measured() -> None:
-            with limits.locked(450):
-                monkeypatch.setattr(limits, "demand_held", partial(_lost, "the guardian is gone"))
+            with monkeypatch.context() as patch, limits.locked(450):
+                patch.setattr(limits, "demand_held", partial(_lost, "the guardian is gone"))
                 limits.read_w()
 
         with pytest.raises(ClockLostError, match="the guardian is gone"):
             measured()
-    assert watts(nvml) == 700
-
-
-@pytest.mark.usefixtures("where")
-def test_a_limit_that_was_changed_meanwhile_is_told(nvml: State) -> None:
-    """What was measured under another's limit is not used, and that limit stays; rounding is no change."""
-    with closing(open_power_limits(UUID)) as limits:
+        assert watts(nvml) == 700
         with limits.locked(450):
             nvml.limit_milliwatts = 448_000
             assert limits.read_w() == 448

@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,12 +10,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cli_process import tuner
+from cli_process import begun, tuner
 from hypothesis import given
 from hypothesis import strategies as st
 from test_cli_power_trace import BRIEF, provenance, traced
 from test_cli_power_trace import nvml as h200  # noqa: F401 - a fixture
-from tuner.power.base import Sample
 from tuner.power.sensors import pipe
 from tuner.power.sensors.pipe import PipeSampler
 
@@ -37,7 +35,7 @@ def joules_to(time_s):
     return sum(watts * (end_s - start_s) for (start_s, watts), end_s in zip(begun, ends_s))
 
 PERIOD_S = 0.01
-due_s = time.monotonic()
+due_s, told = time.monotonic(), False
 with open(sys.argv[1], "a") as log:
     while True:
         due_s += PERIOD_S
@@ -45,6 +43,9 @@ with open(sys.argv[1], "a") as log:
         watts = (joules_to(due_s) - joules_to(due_s - PERIOD_S)) / PERIOD_S
         log.write(f"{due_s},{0.95 * watts}\\n")
         log.flush()
+        if not told:
+            told = True
+            print("written", flush=True)
 """
 
 
@@ -91,18 +92,16 @@ def test_lines_with_times_keep_their_distances(writer: Writer) -> None:
 
 def test_lines_without_times_are_dated_by_reading(tmp_path: Path) -> None:
     """Each lies between two looks, with the uncertainty of that."""
-    with closing(Writer(tmp_path, "")) as writer:
-        seconds = iter(range(10_000))
-        writer.write("100\n")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(PipeSampler, "_first", lambda _: [Sample(0.1 * i, 1.0) for i in range(3)])
-            sampler = PipeSampler("pipe:x", str(writer.path), None, lambda: float(next(seconds)))
-        sampler.poll()
-        writer.write("200\n")
-        (sample,) = sampler.poll()
-        sampler.close()
+    seconds = iter(range(10_000))
+    with closing(Writer(tmp_path, "100\n100\n100\n")) as writer:
+        with closing(PipeSampler("pipe:x", str(writer.path), None, lambda: float(next(seconds)))) as sampler:
+            writer.write("200\n")
+            before_s = next(seconds)
+            (sample,) = sampler.poll()
+        after_s = next(seconds)
 
     assert sample.value == 200.0
+    assert before_s - 2.0 <= sample.time_s <= after_s
     assert 0.0 < sample.time_sigma_s < 1.0
 
 
@@ -214,15 +213,15 @@ def test_a_flood_cannot_be_opened(tmp_path: Path) -> None:
             PipeSampler("pipe:x", str(writer.path), None, now)
 
 
-def test_what_is_no_meter_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("none", "No such file"), ("", "no pipe and no file"), ("still", "0 of 3 lines within 0.01 s")],
+)
+def test_what_is_no_meter_is_told(tmp_path: Path, name: str, words: str) -> None:
     """A missing file, a folder, and a file in which nothing comes."""
-    monkeypatch.setattr(pipe, "_PATIENCE_S", 0.01)
-    for path, words in ((tmp_path / "none", "No such file"), (tmp_path, "no pipe and no file")):
-        with pytest.raises(SensorUnavailableError, match=words):
-            pipe.reading(str(path)).open()
     (tmp_path / "still").touch()
-    with pytest.raises(SensorUnavailableError, match="0 of 3 lines"):
-        pipe.reading(str(tmp_path / "still")).open()
+    with pytest.raises(SensorUnavailableError, match=words):
+        pipe.reading(str(tmp_path / name), patience_s=0.01).open()
 
 
 @pytest.mark.usefixtures("h200")
@@ -230,12 +229,11 @@ def test_a_sensor_is_held_against_a_meter(tmp_path: Path) -> None:
     """A meter that shows 5 % less than the board's sensor is told as its gain, with an interval."""
     log, path = tmp_path / "meter.csv", tmp_path / "trace.json"
     log.touch()
-    meter = subprocess.Popen([sys.executable, "-c", METER, str(log), str(Path(__file__).parent)])
-    try:
+    with begun(log, Path(__file__).parent, code=METER) as meter:
+        assert meter.stdout is not None
+        assert meter.stdout.readline() == "written\n"
         result = traced("--against", f"pipe:{log}", "--json", path)
-    finally:
         meter.kill()
-        meter.wait()
     found = provenance(path)
 
     assert found["reference"] == f"pipe:{log}"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sampler_rigs import HandClock
 from tuner.power.base import Reading, Response, Sample, SensorInfo
 from tuner.power.sensors.recorded import ReplaySampler, TraceFile, reading
 
@@ -19,14 +20,6 @@ INFO = SensorInfo(
     poll_interval_s=0.25,
     response=Response("lag", capacitance_s=0.017),
 )
-
-
-class HandClock:
-    def __init__(self, time_s: float) -> None:
-        self.time_s = time_s
-
-    def __call__(self) -> float:
-        return self.time_s
 
 
 def trace(*times_s: float) -> TraceFile:
@@ -65,16 +58,6 @@ def test_a_replay_says_that_it_is_one(tmp_path: Path) -> None:
     assert (info.name, info.scope, info.kind) == ("replay:nvml-power-ring", "gpu", "ring")
     assert info.response == INFO.response
     assert (info.period_s, info.poll_interval_s) == (0.02, 0.005)
-
-
-def test_another_response_can_be_tried(tmp_path: Path) -> None:
-    """A response that was fitted since replaces the recorded one."""
-    path, fitted = tmp_path / "trace.json", Response("lag", capacitance_s=0.02, origin="calibrated")
-    trace(0.0, 0.02).write(path)
-
-    sampler = found(path, HandClock(0.0), responses={"replay": fitted}.get).open()
-
-    assert sampler.info.response == fitted
 
 
 def test_the_end_is_told_after_the_last_sample() -> None:

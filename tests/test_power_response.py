@@ -216,7 +216,7 @@ def test_forward_models_are_what_simulated_sensors_show(
 def test_a_counter_integrates_what_it_is_fed() -> None:
     """Counted joules are the integral of shown watts, through a lag or without, and delayed alike."""
     curve = PowerCurve.of_load([(0.1, 0.4), (0.55, 0.6)], 10.0, 200.0)
-    fine = np.linspace(-0.5, 2.0, 25_001)
+    fine = np.linspace(-0.5, 2.0, 12_501)
     for response in (Response(delay_s=0.03), Response("lag", capacitance_s=0.2, delay_s=0.03)):
         watts = shown_watts(curve, fine, response)
         integral = np.concatenate(([0.0], np.cumsum(np.diff(fine) * (watts[1:] + watts[:-1]) / 2.0)))

@@ -2,7 +2,6 @@
 
 import itertools
 import re
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sampler_rigs import collected
 from tegrastats_lines import AGX_ORIN, AGX_XAVIER, LINES, NANO, ORIN_NX, XAVIER_NX
 from test_power_lines import gone
-from tuner.power.base import PowerSampler, Reading, Response, Sample
+from tuner.power.base import PowerSampler, Reading, Response
 from tuner.power.sensors.jetson import parse_line, tegrastats_readings
 
 from tuner.model.errors import PowerError, SensorUnavailableError
@@ -207,16 +207,6 @@ def found(binary: Path | str, **options: Any) -> list[Reading]:
     options = {"now": lambda: next(ticks) * 0.1, "responses": lambda _: None} | options
     result: list[Reading] = tegrastats_readings(0, binary=binary, **options)
     return result
-
-
-def collected(sampler: PowerSampler, count: int) -> list[Sample]:
-    """Samples of a sampler until there are enough."""
-    until_s = time.monotonic() + PATIENCE_S
-    samples: list[Sample] = []
-    while len(samples) < count:
-        assert time.monotonic() < until_s, samples
-        samples += sampler.poll()
-    return samples
 
 
 @pytest.fixture

@@ -20,7 +20,9 @@ from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
 from tuner.space.search_view import PriorRun
 
-SHORT = replace(REQUEST, policy="analytical")  # two trials: the default and the analytical answer
+SHORT = replace(
+    REQUEST, policy="analytical", objective="time"
+)  # two trials: the default and the analytical answer
 TX1, K40C, K20C = "sim:jetson-tx1", "sim:k40c", "sim:k20c"
 
 
@@ -63,7 +65,7 @@ def test_other_sizes_on_this_gpu_are_known_newest_first(store: Store) -> None:
 
     assert sizes(known) == [8, 2]
     expected = {
-        trial.configurations[0]: Objective("energy").cost(measurement)
+        trial.configurations[0]: Objective("time").cost(measurement)
         for trial, measurement in outcomes[2].trials
     }
     assert [configuration for configuration, _ in known[0].points] == sorted(
@@ -103,7 +105,7 @@ def test_a_gpu_of_another_compute_capability_tells_nothing(store: Store) -> None
 @pytest.mark.parametrize(
     "other",
     [
-        of(8, objective="time"),
+        of(8, objective="energy"),
         of(8, clocks="all"),
         replace(SHORT, workloads=("scan-ks:N=8",)),
         replace(SHORT, workloads=("scan-lf:N=8", "scan-lf:N=16")),
@@ -206,8 +208,6 @@ def test_a_full_database_is_read_in_part(store: Store, monkeypatch: pytest.Monke
 
     (known,) = Begun(store, of(4)).known()
 
-    costs = sorted(
-        Objective("energy").cost(measurement) for _, measurement in store.trials(2, ["scan-lf:N=8"])
-    )
+    costs = sorted(Objective("time").cost(measurement) for _, measurement in store.trials(2, ["scan-lf:N=8"]))
     assert len(outcome.trials) > 3
     assert [cost for _, cost in known.points] == [costs[i * len(costs) // 3] for i in range(3)]

@@ -203,13 +203,12 @@ def test_a_host_that_gives_no_file_is_an_error(
     assert str(failed.value).endswith("nothing was merged")
 
 
-def test_a_host_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
     """After a silence, and after the time-out, ssh is ended."""
     ssh = script(tmp_path / "ssh", f"exec cat {tmp_path}/fifo")
     subprocess.run(["mkfifo", tmp_path / "fifo"], check=True)
-    monkeypatch.setattr(copying, "_SILENCE_S", 0.05)
-    with pytest.raises(StoreError, match=r"nothing came for 0\.05 s"), pulled("ssh:host", ssh=ssh):
-        pass
+    with pytest.raises(StoreError, match=r"nothing came for 0\.05 s"):
+        pulled("ssh:host", silence_s=0.05, ssh=ssh).__enter__()
     with pytest.raises(StoreError, match=r"within 0 s \(--timeout\)"), pulled("ssh:h", timeout_s=0, ssh=ssh):
         pass
 

@@ -168,9 +168,9 @@ class History:
         return answers
 
 
-@pytest.fixture
-def history(tmp_path: Path, here: DeviceIdentity) -> History:
-    return History(tmp_path / "tuner.db", here, seeded(13))
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory, here: DeviceIdentity) -> History:
+    return History(tmp_path_factory.mktemp("history") / "tuner.db", here, seeded(13))
 
 
 def questions(draw: random.Random, count: int) -> Iterator[Question]:
@@ -221,10 +221,10 @@ def said(found: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def test_command_and_daemon_give_the_same_answers(history: History) -> None:
-    """Of 200 random questions over one random database: the same configurations, origins and reasons."""
+    """Of 120 random questions over one random database: the same configurations, origins and reasons."""
     daemon = history.daemon()
     origins: Counter[tuple[str, bool]] = Counter()
-    for question in questions(seeded(7), 200):
+    for question in questions(seeded(7), 120):
         reply = daemon.reply(question)
         assert said(of_command(question, history.path)) == told(reply), question
         origins[reply.origin, bool(reply.stale)] += 1
@@ -237,7 +237,7 @@ def test_apply_and_daemon_give_the_same_answers(history: History, here: DeviceId
     """``tuner.apply`` takes what the daemon answers for time with clocks as found, but nothing stale."""
     daemon = history.daemon()
     compared: Counter[str] = Counter()
-    for question in questions(seeded(8), 200):
+    for question in questions(seeded(8), 120):
         workload = shipped().workload(question.workloads[0])
         kernel = shipped().kernel(workload.kernel)
         chosen = choose(kernel, workload, here, history.path)
@@ -255,7 +255,7 @@ def test_apply_and_daemon_give_the_same_answers(history: History, here: DeviceId
         assert own == part.origin
         compared[own] += 1
     assert set(compared) == set(ORIGINS)
-    assert compared.total() > 100
+    assert compared.total() > 60
 
 
 # --- the rule -------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import asyncio
 import inspect
 import re
 import shutil
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cli_process import PATIENCE_S, begun
 from fake_nvml_state import SECOND_UUID, UUID, State, fake_nvml, lose, script, sensors_of_h200, users
 from powercap_trees import build, played
 from tuner.power.sensors import powercap
@@ -26,6 +26,7 @@ from tuner.joules import recording as process
 from tuner.model.errors import InputError, PowerError, SensorUnavailableError, UnknownNameError
 
 SIM = "sim:h200"
+RING_S = 0.02
 H200 = gpu_model("h200")
 LOAD_W = load_watts(H200, H200.clocks_mhz[0])
 HOST_W = {"package-0": 80.0, "package-1": 60.0, "dram": 12.0}
@@ -172,7 +173,8 @@ def test_decorated_functions_keep_their_regions() -> None:
     regions: Any = halved.regions  # type: ignore[attr-defined]  # set by the decorator
     assert [region.ended for region in regions] == [True, True]
     assert regions[0].name.endswith("halved")
-    assert any(note.startswith("too-short") for note in regions[0].notes)
+    short = regions[0].seconds < RING_S  # unless the machine is busy
+    assert any(note.startswith("too-short") for note in regions[0].notes) == short
 
     @tuner.energy(device=SIM)
     async def waited() -> str:
@@ -406,6 +408,13 @@ def test_streams_and_functions_are_waited_for(library: CudaLibrary) -> None:
 # --- processes -----------------------------------------------------------------------------------
 
 
+def ended(program: str) -> tuple[str, str, int]:
+    """What a process of its own writes to its outputs, and its exit status."""
+    with begun(code=program) as process:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    return out, err, process.returncode
+
+
 def test_a_forked_child_measures_for_itself() -> None:
     """A meter of the parent works in its child; a region that the parent began is the parent's."""
     program = f"""
@@ -429,14 +438,7 @@ if child == 0:
 assert open_region.result().joules > 0
 print("done")
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)
+    assert ended(program) == ("done\n", "", 0)
 
 
 def test_a_process_may_end_within_a_region() -> None:
@@ -447,10 +449,7 @@ meter = tuner.energy(device={SIM!r})
 meter.begin("all")
 assert not {{"cupy", "torch", "cupy_backends"}} & set(sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
+    assert ended(program) == ("", "", 0)
 
 
 # --- docs/regions.md -----------------------------------------------------------------------------

@@ -47,7 +47,7 @@ JSON = st.recursive(
 def documents(folder: Path) -> tuple[Any, ...]:
     """Documents of runs of every kind, as JSON has them."""
     database, joint, front = folder / "tuner.db", folder / "joint.json", folder / "front.json"
-    common = ("--device", "sim:h200", "--database", database, "--budget", "10")
+    common = ("--device", "sim:h200", "--database", database, "--budget", "6")
     several = ("scan-lf:N=4", "fft:N=4", "--clocks", "auto", "--runs-per-day", "1000", "--solo-bests", "2")
     assert tuner("run", *several, *common, "--json", joint).exit_code == 0
     alone = ("scan-lf:N=4", "--objective", "pareto", "--power-limits", "all", "--with-series")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sampler_rigs import RIGS, STEP_S, Rig
+from sampler_rigs import RIGS, Rig
 from tuner.power.base import PowerSampler, Response
 from tuner.power.energy.samples import screened
 
@@ -28,7 +28,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
     with RIGS[request.param](tmp_path) as world:
         monkeypatch.setattr(time, "sleep", sleep)
-        world.advance(STEP_S)
+        world.advance(world.step_s)
         yield world
 
 
@@ -85,7 +85,7 @@ def test_before_it_is_due_there_is_nothing(rig: Rig, sampler: PowerSampler) -> N
     found = 0
     end_s = rig.now() + 20 * rig.period_s
     while rig.now() < end_s:
-        rig.advance(STEP_S)
+        rig.advance(rig.step_s)
         early = rig.now() < sampler.due_s
         samples = sampler.poll()
         assert not (early and samples)
@@ -96,7 +96,7 @@ def test_before_it_is_due_there_is_nothing(rig: Rig, sampler: PowerSampler) -> N
 def test_polling_as_seldom_as_asked_misses_nothing(rig: Rig, sampler: PowerSampler) -> None:
     """Who polls every ``poll_interval_s``, or once afterwards where that is 0, gets every update."""
     interval_s = sampler.info.poll_interval_s or 10 * rig.period_s
-    samples = rig.watch(sampler, 2.0 * max(10 * rig.period_s, interval_s), max(interval_s, STEP_S))
+    samples = rig.watch(sampler, 2.0 * max(10 * rig.period_s, interval_s), interval_s)
 
     gaps = np.diff([sample.time_s for sample in samples])
     assert np.median(gaps) == pytest.approx(rig.period_s, rel=0.2)
@@ -128,7 +128,23 @@ def test_a_calibrated_response_is_used(rig: Rig) -> None:
 
     with closing(rig.reading(responses).open()) as sampler:
         assert sampler.info.response == CALIBRATED
+    others = [reading for reading in rig.list_readings(responses) if reading.name != rig.name]
+    for reading in others:
+        with closing(reading.open()) as sampler:
+            assert sampler.info.response != CALIBRATED
     assert rig.name in asked
+
+
+def test_nothing_is_held_open_after_closing(rig: Rig) -> None:
+    """Whatever readings a sensor has, opening and closing them, twice too, leaves no file open."""
+    rig.reading().open().close()  # what a driver keeps for the process
+    before = sorted(Path("/proc/self/fd").iterdir())
+    for reading in rig.list_readings(lambda _: None):
+        sampler = reading.open()
+        sampler.close()
+        sampler.close()
+
+    assert sorted(Path("/proc/self/fd").iterdir()) == before
 
 
 def test_closing_twice_is_harmless(rig: Rig) -> None:

@@ -12,17 +12,14 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tuner.policies import bayesian, stopping
 
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity
-from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, TunableValue
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.recordings.files import open_recording
-from tuner.recordings.values import RecordedSpace, RecordedWorkload, search_of
+from tuner.recordings.values import RecordedSpace, RecordedWorkload
 from tuner.space.search_view import Candidate
-from tuner.studies.comparison import play
 
 ROOT = Path(__file__).parent.parent
 BENCHMARKS = str(ROOT / "benchmarks")
@@ -216,33 +213,6 @@ def test_a_search_that_goes_round_in_circles_is_ended(
     assert play.error.startswith("Stuck: nothing new")
 
 
-def test_played_searches_are_kept(benchmark: SimpleNamespace, tmp_path: Path) -> None:
-    """A later call finds what was played; other seeds and what never started are played again."""
-    game = benchmark.search_games.Game("made up", "made", space())
-    tasks = [benchmark.search.Task("here", 0, "random", True, seed, 10, "") for seed in range(3)]
-    played = benchmark.search_games.play_policy(game, "random", seed=0, budget=10)
-    idle = benchmark.search_games.Play(1, 0, 0, (), None, "ModuleNotFoundError: no such thing")
-    store = benchmark.search.Store(tmp_path)
-    store.put(game, tasks[0], played)
-    store.put(game, tasks[1], idle)
-    assert store.get(game, tasks[1]) == idle
-    later = benchmark.search.Store(tmp_path)
-    assert [later.get(game, task) for task in tasks] == [played, None, None]
-
-
-def test_a_policy_that_changed_is_played_again(benchmark: SimpleNamespace, tmp_path: Path) -> None:
-    """What a policy is made of are its file and the siblings it imports, and theirs, in functions too."""
-    (tmp_path / "one.py").write_text("from .two import x\n")
-    (tmp_path / "two.py").write_text("def f():\n    from . import three\n    from .inner.four import y\n")
-    for name in ("three.py", "other.py"):
-        (tmp_path / name).write_text("")
-    (tmp_path / "inner").mkdir()
-    (tmp_path / "inner/four.py").write_text("from ..one import z\nimport json\n")
-    found = benchmark.search.imported(tmp_path / "one.py")
-    names = {str(path.relative_to(tmp_path)) for path in found}
-    assert names == {"one.py", "two.py", "three.py", "inner/four.py"}
-
-
 def space_of(size: int) -> SimpleNamespace:
     """A space of so many configurations, whose fastest takes two seconds."""
     return SimpleNamespace(name="a space", group="a", optimum_s=2.0, times_s=range(size))
@@ -290,35 +260,3 @@ def test_the_tables_of_the_page_are_those_of_the_results(benchmark: SimpleNamesp
     text = benchmark.search_scores.brief(results)
     assert set(text.splitlines()) <= {*benchmark.search_scores.tables(results).splitlines()}
     assert begin + text + end in (ROOT / "docs/lab/methodologies.md").read_text()
-
-
-def test_rounds_are_as_many_trials_as_are_measured_at_once() -> None:
-    """A list of more takes several rounds, a list of fewer one; the best is that of all rounds so far."""
-    curve = script("parallel_search").curve_of([[4.0, 3.0, 5.0], [math.inf], [2.0, 6.0]], 2)
-
-    assert curve.trials == (2, 3, 4, 6)
-    assert curve.best_s == (3.0, 3.0, 3.0, 2.0)
-    assert curve.efficiency(1.5, 2) == 0.5
-    assert curve.reached(2.0) == 4
-    assert curve.reached(1.5) is None
-
-
-def test_rules_end_a_kept_search_where_it_would_have_ended() -> None:
-    """A search without an end, ended afterwards by the present rule, is as long as one that ends itself."""
-    rules = script("stopping_rules")
-    (game,) = (one for one in script("search_games").games_of(str(USERS)) if "transpose" in one.name)
-    search = search_of(game.space, Objective("time").cost, seed=3, noise=script("search_games").noise)
-
-    ended = play(bayesian.bayesian, search, game.space.look)
-
-    present = rules.Rule(stopping.ROOTS, stopping.ENOUGH, stopping.SHARE, stopping.BELIEVED)
-    assert rules.end_of(rules.trace_of(game, 3, 100), present) == len(ended)
-
-
-def test_failures_are_laid_over_a_third_of_a_space() -> None:
-    """At least a third fails, the largest values first, and what works has smaller ones."""
-    failing = script("failing_candidates")
-    (game,) = (one for one in script("search_games").games_of(str(USERS)) if "matmul" in one.name)
-    for count in failing.TUNABLES.values():
-        bad = failing.failing(game, count)
-        assert 1 / 3 <= len(bad) / len(game.space.trials) < 0.6

@@ -59,10 +59,10 @@ def workload_at(kernel: KernelFile, seed: int) -> Workload | None:
 def test_a_condition_is_that_of_the_kernel(name: str) -> None:
     """Configurations of some sizes are allowed at others as their conditions say."""
     kernel = CATALOG.kernel(name)
-    workloads = [found for seed in range(8) if (found := workload_at(kernel, seed)) is not None]
-    listed = [one for workload in workloads for one in list(kernel.space(workload))[::29]]
+    workloads = [found for seed in range(4) if (found := workload_at(kernel, seed)) is not None]
+    listed = [one for workload in workloads for one in list(kernel.space(workload))[::29][:3]]
     told, long = set(), 0
-    for configuration in list(dict.fromkeys(listed))[:40]:
+    for configuration in dict.fromkeys(listed):
         written = written_out(kernel.recipe, configuration)
         text = size_condition(kernel.recipe, written)
         if text is None:

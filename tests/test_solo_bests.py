@@ -11,14 +11,15 @@ import pytest
 from cli_process import tuner
 from report_documents import run_comparison, run_document, run_trial
 from tuner.power.base import SpentEnergy
+from tuning_runs import CallbackListener, FormulaMeasurer
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.base import ComparisonTarget
 from tuner.model.errors import InputError, RunInterrupted
-from tuner.model.plan import Plan, Workload
+from tuner.model.plan import Plan
 from tuner.model.records import RunStatus
-from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import Measurement, Trial
 from tuner.report.details import detail_lines
 from tuner.report.run_report import comparisons
 from tuner.report.trials_table import ranked_trials
@@ -33,11 +34,9 @@ NAMES = ("scan-lf:N=4", "fft:N=4")
 TWO = SearchRequest(workloads=NAMES, policy="random", objective="time", budget=8, seed=3)
 _WIDE = 256  # threads of a block
 _ALL = 100  # more than the candidates of either workload
-_UNSURE = 1e-4
-_WATTS = 200.0
 
 
-class _Contending:
+class _Contending(FormulaMeasurer):
     """Measures by a formula: blocks of one width are the fastest alone, and two workloads with them contend.
 
     Args:
@@ -45,13 +44,11 @@ class _Contending:
         fastest: threads of such a block.
     """
 
-    windows_s = 0.0
-    notices = ()
-
     def __init__(self, penalty: float, fastest: int) -> None:
+        super().__init__()
         self._penalty = penalty
         self._fastest = fastest
-        self.measured: list[Trial] = []
+        self.trials: list[Trial] = []
         self.targets: list[ComparisonTarget | None] = []
 
     def measure(
@@ -59,8 +56,7 @@ class _Contending:
     ) -> Measurement:
         del plans
         self.targets.append(target)
-        self.measured.append(trial)
-        self.windows_s += 0.1
+        self.trials.append(trial)
         widths = [int(one["L"]) for one in trial.configurations]
         others = [sum(map(int, (one["r"], one["S"]))) for one in trial.configurations]
         times = [
@@ -69,45 +65,10 @@ class _Contending:
         ]
         both = len(widths) > 1 and all(width == self._fastest for width in widths)
         makespan_s = max(times) * (1.0 + self._penalty * both)
-        joules = _WATTS * makespan_s
-        return Measurement(
-            tuple(WorkloadResult(Status.OK, time_s) for time_s in times),
-            makespan_s,
-            0.0,
-            _UNSURE * makespan_s,
-            energy=Energy(joules, _UNSURE * joules, _WATTS, "a sensor", "gpu"),
-            rounds=100,
-            window_s=0.1,
-        )
-
-    def measure_idle(self, clock_mhz: int | None) -> float:
-        del clock_mhz
-        return 0.0
-
-    def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
-        del clock_mhz
-        return measurement
+        return self.measured(times, makespan_s)
 
     def spent(self) -> SpentEnergy:
-        return SpentEnergy(_WATTS * self.windows_s, 3.0 + len(self.measured))
-
-    def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class _Listener:
-    def __init__(self, measured: Callable[[TrialEvent], None] = lambda _: None) -> None:
-        self.sentences: list[str] = []
-        self.measured = measured
-
-    def compiled(self, done: int, total: int) -> None:
-        pass
-
-    def told(self, sentence: str) -> None:
-        self.sentences.append(sentence)
+        return SpentEnergy(self.watts * self.windows_s, 3.0 + len(self.trials))
 
 
 @pytest.fixture
@@ -134,7 +95,7 @@ def _tuned(
     measured: Callable[[TrialEvent], None] = lambda _: None,
 ) -> Any:
     with _setup(request, penalty, fastest) as (setup, _):
-        return tune(setup, request, Catalog.load(), store, _Listener(measured), resume=False)
+        return tune(setup, request, Catalog.load(), store, CallbackListener(measured), resume=False)
 
 
 # --- where solo bests come from ------------------------------------------------------------------
@@ -187,7 +148,7 @@ def test_solo_bests_are_measured_to_the_end(store: Store) -> None:
     _tuned(replace(TWO, solo_bests=_ALL, budget=1), store)
 
     with _setup(TWO, 0.5) as (setup, measurer):
-        tune(setup, TWO, Catalog.load(), store, _Listener(), resume=False)
+        tune(setup, TWO, Catalog.load(), store, CallbackListener(), resume=False)
 
     others = [target is None for target in measurer.targets[:8]]
     assert others == [False, True, *[False] * 6]
@@ -214,13 +175,13 @@ def test_a_solo_search_that_was_shorter_goes_on(store: Store) -> None:
     _tuned(replace(TWO, solo_bests=3), store)
 
     with _setup(TWO) as (setup, measurer):
-        tune(setup, replace(TWO, solo_bests=5), Catalog.load(), store, _Listener(), resume=False)
+        tune(setup, replace(TWO, solo_bests=5), Catalog.load(), store, CallbackListener(), resume=False)
 
     runs = {run.id: run for run in store.history()}
     assert [runs[i].trials for i in (1, 2)] == [5, 5]
     assert len(runs) == 4
     searched = [trial for trial, _ in store.trials(1, NAMES[:1])]
-    assert not set(searched[:3]) & set(measurer.measured[:2])
+    assert not set(searched[:3]) & set(measurer.trials[:2])
 
 
 def test_costs_of_runs_are_their_own(store: Store) -> None:
@@ -230,7 +191,7 @@ def test_costs_of_runs_are_their_own(store: Store) -> None:
     documents: list[Any] = [run.answer for run in reversed(store.history())]
     windows_s = [one["wall"]["windows_s"] for one in documents]
     joules = [one["tuning_energy_j"] for one in documents]
-    assert joules == pytest.approx([_WATTS * one for one in windows_s])
+    assert joules == pytest.approx([FormulaMeasurer.watts * one for one in windows_s])
     assert joules[2] == tuned.document["tuning_energy_j"]
     assert documents[2]["wall"]["windows_s"] < sum(windows_s) - 1.0
 
@@ -324,10 +285,10 @@ def test_an_interrupted_solo_search_goes_on(store: Store) -> None:
         _tuned(request, store, measured=interrupt)
 
     with _setup(request) as (setup, measurer):
-        tuned = tune(setup, request, Catalog.load(), store, _Listener(), resume=True, insisted=True)
+        tuned = tune(setup, request, Catalog.load(), store, CallbackListener(), resume=True, insisted=True)
 
     assert [run.status for run in store.history() if run.id == 1] == [RunStatus.LIMITED]
-    assert seen[0].trial not in measurer.measured[:2]
+    assert seen[0].trial not in measurer.trials[:2]
     assert tuned.solo_bests == 1
     assert any("this is a new one" in notice for notice in tuned.notices)
 
@@ -345,12 +306,12 @@ def test_a_resumed_run_measures_them_once(store: Store) -> None:
     assert cut.solo_bests == 1
 
     with _setup(request) as (setup, measurer):
-        whole = tune(setup, request, Catalog.load(), store, _Listener(), resume=True, insisted=True)
+        whole = tune(setup, request, Catalog.load(), store, CallbackListener(), resume=True, insisted=True)
 
     assert len(store.history()) == 3
     assert whole.resumed == 4
     assert whole.solo_bests == 1
-    assert measurer.measured[0] not in [trial for trial, _ in whole.trials[:4]]
+    assert measurer.trials[0] not in [trial for trial, _ in whole.trials[:4]]
 
 
 def test_bad_input_is_refused(tmp_path: Path, store: Store) -> None:

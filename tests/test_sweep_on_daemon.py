@@ -11,9 +11,8 @@ from tuner.client import Best, Job, WorkloadAnswer
 from tuner.client.answer_values import read
 from tuner.model.errors import DaemonRefusedError, DaemonUnavailableError, UnknownNameError
 from tuner.model.jobs import JobState
-from tuner.studies import sweep_daemon
 from tuner.studies.sweep import JobResult, JobStarted, RefusedJobsError
-from tuner.studies.sweep_daemon import DaemonQueues
+from tuner.studies.sweep_daemon import AHEAD, DaemonQueues
 from tuner.studies.sweep_file import SweepJob
 
 __all__ = ["machine"]
@@ -126,15 +125,14 @@ def queued(number: int, workloads: tuple[str, ...], options: Mapping[str, Any], 
 
 
 @pytest.fixture
-def client(monkeypatch: pytest.MonkeyPatch) -> PlayedClient:
-    """A daemon that is played, looked at without pauses."""
-    monkeypatch.setattr(sweep_daemon, "_LOOK_S", 0.0)
+def client() -> PlayedClient:
+    """A daemon that is played."""
     return PlayedClient()
 
 
 def swept(client: Any, *jobs: SweepJob) -> tuple[list[str], list[JobResult]]:
-    """Ends of jobs that are known, and results of the others."""
-    queues = DaemonQueues(client)
+    """Ends of jobs that are known, and results of the others; looked at without long pauses."""
+    queues = DaemonQueues(client, 0.0 if isinstance(client, PlayedClient) else 0.02)
     known = queues.known(jobs)
     events = list(queues.run([one for one in jobs if one.key not in known]))
     results = [one for one in events if isinstance(one, JobResult)]
@@ -149,7 +147,7 @@ def test_jobs_are_queued_some_ahead(client: PlayedClient) -> None:
     assert known == []
     assert [one.end for one in results].count("finished") == 31
     assert [(one.job, one.reason) for one in results if one.end == "failed"] == [(job(7), "out of luck")]
-    assert client.most_waiting <= sweep_daemon._AHEAD
+    assert client.most_waiting <= AHEAD
 
 
 def test_the_same_command_goes_on(client: PlayedClient) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from answering_scene import H200, TWIN, TX1, Answers, refresh, shipped, store_run
 from service_rig import FINISHED, WORKLOAD, Rig, plays, settings, working
-from tuner.power.base import SpentEnergy
+from tuning_runs import CallbackListener, FormulaMeasurer
 
 from tuner.daemon.backlog.backlog import CandidateJob
 from tuner.daemon.interface import Question
@@ -18,9 +18,9 @@ from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.base import ComparisonTarget
 from tuner.model.jobs import DeviceIdentity, JobSpec, Origin
-from tuner.model.plan import Plan, Workload
+from tuner.model.plan import Plan
 from tuner.model.records import RunStatus
-from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.trial import Measurement, Trial
 from tuner.search.answer import Outcome
 from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
@@ -31,74 +31,28 @@ FIRST, SECOND = "sim:k40c", "sim:k40c.2"
 SEARCH = SearchRequest(workloads=("scan-lf:N=4",), policy="random")
 VERIFY = replace(SEARCH, verify=True)
 WIDE, AS_DEFAULT = 256, 64  # threads of a block
-_WATTS, _UNSURE = 200.0, 1e-4
 
 
-class PlayedGpu:
+class PlayedGpu(FormulaMeasurer):
     """Measures by a formula: blocks of one width take the least.
 
     Args:
         best: threads of such a block.
     """
 
-    notices = ()
+    window_s = 1.0
 
     def __init__(self, best: int) -> None:
+        super().__init__()
         self._best = best
-        self.windows_s = 0.0
 
     def measure(
         self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None = None
     ) -> Measurement:
         del plans, target
-        self.windows_s += 1.0
         (one,) = trial.configurations
         time_s = 1e-3 * (2.0 - (one["L"] == self._best) + int(one["r"]) / 100 + int(one["S"]) / 1000)
-        energy = Energy(_WATTS * time_s, _UNSURE * _WATTS * time_s, _WATTS, "a sensor", "gpu")
-        result = WorkloadResult(Status.OK, time_s)
-        return Measurement(
-            (result,),
-            time_s,
-            0.0,
-            _UNSURE * time_s,
-            energy=energy,
-            rounds=100,
-            window_s=1.0,
-            energy_total_j=200.0,
-        )
-
-    def measure_idle(self, clock_mhz: int | None) -> float:
-        del clock_mhz
-        return 0.0
-
-    def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
-        del clock_mhz
-        return measurement
-
-    def spent(self) -> SpentEnergy | None:
-        return None
-
-    def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
-        del trials, workloads
-
-    def close(self) -> None:
-        """It holds nothing."""
-
-
-class Listener:
-    """Hears sentences."""
-
-    def __init__(self) -> None:
-        self.sentences: list[str] = []
-
-    def compiled(self, done: int, total: int) -> None:
-        del done, total
-
-    def measured(self, event: object) -> None:
-        del event
-
-    def told(self, sentence: str) -> None:
-        self.sentences.append(sentence)
+        return replace(self.measured([time_s], time_s), energy_total_j=self.watts)
 
 
 @pytest.fixture
@@ -112,7 +66,9 @@ def tuned(
 ) -> tuple[Outcome, PlayedGpu]:
     gpu = PlayedGpu(best)
     with open_setup(device, request) as setup:
-        found = tune(replace(setup, measurer=gpu), request, Catalog.load(), store, Listener(), resume=resume)
+        found = tune(
+            replace(setup, measurer=gpu), request, Catalog.load(), store, CallbackListener(), resume=resume
+        )
     return found, gpu
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,7 +125,9 @@ def alive(pid: int) -> bool:
 @pytest.fixture
 def hosted(pids: Path) -> Iterator[WorkerDevice]:
     # two seconds are a hang's cost; every other call answers at once
-    device = WorkerDevice("cuda:7", target="moody_device:Moody", args=(str(pids),), run_timeout_s=2.0)
+    device = WorkerDevice(
+        "cuda:7", target="moody_device:Moody", args=(str(pids),), run_timeout_s=2.0, reference_s=0.5
+    )
     yield device
     device.close()
 
@@ -197,15 +200,14 @@ def test_bad_co_run_costs_one_run(hosted: WorkerDevice, pids: Path, mood: str, s
         ("reference-segfaults", "the reference cannot be made: .*killed by SIGSEGV"),
     ],
 )
-def test_a_reference_at_fault_is_no_status(
-    hosted: WorkerDevice, monkeypatch: pytest.MonkeyPatch, kernel: str, detail: str
-) -> None:
+def test_a_reference_at_fault_is_no_status(pids: Path, kernel: str, detail: str) -> None:
     """A reference that raises, hangs or crashes refuses the run: no configuration is blamed for it."""
-    monkeypatch.setattr("tuner.devices.worker._REFERENCE_S", 0.5)
-    stated = replace(plan(kernel), problem=ProblemSpec("function"))
-    with pytest.raises(UncheckableError, match=detail):
-        hosted.check(stated, 1)
-    assert hosted.check(replace(plan("good"), problem=ProblemSpec("function")), 1).status is Status.OK
+    hurried = WorkerDevice("cuda:7", target="moody_device:Moody", args=(str(pids),), reference_s=0.5)
+    with closing(hurried) as device:
+        stated = replace(plan(kernel), problem=ProblemSpec("function"))
+        with pytest.raises(UncheckableError, match=detail):
+            device.check(stated, 1)
+        assert device.check(replace(plan("good"), problem=ProblemSpec("function")), 1).status is Status.OK
 
 
 def test_lost_context_replaces_the_worker(hosted: WorkerDevice, pids: Path) -> None:

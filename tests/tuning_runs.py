@@ -1,9 +1,10 @@
 """Everything ``tuner run`` does between its words and its tables, for tests."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 from modelled import NoNvrtc
@@ -15,6 +16,8 @@ from tuner.devices.simulated.time_model import Warming
 from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.settle import WarmUp
+from tuner.model.plan import Workload
+from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
 from tuner.search.answer import Outcome
 from tuner.search.option_checks import SearchLimits
 from tuner.search.plan import plan_search
@@ -66,6 +69,50 @@ class CallbackListener:
 
     def compiled(self, done: int, total: int) -> None:
         """Configurations are compiled."""
+
+
+class FormulaMeasurer:
+    """Measures by a formula that a test has, at 200 W, and with hardly a doubt."""
+
+    notices = ()
+    unsure, watts, window_s = 1e-4, 200.0, 0.1
+
+    def __init__(self) -> None:
+        self.windows_s = 0.0
+
+    def measured(self, times: Sequence[float], makespan_s: float) -> Measurement:
+        """A measurement of workloads with these times of their own."""
+        self.windows_s += self.window_s
+        joules = self.watts * makespan_s
+        return Measurement(
+            tuple(WorkloadResult(Status.OK, time_s) for time_s in times),
+            makespan_s,
+            0.0,
+            self.unsure * makespan_s,
+            energy=Energy(joules, self.unsure * joules, self.watts, "a sensor", "gpu"),
+            rounds=100,
+            window_s=self.window_s,
+        )
+
+    def measure_idle(self, clock_mhz: int | None) -> float:
+        """None is drawn."""
+        del clock_mhz
+        return 0.0
+
+    def with_idle(self, measurement: Measurement, clock_mhz: int | None) -> Measurement:
+        """The same measurement."""
+        del clock_mhz
+        return measurement
+
+    def spent(self) -> Any:
+        """Nobody has asked."""
+        return None
+
+    def recall(self, trials: Sequence[tuple[Trial, Measurement]], workloads: Sequence[Workload]) -> None:
+        """There is nothing to remember."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 @contextmanager

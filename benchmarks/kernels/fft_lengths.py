@@ -15,7 +15,6 @@ Forms of a kernel take turns among the other configurations; ``--form whole`` le
 import argparse
 import ctypes
 import itertools
-import json
 import math
 import random
 import sys
@@ -24,19 +23,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
 from cold_timing import copy_bandwidth, median, spread
 from peer_libraries import VendorLibrary, address
-from provenance import provenance
+from provenance import provenance, save
 from sweep import Bench, opened
 
 from tuner.compiler.compiler import CompiledStage
-from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import TunerError
-from tuner.model.plan import Configuration, Plan, TunableValue, Workload
+from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.problems.lookup import problem_for
 
 # --- lengths, arrays, and cuFFT's planned forms ---------------------------------------------------
@@ -48,35 +46,13 @@ INPUT_BYTES = 2**29
 PATIENT_JIT = 1  # NVFFT_PLAN_PROPERTY_INT64_PATIENT_JIT
 FORWARD, INVERSE = -1, 1
 
+# fmt: off
 SMOOTH = (
-    *(
-        6,
-        10,
-        15,
-        24,
-        30,
-        36,
-        60,
-        72,
-        96,
-        100,
-        105,
-        120,
-        144,
-        192,
-        210,
-        243,
-        320,
-        343,
-        360,
-        500,
-        600,
-        625,
-        720,
-    ),
-    *(768, 840, 1000, 1200, 1260, 1440, 1536, 1875, 2000, 2187, 2401, 2520, 3000, 3072, 3125, 3600, 4000),
-    *(4200, 4800, 5000, 5040, 6000, 6144, 6561, 7000, 7200, 7776, 8000),
+    6, 10, 15, 24, 30, 36, 60, 72, 96, 100, 105, 120, 144, 192, 210, 243, 320, 343, 360, 500, 600, 625, 720,
+    768, 840, 1000, 1200, 1260, 1440, 1536, 1875, 2000, 2187, 2401, 2520, 3000, 3072, 3125, 3600, 4000,
+    4200, 4800, 5000, 5040, 6000, 6144, 6561, 7000, 7200, 7776, 8000,
 )
+# fmt: on
 FEWER = (30, 60, 64, 100, 210, 256, 360, 720, 1000, 1024, 1260, 2048, 2187, 3000, 4000, 4096, 5000, 6000)
 PRIMES = (17, 31, 61, 97, 127, 211, 251, 509, 1009, 1021, 2039, 3001, 4093)
 ONE_PASS = (8748, 9216, 10000, 12288, 12500, 14406, 5**6, 7**5, 3**9, 20000, 20736)  # rows that a block holds
@@ -165,25 +141,6 @@ class Problem:
         return "" if found.ok else str(found)
 
 
-class Contested(Protocol):
-    """What a contest needs of its problem: arrays, kernel, and the check of an answer."""
-
-    bench: Bench
-    n: int
-    kernel: KernelFile
-    workload: Workload
-    default: Plan
-    x: Any
-    y: Any
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """Arrays that the kernel is given, by name."""
-
-    def check(self, y: Any, *, whole: bool) -> str:
-        """What is wrong with an answer; empty where nothing is."""
-
-
 @dataclass
 class Contender:
     """Something that transforms all rows once: ``run``, after what ``prepare`` does untimed."""
@@ -269,7 +226,7 @@ def in_turns(space: list[Configuration], seed: int) -> list[Configuration]:
     return [one for turn in rounds for one in turn if one is not None]
 
 
-def ours(problem: Contested, seconds: float, form: str | None = None) -> Iterator[Contender]:
+def ours(problem: Problem, seconds: float, form: str | None = None) -> Iterator[Contender]:
     """The default and the stated answers; others that compile without spills, as far as time allows."""
     bench, kernel, begin = problem.bench, problem.kernel, time.monotonic()
     space = [one for one in kernel.space(problem.workload) if form in (None, dict(one).get("form"))]
@@ -293,7 +250,7 @@ def ours(problem: Contested, seconds: float, form: str | None = None) -> Iterato
                 print(f"  {plan.configuration}: {trouble}", flush=True)
 
 
-def contender(problem: Contested, plan: Plan) -> Contender:
+def contender(problem: Problem, plan: Plan) -> Contender:
     """A plan on the arrays of a problem, its table made."""
     bench = problem.bench
     stream = bench.cp.cuda.get_current_stream()
@@ -310,7 +267,7 @@ def contender(problem: Contested, plan: Plan) -> Contender:
     return Contender(str(plan.configuration), run, lambda: problem.y, keep=arrays)
 
 
-def timed(problem: Contested, contenders: Iterator[Contender], scale: float = 0.0) -> list[Contender]:
+def timed(problem: Problem, contenders: Iterator[Contender], scale: float = 0.0) -> list[Contender]:
     """Those that answer right, fastest first.
 
     Of a peer, ``scale`` is what its answers must be multiplied by. It may be less exact than kernels must be.
@@ -332,7 +289,7 @@ def timed(problem: Contested, contenders: Iterator[Contender], scale: float = 0.
 
 
 def contest(
-    problem: Contested,
+    problem: Problem,
     rivals: Iterator[Contender],
     scale: float,
     seconds: float,
@@ -432,7 +389,7 @@ def main() -> None:
             except TunerError as trouble:
                 print(f"{name:13} {n:5}  left out: {trouble}", flush=True)
                 continue
-            options.out.write_text(json.dumps(document, indent=1) + "\n")
+            save(options.out, document)
             print(line(name, rows[-1]), flush=True)
             bench.cp.get_default_memory_pool().free_all_blocks()
         if rows:

@@ -165,7 +165,6 @@ class Contender:
         form: of the library.
         graph: whether the sets are one CUDA graph.
         times_ms: of the rounds.
-        enqueue: puts the work on all sets into a stream; None where it does not run.
     """
 
     name: str
@@ -178,7 +177,6 @@ class Contender:
     form: Form | None = None
     graph: bool = True
     times_ms: Sequence[float] = ()
-    enqueue: Callable[[Any], None] | None = None
 
     @property
     def right(self) -> bool:
@@ -206,15 +204,10 @@ def shown(contender: Contender, sets: int) -> dict[str, Any]:
 def compared(
     space: Space, own: Sequence[Contender], peers: Sequence[Contender], sets: int, copy_gb_s: float | None
 ) -> dict[str, Any]:
-    """Own figures, those of the best peer, and ratios; with the rate of a copy also how near it they are.
-
-    ``peer_same_layout`` is the best peer whose arrays lie in memory as the kernel's do.
-    """
+    """Own figures, those of the best peer, and ratios; with the rate of a copy also how near it they are."""
     right = {one.configuration: one for one in own if one.right}
     peer = _fastest(peers)
-    alike = _fastest([one for one in peers if one.form is not None and not one.form.turned])
     row: dict[str, Any] = {"peer": None if peer is None else timed(peer, sets)}
-    row["peer_same_layout"] = None if alike is None else timed(alike, sets)
     forms = {
         "default": right.get(space.item.default),
         "analytical": right.get(space.analytical),
@@ -230,8 +223,6 @@ def compared(
             row[name]["roofline"] = moved / (1e3 * row[name]["us"] * copy_gb_s)
         if peer is not None:
             row[name]["ratio"] = _ratio(peer, one)
-        if alike is not None:
-            row[name]["ratio_same_layout"] = _ratio(alike, one)
     best = row["best"]
     row["correct"] = best is not None
     ratio = None if best is None or peer is None else best["ratio"]["median"]
@@ -431,11 +422,9 @@ class Machine:
                 form.call(place, stream.ptr)
 
         def run() -> None:
-            if form.restore is not None:
-                form.restore()
             enqueue(self.cp.cuda.get_current_stream(), [0])
 
-        made = self.timed(form.key, enqueue, sets, more=form.restore)
+        made = self.timed(form.key, enqueue, sets)
         made.form = form
         if not made.trouble:
             made.deviation = self._checked(run, sets, form.converted)
@@ -503,23 +492,13 @@ class Machine:
         enqueue: Callable[[Any, Sequence[int]], None],
         sets: AnySets,
         *,
-        more: Callable[[], None] | None = None,
         capturable: bool = True,
     ) -> Contender:
-        """Work on sets, given by their numbers, timed a few times: as a graph where it can be one.
-
-        ``more`` restores what does not belong to the sets.
-        """
+        """Work on sets, given by their numbers, timed a few times: as a graph where it can be one."""
         everything = range(sets.count)
-
-        def restore() -> None:
-            sets.restore()
-            if more is not None:
-                more()
-
         current = self.cp.cuda.get_current_stream
         try:
-            restore()
+            sets.restore()
             enqueue(current(), [0])  # loads what is loaded when first used
             self.cp.cuda.runtime.deviceSynchronize()
             graph = self.graph(lambda stream: enqueue(stream, everything)) if capturable else None
@@ -528,10 +507,9 @@ class Machine:
                 def run() -> None:
                     enqueue(current(), everything)
 
-                made = Contender(name, run, lambda: self._led(restore, sets.count), graph=False)
+                made = Contender(name, run, lambda: self._led(sets.restore, sets.count), graph=False)
             else:
-                made = Contender(name, lambda: graph.launch(current()), restore)
-            made.enqueue = lambda stream: enqueue(stream, everything)
+                made = Contender(name, lambda: graph.launch(current()), sets.restore)
             made.quick_ms = self._quick_ms(made)
         except self._refusals as error:
             return Contender(name, _nothing, _nothing, trouble=str(error))
@@ -599,11 +577,8 @@ class Field:
 
     @property
     def right_peers(self) -> list[Contender]:
-        """The fastest forms of the library that answer right, with some of the kernel's layout among them."""
-        right = sorted((one for one in self.peers if one.right), key=_quick_ms)
-        alike = [one for one in right if one.form is not None and not one.form.turned]
-        chosen = [*right[:PEER_FINALISTS], *alike[:PEER_FINALISTS]]
-        return list({one.name: one for one in chosen}.values())
+        """The fastest forms of the library that answer right."""
+        return sorted((one for one in self.peers if one.right), key=_quick_ms)[:PEER_FINALISTS]
 
     @property
     def right_own(self) -> list[Contender]:

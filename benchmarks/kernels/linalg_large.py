@@ -2,223 +2,370 @@
 
 A row is potrf, getrf or geqrf at one order and in one type: milliseconds and TFlop/s of cuSOLVER (the better
 of its classic and its 64-bit form), of cuBLAS's product of two matrices of that order as the ceiling, of the
-kernel by default, and of the best of a short search; and of the hybrid scheme, whose panels the CPU factors,
-the best of a search of its own. Whole factorisations are one CUDA graph where they can
+kernel by default, and of the best of a short search. Whole factorisations are one CUDA graph where they can
 be captured. The matrix is restored before each, outside of what is timed; workspaces are allocated before.
 Contenders go by turns, in an order drawn anew in every round. The first half of the rounds chooses form and
 configuration, the second half is reported: medians, the ratio with its 95 % interval. Answers of both are
 judged by the law of the kernel file. Rows are printed and written as they come; Ctrl-C keeps them.
 
     python benchmarks/kernels/linalg_large.py --n 256 512 1024 2048 4096 8192 --limit 360 --out large.json
-    python benchmarks/kernels/linalg_large.py --only getrf --n 16384 --dtype float64 --budget 20 --hybrid 10
-
-``--show FILE ...`` prints tables of such results and of linalg_energy.py, and measures nothing: times from
-n = 1024 on, and joules by the most thrifty configuration. A row of a later file replaces that of an earlier
-one. ``--docs PAGE`` replaces what stands between the lines ``<!-- brief linalg large -->`` and ``<!-- end of
-brief linalg large -->``, and of joules ``linalg energy``. ``--plot`` draws TFlop/s over the order: the kernel
-of the GPU alone, the hybrid scheme, cuSOLVER, and cuBLAS's product of matrices (needs the extra ``plot``).
+    python benchmarks/kernels/linalg_large.py --only getrf --n 16384 --dtype float64 --budget 20
 """
 
 import argparse
-import json
-import math
+import ctypes
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
-from linalg_contest import Machine, Run, Searcher, order, seconds, summary
-from linalg_large_contest import (
-    DTYPES,
-    OPERATIONS,
-    SIZES,
-    LargeLibraries,
-    Opened,
-    cpu_facts,
-    large_cases,
-    large_contest,
-    opened,
+
+import numpy as np
+from linalg_contest import (
+    Contender,
+    Machine,
+    Run,
+    Searcher,
+    Space,
+    compared,
+    field_of,
+    order,
+    row_of,
+    seconds,
+    summary,
+    timed,
 )
-from linalg_libraries import Case
-from linalg_peers import UNMEASURED, origin, placed
+from linalg_libraries import (
+    DTYPES,
+    LETTERS,
+    LOWER,
+    PLAIN,
+    REALS,
+    Arrays,
+    Case,
+    Form,
+    HostArrays,
+    LinalgLibraries,
+    Target,
+)
+from peer_libraries import address
 from provenance import provenance
 
 from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
+from tuner.devices.cuda.answer_check import sizes_of
 from tuner.devices.cuda.code import CodeCache
 from tuner.kernel_files.catalog import Catalog
+from tuner.model.elements import element_dtype
 from tuner.model.errors import TunerError
+from tuner.model.plan import Configuration, Plan
+from tuner.problems.base import Deviation, stated_values
+from tuner.problems.lookup import problem_for
 
-# --- tables and picture ---------------------------------------------------------------------------
-
-
-Document = dict[str, Any]
-Row = dict[str, Any]
-
-LARGE = ("<!-- brief linalg large -->\n", "<!-- end of brief linalg large -->\n")
-ENERGY = ("<!-- brief linalg energy -->\n", "<!-- end of brief linalg energy -->\n")
-SHOWN_FROM = 1024  # the least order of the table
-_TIMES = (
-    *("kernel, type", "n", "cuSOLVER, ms", "default, ms", "analytical, ms", "best, ms", "× cuSOLVER"),
-    *("target", "met", "hybrid, × cuSOLVER"),
-)
-_JOULES = (
-    *("kernel, type", "n", "library, J", "default, J", "most thrifty, J", "hybrid, J"),
-    *("× the library's Gflop/s/W", "× net"),
-)
-_LINES = (
-    ("best", "GPU-only", "#1f77b4"),
-    ("hybrid", "hybrid", "#e08e0b"),
-    ("peer", "cuSOLVER", "#c0392b"),
-    ("gemm", "gemm", "#9aa5b1"),
-)
+# --- factorisations, and their targets ------------------------------------------------------------
 
 
-def _of(documents: Sequence[Document], *, energy: bool) -> tuple[list[Document], list[Row]]:
-    """The runs of one of the scripts, and their rows; the later of two counts."""
-    chosen = [one for one in documents if ("scope" in one) == energy]
-    rows = {(row["operation"], row["dtype"], row["n"]): row for one in chosen for row in one["rows"]}
-    return chosen, [rows[key] for key in sorted(rows)]
+SIZES = (256, 512, 1024, 2048, 4096, 8192, 16384)
+OPERATIONS = ("potrf", "getrf", "geqrf")
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+_SMALL, _MEDIUM, _LARGE = 1024, 4096, 16384  # orders
 
 
-def _origins(documents: Sequence[Document]) -> str:
-    lines = dict.fromkeys(map(origin, documents))
-    return "".join(f"{line}.\n" for line in dict.fromkeys([*lines, *map(_cpu, documents)]) if line)
+class LargeCase(Case):
+    """One row: a factorisation at one order and in one type."""
+
+    @property
+    def target(self) -> Target:
+        """What the row should reach."""
+        if self.operation == "potrf":
+            aim = 1.2 if self.n <= _SMALL else None
+            if self.dtype == "float32":
+                return Target(None, aim)
+            return Target(0.9 if _SMALL < self.n <= _MEDIUM else 1.0, aim)
+        if self.n < _SMALL:
+            return Target(None)
+        if self.operation == "getrf":
+            return Target(1.05 if self.n >= _LARGE else 1.2, 1.5 if self.n <= _MEDIUM else None)
+        return Target(1.35 if self.n >= _LARGE else 1.05, 1.5)
+
+    @property
+    def flops(self) -> int:
+        """LAPACK's count without its lower terms: of n^3 a third, two thirds, four thirds."""
+        return {"potrf": 1, "getrf": 2, "geqrf": 4}[self.operation] * self.n**3 // 3
 
 
-def _cpu(document: Document) -> str:
-    """What computed the panels of the hybrid scheme; empty where nothing did."""
-    cpu = document.get("cpu")
-    if not cpu:
-        return ""
-    threads = cpu.get("threads")
-    told = "an unknown number of threads" if threads is None else f"{threads} thread{'s'[: threads != 1]}"
-    return (
-        f"Hybrid: {document['provenance'].get('cpus', 'CPU')}, {cpu.get('blas', cpu.get('trouble'))}, {told}"
-    )
-
-
-def times_table(documents: Sequence[Document]) -> str:
-    """One Markdown table of all factorisations and types, of large orders."""
-    chosen, rows = _of(documents, energy=False)
-    if not rows:
-        return UNMEASURED
-    asked = [row for row in rows if row["met"] is not None]
-    head = f"\n{_origins(chosen)}{sum(row['met'] for row in asked)} of {len(asked)} targets are met.\n\n"
-    return head + _table(_TIMES, [_times(row) for row in rows if row["n"] >= SHOWN_FROM]) + "\n"
-
-
-def _times(row: Row) -> list[str]:
-    peer, best, hybrid = row["peer"], row["best"], row.get("hybrid")
-    ratio = "–"
-    if best is not None and peer is not None:
-        found = best["ratio"]
-        ratio = f"{found['median']:.2f} ({found['low']:.2f}–{found['high']:.2f})"
+def large_cases(operations: Sequence[str], sizes: Sequence[int], dtypes: Sequence[str]) -> list[LargeCase]:
+    """The rows; small orders come first, so that a run that is cut short has some of each factorisation."""
     return [
-        *(f"{row['operation']}, {row['dtype']}", str(row["n"]), _ms(peer)),
-        *(_ms(row["default"]), _ms(row["analytical"]), _ms(best), ratio),
-        "–" if row["least"] is None else f"≥ {row['least']:g} ×",
-        {True: "yes", False: "**no**", None: "–"}[row["met"]],
-        "–" if hybrid is None or hybrid["of_peer"] is None else f"{hybrid['of_peer']:.2f}",
+        LargeCase(operation, n, dtype) for n in sorted(sizes) for operation in operations for dtype in dtypes
     ]
 
 
-def _ms(one: Row | None) -> str:
-    return "–" if one is None else f"{one['us'] / 1e3:.3f} ± {one['spread_us'] / 1e3:.3f}"
+# --- arrays: one set, with scratch arrays for each configuration ----------------------------------
 
 
-def joules_table(documents: Sequence[Document]) -> str:
-    """A Markdown table of gross joules, a row for each factorisation, type and order."""
-    chosen, rows = _of(documents, energy=True)
-    if not rows:
-        return UNMEASURED
-    lines = []
-    for row in rows:
-        thriftiest = row["fastest"] if row["same"] else row["thriftiest"]
-        known = (row.get("peer"), row.get("default"), thriftiest, row.get("hybrid"))
-        joules = ("–" if one is None else _figure(one["gross_j"]) for one in known)
-        net = _ratio(thriftiest["net_gflops_per_w"], row["peer"]["net_gflops_per_w"])
-        title = f"{row['operation']}, {row['dtype']}"
-        lines.append([title, str(row["n"]), *joules, _figure(row["gain"]), _figure(net)])
-    return _counted(chosen, rows) + "\n" + _table(_JOULES, lines) + "\n"
+DeviceArrays = dict[str, Any]
 
 
-def _counted(chosen: Sequence[Document], rows: Sequence[Row]) -> str:
-    """What was counted, and by which sensors."""
-    counted = dict.fromkeys(
-        f"{part['device']}, {part['scope']}, by {part['sensor']}" for row in rows for part in row["counted"]
-    )
-    idle = sorted(row["idle_w"]["value"] for row in rows)
-    notes = dict.fromkeys(note for row in rows for note in row["notes"])
-    head = [
-        f"\n{_origins(chosen)}",
-        f"Counted: {'; '.join(counted)}. The idle GPU took {idle[0]:.0f} to {idle[-1]:.0f} W.\n",
-        *(f"{note}.\n" for note in notes),
-    ]
-    return "".join(head)
+def drawn(plan: Plan) -> HostArrays:
+    """Inputs of a plan, as its kernel file states them, on the host."""
+    rng = np.random.default_rng(20)
+    return {b.name: stated_values(b, rng) for b in plan.buffers if b.role in {"in", "inout"}}
 
 
-def _ratio(one: dict[str, float] | None, other: dict[str, float] | None) -> dict[str, float] | None:
-    """One figure by another, with the half-widths of both as those of independent figures."""
-    if one is None or other is None:
+class LargeSets:
+    """One set of arrays; inputs stay on the device, and are copied from there.
+
+    Args:
+        cp: CuPy.
+        plan: of a configuration.
+        given: inputs, on the device.
+        shared: inputs and outputs of another configuration, which this one takes too.
+
+    Attributes:
+        arrays: the set, by the names of the buffers.
+        count: 1.
+        batch: 1.
+    """
+
+    count = 1
+    batch = 1
+
+    def __init__(self, cp: Any, plan: Plan, given: DeviceArrays, shared: Arrays | None = None) -> None:
+        self._cp, self._plan, self._given = cp, plan, given
+        judged = {b.name for b in plan.buffers if b.role in {"in", "inout", "out"}}
+        known = {name: array for name, array in (shared or {}).items() if name in judged}
+        self.arrays: list[Arrays] = [{b.name: known.get(b.name) for b in plan.buffers}]
+        for buffer in plan.buffers:
+            if buffer.name not in known:
+                self.arrays[0][buffer.name] = cp.empty(buffer.shape, element_dtype(buffer.dtype))
+        self._outputs = [b.name for b in plan.buffers if b.role in {"inout", "out"}]
+        self.restore()
+
+    def of(self, plan: Plan) -> "LargeSets":
+        """The same inputs and outputs, with the scratch arrays of another configuration."""
+        return LargeSets(self._cp, plan, self._given, self.arrays[0])
+
+    def restore(self) -> None:
+        """Undo what runs do to their inputs."""
+        for name, given in self._given.items():
+            self._cp.copyto(self.arrays[0][name], given)
+
+    def begin_check(self) -> None:
+        """Restore the inputs; outputs hold NaN, or -1."""
+        for name in self._outputs:
+            array = self.arrays[0][name]
+            if name not in self._given:
+                array.data.memset_async(0xFF, array.nbytes)
+        self.restore()
+
+    def given(self) -> DeviceArrays:
+        """The inputs, on the device."""
+        return self._given
+
+    def made(self) -> DeviceArrays:
+        """The outputs, on the device."""
+        return {name: self.arrays[0][name] for name in self._outputs}
+
+    def judge(self, outputs: DeviceArrays) -> Deviation:
+        """What the law of the kernel file says."""
+        problem = problem_for(self._plan.problem)
+        return problem.residual(self._cp, self._given, outputs, sizes_of(self._plan))
+
+
+# --- cuSOLVER, and products by cuBLAS; arguments as in their headers ------------------------------
+
+
+_TYPES = {"float32": 0, "float64": 1}  # cudaDataType: CUDA_R_32F, CUDA_R_64F
+
+
+class LargeLibraries(LinalgLibraries):
+    """cuBLAS and cuSOLVER for one matrix; the arguments are those of ``LinalgLibraries``."""
+
+    def factorizations(self, case: Case, sets: LargeSets) -> list[Form]:
+        """The forms of cuSOLVER that this version has: the classic one and the 64-bit one.
+
+        ``missing`` says which are not there.
+        """
+        if self._cusolver is None:
+            return []
+        makers: tuple[Callable[[Case, LargeSets], Form], ...] = (self._classic, self._generic)
+        return [form for form in (self._tried(make, case, sets) for make in makers) if form is not None]
+
+    def _tried(self, make: Callable[[Case, LargeSets], Form], case: Case, sets: LargeSets) -> Form | None:
+        try:
+            return make(case, sets)
+        except RuntimeError as error:
+            self.missing[f"cuSOLVER, {case}"] = str(error)
+            return None
+
+    def gemm(self, case: Case, sets: LargeSets) -> Form | None:
+        """The product of the matrix with itself, n x n x n, in the default math mode: without TF32."""
+        if self._cublas is None:
+            return None
+        name, n = f"cublas{LETTERS[case.dtype]}gemm_v2", case.n
+        one, zero = REALS[case.dtype](1), REALS[case.dtype](0)
+        given, made = sets.given()["A"], self.cp.empty((n, n), case.dtype)
+
+        def call(place: int, stream: int) -> None:
+            del place
+            factors = (ctypes.byref(one), address(given), n, address(given), n)
+            self.blas(name, stream, PLAIN, PLAIN, n, n, n, *factors, ctypes.byref(zero), address(made), n)
+
+        return Form("cuBLAS gemm", "", call, keep=(one, zero, given, made))
+
+    def _classic(self, case: Case, sets: LargeSets) -> Form:
+        """By ``cusolverDn<t>potrf`` and its like, whose sizes are int."""
+        name, n = f"cusolverDn{LETTERS[case.dtype]}{case.operation}", case.n
+        arrays = sets.arrays[0]
+        shape = (LOWER, n) if case.operation == "potrf" else (n, n)
+        length = ctypes.c_int()
+        matrix = (*shape, address(arrays["A"]), n)
+        self._cusolver.call(f"{name}_bufferSize", self._solver, *matrix, ctypes.byref(length))
+        work = self.cp.empty(max(1, length.value), case.dtype)
+        info = arrays["info"] if "info" in arrays else self.cp.empty(1, "int32")
+        rest: tuple[Any, ...] = (address(work), length.value, address(info))
+        if case.operation == "getrf":
+            rest = (address(work), address(arrays["ipiv"]), address(info))
+        elif case.operation == "geqrf":
+            rest = (address(arrays["tau"]), *rest)
+
+        def call(place: int, stream: int) -> None:
+            del place
+            self.solver(name, stream, *matrix, *rest)
+
+        return Form(f"cuSOLVER {case.operation}", "", call, _judged(self.cp, case), keep=(work, info))
+
+    def _generic(self, case: Case, sets: LargeSets) -> Form:
+        """By ``cusolverDnXpotrf`` and its like, whose sizes are int64_t, and pivots of getrf too."""
+        name, arrays = f"cusolverDnX{case.operation}", sets.arrays[0]
+        n, kind = ctypes.c_int64(case.n), _TYPES[case.dtype]
+        parameters = ctypes.c_void_p()
+        self._cusolver.call("cusolverDnCreateParams", ctypes.byref(parameters))
+        pivots = self.cp.empty(case.n, "int64")
+        matrix = (kind, address(arrays["A"]), n)
+        before: tuple[Any, ...] = (parameters, LOWER, n) if case.operation == "potrf" else (parameters, n, n)
+        tau = (kind, address(arrays["tau"])) if case.operation == "geqrf" else ()
+        device_bytes, host_bytes = ctypes.c_size_t(), ctypes.c_size_t()
+        sizes = (ctypes.byref(device_bytes), ctypes.byref(host_bytes))
+        self._cusolver.call(f"{name}_bufferSize", self._solver, *before, *matrix, *tau, kind, *sizes)
+        work = self.cp.empty(max(1, device_bytes.value), "uint8")
+        host = ctypes.create_string_buffer(max(1, host_bytes.value))
+        info = arrays["info"] if "info" in arrays else self.cp.empty(1, "int32")
+        made = (address(pivots),) if case.operation == "getrf" else tau
+        works = (address(work), device_bytes, host, host_bytes, address(info))
+
+        def call(place: int, stream: int) -> None:
+            del place
+            self.solver(name, stream, *before, *matrix, *made, kind, *works)
+
+        keep = (parameters, work, host, info, pivots)
+        convert = _judged(self.cp, case, pivots)
+        return Form(f"cuSOLVER {case.operation}", "64-bit", call, convert, keep=keep)
+
+
+def _judged(cp: Any, case: Case, pivots: Any = None) -> Callable[[DeviceArrays, DeviceArrays], DeviceArrays]:
+    """Makes of a library's outputs those of the kernel.
+
+    Of potrf, what stands above the diagonal is no part of the answer, and the library may use it.
+    """
+
+    def converted(given: DeviceArrays, made: DeviceArrays) -> DeviceArrays:
+        if case.operation == "potrf":
+            return {**made, "A": cp.triu(made["A"]) + cp.tril(given["A"], -1)}
+        if pivots is not None and case.operation == "getrf":
+            return {**made, "ipiv": pivots.astype("int32")}
+        return made
+
+    return converted
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What a row begins with.
+
+    Attributes:
+        space: of the kernel.
+        first: configurations that are measured first.
+        inputs: on the host.
+    """
+
+    space: Space
+    first: Sequence[Configuration]
+    inputs: HostArrays
+
+    def on(self, cp: Any) -> LargeSets:
+        """The arrays of the default configuration on the device."""
+        given = {name: cp.asarray(host) for name, host in self.inputs.items()}
+        return LargeSets(cp, self.space.plans[self.space.item.default], given)
+
+
+def opened(searcher: Searcher, case: Case) -> Opened:
+    """Compile what a row begins with, and draw its matrix.
+
+    Raises:
+        TunerError: nothing is left of the space.
+    """
+    space, first = searcher.opened(case)
+    return Opened(space, first, drawn(space.plans[space.item.default]))
+
+
+def large_contest(
+    machine: Machine, libraries: LargeLibraries, begin: Opened, budget_s: float
+) -> dict[str, Any]:
+    """A row: times and rates of all, the ratio to the library, and whether the target is met.
+
+    Args:
+        machine: the GPU.
+        libraries: the peers.
+        begin: what is compiled.
+        budget_s: for the row.
+    """
+    begun_s = time.monotonic()
+    space = begin.space
+    sets = begin.on(machine.cp)
+    gemm = product(machine, libraries.gemm(space.case, sets), sets)
+    forms = libraries.factorizations(space.case, sets)
+    field = field_of(machine, space, begin.first, sets, forms=forms, ends_s=begun_s + budget_s)
+    ceiling = [] if gemm is None else [gemm]
+    machine.rounds([*field.right_own, *field.right_peers, *ceiling], seed=space.case.n)
+    row = row_of(space, field, sets)
+    row |= compared(space, field.finalists, field.right_peers, 1, None)
+    row["gemm"] = None if gemm is None else timed(gemm, 1)
+    row["correct"] = row["correct"] and bool(field.right_peers)
+    return {**rated(row), "seconds": round(time.monotonic() - begun_s, 2)}
+
+
+def product(machine: Machine, form: Form | None, sets: LargeSets) -> Contender | None:
+    """The product of matrices as a contender; None where it does not run."""
+    if form is None:
         return None
-    value = one["value"] / other["value"]
-    half = value * math.hypot(one["half"] / one["value"], other["half"] / other["value"])
-    return {"value": value, "half": half}
+
+    def multiply(stream: Any, places: Sequence[int]) -> None:
+        for place in places:
+            form.call(place, stream.ptr)
+
+    made = machine.timed(form.key, multiply, sets)
+    made.form = form
+    return None if made.trouble else made
 
 
-def _figure(found: dict[str, float] | None) -> str:
-    if found is None:
-        return "–"
-    half = found["half"]
-    digits = 1 - len(str(int(half))) if half >= 1 else None
-    return f"{found['value']:.3g} ± {f'{half:.1g}' if digits is None else f'{round(half, digits):g}'}"
+def rated(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with TFlop/s beside its times; flops are LAPACK's leading terms, of gemm 2 n^3."""
+    flops = LargeCase(row["operation"], row["n"], row["dtype"]).flops
+    for name in ("peer", "default", "analytical", "best", "gemm"):
+        if row[name] is not None:
+            of = 2 * row["n"] ** 3 if name == "gemm" else flops
+            row[name]["tflops"] = of / row[name]["us"] / 1e6
+    return row
 
 
-def picture(documents: Sequence[Document], path: Path) -> bool:
-    """Draw TFlop/s over the order, a panel for each factorisation and type; False without rows."""
-    chosen, rows = _of(documents, energy=False)
-    if not rows:
-        return False
-    import matplotlib as mpl  # noqa: PLC0415 - an extra
-
-    mpl.use("Agg")
-    mpl.rcParams["svg.hashsalt"] = "linalg"  # the same result gives the same file
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the back end is chosen
-
-    size = (3.6 * len(OPERATIONS), 2.9 * len(DTYPES))
-    figure, panels = plt.subplots(
-        len(DTYPES), len(OPERATIONS), figsize=size, layout="constrained", squeeze=False
-    )
-    for dtype, across in zip(DTYPES, panels, strict=True):
-        for operation, axes in zip(OPERATIONS, across, strict=True):
-            some = [row for row in rows if (row["operation"], row["dtype"]) == (operation, dtype)]
-            axes.set(title=f"{operation}, {dtype}", xlabel="n", ylabel="TFlop/s", xscale="log")
-            _lines(axes, some)
-    panels[0][0].legend(fontsize="small")
-    figure.suptitle("; ".join(dict.fromkeys(map(origin, chosen))), fontsize="small")
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    return True
-
-
-def _lines(axes: Any, rows: Sequence[Row]) -> None:
-    for name, word, colour in _LINES:
-        known = [row for row in rows if row.get(name) is not None]
-        rates = [row[name]["tflops"] for row in known]
-        axes.plot([row["n"] for row in known], rates, marker="o", markersize=3, color=colour, label=word)
-    orders = [row["n"] for row in rows]
-    axes.set_xticks(orders, [str(n) for n in orders], fontsize="x-small", rotation=45)
-    axes.minorticks_off()
-    axes.set_ylim(bottom=0)
+# --- the command -----------------------------------------------------------------------------------
 
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
@@ -235,39 +382,15 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
         "--budget", type=seconds, default=5.0, metavar="SECONDS", help="for a row, with the search; 5"
     )
     parser.add_argument(
-        "--hybrid", type=seconds, default=2.0, metavar="SECONDS", help="for a row's hybrid search; 2"
-    )
-    parser.add_argument("--no-hybrid", action="store_true", help="leave the hybrid scheme out")
-    parser.add_argument(
         "--limit", type=seconds, default=540.0, metavar="SECONDS", help="for all; later rows are left out"
     )
     parser.add_argument("--out", type=Path, help="JSON, written after every row")
-    parser.add_argument("--show", type=Path, nargs="+", metavar="FILE", help="print tables of results")
-    parser.add_argument("--docs", type=Path, metavar="PAGE", help="of --show: a page to write them into")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="of --show: a picture")
     return parser.parse_args(words)
-
-
-def show(options: argparse.Namespace) -> int:
-    """Print the tables of results; write page and picture where asked to."""
-    documents = [json.loads(path.read_text()) for path in options.show]
-    ended = 0
-    for lines, table in ((LARGE, times_table), (ENERGY, joules_table)):
-        text = table(documents)
-        print(text)
-        if options.docs is not None:
-            ended = max(ended, placed(options.docs, *lines, text))
-    if options.plot is not None and not picture(documents, options.plot):
-        print("no row of linalg_large.py to draw", file=sys.stderr)
-        return 2
-    return ended
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Measure, print, write; the exit code."""
     options = parsed(words)
-    if options.show:
-        return show(options)
     ends_s = time.monotonic() + options.limit
     try:
         cp = probe.open_cupy(0)
@@ -281,15 +404,14 @@ def main(words: Sequence[str] | None = None) -> int:
         searcher = Searcher(limits, compiler, Catalog.load(), batch=1)
         machine = Machine(cp, CodeCache(cp, compiler, limits), libraries, searcher)
         facts = {"libraries": libraries.versions(), "missing": libraries.missing}
-        facts["cpu"] = None if options.no_hybrid else cpu_facts()
-        print(f"{facts['libraries']}; not found: {facts['missing']}; CPU: {facts['cpu']}", flush=True)
+        print(f"{facts['libraries']}; not found: {facts['missing']}", flush=True)
         document = {"provenance": provenance(), **facts, "rows": [], "failed": [], "left_out": []}
 
         def begun(case: Case) -> Opened:
-            return opened(searcher, case, hybrid=not options.no_hybrid)
+            return opened(searcher, case)
 
         def measured(begin: Opened, budget_s: float) -> dict[str, Any]:
-            return large_contest(machine, libraries, begin, budget_s, options.hybrid)
+            return large_contest(machine, libraries, begin, budget_s)
 
         run = Run(cp, begun, measured, line, options.budget, ends_s, options.out, ahead=False)
         ended = run.rows(large_cases(options.only, options.n, options.dtype), document)
@@ -314,11 +436,6 @@ def line(row: dict[str, Any]) -> str:
             parts.append(f"{ratio['median']:.2f} x [{ratio['low']:.2f}, {ratio['high']:.2f}]")
         parts.append(f"error {best['error']:.2g}")
         parts.append(" ".join(f"{name}={value}" for name, value in best["configuration"].items()))
-    if row["hybrid"] is not None:
-        words = [f"{name}={value}" for name, value in row["hybrid"]["configuration"].items()]
-        parts.append(f"hybrid {_figures(row['hybrid'])} {' '.join(words)}")
-    elif "hybrid_tried" in row:
-        parts.append(f"hybrid - ({'; '.join(row['hybrid_tried']['troubles']) or 'WRONG'})")
     met = {True: "met", False: "MISSED", None: "-"}[row["met"]]
     measured = row["configurations"]
     parts.append(f"{met} ({row['target']})")

@@ -158,14 +158,13 @@ SIZES = (4, 8, 16, 32, 48, 64, 96, 128)
 DTYPES = ("float32", "float64")
 BATCH = 10_000
 
-_TINY, _SMALL = 16, 64  # orders up to here
 _FACTORS = {  # least ratio, and that aimed at: to order 64 and above, in float32 and in float64
     "potrf-batched": (((3.5, 5.0), (1.5, 2.5)), ((3.0, None), (1.0, 1.5))),
     "getrf-batched": (((1.8, 3.0), (1.5, 2.5)), ((1.4, None), (1.0, 1.5))),
     "geqrf-batched": (((2.5, 5.0), (5.0, None)), ((2.2, None), (4.0, None))),
-    "trsm-batched": (((2.8, 4.0), (1.5, 2.5)), ((2.3, None), (1.0, 1.5))),
 }
-OPERATIONS = (*_FACTORS, "gemm-batched", "gemv-batched")
+OPERATIONS = tuple(_FACTORS)
+_SMALL = 64  # orders up to here
 
 
 @dataclass(frozen=True)
@@ -207,14 +206,7 @@ class Case:
     @property
     def target(self) -> Target:
         """What the row should reach."""
-        double = self.dtype == "float64"
-        if self.operation in _FACTORS:
-            return Target(*_FACTORS[self.operation][double][self.n > _SMALL])
-        if self.operation == "gemv-batched":
-            return Target(1.5 if self.n <= _TINY else 1.0)
-        if double:
-            return Target(2.0 if self.n <= _TINY else None, 1.0)
-        return Target(2.9 if self.n <= _TINY else 1.15 if self.n <= 96 else 0.95, 1.0)
+        return Target(*_FACTORS[self.operation][self.dtype == "float64"][self.n > _SMALL])
 
 
 def cases(operations: list[str], sizes: list[int], dtypes: list[str]) -> list[Case]:
@@ -227,9 +219,8 @@ def cases(operations: list[str], sizes: list[int], dtypes: list[str]) -> list[Ca
 
 LOWER, UPPER = 0, 1  # cublasFillMode_t
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
-LEFT, RIGHT = 0, 1  # cublasSideMode_t
+RIGHT = 1  # cublasSideMode_t
 NON_UNIT = 0  # cublasDiagType_t
-DEFAULT_MATH, PEDANTIC_MATH = 0, 2  # cublasMath_t; neither uses TF32
 LETTERS = {"float32": "S", "float64": "D"}
 REALS = {"float32": ctypes.c_float, "float64": ctypes.c_double}
 
@@ -246,7 +237,7 @@ class Library(Protocol):
 
     cp: Any
 
-    def blas(self, name: str, stream: int, *arguments: Any, math: int = DEFAULT_MATH) -> None:
+    def blas(self, name: str, stream: int, *arguments: Any) -> None:
         """A call of cuBLAS; the handle is not among the arguments."""
 
     def solver(self, name: str, stream: int, *arguments: Any) -> None:
@@ -267,61 +258,19 @@ class Form:
         settings: what sets this form apart from the others of the routine.
         call: of a set.
         converted: makes of inputs and outputs the outputs as the kernel has them.
-        restore: brings the arrays of this form back to the inputs, after those of the sets; None for none.
         keep: arrays that calls have addresses of.
-        turned: some of its matrices are transposed in memory.
     """
 
     name: str
     settings: str
     call: Call
     converted: Callable[[HostArrays, HostArrays], HostArrays] = _as_made
-    restore: Callable[[], None] | None = None
     keep: Any = field(default=None, repr=False)
-    turned: bool = False
 
     @property
     def key(self) -> str:
         """Routine and settings."""
         return f"{self.name}, {self.settings}" if self.settings else self.name
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A matrix of each problem.
-
-    Attributes:
-        arrays: of each set.
-        leading: numbers from column to column.
-        stride: from problem to problem.
-        operation: PLAIN or TRANSPOSED.
-    """
-
-    arrays: Sequence[Any]
-    leading: int
-    stride: int
-    operation: int = PLAIN
-
-
-@dataclass(frozen=True)
-class Product:
-    """``made`` = op(``left``) op(``right``) of each problem.
-
-    Attributes:
-        dtype: of all.
-        shape: rows and columns of ``made``, and how many numbers are added up.
-        left: factor.
-        right: same.
-        made: what is written.
-        batch: problems.
-    """
-
-    dtype: str
-    shape: tuple[int, int, int]
-    left: Factor
-    right: Factor
-    made: Factor
-    batch: int
 
 
 def of_sets(sets: Sets, name: str) -> list[Any]:
@@ -340,130 +289,7 @@ def addresses(cp: Any, arrays: Sequence[Any], offset: int = 0) -> list[Any]:
     return found
 
 
-class Turned:
-    """Transposed copies of an array of matrices, one for each set: the layout that suits a form better."""
-
-    def __init__(self, cp: Any, sets: Sets, name: str) -> None:
-        self._cp, self._sets, self._name = cp, sets, name
-        self.arrays = [cp.empty(one.shape, one.dtype) for one in of_sets(sets, name)]
-        self.restore()
-
-    def restore(self) -> None:
-        """Transpose what the sets have."""
-        for turned, array in zip(self.arrays, of_sets(self._sets, self._name), strict=True):
-            self._cp.copyto(turned, array.transpose(0, 2, 1))
-
-
-# --- cuBLASLt: what its heuristics propose; numbers as in cublasLt.h ------------------------------
-
-
-CANDIDATES = 8  # that the heuristics are asked for, in the order of the time they expect
-_TYPES = {"float32": 0, "float64": 1}  # cudaDataType: CUDA_R_32F, CUDA_R_64F
-_COMPUTE = {"float32": 68, "float64": 70}  # cublasComputeType_t: CUBLAS_COMPUTE_32F, without TF32, and 64F
-_TRANSA, _TRANSB = 3, 4  # cublasLtMatmulDescAttributes_t
-_BATCH_COUNT, _BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
-_WORKSPACE_LIMIT = 1  # cublasLtMatmulPreferenceAttributes_t
-
-
-class Heuristic(ctypes.Structure):
-    """cublasLtMatmulHeuristicResult_t."""
-
-    _fields_ = (
-        ("algorithm", ctypes.c_uint64 * 8),
-        ("workspace_bytes", ctypes.c_size_t),
-        ("state", ctypes.c_int),
-        ("waves", ctypes.c_float),
-        ("reserved", ctypes.c_int * 4),
-    )
-
-
-class CublasLt:
-    """cuBLASLt with a workspace.
-
-    Args:
-        library: its functions.
-        workspace: on the device.
-    """
-
-    def __init__(self, library: Any, workspace: Any) -> None:
-        self._library, self._workspace = library, workspace
-        self._handle = ctypes.c_void_p()
-        library.call("cublasLtCreate", ctypes.byref(self._handle))
-
-    def calls(self, product: Product) -> Iterator[Call]:
-        """A call for each algorithm that the heuristics propose; none where they know none."""
-        try:
-            operation, layouts = self._described(product)
-            found = self._proposed(operation, layouts)
-        except RuntimeError:  # this version has no such product
-            return
-        for heuristic in found:
-            yield self._call(product, operation, layouts, heuristic)
-
-    def _call(self, product: Product, operation: Any, layouts: Sequence[Any], heuristic: Heuristic) -> Call:
-        one, zero = REALS[product.dtype](1), REALS[product.dtype](0)
-        left, right, made = layouts
-
-        def call(place: int, stream: int) -> None:
-            A, B, C = (address(f.arrays[place]) for f in (product.left, product.right, product.made))
-            self._library.call(
-                "cublasLtMatmul",
-                *(self._handle, operation, ctypes.byref(one), A, left, B, right),
-                *(ctypes.byref(zero), C, made, C, made, ctypes.byref(heuristic)),
-                *(address(self._workspace), ctypes.c_size_t(self._workspace.nbytes)),
-                ctypes.c_void_p(stream),
-            )
-
-        return call
-
-    def _described(self, product: Product) -> tuple[Any, list[Any]]:
-        """The operation, and the layouts of its matrices."""
-        operation = ctypes.c_void_p()
-        kinds = _COMPUTE[product.dtype], _TYPES[product.dtype]
-        self._library.call("cublasLtMatmulDescCreate", ctypes.byref(operation), *kinds)
-        for name, factor in ((_TRANSA, product.left), (_TRANSB, product.right)):
-            self._set("cublasLtMatmulDescSetAttribute", operation, name, ctypes.c_int(factor.operation))
-        m, n, k = product.shape
-        shapes = (
-            (product.left, (k, m) if product.left.operation else (m, k)),
-            (product.right, (n, k) if product.right.operation else (k, n)),
-            (product.made, (m, n)),
-        )
-        return operation, [self._layout(product, factor, shape) for factor, shape in shapes]
-
-    def _layout(self, product: Product, factor: Factor, shape: tuple[int, int]) -> Any:
-        layout = ctypes.c_void_p()
-        rows, columns = map(ctypes.c_uint64, shape)
-        self._library.call(
-            "cublasLtMatrixLayoutCreate",
-            *(ctypes.byref(layout), _TYPES[product.dtype], rows, columns, ctypes.c_int64(factor.leading)),
-        )
-        for name, value in (
-            (_BATCH_COUNT, ctypes.c_int32(product.batch)),
-            (_BATCH_STRIDE, ctypes.c_int64(factor.stride)),
-        ):
-            self._set("cublasLtMatrixLayoutSetAttribute", layout, name, value)
-        return layout
-
-    def _proposed(self, operation: Any, layouts: Sequence[Any]) -> list[Heuristic]:
-        preference, count = ctypes.c_void_p(), ctypes.c_int()
-        self._library.call("cublasLtMatmulPreferenceCreate", ctypes.byref(preference))
-        limit = ctypes.c_uint64(self._workspace.nbytes)
-        self._set("cublasLtMatmulPreferenceSetAttribute", preference, _WORKSPACE_LIMIT, limit)
-        found = (Heuristic * CANDIDATES)()
-        left, right, made = layouts
-        self._library.call(
-            "cublasLtMatmulAlgoGetHeuristic",
-            *(self._handle, operation, left, right, made, made, preference, CANDIDATES),
-            *(found, ctypes.byref(count)),
-        )
-        return [one for one in found[: count.value] if one.state == 0]
-
-    def _set(self, function: str, of: Any, name: int, value: Any) -> None:
-        self._library.call(function, of, name, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value)))
-
-
-# --- factorisations and triangular systems: one routine, or blocks by several ---------------------
+# --- factorisations: one routine, or blocks by several ---------------------
 
 
 BLOCKS = (16, 32, 64)  # orders of diagonal blocks, where several routines do a problem together
@@ -538,61 +364,6 @@ def geqrf_forms(library: Library, case: Case, sets: Sets) -> Iterator[Form]:
     yield Form("cuBLAS geqrfBatched", "", call)
 
 
-def trsm_forms(library: Library, case: Case, sets: Sets) -> Iterator[Form]:
-    """From the left and, of transposed right-hand sides, from the right; with either triangle; by blocks."""
-    cp, n = library.cp, case.n
-    name, one = f"cublas{LETTERS[case.dtype]}trsmBatched", REALS[case.dtype](1)
-    turned = {which: Turned(cp, sets, which) for which in "LB"}
-    factors = {LOWER: of_sets(sets, "L"), UPPER: turned["L"].arrays}
-    sides = {LEFT: of_sets(sets, "B"), RIGHT: turned["B"].arrays}
-    pointers = {
-        **{("L", triangle): addresses(cp, arrays) for triangle, arrays in factors.items()},
-        **{("B", side): addresses(cp, arrays) for side, arrays in sides.items()},
-    }
-
-    def of_turned(given: HostArrays, made: HostArrays) -> HostArrays:
-        del given
-        return {**made, "B": np.swapaxes(sets.sample(turned["B"].arrays[0]), 1, 2)}
-
-    for words, side, triangle in (
-        ("lower", LEFT, LOWER),
-        ("upper, transposed", LEFT, UPPER),
-        ("lower, transposed, from the right", RIGHT, LOWER),
-        ("upper, from the right", RIGHT, UPPER),
-    ):
-        operation = PLAIN if (side == LEFT) == (triangle == LOWER) else TRANSPOSED
-        way = (side, triangle, operation, NON_UNIT, n, n, ctypes.byref(one))
-
-        def call(place: int, stream: int, way: Any = way, side: int = side, triangle: int = triangle) -> None:
-            L, B = pointers["L", triangle][place], pointers["B", side][place]
-            library.blas(name, stream, *way, address(L), n, address(B), n, sets.batch)
-
-        if side == LEFT:
-            yield Form("cuBLAS trsmBatched", words, call, turned=triangle == UPPER)
-        else:
-            yield Form("cuBLAS trsmBatched", words, call, of_turned, turned["B"].restore, turned=True)
-    for width in _blocks(n):
-        yield _blocked_trsm(library, case, sets, width)
-
-
-def _blocked_trsm(library: Library, case: Case, sets: Sets, width: int) -> Form:
-    """Diagonal blocks by trsmBatched, what they contribute to the rows below by gemmStridedBatched."""
-    n = case.n
-    lower, sides = _Parts(library, case, sets, "L"), _Parts(library, case, sets, "B")
-
-    def call(place: int, stream: int) -> None:
-        for k in range(0, n, width):
-            order, below = min(width, n - k), n - k - width
-            way = (LEFT, LOWER, PLAIN, NON_UNIT, order, n)
-            sides.solve(stream, way, lower.pointers(place, k, k), sides.pointers(place, k, 0))
-            if below > 0:
-                panel, known = lower.at(place, k + width, k), sides.at(place, k, 0)
-                rest = sides.at(place, k + width, 0)
-                sides.subtract(stream, (PLAIN, PLAIN), (below, n, order), (panel, known, rest))
-
-    return Form("cuBLAS trsmBatched", f"blocks of {width}, with gemm", call)
-
-
 def _blocks(n: int) -> list[int]:
     return [width for width in BLOCKS if width < n]
 
@@ -642,140 +413,12 @@ class _Parts:
         )
 
 
-# --- products: by strides, by pointers, as a group, in several layouts ----------------------------
-
-
-def by_strides(library: Library, product: Product, math: int = DEFAULT_MATH) -> Call:
-    """A product by gemmStridedBatched."""
-    name = f"cublas{LETTERS[product.dtype]}gemmStridedBatched"
-    one, zero = REALS[product.dtype](1), REALS[product.dtype](0)
-    way = (product.left.operation, product.right.operation, *product.shape)
-
-    def call(place: int, stream: int) -> None:
-        A, B, C = (
-            (address(factor.arrays[place]), factor.leading, ctypes.c_longlong(factor.stride))
-            for factor in (product.left, product.right, product.made)
-        )
-        given, made = (ctypes.byref(one), *A, *B), (ctypes.byref(zero), *C)
-        library.blas(name, stream, *way, *given, *made, product.batch, math=math)
-
-    return call
-
-
-def gemm_forms(library: Library, lt: CublasLt | None, case: Case, sets: Sets) -> Iterator[Form]:
-    """Of products of n x n matrices; TF32 is off."""
-    products = _square_products(library, case, sets)
-    for words, product in products.items():
-        yield from _strided_forms(library, lt, words, product)
-    pedantic = by_strides(library, products[""], PEDANTIC_MATH)
-    yield Form("cuBLAS gemmStridedBatched", "pedantic", pedantic)
-    yield from _pointed_forms(library, case, sets)
-
-
-def _square_products(library: Library, case: Case, sets: Sets) -> dict[str, Product]:
-    """C = A B, with either factor as it is or transposed in memory."""
-    n = case.n
-    plain = {name: Factor(of_sets(sets, name), n, n * n) for name in "ABC"}
-    turned = {name: Factor(Turned(library.cp, sets, name).arrays, n, n * n, TRANSPOSED) for name in "AB"}
-    factors = {
-        "": (plain["A"], plain["B"]),
-        "A transposed": (turned["A"], plain["B"]),
-        "B transposed": (plain["A"], turned["B"]),
-        "both transposed": (turned["A"], turned["B"]),
-    }
-    return {
-        words: Product(case.dtype, (n, n, n), left, right, plain["C"], sets.batch)
-        for words, (left, right) in factors.items()
-    }
-
-
-def _strided_forms(library: Library, lt: CublasLt | None, words: str, product: Product) -> Iterator[Form]:
-    """By strides, and the candidates of the heuristics of cuBLASLt."""
-    turned = "transposed" in words
-    yield Form("cuBLAS gemmStridedBatched", words, by_strides(library, product), turned=turned)
-    if lt is None:
-        return
-    for place, call in enumerate(lt.calls(product), start=1):
-        settings = ", ".join(filter(None, (words, f"candidate {place}")))
-        yield Form("cuBLASLt matmul", settings, call, turned=turned)
-
-
-def _pointed_forms(library: Library, case: Case, sets: Sets) -> Iterator[Form]:
-    """By gemmBatched, and by gemmGroupedBatched with one group."""
-    n, letter, real = case.n, LETTERS[case.dtype], REALS[case.dtype]
-    pointers = {name: addresses(library.cp, of_sets(sets, name)) for name in "ABC"}
-    ones, zeros = (real * 1)(1), (real * 1)(0)
-    plain, order, size = ((ctypes.c_int * 1)(value) for value in (PLAIN, n, sets.batch))
-
-    def pointed(place: int, stream: int) -> None:
-        A, B, C = (address(pointers[name][place]) for name in "ABC")
-        way, given, made = (PLAIN, PLAIN, n, n, n), (ones, A, n, B, n), (zeros, C, n)
-        library.blas(f"cublas{letter}gemmBatched", stream, *way, *given, *made, sets.batch)
-
-    def grouped(place: int, stream: int) -> None:
-        A, B, C = (address(pointers[name][place]) for name in "ABC")
-        way, given, made = (plain, plain, order, order, order), (ones, A, order, B, order), (zeros, C, order)
-        library.blas(f"cublas{letter}gemmGroupedBatched", stream, *way, *given, *made, 1, size)
-
-    yield Form("cuBLAS gemmBatched", "", pointed)
-    yield Form("cuBLAS gemmGroupedBatched", "", grouped)
-
-
-def gemv_forms(library: Library, lt: CublasLt | None, case: Case, sets: Sets) -> Iterator[Form]:
-    """By strides and by pointers, and as products of matrices with one column or one row."""
-    n, letter, real = case.n, LETTERS[case.dtype], REALS[case.dtype]
-    square, line = ctypes.c_longlong(n * n), ctypes.c_longlong(n)
-    ones, zeros = (real * 1)(1), (real * 1)(0)
-    pointers = {name: addresses(library.cp, of_sets(sets, name)) for name in "Axy"}
-    turned = Turned(library.cp, sets, "A")
-
-    def strided(place: int, stream: int, operation: int = PLAIN) -> None:
-        A = turned.arrays[place] if operation == TRANSPOSED else sets.arrays[place]["A"]
-        x, y = (address(sets.arrays[place][name]) for name in "xy")
-        given, made = (ones, address(A), n, square, x, 1, line), (zeros, y, 1, line)
-        library.blas(f"cublas{letter}gemvStridedBatched", stream, operation, n, n, *given, *made, sets.batch)
-
-    def transposed(place: int, stream: int) -> None:
-        strided(place, stream, TRANSPOSED)
-
-    def pointed(place: int, stream: int) -> None:
-        A, x, y = (address(pointers[name][place]) for name in "Axy")
-        given, made = (ones, A, n, x, 1), (zeros, y, 1)
-        library.blas(f"cublas{letter}gemvBatched", stream, PLAIN, n, n, *given, *made, sets.batch)
-
-    yield Form("cuBLAS gemvStridedBatched", "", strided)
-    yield Form("cuBLAS gemvStridedBatched", "A transposed", transposed, turned=True)
-    yield Form("cuBLAS gemvBatched", "", pointed)
-    for words, product in _thin_products(case, sets, turned).items():
-        yield from _strided_forms(library, lt, words, product)
-
-
-def _thin_products(case: Case, sets: Sets, turned: Turned) -> dict[str, Product]:
-    """By one column, y = A x, and by one row, y' = x' A', with A as it is or transposed in memory."""
-    n, A, x, y = case.n, *(of_sets(sets, name) for name in "Axy")
-    square = n * n
-    factors = {
-        "one column": (Factor(A, n, square), Factor(x, n, n)),
-        "one column, A transposed": (Factor(turned.arrays, n, square, TRANSPOSED), Factor(x, n, n)),
-        "one row": (Factor(x, 1, n), Factor(A, n, square, TRANSPOSED)),
-        "one row, A transposed": (Factor(x, 1, n), Factor(turned.arrays, n, square)),
-    }
-    shapes = {True: ((n, 1, n), Factor(y, n, n)), False: ((1, n, n), Factor(y, 1, n))}
-    return {
-        words: Product(case.dtype, shape, left, right, made, sets.batch)
-        for words, (left, right) in factors.items()
-        for shape, made in [shapes["column" in words]]
-    }
-
-
 _WORKSPACE_BYTES = 32 * 2**20  # what NVIDIA recommends for Hopper GPUs
 _FACTORINGS = {
     "potrf-batched": potrf_forms,
     "getrf-batched": getrf_forms,
     "geqrf-batched": geqrf_forms,
-    "trsm-batched": trsm_forms,
 }
-_PRODUCTS = {"gemm-batched": gemm_forms, "gemv-batched": gemv_forms}
 
 
 class LinalgLibraries:
@@ -785,19 +428,17 @@ class LinalgLibraries:
         cp: CuPy.
         cublas: the library; the one of this machine if not given.
         cusolver: same.
-        lt: cuBLASLt; that of this machine if cuBLAS is not given.
 
     Attributes:
         cp: CuPy.
     """
 
-    def __init__(self, cp: Any, cublas: Any = None, cusolver: Any = None, lt: Any = None) -> None:
+    def __init__(self, cp: Any, cublas: Any = None, cusolver: Any = None) -> None:
         self.cp = cp
         self.missing: dict[str, str] = {}
         self._cublas, self._cusolver = cublas, cusolver
         if cublas is None:
             self._cublas = self._opened("cuBLAS", "libcublas", (13, 12), "get_cublas_handle")
-            lt = self._opened("cuBLASLt", "libcublasLt", (13, 12), "get_cublas_handle")
         if cusolver is None:
             self._cusolver = self._opened("cuSOLVER", "libcusolver", (12, 11), "get_cusolver_handle")
         self._blas, self._solver = ctypes.c_void_p(), ctypes.c_void_p()
@@ -806,7 +447,6 @@ class LinalgLibraries:
         if self._cusolver is not None:
             self._cusolver.call("cusolverDnCreate", ctypes.byref(self._solver))
         self._workspace = cp.empty(_WORKSPACE_BYTES, "uint8")
-        self._lt = None if lt is None else CublasLt(lt, self._workspace)
 
     def versions(self) -> dict[str, str]:
         """Of the libraries, as they give them."""
@@ -823,8 +463,6 @@ class LinalgLibraries:
         """Every form of every routine that solves the problem."""
         if self._cublas is None or (case.operation == "potrf-batched" and self._cusolver is None):
             return []
-        if case.operation in _PRODUCTS:
-            return list(_PRODUCTS[case.operation](self, self._lt, case, sets))
         return list(_FACTORINGS[case.operation](self, case, sets))
 
     def _opened(self, name: str, stem: str, versions: tuple[int, ...], handle: str) -> VendorLibrary | None:
@@ -840,12 +478,11 @@ class LinalgLibraries:
         self.missing.pop(name, None)
         return library
 
-    def blas(self, name: str, stream: int, *arguments: Any, math: int = DEFAULT_MATH) -> None:
+    def blas(self, name: str, stream: int, *arguments: Any) -> None:
         """A call of cuBLAS in a stream, with the workspace of this object."""
         self._cublas.call("cublasSetStream_v2", self._blas, ctypes.c_void_p(stream))
         size = ctypes.c_size_t(_WORKSPACE_BYTES)
         self._cublas.call("cublasSetWorkspace_v2", self._blas, address(self._workspace), size)
-        self._cublas.call("cublasSetMathMode", self._blas, math)
         self._cublas.call(name, self._blas, *arguments)
 
     def solver(self, name: str, stream: int, *arguments: Any) -> None:

@@ -8,13 +8,12 @@ its launch, CUB's initialisation and its launch. CUB's temporary storage is allo
 whose error is not allowed do not count. *Of a copy* is of the fastest copy, by the bytes that are moved.
 
     python benchmarks/kernels/long_scan_peers.py --out benchmarks/results/long-scan-peers-h200.json
-                                                 [--seconds 200] [--only 'recurrence|segments|complex']
+                                                 [--seconds 200] [--only complex]
 """
 
 import argparse
 import ctypes
 import functools
-import json
 import math
 import os
 import re
@@ -31,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmar
 
 from cold_timing import copy_bandwidth, median, spread
 from peer_libraries import Peer
-from provenance import provenance
+from provenance import provenance, save
 from sweep import Bench, Data, Result, allowed_error, bare, opened
 
 from tuner.kernel_files.kernel_file import KernelFile
@@ -49,61 +48,30 @@ class Case:
 
     Attributes:
         dtype: of the elements.
-        operator: ``sum``, ``min`` or ``recurrence``.
+        operator: ``sum`` or ``min``.
         form: ``inclusive`` or ``exclusive``.
         n: elements.
-        kernel: of the catalogue.
-        segment: elements of a segment, on average; 0 where there are none.
     """
 
     dtype: str
     operator: str
     form: str
     n: int
-    kernel: str = "scan-long"
-    segment: int = 0
 
     @property
     def name(self) -> str:
         """For tables."""
-        length = f"N = 2^{self.n.bit_length() - 1}"
-        segments = (
-            f", segments of {self.segment} by {self.kernel.removeprefix('scan-')}" if self.segment else ""
-        )
-        return f"{self.form} {self.operator}, {self.dtype}, {length}{segments}"
+        return f"{self.form} {self.operator}, {self.dtype}, N = 2^{self.n.bit_length() - 1}"
 
     @property
     def sizes(self) -> dict[str, int | str]:
         """Of the workload."""
-        if self.kernel == "linear-recurrence":
-            return {"N": self.n, "dtype": self.dtype}
-        ends: dict[str, int | str] = {"ends": self.ends} if self.kernel == "scan-offsets" else {}
-        return {"N": self.n, **ends, "dtype": self.dtype, "operator": self.operator, "form": self.form}
-
-    @property
-    def ends(self) -> int:
-        """Offsets: one more than segments."""
-        return self.n // self.segment + 1 if self.segment else 0
-
-
-def _segmented(kernel: str, n: int, segment: int, dtype: str = "float32") -> Case:
-    return Case(dtype, "sum", "inclusive", n, kernel, segment)
-
-
-def _recurrence(dtype: str, n: int) -> Case:
-    return Case(dtype, "recurrence", "inclusive", n, "linear-recurrence")
+        return {"N": self.n, "dtype": self.dtype, "operator": self.operator, "form": self.form}
 
 
 CASES = (
     *(Case("float32", "sum", "inclusive", 2**k) for k in (24, 28, 20, 22, 26, 30, 21, 23, 25, 27, 29)),
-    *(_recurrence("float32", 2**k) for k in (26, 22, 28)),
-    *(_segmented("scan-flags", 2**26, segment) for segment in (4096, 16, 2**22, 2**16, 1024)),
-    *(_segmented("scan-offsets", 2**26, segment) for segment in (4096, 16, 2**22, 2**16, 1024)),
-    *(_segmented(f"scan-{kind}", 2**26, 4096, "float64") for kind in ("flags", "offsets")),
     *(Case("complex64", "sum", "inclusive", 2**k) for k in (26, 22)),
-    _recurrence("float64", 2**26),
-    _segmented("scan-flags", 2**22, 4096),
-    _segmented("scan-offsets", 2**22, 4096),
     *(Case(dtype, "sum", "inclusive", 2**k) for dtype in ("int32", "float64", "int64") for k in (22, 26)),
     Case("float32", "sum", "exclusive", 2**26),
     Case("float32", "min", "inclusive", 2**26),
@@ -140,16 +108,7 @@ def _differing(cp: Any) -> Any:
 
 def make(cp: Any, case: Case) -> LongRow:
     """A random row and its answer, in float64 or exact."""
-    made: dict[str, Callable[[Any, Case, Any], LongRow]] = {
-        "scan-flags": _segments,
-        "scan-offsets": _segments,
-        "linear-recurrence": _maps,
-    }
     rng = cp.random.Generator(cp.random.Philox4x3210(1))
-    return made.get(case.kernel, _plain)(cp, case, rng)
-
-
-def _plain(cp: Any, case: Case, rng: Any) -> LongRow:
     if case.dtype == "complex64":
         x = _uniform(cp, rng, "float32", 2 * case.n).view(cp.complex64)
     elif case.dtype.startswith("float"):
@@ -165,34 +124,6 @@ def _plain(cp: Any, case: Case, rng: Any) -> LongRow:
             right -= x
     scale = None if exact else abs(right).max()
     return LongRow("scan", case.n, (x,), cp.empty_like(x), right, scale)
-
-
-def _segments(cp: Any, case: Case, rng: Any) -> LongRow:
-    """Segments of random lengths; what lies before one is taken off the sums of the row."""
-    x = _uniform(cp, rng, case.dtype, case.n)
-    inner = cp.sort(rng.integers(0, case.n + 1, case.ends - 2))
-    offsets = cp.concatenate([cp.zeros(1, cp.int64), inner, cp.full(1, case.n)]).astype(cp.int32)
-    heads = cp.zeros((1, case.n), cp.uint8)
-    heads[0, offsets[offsets < case.n]] = 1
-    sums = cp.cumsum(x[0], dtype=cp.float64)
-    starts = cp.flatnonzero(heads[0])
-    right = sums - (sums - x[0])[starts[cp.cumsum(heads[0], dtype=cp.int64) - 1]]
-    second = heads if case.kernel == "scan-flags" else offsets[None]
-    return LongRow("scan", case.n, (x, second), cp.empty_like(x), right[None], abs(right).max())
-
-
-def _maps(cp: Any, case: Case, rng: Any) -> LongRow:
-    """Recurrences whose factors are below 0.9, composed by doubling until nothing is left of them."""
-    a = _uniform(cp, rng, case.dtype, case.n)
-    a *= 0.9
-    b = _uniform(cp, rng, case.dtype, case.n)
-    factors, sums, step = a.astype(cp.float64), b.astype(cp.float64), 1
-    while step < min(case.n, 2**11):
-        sums[:, step:] += factors[:, step:] * sums[:, :-step].copy()
-        factors[:, step:] *= factors[:, :-step].copy()
-        factors[:, :step] = 0
-        step *= 2
-    return LongRow("scan", case.n, (a, b), cp.empty_like(a), sums, abs(sums).max())
 
 
 def _uniform(cp: Any, rng: Any, dtype: str, count: int) -> Any:
@@ -234,48 +165,36 @@ class Form:
 
     form: str
     function: str
-    asked: tuple[str, ...]
+    asked: tuple[str, str, str]
 
 
-def asked_of(case: Case) -> tuple[str, ...]:
+def asked_of(case: Case) -> tuple[str, str, str]:
     """What cases have in common that the same forms are for."""
-    return case.kernel, case.dtype, case.operator, case.form
+    return case.dtype, case.operator, case.form
 
 
 def forms() -> list[Form]:
     """All that are compiled."""
     found = []
     for asked in dict.fromkeys(map(asked_of, CASES)):
-        plain, tuned = _functions(*asked)
-        element = CTYPES[asked[1]]
-        for words, function in plain.items():
-            found += [
-                Form(f"{words}, counts of {bits} bits", f"{function}<{element}, {count}>", asked)
-                for bits, count in ((32, "int"), (64, "long long"))
-            ]
-        found += [form for function in tuned for form in _tuned(function, element, asked)]
+        function = _function(*asked[1:])
+        element = CTYPES[asked[0]]
+        found += [
+            Form(f"default, counts of {bits} bits", f"{function}<{element}, {count}>", asked)
+            for bits, count in ((32, "int"), (64, "long long"))
+        ]
+        found += _tuned("sum_tuned", element, asked) if function == "sum" else ()
     return found
 
 
-def _functions(kernel: str, dtype: str, operator: str, form: str) -> tuple[dict[str, str], list[str]]:
-    """Functions of ``cub_long.cuh`` with CUB's own settings, by words for them, and with ours."""
-    del dtype
-    if kernel == "linear-recurrence":
-        return {"default": "recurrence"}, ["recurrence_tuned"]
-    if kernel == "scan-flags":
-        plain = {"default, flags as keys": "flagged_by_key", "default, pairs": "flagged_pairs"}
-        return plain, ["flagged_pairs_tuned"]
-    if kernel == "scan-offsets":
-        return {
-            "default, flags set before": "offsets_by_flags",
-            "default, offsets searched": "offsets_by_search",
-        }, []
+def _function(operator: str, form: str) -> str:
+    """The function of ``cub_long.cuh``; that of inclusive sums has ``_tuned`` beside it."""
     if operator == "min":
-        return {"default": "least"}, []
-    return ({"default": "sum"}, ["sum_tuned"]) if form == "inclusive" else ({"default": "exclusive_sum"}, [])
+        return "least"
+    return "sum" if form == "inclusive" else "exclusive_sum"
 
 
-def _tuned(function: str, element: str, asked: tuple[str, ...]) -> Iterator[Form]:
+def _tuned(function: str, element: str, asked: tuple[str, str, str]) -> Iterator[Form]:
     named = f"{function}<{element}"
     for threads, items in TUNINGS:
         for delay, latency in DELAYS if named in ALL_DELAYS else DELAYS[:1]:
@@ -318,10 +237,10 @@ def _definition(k: int, form: Form) -> str:
 def peers(cp: Any, functions: list[Any], listed: list[Form]) -> Iterator[tuple[Form, Callable[..., Peer]]]:
     """The forms, and what makes each ready for a row."""
 
-    def ready(form: Form, function: Any, case: Case, data: LongRow) -> Peer:
+    def ready(form: Form, function: Any, data: LongRow) -> Peer:
         inputs = (ctypes.c_void_p * len(data.inputs))(*(x.data.ptr for x in data.inputs))
         stream = ctypes.c_void_p(cp.cuda.get_current_stream().ptr)
-        counts = (ctypes.c_longlong(data.n), ctypes.c_longlong(case.ends))
+        counts = (ctypes.c_longlong(data.n), ctypes.c_longlong(0))
         arrays = (inputs, ctypes.c_void_p(data.output.data.ptr), *counts, stream)
         size = ctypes.c_size_t(0)
         if function(None, ctypes.byref(size), *arrays):
@@ -341,13 +260,7 @@ LEAST = 1024  # elements of a tile
 
 
 def shortlist(kernel: KernelFile, workload: Workload) -> list[Configuration]:
-    """Pipelines; tiles of 8 KiB and more by shuffles, some of them in more ways to wait and to stay.
-
-    Of kernels other than ``scan-long``, whose spaces are small, all tiles of 1024 elements or more.
-    """
-    if kernel.name != "scan-long":
-        return [c for c in kernel.space(workload) if int(c["P"]) * int(c["L"]) >= LEAST]
-
+    """Pipelines; tiles of 8 KiB and more by shuffles, some of them in more ways to wait and to stay."""
     wide = dict(workload.sizes)["dtype"] in ("float64", "int64", "complex64")
     least, middling = (LEAST, (8, 12, 16, 24)) if wide else (2 * LEAST, (16, 24))
 
@@ -392,7 +305,7 @@ def main() -> None:
             continue
         row = contest(bench, case, list(peers(bench.cp, functions, listed)), copy_gb_s)
         document["rows"].append(row)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(options.out, document)
         print(line(row), flush=True)
         bench.cp.get_default_memory_pool().free_all_blocks()
 
@@ -401,13 +314,13 @@ def contest(
     bench: Bench, case: Case, listed: list[tuple[Form, Callable[..., Peer]]], copy_gb_s: float
 ) -> dict[str, Any]:
     """Our best configuration, CUB's best form and the fastest copy of one row."""
-    cp, kernel = bench.cp, bench.catalog.kernel(case.kernel)
+    cp, kernel = bench.cp, bench.catalog.kernel("scan-long")
     data = make(cp, case)
     workload = kernel.workload(case.sizes, batch=1)
     results = bench.sweep(kernel, workload, data, 5, shortlist(kernel, workload))
     chosen = [r for r in results if not r.trouble][:FINALISTS]
     tried = []
-    for peer in (ready(case, data) for form, ready in listed if form.asked == asked_of(case)):
+    for peer in (ready(data) for form, ready in listed if form.asked == asked_of(case)):
         data.poison(cp)
         peer.run()
         error = data.error(cp)

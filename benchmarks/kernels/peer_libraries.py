@@ -650,9 +650,9 @@ def _segmented(n: int) -> Iterator[Form]:
 class CubPeers:
     """Compiles the forms of several lengths in the background, and hands them out ready to time."""
 
-    def __init__(self, cp: Any, sizes: Sequence[int], cccl: Path | None, folder: Path) -> None:
+    def __init__(self, cp: Any, sizes: Sequence[int], folder: Path) -> None:
         self._cp = cp
-        self.version, self._builds = build(sizes, cccl, folder, int(cp.cuda.Device().compute_capability))
+        self.version, self._builds = build(sizes, folder, int(cp.cuda.Device().compute_capability))
 
     def peers(self, data: Data) -> list[Peer]:
         """Every form for the rows of ``data``."""
@@ -684,7 +684,7 @@ def _checked(function: Any, *arguments: Any) -> Callable[[], None]:
 
 
 def build(
-    sizes: Sequence[int], cccl: Path | None, folder: Path, architecture: int
+    sizes: Sequence[int], folder: Path, architecture: int
 ) -> "tuple[int, dict[int, Future[tuple[ctypes.CDLL, list[Form]]]]]":
     """CUB's version, and libraries and their forms by length, being compiled.
 
@@ -692,7 +692,7 @@ def build(
         OSError: there is no nvcc.
         subprocess.CalledProcessError: it fails.
     """
-    flags = [f"-arch=sm_{architecture}", "-O3", "-std=c++17", *([f"-I{cccl}"] if cccl else ())]
+    flags = [f"-arch=sm_{architecture}", "-O3", "-std=c++17"]
     version = cub_version(flags)
     folder.mkdir(parents=True, exist_ok=True)
     pool = ThreadPoolExecutor(os.cpu_count())

@@ -9,13 +9,8 @@ batch 2^26 / N. The JSON is written after every size, with the time of every for
     python benchmarks/kernels/peers.py --out benchmarks/results/peers-h200.json \
         [--families scan fft] [--sizes 64 512]
 
-``--start-from RESULTS.json`` takes the kernels' candidates from an earlier run instead of their whole spaces:
-what it chose at this N, at half and at twice this N, and for the other kernels of the family, or what differs
-from that in one tunable.
-
 ``--show FILE`` prints the fastest kernel of every N of such a result, and measures nothing. ``--docs PAGE``
 replaces what stands between the lines ``<!-- brief peers -->`` and ``<!-- end of brief peers -->``.
-``--plot`` needs matplotlib.
 """
 
 import argparse
@@ -34,12 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmar
 from cold_timing import copy_bandwidth, median, spread
 from peer_libraries import SIZES as SCANS
 from peer_libraries import CubPeers, CufftPeers, CusparsePeers, Peer
-from provenance import provenance
+from provenance import provenance, save
 from sweep import MARGIN, Bench, Data, Result, allowed_error, bare, make, opened
-
-from tuner.kernel_files.catalog import Catalog
-from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.plan import Configuration, Workload
 
 # --- families, bytes, rates and targets -----------------------------------------------------------
 
@@ -236,7 +227,7 @@ def peer_line(row: dict[str, Any]) -> str:
 class Libraries:
     """The libraries found on this machine; ``missing`` says which were not, and which forms were refused."""
 
-    def __init__(self, cp: Any, scans: Sequence[int], cccl: Path | None, cub_build: Path | None) -> None:
+    def __init__(self, cp: Any, scans: Sequence[int], cub_build: Path | None) -> None:
         self.cp = cp
         self.missing: dict[str, str] = {}
         self.torch: Any = None
@@ -249,7 +240,7 @@ class Libraries:
         self.cub: CubPeers | None = None
         try:
             folder = cub_build or Path(tempfile.mkdtemp(prefix="cub-peers-"))
-            self.cub = CubPeers(cp, scans, cccl, folder)
+            self.cub = CubPeers(cp, scans, folder)
         except (OSError, subprocess.CalledProcessError) as error:
             self.missing["CUB"] = f"{error}: nvcc is needed"
         self.cusparse, self.cufft = CusparsePeers(cp), CufftPeers(cp)
@@ -312,11 +303,10 @@ TITLES = {
     "fft": "Complex FFT, complex64, one kernel",
     "fft-large": "Complex FFT, complex64, large",
 }
-_COLOURS = ("#0b6e4f", "#1f77b4", "#9467bd", "#d6a100")
 
 
-def show(results: Path, docs: Path | None, picture: Path | None) -> None:
-    """Print the table of a result; write page and picture where asked to."""
+def show(results: Path, docs: Path | None) -> None:
+    """Print the table of a result; write the page where asked to."""
     document = json.loads(results.read_text())
     text = brief(document)
     print(text)
@@ -325,8 +315,6 @@ def show(results: Path, docs: Path | None, picture: Path | None) -> None:
         before, _, rest = docs.read_text().partition(begin)
         _, _, after = rest.partition(end)
         docs.write_text(f"{before}{begin}{text}{end}{after}")
-    if picture is not None:
-        plot(document, picture)
 
 
 def brief(document: dict[str, Any]) -> str:
@@ -344,32 +332,9 @@ def brief(document: dict[str, Any]) -> str:
     return "\n".join([*lines, "", ""])
 
 
-def plot(document: dict[str, Any], path: Path) -> None:
-    """Speed of every kernel and of the best peer, as a fraction of the bare kernel of the same run."""
-    import matplotlib.pyplot as plt  # noqa: PLC0415 - only the plot needs it
-
-    figure, axes = plt.subplots(1, len(TITLES), figsize=(16, 4.2), layout="constrained")
-    for axis, (family, title) in zip(axes, TITLES.items(), strict=True):
-        rows = [row for row in document["rows"] if row["family"] == family]
-        for colour, kernel in zip(_COLOURS, sorted({row["kernel"] for row in rows}), strict=False):
-            own = sorted((row["n"], 100 * row["of_bare"]) for row in rows if row["kernel"] == kernel)
-            axis.plot(*zip(*own, strict=True), "o-", color=colour, label=kernel)
-        peers = sorted({(row["n"], 100 * row["bare_ms"] / row["best_peer_ms"]) for row in rows})
-        if peers:
-            axis.plot(*zip(*peers, strict=True), "s--", color="#888888", label="best correct peer")
-        axis.set_xscale("log", base=2)
-        axis.set_ylim(0, 105)
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel("N")
-        axis.set_ylabel("% of a bare kernel that moves the same bytes")
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-    figure.savefig(path)
-
-
 FINALISTS = 5
+REPEATS = 5  # of each configuration and form before the final rounds
 FINAL_FORMS = 3
-NEIGHBOURS = 2  # configurations that differ from one that was chosen before in one tunable at most
 
 
 def main() -> None:
@@ -378,40 +343,31 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--sizes", nargs="*", type=int, help="only these N")
-    parser.add_argument(
-        "--repeats", type=int, default=5, help="of each configuration before the final rounds"
-    )
-    parser.add_argument("--start-from", type=Path, help="candidates from these results, not whole spaces")
-    parser.add_argument("--only-peers", action="store_true", help="leave the catalogue's kernels out")
-    parser.add_argument("--cccl", type=Path, help="headers of CCCL, where those of nvcc are not to be used")
     parser.add_argument("--cub-build", type=Path, help="folder of compiled forms of CUB, kept for other runs")
     parser.add_argument("--show", type=Path, metavar="FILE", help="print the table of a result")
     parser.add_argument("--docs", type=Path, metavar="PAGE", help="of --show: a page to write it into")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="of --show: a picture")
     options = parser.parse_args()
     if options.show is not None:
-        show(options.show, options.docs, options.plot)
+        show(options.show, options.docs)
         return
     if options.out is None:
         parser.error("the following arguments are required: --out")
     bench = opened()
     scans = [n for n in SCANS if "scan" in options.families and n in (options.sizes or SCANS)]
-    libraries = Libraries(bench.cp, scans, options.cccl, options.cub_build)
+    libraries = Libraries(bench.cp, scans, options.cub_build)
     document = _document(options.out)
     copy_gb_s = copy_bandwidth(bench.cp, bench.timer)
     print(f"copy: {copy_gb_s:.0f} GB/s; {libraries.versions()}; not found: {libraries.missing}", flush=True)
     facts = {"copy_gb_s": copy_gb_s, "libraries": libraries.versions(), "missing": libraries.missing}
     document["runs"].append({**provenance(), **facts})
-    start = json.loads(options.start_from.read_text())["rows"] if options.start_from else None
-    conditions = Conditions(options.repeats, copy_gb_s, start, options.only_peers)
     for name in options.families:
         family = FAMILIES[name]
         for n in [n for n in family.sizes if not options.sizes or n in options.sizes]:
-            result = contest(bench, libraries, name, n, conditions)
+            result = contest(bench, libraries, name, n, copy_gb_s)
             rows = result.rows()
             _replace(document, "rows", name, n, rows)
             _replace(document, "peers", name, n, result.peer_rows())
-            options.out.write_text(json.dumps(document, indent=1) + "\n")
+            save(options.out, document)
             for text in [*map(line, rows), *map(peer_line, result.peer_rows())]:
                 print(text, flush=True)
             del result, rows  # and the arrays of the peers' forms
@@ -440,21 +396,20 @@ def _replace(document: dict[str, Any], table: str, family: str, n: int, rows: li
     document[table] = [*kept, *({**row, "run": run} for row in rows)]
 
 
-def contest(bench: Bench, libraries: Libraries, name: str, n: int, conditions: "Conditions") -> Contest:
+def contest(bench: Bench, libraries: Libraries, name: str, n: int, copy_gb_s: float) -> Contest:
     """Our kernels' best configurations, the peers' best forms and the bare kernel at one size."""
     cp, family = bench.cp, FAMILIES[name]
     data = make(cp, family.problem, n, ELEMENTS)
     ours = {}
-    for kernel_name in () if conditions.only_peers else family.kernels:
+    for kernel_name in family.kernels:
         kernel = bench.catalog.kernel(kernel_name)
         workload = kernel.workload({"N": n}, batch=ELEMENTS // n)
-        candidates = _candidates(bench.catalog, kernel, workload, conditions.start)
-        ours[kernel_name] = bench.sweep(kernel, workload, data, conditions.repeats, candidates)
+        ours[kernel_name] = bench.sweep(kernel, workload, data, REPEATS)
         wrong = [r for r in ours[kernel_name] if r.trouble.startswith("wrong")]
         if wrong:
             print(f"{kernel_name} N={n}: {len(wrong)} wrong answers, e.g. {wrong[0].configuration}")
     moves = _fastest(bench, bare(cp, family.problem, data.inputs, data.output))
-    tried = _tried(bench, libraries, data, conditions.repeats)
+    tried = _tried(bench, libraries, data)
     finals = _finalists(tried, allowed_error(family.problem, n))
     finalists = {k: [r for r in results if not r.trouble][:FINALISTS] for k, results in ours.items()}
     runs = {f"{k} {r.configuration}": r.run for k, best in finalists.items() for r in best}
@@ -462,35 +417,16 @@ def contest(bench: Bench, libraries: Libraries, name: str, n: int, conditions: "
     prepare = {peer.key: peer.prepare for peer in finals if peer.prepare is not None}
     times = bench.timer.interleaved(runs, ROUNDS, prepare, seed=n)
     spaces = {k: len(results) for k, results in ours.items()}
-    return Contest(name, n, conditions.copy_gb_s, spaces, finalists, tried, list(moves), times)
+    return Contest(name, n, copy_gb_s, spaces, finalists, tried, list(moves), times)
 
 
-def _candidates(
-    catalog: Catalog, kernel: KernelFile, workload: Workload, start: list[dict[str, Any]] | None
-) -> list[Configuration] | None:
-    """Of the rows of an earlier run, what the kernel's space holds at this size; all of it without them."""
-    if start is None:
-        return None
-    n, family = int(dict(workload.sizes)["N"]), next(f for f in FAMILIES.values() if kernel.name in f.kernels)
-    rows = [row for row in start if row["kernel"] in family.kernels and n // 2 <= row["n"] <= 2 * n]
-    space = list(kernel.space(workload))
-    found: dict[Configuration, None] = {}
-    for row in sorted(rows, key=lambda row: (row["n"] != n, row["kernel"] != kernel.name)):
-        before = catalog.kernel(row["kernel"])
-        chosen = set(before.configuration(before.workload({"N": row["n"]}), row["configuration"]).items())
-        differences = {c: len(set(dict(c).items()) ^ chosen) // 2 for c in space}
-        near = sorted((c for c in space if differences[c] <= 1), key=differences.__getitem__)
-        found |= dict.fromkeys(near[:NEIGHBOURS])
-    return list(found)
-
-
-def _tried(bench: Bench, libraries: Libraries, data: Data, repeats: int) -> list[Tried]:
+def _tried(bench: Bench, libraries: Libraries, data: Data) -> list[Tried]:
     """Every form of every peer, each checked and timed."""
 
     def one(peer: Peer) -> Tried:
         try:
             error = _error(bench.cp, peer, data)
-            ms = median([bench.timer.once(peer.run, peer.prepare) for _ in range(repeats)])
+            ms = median([bench.timer.once(peer.run, peer.prepare) for _ in range(REPEATS)])
         except RuntimeError as trouble:
             return Tried(peer, math.inf, math.inf, str(trouble))
         return Tried(peer, ms, error)
@@ -520,16 +456,6 @@ def _fastest(bench: Bench, moves: dict[str, Any], count: int = 3) -> dict[str, A
     times = bench.timer.interleaved(moves, 5)
     best = sorted(moves, key=lambda m: median(times[m]))[:count]
     return {m: moves[m] for m in best}
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What all contests of a run share: repeats before the rounds, GB/s of a copy, rows of an earlier run."""
-
-    repeats: int
-    copy_gb_s: float
-    start: list[dict[str, Any]] | None
-    only_peers: bool
 
 
 if __name__ == "__main__":

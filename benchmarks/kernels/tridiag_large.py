@@ -11,7 +11,6 @@ error of all systems, and the error of the first and the last one against LAPACK
 """
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -25,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmar
 import numpy as np
 from cold_timing import copy_bandwidth, median, spread
 from peer_libraries import CusparsePeers, Peer
-from provenance import provenance
+from provenance import provenance, save
 from sweep import Bench, Data, Result, bare, opened
 
 from tuner.kernel_files.kernel_file import KernelFile
@@ -162,7 +161,7 @@ def main() -> None:
         row = contest(bench, case, peers)
         document["rows"].append(row)
         document["failed"] = peers.failed
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        save(options.out, document)
         print(line(row), flush=True)
         bench.cp.get_default_memory_pool().free_all_blocks()
 

@@ -143,6 +143,15 @@ class FrequencyLimits:
     max_hz: int
 
 
+def put_number(path: Path, value: int) -> None:
+    """Write an attribute in one call, so that it is changed or is not."""
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, f"{value}\n".encode())
+    finally:
+        os.close(file)
+
+
 class DevfreqActuator:
     """Implements ``ClockActuator`` over devfreq.
 
@@ -150,6 +159,7 @@ class DevfreqActuator:
         gpu: the node's name, e.g. ``17000000.gpu``, or the CUDA UUID of the board's one GPU.
         root: the kernel's class of devices with a scalable clock.
         rules: what the administrator rules for a node.
+        put: writes a limit.
 
     Raises:
         ClockError: this machine has no such GPU.
@@ -157,7 +167,14 @@ class DevfreqActuator:
 
     control = CONTROL
 
-    def __init__(self, gpu: str | int, *, root: Path = DEVFREQ, rules: Ruling = no_ruling) -> None:
+    def __init__(
+        self,
+        gpu: str | int,
+        *,
+        root: Path = DEVFREQ,
+        rules: Ruling = no_ruling,
+        put: Callable[[Path, int], None] = put_number,
+    ) -> None:
         node = find(root)
         if node is None:
             raise ClockError(f"{root} has no node of a Jetson's GPU")
@@ -165,6 +182,7 @@ class DevfreqActuator:
             raise ClockError(f"{root / str(gpu)} is no GPU; that of this board is {node.name}")
         self._node = node
         self._rules = rules
+        self._put = put
         self._throttle = JetsonThrottle(root.parent.parent)
         self._limit = JetsonPowerLimit(root.parent.parent)
         self._zone = gpu_zone(root.parent / "thermal")
@@ -307,7 +325,7 @@ class DevfreqActuator:
         failures = []
         for name, hertz in changes:
             try:
-                _put(self._node / name, hertz)
+                self._put(self._node / name, hertz)
             except OSError as error:  # noqa: PERF203 - two
                 if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                     failures.append(_how_to_set(self._node))
@@ -384,15 +402,6 @@ def _text_or_none(path: Path) -> str | None:
         return _text(path)
     except OSError:
         return None
-
-
-def _put(path: Path, value: int) -> None:
-    """Write an attribute in one call, so that it is changed or is not."""
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(file, f"{value}\n".encode())
-    finally:
-        os.close(file)
 
 
 def _how_to_set(node: Path) -> str:

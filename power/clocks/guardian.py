@@ -20,42 +20,47 @@ from .clockd_client import SetterLink
 from .journal import runtime_directory
 
 _LOG = logging.getLogger(__name__)
-_PATIENCE_S = 10.0  # a guardian that takes longer hangs in the driver
+PATIENCE_S = 10.0  # a guardian that takes longer hangs in the driver
 
 # Guardians left at work when their owner had waited long enough.
 _left: list[subprocess.Popen[bytes]] = []
 
 
-def hire(where: ClockPaths) -> SetterLink:
+def hire(where: ClockPaths, *, patience_s: float = PATIENCE_S, ttl_s: float | None = None) -> SetterLink:
     """Start a guardian.
+
+    Args:
+        where: what it finds what it sets by.
+        patience_s: how long its end is waited for.
+        ttl_s: how long it lets its owner be silent; None for as long as it does by itself.
 
     Raises:
         ClockError: it cannot be started, or there is no place for its journal.
     """
     places = _places(where)
+    options = places if ttl_s is None else [*places, "--ttl", f"{ttl_s:g}"]
     mine, theirs = socket.socketpair()
     with theirs:
         try:
             guardian = _started(
-                [*_command("guard", places), str(theirs.fileno()), this_process()], theirs.fileno()
+                [*_command("guard", options), str(theirs.fileno()), this_process()], theirs.fileno()
             )
         except OSError as error:
             mine.close()
             raise ClockError(f"the guardian of the clocks cannot be started: {error}") from error
-    return SetterLink(
-        "the guardian of the clocks", mine, partial(_see_off, guardian, _command("restore", places))
-    )
+    see_off = partial(_see_off, guardian, _command("restore", places), patience_s)
+    return SetterLink("the guardian of the clocks", mine, see_off)
 
 
-def _see_off(guardian: "subprocess.Popen[bytes]", restore: list[str]) -> None:
+def _see_off(guardian: "subprocess.Popen[bytes]", restore: list[str], patience_s: float) -> None:
     """Wait for the guardian's end, but not for ever, and do after it what a service manager would.
 
     Who hangs is left at work: should the driver answer again, it still restores.
     """
     try:
-        if guardian.wait(_PATIENCE_S):  # it was killed, or could not restore
+        if guardian.wait(patience_s):  # it was killed, or could not restore
             guardian = _started(restore)  # goes on if this process is killed now
-            guardian.wait(_PATIENCE_S)
+            guardian.wait(patience_s)
     except OSError as error:
         _LOG.error("what the guardian of the clocks has left set cannot be restored now: %s", error)
     except subprocess.TimeoutExpired:
@@ -64,7 +69,7 @@ def _see_off(guardian: "subprocess.Popen[bytes]", restore: list[str]) -> None:
             "the guardian of the clocks, process %d, has not ended within %g s; what it could not restore "
             "stays in the journal and is restored when the program starts next",
             guardian.pid,
-            _PATIENCE_S,
+            patience_s,
         )
 
 

@@ -31,14 +31,21 @@ class LeasedSetting(Generic[_A]):
             control.
         connect: reaches who sets it.
         patience_s: how long an answer may take.
+        renewals: of the lease, in the time that the other side lets this one be silent.
     """
 
     def __init__(
-        self, actuator: _A, connect: Callable[[], SetterLink], *, patience_s: float = PATIENCE_S
+        self,
+        actuator: _A,
+        connect: Callable[[], SetterLink],
+        *,
+        patience_s: float = PATIENCE_S,
+        renewals: float = _RENEWALS_PER_TTL,
     ) -> None:
         self._actuator = actuator
         self._connect = connect
         self._patience_s = patience_s
+        self._renewals = renewals
         self._lease: _LeaseThread | None = None
         self._value: int | None = None
 
@@ -96,7 +103,8 @@ class LeasedSetting(Generic[_A]):
             lease.close()
         if self._lease is None:
             what = kind_of(self._actuator.control).value
-            self._lease = _LeaseThread(SetterConnection(self._connect(), self._patience_s), what)
+            connection = SetterConnection(self._connect(), self._patience_s)
+            self._lease = _LeaseThread(connection, what, self._renewals)
         return self._lease
 
     def _release(self, lease: "_LeaseThread", *, quietly: bool) -> None:
@@ -172,19 +180,20 @@ class _LeaseThread:
     Args:
         connection: to who sets.
         what: is set, for people.
+        renewals: in the time that the other side lets this one be silent.
 
     Attributes:
         lost: why the lease has ended; None while it holds.
     """
 
-    def __init__(self, connection: SetterConnection, what: str) -> None:
+    def __init__(self, connection: SetterConnection, what: str, renewals: float) -> None:
         self.lost: str | None = None
         self._what = what
         self._connection = connection
         self._turn = threading.Lock()
         self._ended = threading.Event()
         try:
-            self._interval_s = connection.greeted_s() / _RENEWALS_PER_TTL
+            self._interval_s = connection.greeted_s() / renewals
         except BaseException:
             connection.close()
             raise

@@ -238,12 +238,7 @@ def _noise_j2(ticks: SampleSeries, i: int, curve: EnergyCurve | None) -> float:
     changes of power, each of which three ticks move, by six variances: a step is in few of them.
     """
     near = ticks.part(max(0, i - _NOISY), min(len(ticks) - 1, i + 1 + _NOISY))
-    apart_j = [
-        float(near.values[k + 1] - near.values[k])
-        - curve.joules(curve.inside(tick_s), curve.inside(next_s))[0]
-        for k, (tick_s, next_s) in enumerate(itertools.pairwise(near.times_s.tolist()))
-        if curve is not None and curve.covers(tick_s, next_s)
-    ]
+    apart_j = [] if curve is None else list(_apart_j(near, curve))
     if apart_j:
         return float(np.median(np.square(apart_j))) / 2.0 / _MEDIAN
     powers = np.diff(ticks.values) / np.diff(ticks.times_s)
@@ -253,6 +248,16 @@ def _noise_j2(ticks: SampleSeries, i: int, curve: EnergyCurve | None) -> float:
         return 0.0
     grown_j = float(ticks.values[i + 1] - ticks.values[i])
     return float(np.median(changes**2)) / 6.0 / _MEDIAN * grown_j**2
+
+
+def _apart_j(ticks: SampleSeries, curve: EnergyCurve) -> Iterator[float]:
+    """Excess of the growth from tick to tick over that of the curve, where the curve covers both."""
+    before: EnergyPoint | None = None
+    for k, (tick_s, next_s) in enumerate(itertools.pairwise(ticks.times_s.tolist())):
+        if curve.covers(tick_s, next_s):
+            here, there = before or curve.inside(tick_s), curve.inside(next_s)
+            yield float(ticks.values[k + 1] - ticks.values[k]) - curve.joules(here, there)[0]
+            before = there
 
 
 def _shared(

@@ -82,8 +82,10 @@ def energy_weights_s(times_s: Array, response: Response) -> Array:
         return np.zeros(len(times_s))
     if response.kind == "ramp":
         return _weights_of_means(times_s, response.window_s)
-    gaps = np.diff(times_s)
-    weights = (np.append(gaps, 0.0) + np.insert(gaps, 0, 0.0)) / 2.0
+    halves_s = np.diff(times_s) / 2.0
+    weights = np.zeros(len(times_s))
+    weights[:-1] = halves_s
+    weights[1:] += halves_s
     weights[0] -= response.mean_age_s
     weights[-1] += response.mean_age_s
     return weights

@@ -45,6 +45,7 @@ def reading(
     file: str,
     responses: Callable[[str], Response | None] = lambda _: None,
     now: Callable[[], float] = time.monotonic,
+    patience_s: float = _PATIENCE_S,
 ) -> Reading:
     """The reading of a file.
 
@@ -52,9 +53,10 @@ def reading(
         file: its path, or ``-``.
         responses: response of the meter by the name of the reading; a mean over its period without one.
         now: clock of the samples, in seconds.
+        patience_s: how long the first lines are waited for.
     """
     name = f"{NAME}:{file}"
-    return Reading(name, lambda: PipeSampler(name, file, responses(name), now))
+    return Reading(name, lambda: PipeSampler(name, file, responses(name), now, patience_s))
 
 
 class PipeSampler:
@@ -65,12 +67,20 @@ class PipeSampler:
         file: its path, or ``-``.
         response: of the meter; None for a mean over its period.
         now: clock of the samples, in seconds.
+        patience_s: how long the first lines are waited for.
 
     Raises:
         SensorUnavailableError: it cannot be opened, or no lines with watts come.
     """
 
-    def __init__(self, name: str, file: str, response: Response | None, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        name: str,
+        file: str,
+        response: Response | None,
+        now: Callable[[], float],
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
         self._name = name
         self._now = now
         self.due_s = 0.0  # nobody tells when the next line comes
@@ -83,7 +93,7 @@ class PipeSampler:
         self._step_w = math.inf  # the finest that a line has told watts to
         self._file = _opened(name, file)
         try:
-            first = self._first()
+            first = self._first(patience_s)
         except PowerError as error:
             self.close()
             raise SensorUnavailableError(str(error)) from error
@@ -129,14 +139,14 @@ class PipeSampler:
             os.close(self._file)
         self._file = -1
 
-    def _first(self) -> list[Sample]:
+    def _first(self, patience_s: float) -> list[Sample]:
         """The first lines, whose distance is the period."""
-        until_s = time.monotonic() + _PATIENCE_S
+        until_s = time.monotonic() + patience_s
         samples: list[Sample] = []
         while len(samples) < _FIRST:
             if time.monotonic() > until_s:
                 raise SensorUnavailableError(
-                    f"{self._name}: {len(samples)} of {_FIRST} lines within {_PATIENCE_S:g} s;"
+                    f"{self._name}: {len(samples)} of {_FIRST} lines within {patience_s:g} s;"
                     " a line is watts, or seconds,watts"
                 )
             select.select([], [], [], _SHORTEST_LOOK_S)

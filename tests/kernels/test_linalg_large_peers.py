@@ -13,7 +13,7 @@ import pytest
 import rodinia_machine
 from benchmark_scripts import ROOT, benchmark
 from fake_cuda import LIMITS
-from fake_linalg_large import HOST_S, HostLibraries, LargeFakeLibrary
+from fake_linalg_large import HostLibraries, LargeFakeLibrary
 from numpy.typing import NDArray
 from test_linalg_peers import HostCompiler
 
@@ -81,31 +81,6 @@ def test_both_forms_answer_right_and_are_timed(measured: Any, operation: str, dt
 
 
 @on_host
-@pytest.mark.parametrize(("operation", "panels"), [("potrf", 1), ("getrf", 2), ("geqrf", 2)])
-def test_the_hybrid_scheme_stands_beside(measured: Any, operation: str, panels: int) -> None:
-    """Its time is that of the host's stages, without a graph, and by those of the others."""
-    found = measured("--only", operation, "--dtype", "float64", "--hybrid", "1e-3")
-    (row,) = found["rows"]
-    hybrid = row["hybrid"]
-    assert (hybrid["correct"], hybrid["graph"]) == (True, False)
-    assert hybrid["us"] == pytest.approx(1e6 * panels * HOST_S, rel=0.01)
-    assert hybrid["of_peer"] == pytest.approx(row["peer"]["us"] / hybrid["us"])
-    assert hybrid["of_gpu_only"] == pytest.approx(row["best"]["us"] / hybrid["us"])
-    assert hybrid["tflops"] == pytest.approx(row["peer"]["tflops"] * hybrid["of_peer"])
-    assert hybrid["rounds"] >= 3
-    assert hybrid["configuration"]["threads"] in {0, 1}
-    assert (row["hybrid_tried"]["wrong"], row["hybrid_tried"]["troubles"]) == ([], [])
-    assert found["cpu"]["threads"] >= 1
-
-
-@on_host
-def test_rows_without_the_hybrid_scheme(measured: Any) -> None:
-    """It can be left out."""
-    found = measured("--only", "potrf", "--dtype", "float32", "--no-hybrid")
-    assert (found["cpu"], found["rows"][0]["hybrid"]) == (None, None)
-
-
-@on_host
 def test_the_better_form_is_the_peer(measured: Any) -> None:
     """Of two forms that answer right, the faster one counts."""
     (row,) = measured("--only", "getrf", "--dtype", "float32", slower=0.5)["rows"]
@@ -154,7 +129,7 @@ def test_wrong_answers_of_the_library_win_nothing(measured: Any) -> None:
 )
 def test_targets(case: tuple[str, int, str], least: float | None) -> None:
     """Each row has the target of its factorisation, order and type; some are only reported."""
-    target = import_module("linalg_large_contest").LargeCase(*case).target
+    target = import_module("linalg_large").LargeCase(*case).target
     assert target.least == least
     assert target.met(0.0) is (None if least is None else False)
 

@@ -1,7 +1,6 @@
 """A peer is reported by its fastest form that answers right, and every form that was tried is recorded."""
 
 import importlib
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,8 +10,6 @@ from typing import Any
 
 import pytest
 from benchmark_scripts import siblings_importable
-
-from tuner.kernel_files.catalog import Catalog
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 ROUNDS = 22
@@ -89,20 +86,6 @@ def test_forms_of_cub_divide_their_rows(n: int) -> None:
         arguments = f.function.partition("<")[2].rstrip(">").split(", ")
         assert str(n) in arguments or arguments[0] == str(log), f
     assert {f.name for f in forms} - {f.name for f in cub.forms(n, 300001)} == {"cub.DeviceSegmentedScan"}
-
-
-def test_candidates_of_an_earlier_run_come_from_the_space() -> None:
-    """What was chosen before is a candidate again, with near ones, and nothing outside the space."""
-    start = json.loads((BENCHMARKS / "results/peers-h200.json").read_text())["rows"]
-    catalog = Catalog.load()
-    for name, n in (("scan-lf", 1024), ("tridiag-wm", 64), ("fft", 4096), ("fft-large", 2**20)):
-        kernel = catalog.kernel(name)
-        workload = kernel.workload({"N": n}, batch=2**26 // n)
-        before = next(row for row in start if (row["kernel"], row["n"]) == (name, n))
-        found = module("peers")._candidates(catalog, kernel, workload, start)
-        assert found[0] == kernel.configuration(workload, before["configuration"])
-        assert set(found) <= set(kernel.space(workload))
-        assert len(set(found)) == len(found)
 
 
 def test_calls_say_how_the_batch_is_dealt() -> None:

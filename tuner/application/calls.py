@@ -140,7 +140,6 @@ def _place(workload: Workload, gpu: DirectGpu, found: Chosen) -> tuple[object, .
 
 
 _Kept = TypeVar("_Kept")
-_KEPT = 512  # calls worked out, and again forms of arrays that lead to them; the oldest goes first
 
 
 class Application:
@@ -151,6 +150,7 @@ class Application:
         database: where tuned configurations are looked up.
         advisor: asks the daemon; None where there is to be none.
         untuned: answers for kernels that nobody tuned; None for their defaults.
+        kept: calls worked out, and again forms of arrays that lead to them; the oldest goes first.
     """
 
     def __init__(
@@ -159,7 +159,10 @@ class Application:
         database: Path,
         advisor: Advisor | None = None,
         untuned: UntunedAnswers | None = None,
+        *,
+        kept: int = 512,
     ) -> None:
+        self._kept = kept
         self._catalog = catalog
         self._chooser = ConfigurationChooser(database, advisor, untuned)
         self._cp: ModuleType | None = None
@@ -167,7 +170,7 @@ class Application:
         self._gpus: dict[int, DirectGpu] = {}
         self._calls: dict[tuple[object, ...], KernelRunner] = {}
         self._seen: dict[tuple[object, ...], KernelRunner] = {}
-        self._kept: dict[tuple[object, ...], Any] = {}
+        self._others: dict[tuple[object, ...], Any] = {}  # what ``look`` finds
         self._tensors: TensorForms | None = None  # once there was a tensor
 
     def apply(
@@ -235,7 +238,7 @@ class Application:
             for address in addresses:
                 bits |= address
             key = (*head, not bits & ALIGNED, *forms)
-            return self._kept.get(key), addresses, key
+            return self._others.get(key), addresses, key
         except (AttributeError, TypeError, RuntimeError):  # of another kind, or nothing that can be compared
             return None, [], None
 
@@ -245,7 +248,7 @@ class Application:
             self._tensors = self._tensors or TensorForms(torch)
         if key is not None:
             with self._lock:
-                _kept(self._kept, key, found)
+                self._keep(self._others, key, found)
 
     def loaded(self, cp: ModuleType, asked: ApplicationCall) -> tuple[LoadedKernel, Plan]:
         """A kernel in the configuration that is chosen for a call, and its plan."""
@@ -260,7 +263,7 @@ class Application:
 
     def _note(self, key: tuple[object, ...], runner: KernelRunner) -> None:
         with self._lock:
-            _kept(self._seen, key, runner)
+            self._keep(self._seen, key, runner)
 
     def plan(
         self,
@@ -425,7 +428,7 @@ class Application:
                 home=home,
                 tally=self._chooser.tally(asked, workload, gpu),
             )
-            return _kept(self._calls, key, KernelRunner(cp, loaded))
+            return self._keep(self._calls, key, KernelRunner(cp, loaded))
 
     def _program(
         self,
@@ -449,6 +452,12 @@ class Application:
                 raise
         return self._program(file, workload, layout, gpu, asked, count=0.0)
 
+    def _keep(self, table: dict[tuple[object, ...], _Kept], key: tuple[object, ...], found: _Kept) -> _Kept:
+        while len(table) >= self._kept:
+            del table[next(iter(table))]
+        table[key] = found
+        return found
+
     def _gpu(self, cp: ModuleType, device: int) -> DirectGpu:
         if device not in self._gpus:
             self._gpus[device] = DirectGpu(cp, device)
@@ -457,10 +466,3 @@ class Application:
 
 def _foreign(cp: ModuleType, arrays: Sequence[Value]) -> bool:
     return not all(isinstance(array, cp.ndarray) for array in arrays)
-
-
-def _kept(table: dict[tuple[object, ...], _Kept], key: tuple[object, ...], found: _Kept) -> _Kept:
-    while len(table) >= _KEPT:
-        del table[next(iter(table))]
-    table[key] = found
-    return found

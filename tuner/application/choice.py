@@ -43,7 +43,6 @@ _TELL_S = 0.2  # for telling uses; also what the end of a process may be held up
 _LATER_S = 60.0  # a daemon that was in trouble is not asked again before
 _EVERY_S = 60.0  # between tellings of uses
 _MOST_TALLIES = 4096  # as many as the daemon counts; what is worked out after that is not counted
-_AT_ONCE = 256  # uses in one request
 
 
 class LaunchCount:
@@ -62,14 +61,17 @@ class Advisor:
     Args:
         connect: makes a client with a time-out in seconds.
         every_s: between tellings.
+        at_once: uses in one request, at most.
     """
 
     def __init__(
         self,
         connect: Callable[[float], Client] = lambda timeout_s: Client(timeout_s=timeout_s),
         every_s: float = _EVERY_S,
+        at_once: int = 256,
     ) -> None:
         self._connect = connect
+        self._at_once = at_once
         self._every_s = every_s
         self._not_before_s = -float("inf")
         self._said = False
@@ -125,7 +127,7 @@ class Advisor:
             with self._lock:
                 counted = [(use, tally, tally.count - tally.told) for use, tally in self._tallies.items()]
             new = iter([(use, tally, uses) for use, tally, uses in counted if uses > 0])
-            while batch := list(itertools.islice(new, _AT_ONCE)):
+            while batch := list(itertools.islice(new, self._at_once)):
                 self._connect(_TELL_S).used(*(replace(use, count=float(uses)) for use, _, uses in batch))
                 with self._lock:
                     for _, tally, uses in batch:

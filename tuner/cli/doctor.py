@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -494,7 +495,7 @@ def cupy(installed: dict[str, str] | None = None, libcuda: str = "libcuda.so.1")
         libcuda: name or path of the driver's library.
     """
     if installed is None:
-        named = ((entry.metadata["Name"], entry.version) for entry in importlib.metadata.distributions())
+        named = ((entry.metadata["Name"], entry.version) for entry in _of_cupy())
         installed = {name.lower(): version for name, version in named if name}
     packages = {name: version for name, version in installed.items() if _CUPY.fullmatch(name)}
     if not packages:
@@ -523,6 +524,13 @@ def cupy(installed: dict[str, str] | None = None, libcuda: str = "libcuda.so.1")
         )
         return
     yield Finding("CuPy", "ok", words)
+
+
+def _of_cupy() -> Iterator[importlib.metadata.Distribution]:
+    """Packages whose names begin with CuPy's; the files of all others take long to read."""
+    for folder in sys.path:
+        for entry in Path(folder).glob("cupy*.*-info"):
+            yield importlib.metadata.Distribution.at(entry)
 
 
 def _cuda_of_driver(libcuda: str) -> int | None:

@@ -143,15 +143,24 @@ class DatabaseSource:
         self._store = store
         self._ledger = Ledger(store.database)
         self._answers: dict[int, StoredAnswer | None] = {}
+        self._of_sets: dict[tuple[str, ...], list[StoredAnswer]] = {}
+        self._neighbours: dict[str, list[Neighbour]] = {}
         self._models: dict[str, Sequence[SelectionModel]] = {}
 
     def of_set(self, names: Sequence[str]) -> list[StoredAnswer]:
         """See ``AnswerSource``."""
-        return self._read(self._store.answered(names, None))
+        found = self._of_sets.get(tuple(names))
+        if found is None:
+            found = self._of_sets[tuple(names)] = self._read(self._store.answered(names, None))
+        return found
 
     def neighbours(self, kernel: KernelFile) -> list[Neighbour]:
         """See ``AnswerSource``."""
-        return neighbours(kernel, self._read(self._store.answered_alone(kernel.name)))
+        found = self._neighbours.get(kernel.name)
+        if found is None:
+            runs = self._store.answered_alone(kernel.name)
+            found = self._neighbours[kernel.name] = neighbours(kernel, self._read(runs))
+        return found
 
     def analytical(self, key: str) -> AnalyticalDocument | None:
         """See ``AnswerSource``."""

@@ -113,7 +113,6 @@ _SSH = "ssh:"
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PIECE_BYTES = 2**18
-_SILENCE_S = 60.0  # without a byte
 _CONNECTING_S = 15  # of ssh
 _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 _SHOWN_BYTES = 40  # of what is no database
@@ -123,7 +122,12 @@ _FORMS = "write ssh:HOST, ssh:HOST:PATH or https://HOST/FILE"
 
 @contextmanager
 def pulled(
-    address: str, *, timeout_s: float = TIMEOUT_S, command: str = "tuner", ssh: str = "ssh"
+    address: str,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    silence_s: float = 60.0,
+    command: str = "tuner",
+    ssh: str = "ssh",
 ) -> Iterator[tuple[Path, str]]:
     """The database file of another host, and its address without secrets.
 
@@ -131,6 +135,7 @@ def pulled(
         address: ``ssh:[USER@]HOST[:PATH]``: there ``tuner db copy`` is run by the system's ssh; or the URL of
             a file: https, and http on the loopback.
         timeout_s: of the whole transfer.
+        silence_s: without a byte, at most.
         command: that is ``tuner`` on that host.
         ssh: the program.
 
@@ -142,7 +147,7 @@ def pulled(
         path = Path(folder) / "pulled.db"
         with path.open("xb") as file:
             shown_address = address if address.startswith(_SSH) else _checked_url(address)
-            sink = _Sink(file, shown_address, timeout_s)
+            sink = _Sink(file, shown_address, timeout_s, silence_s)
             if address.startswith(_SSH):
                 _from_ssh(address, [ssh, *_arguments(address, command)], sink)
             else:
@@ -175,9 +180,11 @@ class _Sink:
         file: that they are written to.
         told: the address, for messages.
         timeout_s: of the whole transfer.
+        silence_s: without a byte, at most.
     """
 
-    def __init__(self, file: BinaryIO, address: str, timeout_s: float) -> None:
+    def __init__(self, file: BinaryIO, address: str, timeout_s: float, silence_s: float) -> None:
+        self.silence_s = silence_s
         self._file = file
         self._address = address
         self._timeout_s = timeout_s
@@ -193,7 +200,7 @@ class _Sink:
         left_s = self._until_s - time.monotonic()
         if left_s <= 0.0:
             raise self.fault(f"it did not come within {self._timeout_s:g} s (--timeout)")
-        return min(left_s, _SILENCE_S)
+        return min(left_s, self.silence_s)
 
     def take(self, piece: bytes) -> None:
         """Write some.
@@ -272,7 +279,7 @@ def _drain(pipe: IO[bytes], sink: _Sink) -> None:
         while True:
             if not selector.select(sink.left_s()):
                 sink.left_s()
-                raise sink.fault(f"nothing came for {_SILENCE_S:g} s")
+                raise sink.fault(f"nothing came for {sink.silence_s:g} s")
             piece = pipe.read1(_PIECE_BYTES)  # type: ignore[attr-defined]  # of a BufferedReader
             if not piece:
                 return

@@ -320,7 +320,6 @@ def _check_origin(origin: Row) -> None:
 
 # --- Taking over: batch by batch, what is here already left out, what is refused named.
 
-_BATCH_BYTES = 4 * 2**20  # of a transaction: a tenth of a second
 _MOST_NAMED = 100  # refused runs
 
 _KNOWN = f"SELECT 1 FROM merged WHERE content = ? AND {verified('merged')}"  # noqa: S608 - constant text
@@ -365,7 +364,14 @@ class MergeReport:
     refused: list[str] = field(default_factory=list)
 
 
-def merge_file(database: Database, path: Path, *, source: str = "", limited: bool = False) -> MergeReport:
+def merge_file(
+    database: Database,
+    path: Path,
+    *,
+    source: str = "",
+    limited: bool = False,
+    batch_bytes: int = 4 * 2**20,
+) -> MergeReport:
     """Take over the finished runs of another database file that are not here yet.
 
     Args:
@@ -374,6 +380,7 @@ def merge_file(database: Database, path: Path, *, source: str = "", limited: boo
         source: where the file is from, as messages and the provenance of its runs say; empty for its path.
         limited: take over runs that a budget or a time limit has ended too, as nobody else can go on with
             them.
+        batch_bytes: of a transaction: a tenth of a second.
 
     Raises:
         InputError: it is no database of this program, of a newer version, damaged as a whole, or too large.
@@ -382,12 +389,12 @@ def merge_file(database: Database, path: Path, *, source: str = "", limited: boo
     report = MergeReport()
     with MergeSource(path, source, limited=limited) as incoming:
         merger = _Merger(database, source or str(path), incoming.identity)
-        for batch in _batches(incoming, report):
+        for batch in _batches(incoming, report, batch_bytes):
             merger.add(batch, report)
     return report
 
 
-def _batches(incoming: MergeSource, report: MergeReport) -> Iterator[list[IncomingRun]]:
+def _batches(incoming: MergeSource, report: MergeReport, batch_bytes: int) -> Iterator[list[IncomingRun]]:
     """Runs that may be stored, as many at a time as a transaction takes."""
     batch: list[IncomingRun] = []
     size = 0
@@ -397,7 +404,7 @@ def _batches(incoming: MergeSource, report: MergeReport) -> Iterator[list[Incomi
             continue
         batch.append(run)
         size += run.size_bytes
-        if size >= _BATCH_BYTES:
+        if size >= batch_bytes:
             yield batch
             batch, size = [], 0
     if batch:

@@ -26,7 +26,6 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0  # a disk with room again is found after so long at the latest
-_PAUSE_S = 1.0  # after a wait for another process: calls that queued behind it do not wait as long again
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,7 @@ class Storage:
         path: of the file.
         guard: called before every action, in the thread that does it; raises StoreError where the directory
             is not what it was: a database that is gone must not be made anew unnoticed.
+        pause_s: after a wait for another process: calls that queued behind it do not wait as long again.
 
     Attributes:
         failed: called in a thread of the database each time that it cannot be used.
@@ -56,12 +56,13 @@ class Storage:
         ResourceError: its threads cannot be made just now.
     """
 
-    def __init__(self, path: Path, guard: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, path: Path, guard: Callable[[], None] = lambda: None, *, pause_s: float = 1.0) -> None:
         self.path = path
         self.closed = False
         self.failed: Callable[[], None] = lambda: None
         self.put_right: Callable[[Examination], None] = lambda _: None
         self._guard = guard
+        self._pause_s = pause_s
         self._writer = self._thread("database", examines=True)
         self._reader = self._thread("reader", examines=False)
 
@@ -134,7 +135,9 @@ class Storage:
 
     def _thread(self, name: str, *, examines: bool) -> "_DatabaseThread":
         opened = partial(Database, self.path, self._put_right)
-        return _DatabaseThread(opened, name, self._fail, self._guard, examines=examines)
+        return _DatabaseThread(
+            opened, name, self._fail, self._guard, examines=examines, pause_s=self._pause_s
+        )
 
     def _fail(self) -> None:
         self.failed()
@@ -153,6 +156,7 @@ class _DatabaseThread:
         guard: called before every action.
         examines: read the files whole before they are first used: damage that no reader meets would be found
             when the other file is needed.
+        pause_s: after a wait for another process, in which calls fail.
 
     Attributes:
         trouble: the last error; empty while the database can be used.
@@ -166,7 +170,9 @@ class _DatabaseThread:
         guard: Callable[[], None],
         *,
         examines: bool,
+        pause_s: float,
     ) -> None:
+        self._pause_s = pause_s
         self.trouble = ""
         self._opened = opened
         self._failed = failed
@@ -190,7 +196,7 @@ class _DatabaseThread:
             StoreError: the database cannot be used just now.
         """
         asked_s, busy_s = time.monotonic(), self._busy_s
-        if busy_s is not None and (self._begun_s is not None or asked_s < busy_s + _PAUSE_S):
+        if busy_s is not None and (self._begun_s is not None or asked_s < busy_s + self._pause_s):
             raise StoreBusyError(self.trouble)
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, action, asked_s)
 

@@ -42,7 +42,7 @@ _CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")  # a C int wraps: cuda:4294967296 
 _LOG = logging.getLogger(__name__)
 _START_S = 180.0  # opening a context, and CuPy's first compilations
 _ASK_S = 30.0
-_REFERENCE_S = 600.0  # a reference is made once, by whatever the user has written
+REFERENCE_S = 600.0  # a reference is made once, by whatever the user has written
 _STATED = ("expression", "function", "entry")
 
 
@@ -64,6 +64,7 @@ class WorkerDevice:
         run_timeout_s: longest wait for a check, and for a run beyond its window (the multi-kernel paper:
             one minute).
         compiler: compiles for the device; opened when first needed if None.
+        reference_s: longest wait for a reference.
 
     Raises:
         DeviceUnavailableError: the device cannot be opened; the message says what is missing.
@@ -78,8 +79,10 @@ class WorkerDevice:
         args: tuple[object, ...] = (),
         run_timeout_s: float = 60.0,
         compiler: Compiler | None = None,
+        reference_s: float = REFERENCE_S,
     ) -> None:
         self._spec = spec
+        self._reference_s = reference_s
         self._target = target or "tuner.devices.cuda.device:CudaDevice"
         self._args = args if target else (cuda_index(spec),)
         self._run_timeout_s = run_timeout_s
@@ -145,11 +148,11 @@ class WorkerDevice:
         if key in self._prepared:
             return
         try:
-            child.call("prepare", plan, seed, timeout_s=_REFERENCE_S)
+            child.call("prepare", plan, seed, timeout_s=self._reference_s)
         except ChildTimeoutError as error:
             self._drop()
             raise UncheckableError(
-                f"{plan.workload}: the reference was not made within {_REFERENCE_S:g} s"
+                f"{plan.workload}: the reference was not made within {self._reference_s:g} s"
             ) from error
         except ChildCrashedError as error:
             self._drop()

@@ -65,10 +65,11 @@ def decisive_files() -> dict[str, Path]:
     for prefix, root in roots.items():
         for folder, inner, names in os.walk(root):
             inner[:] = [name for name in inner if name not in _NOT_OF_NUMBERS]
-            for path in (Path(folder, name) for name in names):
-                name = os.path.join(prefix, os.path.relpath(path, root))  # noqa: PTH118 - a name, not a path
-                if path.suffix in _DECIDE or name in _TABLES:
-                    paths[name] = path
+            place = os.path.normpath(os.path.join(prefix, os.path.relpath(folder, root)))  # noqa: PTH118 - a name
+            for file in names:
+                name = file if place == "." else f"{place}/{file}"
+                if os.path.splitext(file)[1] in _DECIDE or name in _TABLES:  # noqa: PTH122 - of 600 files
+                    paths[name] = Path(folder, file)
     return paths
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tuner.kernel_files.catalog import ReadFolder
+from tuner.kernel_files.package_build import own_build
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.model import registry
 from tuner.search import job_process
@@ -49,6 +50,7 @@ def main(orders: int, lifeline: int) -> NoReturn:
         with contextlib.suppress(ImportError):  # a job says what is missing
             load()
     shipped = ReadFolder.read(kernels_root())
+    own_build()  # which every run states
     gc.collect()
     gc.freeze()  # so that collections in the forks do not copy what they share
     gc.enable()

@@ -389,7 +389,7 @@ def _elsewhere(measured_on: DeviceRecord, device: DeviceIdentity) -> bool:
     """Another GPU of this model, or one of another model of the same compute capability.
 
     Recordings of one model may hold the same measurements. What a GPU of another compute capability has
-    measured can make a search twice as long (``benchmarks/knowledge.py``).
+    measured can make a search twice as long (docs/lab/methodologies.md).
     """
     if measured_on["name"] == device.name:
         return not device.recorded and bool(measured_on["uuid"] != device.uuid)

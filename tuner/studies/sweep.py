@@ -461,7 +461,7 @@ def run_sweep(jobs: Sequence[SweepJob], backend: Backend, observer: SweepObserve
 
 # --- Jobs of a sweep that wait for a lane of this machine, and the devices that jobs which run hold.
 
-_AGAIN_S = 2.0  # until a job is tried again whose run another process is measuring
+AGAIN_S = 2.0  # until a job is tried again whose run another process is measuring
 _LOOKED_AT = 64  # jobs of each choice of devices, for one that may run
 
 
@@ -502,12 +502,17 @@ class WaitingJobs:
     Args:
         jobs: of the sweep.
         devices: those that a job may run on.
+        again_s: until a job is tried again that was put back.
     """
 
     def __init__(
-        self, jobs: Sequence[SweepJob], devices: Callable[[SweepJob], Sequence[str]] = own_device
+        self,
+        jobs: Sequence[SweepJob],
+        devices: Callable[[SweepJob], Sequence[str]] = own_device,
+        again_s: float = AGAIN_S,
     ) -> None:
         self._devices = devices
+        self._again_s = again_s
         self._by_choice: dict[str, deque[SweepJob]] = {}
         for job in sorted(jobs, key=lambda job: len(devices(job))):
             self._by_choice.setdefault(job.device, deque()).append(job)
@@ -535,7 +540,7 @@ class WaitingJobs:
     def put_back(self, placed: PlacedJob) -> None:
         """Another process measures the run of a job, which waits for it."""
         with self._changed:
-            self._put_back.append((time.monotonic() + _AGAIN_S, placed))
+            self._put_back.append((time.monotonic() + self._again_s, placed))
             self._were_put_back.add(placed.job.key)
             self._free_again(placed)
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tuner.model.run_document import Best
 
 
-_AHEAD = 5  # jobs that run and wait for each device: enough that none is idle between two looks
-_LOOK_S = 0.25  # between two looks at the jobs
+AHEAD = 5  # jobs that run and wait for each device: enough that none is idle between two looks
+LOOK_S = 0.25  # between two looks at the jobs
 _SELDOM = 4  # times as long while further jobs wait here, and enough of them there
 _PATIENCE_S = 60.0  # for a daemon that went away; a service manager starts it again within seconds
 _PAGE = 500  # jobs in one answer of the daemon
@@ -39,13 +39,15 @@ class DaemonQueues:
 
     Args:
         client: of the daemon.
+        look_s: between two looks at the jobs.
 
     Raises:
         DaemonUnavailableError: none answers.
     """
 
-    def __init__(self, client: "Client") -> None:
+    def __init__(self, client: "Client", look_s: float = LOOK_S) -> None:
         self._client = client
+        self._look_s = look_s
         devices = client.status().get("devices", [])
         count = f"{len(devices)} device{'s' if len(devices) > 1 else ''}"
         self.where = f"the daemon at {client.address}, {count}"
@@ -104,7 +106,7 @@ class DaemonQueues:
                 if time.monotonic() - well_s > _PATIENCE_S:
                     raise
                 self._tell(str(error))
-            time.sleep(_LOOK_S * (_SELDOM if any(waiting.values()) else 1))
+            time.sleep(self._look_s * (_SELDOM if any(waiting.values()) else 1))
 
     def _tell(self, reason: str) -> None:
         """Say what is waited for, once while it is the same."""
@@ -204,7 +206,7 @@ class DaemonQueues:
         ahead = Counter(job.device for job in queued.values())
         for device, jobs in waiting.items():
             lanes = max(1, len(self._allowed(device)))
-            while jobs and ahead[device] < _AHEAD * lanes:
+            while jobs and ahead[device] < AHEAD * lanes:
                 try:
                     queued[self._number(jobs[0], queued)] = jobs[0]
                     ahead[device] += 1

@@ -20,6 +20,7 @@ from tuner.model.records import Conditions
 from tuner.search.job_launcher import AttemptProcess, BlockingLauncher
 from tuner.search.job_messages import AttemptResult
 from tuner.studies.sweep import (
+    AGAIN_S,
     JobResult,
     JobStarted,
     PlacedJob,
@@ -218,6 +219,7 @@ class LocalLanes:
         database: where runs are stored; None for the user's own.
         kernel_files: beside the catalogue.
         devices: of this machine; None to ask which there are.
+        again_s: see ``WaitingJobs``.
     """
 
     def __init__(
@@ -226,12 +228,14 @@ class LocalLanes:
         database: Path | None,
         kernel_files: Sequence[Path] = (),
         devices: LocalDevices | None = None,
+        again_s: float = AGAIN_S,
     ) -> None:
         self._count = count
         self.where = f"local, {count} lane{'s' if count > 1 else ''}"
         self._database = database
         self._kernel_files = kernel_files
         self._devices = devices or LocalDevices()
+        self._again_s = again_s
 
     def known(self, jobs: Sequence[SweepJob]) -> Mapping[str, JobResult]:
         """See ``Backend.known``."""
@@ -245,7 +249,7 @@ class LocalLanes:
         """
         with Store(self._database) as store:  # where that fails, every job would
             database = store.path
-        waiting = WaitingJobs(jobs, self._devices.of)
+        waiting = WaitingJobs(jobs, self._devices.of, self._again_s)
         happening: queue.SimpleQueue[JobStarted | JobResult | None] = queue.SimpleQueue()
         launcher = BlockingLauncher()
         lanes = [

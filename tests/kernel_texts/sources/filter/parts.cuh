@@ -1,0 +1,1 @@
+__constant__ int from_header;

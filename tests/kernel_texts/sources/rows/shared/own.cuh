@@ -1,0 +1,1 @@
+// hidden by the one beside the file
