@@ -12,9 +12,9 @@ __device__ Index lead(Index at, int two, int three, int four, Index step_one, in
 enum Part { ALL, UPPER, LOWER };
 
 // Writes matrices (batch, height, width) without gaps. Element (i, j) is that of the source where the source,
-// which is rows x columns, has it, times scales[i] and scales[j]; of rows in an order, element (i, order[j]).
+// which is rows x columns, has it, times scales[i] and scales[j]; of rows in an order (of int), element (i, order[j]).
 template <typename T, Part part, bool unit, bool ordered, bool scaled_down, bool scaled_across>
-__global__ void moved(const T* from, T* to, const int* order, const T* scales, int begin, int first, int into, int batch,
+__global__ void moved(const T* from, T* to, const void* order, const T* scales, int begin, int first, int into, int batch,
                      int height, int width, int rows, int columns, int down, int across, int two, int three, int four,
                      int step_one, int step_two, int step_three, int step_four, int order_one, int order_two,
                      int order_three, int order_four) {
@@ -28,7 +28,8 @@ __global__ void moved(const T* from, T* to, const int* order, const T* scales, i
         } else if (i < rows && j < columns && (part == ALL || (part == UPPER ? i <= j : i >= j))) {
             int column = j;
             if (ordered)
-                column = order[lead(matrix, two, three, four, order_one, order_two, order_three, order_four) + j];
+                column = static_cast<const int*>(
+                    order)[lead(matrix, two, three, four, order_one, order_two, order_three, order_four) + j];
             value = from[begin + lead(matrix, two, three, four, step_one, step_two, step_three, step_four) +
                          Index(i) * down + Index(column) * across];
             if (scaled_down) value *= scales[i];
