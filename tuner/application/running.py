@@ -536,10 +536,9 @@ class TensorRunner(KernelRunner):
         return made, [tensor.data_ptr() for tensor in made]
 
     def _is_captured(self, handle: int) -> bool:
-        if super()._is_captured(handle):
-            return True
         other = self._stream_of(self._device).ptr if self._refusal else handle  # CuPy's current one
-        return bool(other != handle) and super()._is_captured(other)
+        # First, as the default stream cannot be asked while a stream that it waits for is captured.
+        return bool(other != handle and super()._is_captured(other)) or super()._is_captured(handle)
 
 
 def _output_pairs(loaded: LoadedKernel) -> tuple[tuple[int, int, int, int], ...]:
