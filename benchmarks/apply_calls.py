@@ -1,11 +1,15 @@
 """What a call of a tuned kernel costs: ``tuner.apply`` and ``tuner.plan`` beside calls of the libraries.
 
-Two parts. ``host``: microseconds of Python and driver that a call takes to put its work into the stream, at
+Three parts. ``host``: microseconds of Python and driver that a call takes to put its work into the stream, at
 sizes where the GPU is faster than the host. ``end``: microseconds until the result is there, for one call
 that is waited for (``wall``), and per call of many in a row between two events (``events``); the caches of
-the GPU are warm. Contenders take turns in changing order; medians, with half of the range from 16 to 84 %.
+the GPU are warm. ``calls``: microseconds of the host and until the result is there, of ``tuner.apply``,
+``tuner.plan`` and ``tuner.linalg`` on arrays of CuPy, and of PyTorch if that is there, with their ratios to
+the same library's own calls. Contenders take turns in changing order; medians, with half of the range from
+16 to 84 %.
 
     python benchmarks/apply_calls.py --out benchmarks/results/apply-calls-h200.json
+    python benchmarks/apply_calls.py --calls --out calls.json
 """
 
 import argparse
@@ -285,6 +289,152 @@ def _keeping(function: Callable[..., None], _kept: object, *arguments: Any) -> N
     function(*arguments)
 
 
+# --- calls on arrays of both libraries, beside the library's own -------------------------------------
+
+LINALG = ((100, 32), (1, 150), (1, 400), (1, 1000))  # batch and order
+CALLS_IN_A_BLOCK = 10  # of linear algebra: a call may be a hundred launches
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A call of ours and the library's own.
+
+    Attributes:
+        name: of ours.
+        size: batch and order, or length of a row.
+        ours: the call.
+        own: name of the library's call.
+        theirs: it.
+    """
+
+    name: str
+    size: tuple[int, int]
+    ours: Callable[[], Any]
+    own: str
+    theirs: Callable[[], Any]
+
+
+def torch_of(cp: Any) -> Any:
+    """PyTorch, working in CuPy's current stream; None where it is not installed."""
+    try:
+        import torch  # noqa: PLC0415 - a peer, not a dependency
+    except ImportError as error:
+        print(f"calls on tensors are left out: no PyTorch ({error})")
+        return None
+    torch.cuda.set_stream(torch.cuda.ExternalStream(cp.cuda.get_current_stream().ptr))
+    return torch
+
+
+def pairs_of(cp: Any, torch: Any) -> list[tuple[str, Pair]]:
+    """All pairs, with the library whose arrays they work on."""
+    found = [("cupy", pair) for pair in (*_applied(cp, None), *_solved(cp, None))]
+    return (
+        found
+        if torch is None
+        else found + [("torch", pair) for pair in (*_applied(cp, torch), *_solved(cp, torch))]
+    )
+
+
+def _applied(cp: Any, torch: Any) -> list[Pair]:
+    size = 16, 1024
+    x = cp.random.default_rng(0).random(size, cp.float32)
+    z = x.astype(cp.complex64)
+    y, w = cp.empty_like(x), cp.empty_like(z)
+    if torch is not None:
+        x, y, z, w = (torch.from_dlpack(one) for one in (x, y, z, w))
+    if torch is None:
+        scan, fft = partial(cp.cumsum, x, axis=1, out=y), partial(cp.fft.fft, z)
+    else:
+        scan, fft = partial(torch.cumsum, x, 1, out=y), partial(torch.fft.fft, z)
+    scans, ffts = ("cumsum, out given", scan), ("fft.fft", fft)
+    return [
+        Pair("tuner.apply scan-lf, out given", size, partial(tuner.apply, "scan-lf", x, out=y), *scans),
+        Pair("tuner.apply scan-lf", size, partial(tuner.apply, "scan-lf", x), *scans),
+        Pair("tuner.apply fft", size, partial(tuner.apply, "fft", z), *ffts),
+        Pair("tuner.plan scan-lf", size, tuner.plan("scan-lf", x, out=y), *scans),
+        Pair("tuner.plan fft", size, tuner.plan("fft", z, out=w), *ffts),
+    ]
+
+
+def _solved(cp: Any, torch: Any) -> list[Pair]:
+    from cupyx.scipy import linalg as scipy_linalg  # noqa: PLC0415 - CuPy's
+
+    found = []
+    for batch, n in LINALG:
+        rng = cp.random.default_rng(n)
+        a = rng.random((batch, n, n), cp.float32) + n * cp.eye(n, dtype=cp.float32)
+        a = a + a.swapaxes(-1, -2)
+        b = rng.random((batch, n, 4), cp.float32)
+        single = batch == 1
+        a, b = (a[0], b[0]) if single else (a, b)
+        if torch is None:
+            own = {
+                "gemm": ("matmul", partial(cp.matmul, a, a)),
+                "cholesky": ("linalg.cholesky", partial(cp.linalg.cholesky, a)),
+                "solve": ("linalg.solve", partial(cp.linalg.solve, a, b)),
+                "qr": ("linalg.qr", partial(cp.linalg.qr, a)),
+            }
+            if single:
+                triangular = partial(scipy_linalg.solve_triangular, a, b, lower=True)
+                own["solve_triangular"] = ("cupyx solve_triangular", triangular)
+                own["lu_factor"] = ("cupyx lu_factor", partial(scipy_linalg.lu_factor, a))
+        else:
+            a, b = torch.from_dlpack(a), torch.from_dlpack(b)
+            linalg = torch.linalg
+            own = {
+                "gemm": ("matmul", partial(torch.matmul, a, a)),
+                "cholesky": ("cholesky_ex", partial(linalg.cholesky_ex, a)),
+                "solve": ("solve_ex", partial(linalg.solve_ex, a, b)),
+                "lu_factor": ("lu_factor_ex", partial(linalg.lu_factor_ex, a)),
+                "solve_triangular": (
+                    "solve_triangular",
+                    partial(linalg.solve_triangular, a, b, upper=False),
+                ),
+                "qr": ("qr", partial(linalg.qr, a)),
+            }
+        unchecked = {"check": False}
+        ours: dict[str, Callable[[], Any]] = {
+            "gemm": partial(tuner.linalg.gemm, a, a),
+            "cholesky": partial(tuner.linalg.cholesky, a, lower=True, **unchecked),
+            "solve": partial(tuner.linalg.solve, a, b, **unchecked),
+            "lu_factor": partial(tuner.linalg.lu_factor, a, **unchecked),
+            "solve_triangular": partial(tuner.linalg.solve_triangular, a, b, lower=True, **unchecked),
+            "qr": partial(tuner.linalg.qr, a, "economic"),
+        }
+        found += [
+            Pair(f"tuner.linalg.{name}", (batch, n), ours[name], *theirs) for name, theirs in own.items()
+        ]
+    return found
+
+
+def timed_pairs(cp: Any, torch: Any) -> list[dict[str, Any]]:
+    """A row for each pair: microseconds of the host, and until the result is there, with their ratios."""
+    stream, rows = cp.cuda.get_current_stream(), []
+    for library, pair in pairs_of(cp, torch):
+        contenders = [Contender(pair.name, pair.ours, None), Contender(pair.own, pair.theirs, None)]
+        for _, contender in itertools.product(range(4), contenders):
+            contender.call()
+        count = CALLS_IN_A_BLOCK if "linalg" in pair.name else IN_A_BLOCK
+        row: dict[str, Any] = {"library": library, "call": pair.name, "peer": pair.own, "size": pair.size}
+        for figure, many in (("host", count), ("wall", 0)):
+            samples = _turns(
+                contenders,
+                BLOCKS,
+                lambda call, many=many: _block(call, stream, many),  # type: ignore[misc]
+            )
+            (own, spread), (their, their_spread) = map(_summary, samples)
+            row |= {f"{figure}_us": own, f"{figure}_spread_us": spread, f"peer_{figure}_us": their}
+            row |= {f"peer_{figure}_spread_us": their_spread, f"{figure}_ratio": round(own / their, 3)}
+        rows.append(row)
+        print(
+            f"{library:6} {pair.name:32} {pair.size!s:12} host {row['host_us']:9.2f} us"
+            f" ({row['host_ratio']:.2f} x {pair.own}), waited for {row['wall_us']:9.2f} us"
+            f" ({row['wall_ratio']:.2f} x)",
+            flush=True,
+        )
+    return rows
+
+
 # --- the command -----------------------------------------------------------------------------------
 
 HOST_CASES = (
@@ -313,6 +463,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--calls", action="store_true", help="only calls of both libraries, in minutes")
     parser.add_argument("--kernels", nargs="*", choices=SIZES, default=list(SIZES))
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds; what comes later is left out")
     parser.add_argument("--out", type=Path)
@@ -333,6 +484,13 @@ def main() -> None:
         if n * batch <= MOST_ELEMENTS
     ]
     host_cases = [case for case in HOST_CASES if case.kernel in options.kernels]
+    if options.calls:
+        with cupy.cuda.Stream(non_blocking=True):
+            rows = timed_pairs(cupy, torch_of(cupy))
+        if options.out is not None:
+            calls = {"provenance": provenance(), "calls": rows}
+            options.out.write_text(json.dumps(calls, indent=1) + "\n")
+        return
     cases = [*(("host", case) for case in host_cases), *(("end", case) for case in end_cases)]
     compile_defaults(cupy, [case for _, case in cases])
     document: dict[str, Any] = {"provenance": provenance(), "host": [], "end": [], "left_out": []}
@@ -410,14 +568,17 @@ def host_us(cp: Any, contenders: Sequence[Contender]) -> list[dict[str, float]]:
     return [{"host_us": middle, "host_spread_us": spread} for middle, spread in map(_summary, samples)]
 
 
-def _block(call: Callable[[], Any], stream: Any) -> float:
+def _block(call: Callable[[], Any], stream: Any, count: int = IN_A_BLOCK) -> float:
+    """Microseconds of a call among so many; of one that is waited for where there are none."""
     stream.synchronize()
     begun = time.perf_counter_ns()
-    for _ in range(IN_A_BLOCK):
+    for _ in range(count or 1):
         call()
+    if not count:
+        stream.synchronize()
     ended = time.perf_counter_ns()
     stream.synchronize()
-    return (ended - begun) / 1e3 / IN_A_BLOCK
+    return (ended - begun) / 1e3 / (count or 1)
 
 
 def end_us(cp: Any, contenders: Sequence[Contender]) -> list[dict[str, float]]:

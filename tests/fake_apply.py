@@ -236,10 +236,19 @@ class DriverCupy(FakeCupy):
         self.gpu = device
 
     def _array(self, address: int) -> DeviceArray:
-        held = self.by_address[address]()
+        held = self.by_address[address]() if address in self.by_address else self._within(address)
         if held is None:
             raise CUDADriverError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered")
         return held
+
+    def _within(self, address: int) -> Any:
+        """An array from one of its elements on."""
+        for begin, reference in self.by_address.items():
+            array = reference()
+            if array is not None and begin < address < begin + array.nbytes and array.flags.c_contiguous:
+                rest: Any = array.reshape(-1)[(address - begin) // array.itemsize :]
+                return rest
+        return None
 
     def _memset(self, address: int, value: int, size: int, stream: int) -> None:
         def fill(_: Stream) -> None:

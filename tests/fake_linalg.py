@@ -2,11 +2,8 @@
 
 import ctypes
 import inspect
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any
@@ -24,7 +21,7 @@ from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda import direct, probe
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError
-from tuner.model.plan import Resources, Stage
+from tuner.model.plan import BufferView, Resources, Stage
 
 
 class HostKernel(Kernel):
@@ -33,7 +30,7 @@ class HostKernel(Kernel):
     def __init__(self, stage: Stage) -> None:
         super().__init__(self._called, 1e-6)
         self._stage = stage
-        kinds = [np.ndarray if isinstance(one, str) else int for one in stage.arguments]
+        kinds = [np.ndarray if isinstance(one, (str, BufferView)) else int for one in stage.arguments]
         parameters = [
             inspect.Parameter(f"p{place}", inspect.Parameter.POSITIONAL_ONLY, annotation=kind)
             for place, kind in enumerate(kinds)
@@ -45,9 +42,27 @@ class HostKernel(Kernel):
 
     def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         stage = self._stage
-        plain = [np.asarray(one) if isinstance(one, DeviceArray) else int(one) for one in args]
+        plain: list[Any] = [np.asarray(one) if isinstance(one, DeviceArray) else int(one) for one in args]
+        if stage.name == "moved":
+            plain[0], before = _memory(plain[0])
+            plain[4] += before
+        elif stage.name == "exchanged":
+            assert plain[0].flags.c_contiguous
         shape = (tuple(grid), tuple(block), stage.shared_bytes)
         host_build.run(stage.source, stage.entry, *shape, plain, options=stage.options)
+
+
+def _memory(array: Any) -> tuple[Any, int]:
+    """The memory of an array from its lowest address on, and how many elements its first one is behind that.
+
+    The host's machine copies what it is given, and copies arrays with gaps without them.
+    """
+    steps = [(extent - 1) * step for extent, step in zip(array.shape, array.strides, strict=True)]
+    lowest = sum(step for step in steps if step < 0)
+    span = 1 + (sum(step for step in steps if step > 0) - lowest) // array.itemsize
+    first = array[tuple(slice(-1, None) if step < 0 else slice(1) for step in steps)]
+    whole = np.lib.stride_tricks.as_strided(first, (span,), (array.itemsize,), writeable=False)
+    return whole, -lowest // array.itemsize
 
 
 class _Signed:
@@ -60,43 +75,8 @@ class _Signed:
         raise AssertionError("it is launched")
 
 
-@cache
-def _element_function(parameters: str, operation: str, name: str) -> Any:
-    assert host_build.COMPILER is not None
-    with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder, f"{name}.c"), Path(folder, f"{name}.so")
-        source.write_text(
-            f"void run({parameters}, long size) {{ for (long i = 0; i < size; ++i) {{ {operation} }} }}"
-        )
-        command = [host_build.COMPILER, "-shared", "-fPIC", "-x", "c", str(source), "-o", str(library)]
-        subprocess.run(command, check=True)
-        return ctypes.CDLL(str(library)).run
-
-
-class HostElementwise:
-    """A kernel of CuPy's that is written element by element, compiled for the host.
-
-    Parameters are ``raw int32 NAME`` for arrays and ``int32 NAME`` for numbers.
-    """
-
-    def __init__(self, inputs: str, outputs: str, operation: str, name: str) -> None:
-        words = [one.split() for one in f"{inputs}, {outputs}".split(", ")]
-        assert all(one[-2] == "int32" for one in words)
-        taken = ", ".join(f"int{'*' if len(one) > 2 else ''} {one[-1]}" for one in words)
-        self._run = _element_function(taken, operation, name)
-
-    def __call__(self, *arguments: Any, size: int) -> None:
-        assert all(one.flags.c_contiguous for one in arguments if isinstance(one, np.ndarray))
-        taken = [
-            one.ctypes.data_as(ctypes.c_void_p) if isinstance(one, np.ndarray) else one for one in arguments
-        ]
-        self._run(*taken, ctypes.c_long(size))
-
-
 class LinalgCupy(DriverCupy):
     """CuPy as far as ``tuner.linalg`` needs it."""
-
-    ElementwiseKernel = HostElementwise
 
     def __init__(self) -> None:
         super().__init__({})

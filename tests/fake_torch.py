@@ -26,6 +26,12 @@ class TorchDevice:
     def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TorchDevice) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
 
 class Tensor:
     """A tensor of the memory of ``held``; it has no protocol, so that nobody can take it by one."""
@@ -51,6 +57,12 @@ class Tensor:
 
     def is_contiguous(self) -> bool:
         return bool(self.held.flags.c_contiguous)
+
+    def swapaxes(self, one: int, other: int) -> "Tensor":
+        return Tensor(self.held.swapaxes(one, other), self.dtype, self.layout, self.device)
+
+    def cpu(self) -> Any:
+        return SimpleNamespace(numpy=lambda: np.array(self.held))
 
     def is_conj(self) -> bool:
         return self.conjugated

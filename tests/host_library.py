@@ -47,6 +47,9 @@ def _solve(call: LibraryCall, arrays: Mapping[str, Array]) -> None:
     stored = _stored(arrays[operand.buffer], operand.offset_elements, operand.leading, order, order)
     given = _matrix(call, arrays, "b", call.m, call.n)
     b = given if call.side == "left" else given.T
+    if not call.unit and not stored.diagonal().all():  # BLAS looks at no pivot
+        b[...] = np.nan
+        return
     way = {"lower": call.fill == "lower", "unit_diagonal": call.unit, "check_finite": False}
     found = solve_triangular(stored, b, trans=operand.transposed != (call.side == "right"), **way)
     b[...] = call.alpha * found

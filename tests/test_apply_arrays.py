@@ -238,6 +238,43 @@ def test_tensors_that_cannot_be_used(
         with pytest.raises(InputError, match=re.escape(f"sums: {label} {words}")):
             call()
     assert bench.cp.kernels["sums"].runs == 0
+    for _ in range(3):  # they are refused, too, where tensors of their form have come before
+        bench.apply("sums", fine)
+        bench.apply("sums", fine, out=torch.tensor(3, 64))
+    runs = bench.cp.kernels["sums"].runs
+    for label, call in calls:
+        with pytest.raises(InputError, match=re.escape(f"sums: {label} {words}")):
+            call()
+    assert bench.cp.kernels["sums"].runs == runs
+
+
+def test_tensors_that_come_again_are_looked_at_in_place(
+    bench: Bench, torch: FakeTorch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is borrowed then, and outputs and scratch are of PyTorch's current stream."""
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    for _ in range(2):
+        bench.apply("sums", torch.tensor(3, 64), out=torch.tensor(3, 64))
+        bench.apply("sums", torch.tensor(3, 64))
+    monkeypatch.setattr("tuner.application.calls.borrowed_call", never)
+    stream, kernel = bench.cp.cuda.Stream(non_blocking=True), bench.cp.kernels["sums"]
+    x, y = torch.tensor(3, 64), torch.tensor(3, 64)
+    torch.made_in.clear()
+    kernel.streams.clear()
+    with TorchStream(torch, stream.ptr):
+        made = bench.apply("sums", x)
+        assert bench.apply("sums", x, out=y) is y
+    assert np.array_equal(made.held, sums(x.held))
+    assert np.array_equal(y.held, made.held)
+    assert kernel.streams == {stream}
+    assert set(torch.made_in) == {stream.ptr}
+    stream.begin_capture()
+    with TorchStream(torch, stream.ptr), pytest.raises(InputError, match="allocates scratch arrays; make a"):
+        bench.apply("sums", x, out=y)
+    stream.end_capture()
 
 
 def test_torch_without_a_gpu(bench: Bench, torch: FakeTorch) -> None:

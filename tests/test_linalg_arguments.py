@@ -126,6 +126,47 @@ def test_strided_arrays_are_copied(cp: LinalgCupy) -> None:
     assert np.array_equal(np.asarray(view), whole[:, ::2, 1::2])
 
 
+def test_batches_of_many_axes(cp: LinalgCupy) -> None:
+    """Copies follow four axes of a batch that do not follow each other; of more, arrays are copied first."""
+    a = positive(4, 3, 4, 3, 4, 3)[::2, ::2, ::2, ::2, ::2, ::2]
+    b = random(2, 1, 2, 1, 2, 2, N, 1)
+    held, right = cp.asarray(a), cp.asarray(b)
+    assert near(linalg.cholesky(held), each(scipy.linalg.cholesky, a))
+    x = np.linalg.solve(a, np.broadcast_to(b, (*a.shape[:-2], N, 1)))
+    assert near(linalg.solve(held, right), x)
+    factors, pivots = linalg.lu_factor(held)
+    assert near(linalg.lu_solve((factors, pivots), right), x)
+
+
+def test_calls_that_come_again_are_looked_up(cp: LinalgCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither arguments are checked anew nor plans made, whatever the values and addresses are."""
+    a, b = random(3, N, N), random(3, N, 2)
+
+    def run() -> list[Any]:
+        held, right = cp.asarray(a + len(kept)), cp.asarray(b)
+        kept.append((held, right))
+        return [
+            linalg.gemm(held, right),
+            linalg.solve(held, right),
+            linalg.cholesky(cp.asarray(positive(3)), lower=True),
+            *linalg.lu_factor(held),
+        ]
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    kept: list[Any] = []
+    run()
+    monkeypatch.setattr("tuner.linalg.recipes.called", never)
+    monkeypatch.setattr("tuner.devices.cuda.direct.DirectGpu.program", never)
+    product, solution, *_ = run()
+    assert near(product, (a + 1) @ b)
+    assert near(solution, np.linalg.solve(a + 1, b))
+    singular = cp.asarray(np.zeros((3, N, N)))
+    with pytest.raises(LinAlgError, match=r"^matrix 0: Matrix is singular: diagonal 1 of U"):
+        linalg.solve(singular, cp.asarray(b))
+
+
 def test_arrays_of_others(cp: LinalgCupy) -> None:
     """What has DLPack on the GPU, or the CUDA array interface, is taken without a copy."""
     a = positive(2)

@@ -92,6 +92,6 @@ def test_matrices_that_do_not_fit(cp: LinalgCupy) -> None:
     cp.memory_bytes = cp.allocated_bytes + 8
     with pytest.raises(DeviceError, match=r"^tuner\.linalg\.lu_factor: copies and results do not fit"):
         linalg.lu_factor(a)
-    cp.memory_bytes = cp.allocated_bytes + a.nbytes + 8
+    cp.memory_bytes = cp.allocated_bytes + a.nbytes + N * 4 + 4 + 8
     with pytest.raises(DeviceError, match=r"^getrf: output and scratch arrays do not fit"):
         linalg.lu_factor(a)

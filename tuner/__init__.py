@@ -37,5 +37,7 @@ else:
         if name == "linalg":
             return import_module("tuner.linalg")
         if name in _MODULES:
-            return getattr(import_module(_MODULES[name]), name)
+            found = getattr(import_module(_MODULES[name]), name)
+            globals()[name] = found  # asking again would take microseconds of every call
+            return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -16,6 +16,7 @@ from tuner.application.borrowing import (
     is_waited_for,
     on_host,
     torch_of,
+    torch_streams,
 )
 from tuner.application.call_keys import ApplicationCall, Settings, asked_of
 from tuner.application.keys import Array, Stream, checked_stream, examined
@@ -155,7 +156,7 @@ class BorrowedCall:
     def _torch_stream(self, torch: ModuleType) -> AbstractContextManager[object]:
         """Make the stream of the call PyTorch's current one, where it is not."""
         handle = 0 if self.stream is None else self.stream.ptr
-        if torch.cuda.current_stream(self.device).cuda_stream == handle:
+        if torch_streams(torch)(self.device) == handle:
             return nullcontext()
         default = torch.cuda.default_stream(self.device)
         named = torch.cuda.ExternalStream(handle, device=self.device) if handle else default
@@ -230,7 +231,7 @@ def _waited_lender(
 def torch_stream(cp: ModuleType, torch: ModuleType, device: int) -> Stream:
     """PyTorch's current stream of a GPU as CuPy's."""
     with cp.cuda.Device(device):
-        return stream_of(cp, torch.cuda.current_stream(device).cuda_stream)
+        return stream_of(cp, torch_streams(torch)(device))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ imported: who has a tensor has done so.
 import ctypes
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -133,6 +133,56 @@ def borrowed_tensor(cp: ModuleType, tensor: Value) -> BorrowedArray:
         )
     memory = cp.cuda.UnownedMemory(tensor.data_ptr(), size, tensor, tensor.device.index)
     return BorrowedArray(cp.ndarray(shape, dtype, cp.cuda.MemoryPointer(memory, 0), strides), tensor, name)
+
+
+def torch_streams(torch: ModuleType) -> Callable[[int], int]:
+    """Return what tells the handle of PyTorch's current stream of a GPU; a tensor is there already."""
+    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+    if raw is not None:  # makes no object of the stream; what PyTorch compiles calls it, too
+        found: Callable[[int], int] = raw
+        return found
+    return lambda device: int(torch.cuda.current_stream(device).cuda_stream)
+
+
+class TensorForms:
+    """The forms of torch tensors, which decide whether a kernel can run on them, and their addresses.
+
+    Args:
+        torch: PyTorch.
+    """
+
+    def __init__(self, torch: ModuleType) -> None:
+        self.torch = torch
+        self.kind = torch.Tensor
+        self._gradients = torch.is_grad_enabled
+        self._forward = torch.autograd.forward_ad
+
+    def examined(self, tensors: Sequence[Value]) -> tuple[list[object], list[int]]:
+        """As ``keys.examined``, of torch tensors on a GPU; strides are in elements.
+
+        Raises:
+            TypeError: one is no plain tensor, or may be one that ``borrow`` refuses.
+            RuntimeError: one has no strides or no memory.
+        """
+        forms: list[object] = []
+        addresses: list[int] = []
+        kind = self.kind
+        for tensor in tensors:
+            address = tensor.data_ptr() if tensor.__class__ is kind else 0
+            if (
+                not address
+                or (tensor.requires_grad and self._gradients())
+                or tensor.is_conj()
+                or tensor.is_neg()
+            ):
+                raise TypeError("this is to be looked at closely")
+            forms += (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.layout)
+            addresses.append(address)
+        if getattr(self._forward, "_current_level", 0) >= 0 and any(
+            self._forward.unpack_dual(tensor).tangent is not None for tensor in tensors
+        ):
+            raise TypeError("one has a tangent")
+        return forms, addresses
 
 
 class TorchMemory:

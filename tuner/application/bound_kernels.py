@@ -2,12 +2,11 @@
 
 import threading
 from collections.abc import Sequence
-from functools import partial
 from types import ModuleType
 from typing import Any
 
 from tuner.application.array_calls import BorrowedCall, borrowed_call, torch_stream
-from tuner.application.borrowing import BorrowedArray, Value, own
+from tuner.application.borrowing import BorrowedArray, Value, own, torch_streams
 from tuner.application.choice import Chosen
 from tuner.application.keys import SEVERAL, Array, Stream, checked_stream, examined
 from tuner.application.running import (
@@ -44,8 +43,10 @@ class KernelPlan:
         self._graphs, self._lock = loaded.graphs(cp), threading.Lock()
         self._current, self._home = loaded.home.current, loaded.home.handle
         self._torch, self._device = torch, loaded.device
-        self._stream_of = cp.cuda.get_current_stream if torch is None else partial(torch_stream, cp, torch)
-        refuse_capture(cp, loaded.kernel, self._stream_of(loaded.device), loaded.device, PLANS)
+        self._stream_of = cp.cuda.get_current_stream
+        self._torch_handle = None if torch is None else torch_streams(torch)
+        stream = None if torch is None else torch_stream(cp, torch, loaded.device)
+        refuse_capture(cp, loaded.kernel, stream, loaded.device, PLANS)
         self._launch = runner.put
         self._lent, self._lent_outs = tuple(arrays), tuple(outs)
         self._arrays = tuple(array.array for array in arrays)
@@ -100,11 +101,13 @@ class KernelPlan:
             return self._run(arrays, out, stream)
         if not self._bound:
             raise InputError(f"{self}: it was planned for shapes; call it with arrays")
+        handle = self._torch_handle
         if stream is None and self._current() == self._home:
-            self._launch(self._graphs, self._lock, self._bound, self._stream_of(self._device).ptr)
+            on = self._stream_of(self._device).ptr if handle is None else handle(self._device)
+            self._launch(self._graphs, self._lock, self._bound, on)
         else:
             if stream is None and self._torch is not None:
-                stream = self._stream_of(self._device)
+                stream = torch_stream(self._cp, self._torch, self._device)
             self._runner.launch(self._graphs, self._lock, self._bound, stream)
         return self._result
 

@@ -5,9 +5,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any, TypeVar
 
 from tuner.application.array_calls import BorrowedCall, borrowed_call
-from tuner.application.borrowing import Value, own
+from tuner.application.borrowing import TensorForms, Value, own
 from tuner.application.bound_kernels import KernelPlan
 from tuner.application.call_keys import (
     ApplicationCall,
@@ -19,6 +20,7 @@ from tuner.application.call_keys import (
 )
 from tuner.application.choice import DEFAULT, Advisor, Chosen, LaunchCount, choose, for_layout, given
 from tuner.application.keys import (
+    ALIGNED,
     SEVERAL,
     Array,
     ArrayForm,
@@ -32,7 +34,14 @@ from tuner.application.keys import (
     taken,
     workload_for,
 )
-from tuner.application.running import COMPILES, KernelRunner, loaded_kernel, refuse_capture
+from tuner.application.running import (
+    COMPILES,
+    KernelRunner,
+    LoadedKernel,
+    TensorRunner,
+    loaded_kernel,
+    refuse_capture,
+)
 from tuner.application.untuned import UntunedAnswers
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.direct import DirectGpu
@@ -130,6 +139,9 @@ def _place(workload: Workload, gpu: DirectGpu, found: Chosen) -> tuple[object, .
     return gpu.identity.uuid, str(workload), found.configuration
 
 
+_Kept = TypeVar("_Kept")
+
+
 class Application:
     """Kernels of a catalogue on the GPUs of this process. May be used by several threads.
 
@@ -158,6 +170,8 @@ class Application:
         self._gpus: dict[int, DirectGpu] = {}
         self._calls: dict[tuple[object, ...], KernelRunner] = {}
         self._seen: dict[tuple[object, ...], KernelRunner] = {}
+        self._others: dict[tuple[object, ...], Any] = {}  # what ``look`` finds
+        self._tensors: TensorForms | None = None  # once there was a tensor
 
     def apply(
         self,
@@ -173,27 +187,83 @@ class Application:
         outs = () if out is None else out if isinstance(out, SEVERAL) else (out,)
         given_arrays = (*arrays, *outs)
         key: tuple[object, ...] | None = None
-        runner = None
+        runner, tensors = None, self._tensors
         try:
-            forms, addresses = examined(given_arrays)
+            if tensors is not None and stream is None and arrays and arrays[0].__class__ is tensors.kind:
+                forms, addresses = tensors.examined(given_arrays)
+            else:
+                forms, addresses = examined(given_arrays)
             replaced = replaced_place(addresses, len(outs)) if outs else None
             key = seen_key(kernel, (len(outs), replaced), forms, configuration, sizes)
             runner = self._seen.get(key)
-        except (AttributeError, TypeError):  # no CuPy arrays, or nothing that can be compared
-            cp = self._cupy(kernel)
-            if _foreign(cp, given_arrays):
-                call = self._borrowed(cp, kernel, arrays, outs, stream)
-                runner = self._found(cp, call.asked(configuration, sizes), call.stream)
-                return call.run(runner, given=out is not None)
-        if runner is None or (out is not None and not outs):
-            runner = self._runner(kernel, arrays, outs, configuration, sizes, stream=stream)
-            if out is not None:
-                runner.loaded.check_outputs(outs)
-            _, addresses = examined(given_arrays)
-            if key is not None:
-                with self._lock:
-                    self._keep(self._seen, key, runner)
+        except (AttributeError, TypeError, RuntimeError):  # of another kind, or nothing that can be compared
+            pass
+        if runner is not None and (out is None or outs):
+            return runner.run(given_arrays, addresses, stream)
+        cp = self._cupy(kernel)
+        if _foreign(cp, given_arrays):
+            call = self._borrowed(cp, kernel, arrays, outs, stream)
+            runner = self._found(cp, call.asked(configuration, sizes), call.stream)
+            result = call.run(runner, given=out is not None)
+            if call.torch is not None:
+                self._tensors = tensors or TensorForms(call.torch)
+                if key is not None:
+                    self._note(key, TensorRunner(cp, call.torch, runner.loaded))
+            return result
+        runner = self._runner(kernel, arrays, outs, configuration, sizes, stream=stream)
+        if out is not None:
+            runner.loaded.check_outputs(outs)
+        _, addresses = examined(given_arrays)
+        if key is not None:
+            self._note(key, runner)
         return runner.run(given_arrays, addresses, stream)
+
+    def look(
+        self, head: tuple[object, ...], arrays: Sequence[Value]
+    ) -> tuple[Any, list[int], tuple[object, ...] | None]:
+        """The result that was kept for a call on CuPy arrays or tensors, addresses, and the key for ``keep``.
+
+        Args:
+            head: what decides beside the arrays: their shapes, strides, types and GPU, and whether kernels
+                can load from where they begin.
+            arrays: of the call.
+        """
+        tensors = self._tensors
+        try:
+            if tensors is not None and arrays[0].__class__ is tensors.kind:
+                forms, addresses = tensors.examined(arrays)
+            else:
+                forms, addresses = examined(arrays)
+            bits = 0
+            for address in addresses:
+                bits |= address
+            key = (*head, not bits & ALIGNED, *forms)
+            return self._others.get(key), addresses, key
+        except (AttributeError, TypeError, RuntimeError):  # of another kind, or nothing that can be compared
+            return None, [], None
+
+    def keep(self, key: tuple[object, ...] | None, found: object, torch: ModuleType | None) -> None:
+        """Have ``look`` find something, of a key that it gave; from the first tensor on it looks at those."""
+        if torch is not None:
+            self._tensors = self._tensors or TensorForms(torch)
+        if key is not None:
+            with self._lock:
+                self._keep(self._others, key, found)
+
+    def loaded(self, cp: ModuleType, asked: ApplicationCall) -> tuple[LoadedKernel, Plan]:
+        """A kernel in the configuration that is chosen for a call, and its plan."""
+        loaded = self._found(cp, asked).loaded
+        file = self._catalog.kernel(loaded.workload.kernel)
+        return loaded, file.plan(loaded.workload, loaded.chosen.configuration)
+
+    def gpu(self, cp: ModuleType, device: int) -> DirectGpu:
+        """A GPU that programs are loaded onto."""
+        with self._lock:
+            return self._gpu(cp, device)
+
+    def _note(self, key: tuple[object, ...], runner: KernelRunner) -> None:
+        with self._lock:
+            self._keep(self._seen, key, runner)
 
     def plan(
         self,
@@ -382,13 +452,11 @@ class Application:
                 raise
         return self._program(file, workload, layout, gpu, asked, count=0.0)
 
-    def _keep(
-        self, table: dict[tuple[object, ...], KernelRunner], key: tuple[object, ...], runner: KernelRunner
-    ) -> KernelRunner:
+    def _keep(self, table: dict[tuple[object, ...], _Kept], key: tuple[object, ...], found: _Kept) -> _Kept:
         while len(table) >= self._kept:
             del table[next(iter(table))]
-        table[key] = runner
-        return runner
+        table[key] = found
+        return found
 
     def _gpu(self, cp: ModuleType, device: int) -> DirectGpu:
         if device not in self._gpus:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.application.borrowing import borrowed_tensor, torch_streams
 from tuner.application.choice import Chosen, LaunchCount
 from tuner.application.keys import (
     ALIGNED,
@@ -95,6 +96,8 @@ class LoadedKernel:
         results: places of what is returned among inputs and outputs, in the order of the kernel file.
         replaced: place of the input whose memory the output is; None where it is an array of its own.
         tally: counts its launches.
+        anywhere: inputs may begin at any address, and outputs are new.
+        refusal: why no current stream may be captured; empty where that depends on what is allocated.
     """
 
     kernel: str
@@ -109,6 +112,8 @@ class LoadedKernel:
     results: tuple[int, ...]
     replaced: int | None
     tally: LaunchCount
+    anywhere: bool = False
+    refusal: str = ""
 
     def graphs(self, cp: ModuleType) -> RunGraphs:
         """Runs on buffers in the order inputs, outputs, scratch."""
@@ -124,11 +129,19 @@ class LoadedKernel:
         Raises:
             DeviceError: they do not fit.
         """
+        made: list[Array] = []
         try:
             # what cupy.empty does, and no more
-            return [cp.ndarray(array.shape, array.dtype) for array in arrays]
+            for array in arrays:
+                made.append(cp.ndarray(array.shape, array.dtype))  # noqa: PERF401 - which is known
         except cp.cuda.memory.OutOfMemoryError as error:
-            raise DeviceError(f"{self.kernel}: output and scratch arrays do not fit: {error}") from error
+            raise self.no_room(arrays[len(made)].name, error) from error
+        return made
+
+    def no_room(self, name: str, error: BaseException) -> DeviceError:
+        """The error of an output or scratch array that does not fit."""
+        del name
+        return DeviceError(f"{self.kernel}: output and scratch arrays do not fit: {error}")
 
     def check_inputs(self, arrays: Sequence[Array]) -> None:
         """Refuse arrays of another number, form or GPU than those it was made for.
@@ -349,10 +362,12 @@ class KernelRunner:
         self._tally = loaded.tally
         self._result = loaded.results[0] if len(loaded.results) == 1 else -1
         self._inputs = len(loaded.inputs)
-        self._always = loaded.scratch
-        self._unless_given = (*loaded.outputs, *loaded.scratch)
-        self._pairs = _output_pairs(loaded)
+        self._always: Sequence[Any] = loaded.scratch
+        self._unless_given: Sequence[Any] = (*loaded.outputs, *loaded.scratch)
+        self._pairs = () if loaded.anywhere else _output_pairs(loaded)
         self._replaced = loaded.replaced
+        self._refusal, self._captures = loaded.refusal, False  # whether outputs can be made in a capture
+        self._aligned = 0 if loaded.anywhere else ALIGNED
 
     def run(self, given: Sequence[Array], addresses: list[int], stream: Stream | None) -> Any:  # noqa: ANN401 - arrays
         """Put a run into a stream; outputs are allocated where none are given.
@@ -380,12 +395,12 @@ class KernelRunner:
         handle = self._handle(stream)
         wanted = self._unless_given if len(addresses) == self._inputs else self._always
         if wanted:
-            if is_captured(self._cp, handle):
-                fault = ALLOCATES_SCRATCH if self._always else ALLOCATES_OUTPUT
+            if (self._always or not self._captures) and self._is_captured(handle):
+                fault = self._refusal or (ALLOCATES_SCRATCH if self._always else ALLOCATES_OUTPUT)
                 raise InputError(captured(self.loaded.kernel, fault))
-            made = self._allocated(wanted, stream)
+            made, places = self._allocated(wanted, stream)
             given = (*given, *made)
-            addresses += [array.data.ptr for array in made]
+            addresses += places
         self.put(self._graphs, self._lock, tuple(addresses), handle)
         return self.results(given)
 
@@ -414,6 +429,9 @@ class KernelRunner:
         on = self._stream_of(self._device) if stream is None else self._checked(stream)
         return on.ptr
 
+    def _is_captured(self, handle: int) -> bool:
+        return is_captured(self._cp, handle)
+
     def _checked(self, stream: Stream) -> Stream:
         return checked_stream(self._cp, stream, self._device)
 
@@ -436,10 +454,7 @@ class KernelRunner:
         Raises:
             InputError: the message names the array and what would be right.
         """
-        bits = 0
-        for address in addresses:
-            bits |= address
-        if bits & ALIGNED or (len(addresses) > self._inputs and self._overlap(addresses)):
+        if self._suspicious(addresses):
             self.loaded.check_memory(given)
 
     def results(self, given: Sequence[Array]) -> Any:  # noqa: ANN401 - arrays
@@ -447,6 +462,13 @@ class KernelRunner:
         if self._result >= 0:
             return given[self._result]
         return tuple(given[place] for place in self.loaded.results)
+
+    def _suspicious(self, addresses: Sequence[int]) -> bool:
+        """Return True if an address is not aligned, or outputs may lie where they must not."""
+        bits = 0
+        for address in addresses:
+            bits |= address
+        return bool(bits & self._aligned) or (len(addresses) > self._inputs and self._overlap(addresses))
 
     def _overlap(self, addresses: Sequence[int]) -> bool:
         """Return True if outputs may share memory with other arrays, or do not where they must."""
@@ -458,12 +480,65 @@ class KernelRunner:
                 return True
         return False
 
-    def _allocated(self, wanted: Sequence[CallArray], stream: Stream | None) -> list[Array]:
-        """New arrays of the stream's own memory."""
+    def _allocated(self, wanted: Sequence[Any], stream: Stream | None) -> tuple[Sequence[Array], list[int]]:
+        """New arrays of the stream's own memory, and their addresses."""
         if stream is None:
-            return self.loaded.allocated(self._cp, wanted)
-        with self._checked(stream):
-            return self.loaded.allocated(self._cp, wanted)
+            made = self.loaded.allocated(self._cp, wanted)
+        else:
+            with self._checked(stream):
+                made = self.loaded.allocated(self._cp, wanted)
+        return made, [array.data.ptr for array in made]
+
+
+class TensorRunner(KernelRunner):
+    """Runs a kernel on torch tensors whose forms were checked, in PyTorch's current stream and memory.
+
+    Args:
+        cp: CuPy.
+        torch: PyTorch.
+        loaded: the kernel.
+    """
+
+    def __init__(self, cp: ModuleType, torch: ModuleType, loaded: LoadedKernel) -> None:
+        super().__init__(cp, loaded)
+        self._current_stream = torch_streams(torch)
+        self._torch, self._on = torch, torch.device("cuda", loaded.device)
+        self._captures = not loaded.refusal
+        self._names = [[one.name for one in arrays] for arrays in (self._always, self._unless_given)]
+        self._always, self._unless_given = (
+            [(one.shape, getattr(torch, one.element)) for one in arrays]
+            for arrays in (self._always, self._unless_given)
+        )
+
+    def check_addresses(self, given: Sequence[Array], addresses: Sequence[int]) -> None:
+        """Refuse what ``KernelRunner.check_addresses`` refuses.
+
+        Raises:
+            InputError: the message names the array and what would be right.
+        """
+        if self._suspicious(addresses):
+            self.loaded.check_memory([borrowed_tensor(self._cp, tensor).array for tensor in given])
+
+    def _handle(self, stream: Stream | None) -> Any:  # noqa: ANN401 - an int, says PyTorch without types
+        del stream
+        return self._current_stream(self._device)
+
+    def _allocated(self, wanted: Sequence[Any], stream: Stream | None) -> tuple[Sequence[Array], list[int]]:
+        del stream
+        empty, on = self._torch.empty, self._on
+        made: list[Array] = []
+        try:
+            for shape, dtype in wanted:
+                made.append(empty(shape, dtype=dtype, device=on))
+        except self._torch.cuda.OutOfMemoryError as error:
+            name = self._names[wanted is self._unless_given][len(made)]
+            raise self.loaded.no_room(name, error) from error
+        return made, [tensor.data_ptr() for tensor in made]
+
+    def _is_captured(self, handle: int) -> bool:
+        other = self._stream_of(self._device).ptr if self._refusal else handle  # CuPy's current one
+        # First, as the default stream cannot be asked while a stream that it waits for is captured.
+        return bool(other != handle and super()._is_captured(other)) or super()._is_captured(handle)
 
 
 def _output_pairs(loaded: LoadedKernel) -> tuple[tuple[int, int, int, int], ...]:

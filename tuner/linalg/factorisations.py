@@ -1,9 +1,9 @@
 """Cholesky, LU and QR factorisations."""
 
 import math
+import sys
 import warnings
-from functools import cache
-from types import ModuleType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,40 +23,9 @@ from tuner.linalg.operations import (
     run,
     set_diagonal,
 )
-from tuner.linalg.products import Blas, squares
-
-_EXCHANGES = """
-for (int row = 0; row < rows; ++row) order[i * rows + row] = row;
-for (int row = 0; row < count; ++row) {
-    const int other = pivots[i * count + row];
-    if (other < 0 || other >= rows) continue; // no pivot of a factorisation
-    const int moved = order[i * rows + row];
-    order[i * rows + row] = order[i * rows + other];
-    order[i * rows + other] = moved;
-}
-"""
-
-
-@cache
-def _exchanging(cp: ModuleType) -> Any:  # noqa: ANN401 - a kernel of CuPy's, which has no type information
-    parameters = "raw int32 pivots, int32 count, int32 rows"
-    return cp.ElementwiseKernel(parameters, "raw int32 order", _EXCHANGES, "tuner_linalg_exchanges")
-
-
-def permutation(call: Call, pivots: Array, rows: int) -> Array:
-    """Row numbers after the exchanges, of shape (batch, rows): row i is what row ``result[:, i]`` was.
-
-    Args:
-        call: which call.
-        pivots: (batch, count), int32: row i was exchanged with row ``pivots[:, i]``, one after another.
-        rows: of the matrices.
-    """
-    batch, count = pivots.shape
-    order = call.cp.empty((batch, rows), "int32")
-    if order.size:
-        _exchanging(call.cp)(call.cp.ascontiguousarray(pivots), count, rows, order, size=batch)
-    return order
-
+from tuner.linalg.products import Blas, only, squares
+from tuner.linalg.recipes import Finish, Matrices, Recipe, on_host, perform
+from tuner.model.plan import BufferView
 
 BLOCK = 256
 """Reflections applied at once; the last ones come first, so that zeros are left out."""
@@ -119,25 +88,63 @@ def cholesky(a: Any, lower: bool = False, *, check: bool = True) -> Array:  # no
         LinAlgError: a matrix is not positive definite; the message names the first, and the minor.
         InputError: the argument cannot be used, or n is beyond the kernels.
     """
-    with called("cholesky", a=a) as (call, matrices):
-        lower = flag(call, "lower", lower)
-        lead, _ = square_shape(call, matrices, "potrf")
-        if not matrices.size:
-            return call.returned(call.cp.zeros(matrices.shape, matrices.dtype))
-        factor = (column_major if lower else row_major)(call, matrices)
-        potrf(call, factor, lead, check=check)
-        factor[...] = call.cp.triu(factor)
-        return call.returned(as_matrices(factor, lead) if lower else factor.reshape(matrices.shape))
+    return perform("cholesky", _cholesky, {"a": a}, lower, check=check)
 
 
-def potrf(call: Call, columns: Array, lead: tuple[int, ...], *, check: bool) -> None:
-    """Lower factors in place of column-major matrices; what lies above their diagonals stays.
+def _cholesky(call: Call, matrices: Array, lower: bool) -> tuple[Recipe, Finish] | Array:
+    lower = flag(call, "lower", lower)
+    lead, _ = square_shape(call, matrices, "potrf")
+    if not matrices.size:
+        return call.cp.zeros(matrices.shape, matrices.dtype)
+    recipe = Recipe(call, {"a": matrices})
+    given = recipe.given("a")
+    factor = potrf(recipe, call, given.turned if lower else given, out=True)
+
+    def finish(made: Sequence[Array], check: bool) -> Array:
+        if check:
+            refuse_indefinite(made[-1], lead)
+        return made[0].swapaxes(-1, -2) if lower else made[0]
+
+    del factor
+    return recipe, finish
+
+
+def potrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> Matrices:
+    """Cholesky factors in memory of their own: column-major, or of the transposed matrices row-major.
+
+    Args:
+        recipe: of the call; ``info`` becomes a result of it.
+        call: which call.
+        source: (..., n, n), of which one triangle is read, that on and above the diagonal.
+        out: whether the factors are a result of the call, too.
+
+    Returns:
+        Of the shape of the source, with zeros below the diagonal.
+    """
+    n, batch = source.shape[-1], math.prod(source.lead)
+    factor = recipe.array("factor", *source.shape, out=out)
+    info = recipe.array("info", batch, dtype="int32", out=True)
+    found = route(call, "potrf", n)
+    if found.batched or batch == 1:
+        recipe.move(source, factor, part="UPPER")
+        recipe.kernel(found.kernel, n, batch, {"A": factor.buffer, "info": info.buffer})
+        return factor
+    whole = recipe.array("whole", 1, n, n)  # one behind another of odd order
+    for number in range(batch):
+        recipe.move(source, whole, part="UPPER", number=number)
+        arrays: dict[str, str | BufferView] = {"A": whole.buffer, "info": BufferView(info.buffer, number)}
+        recipe.kernel(found.kernel, n, 1, arrays)
+        recipe.move(whole, factor, into=number)
+    return factor
+
+
+def refuse_indefinite(info: Array, lead: tuple[int, ...]) -> None:
+    """Wait for the GPU, and refuse matrices that are not positive definite.
 
     Raises:
-        LinAlgError: a matrix is not positive definite.
+        LinAlgError: the message names the first, and the minor.
     """
-    _, info = run(call, "potrf", columns)
-    found = first_failure(info) if check else None
+    found = first_failure(info)
     if found is not None:
         where, minor = found
         raise np.linalg.LinAlgError(
@@ -162,43 +169,69 @@ def lu_factor(a: Any, *, check: bool = True) -> tuple[Array, Array]:  # noqa: AN
     Warns:
         scipy.linalg.LinAlgWarning: a matrix has a pivot that is exactly zero.
     """
-    with called("lu_factor", a=a) as (call, matrices):
-        factors, pivots = _lu_factor(call, matrices, check=check)
-        return call.returned(factors), call.returned(pivots)
+    factors, pivots = perform("lu_factor", _lu_factor, {"a": a}, check=check)
+    return factors, pivots
 
 
-def _lu_factor(call: Call, matrices: Array, *, check: bool) -> tuple[Array, Array]:
+def _lu_factor(call: Call, matrices: Array) -> tuple[Recipe, Finish] | tuple[Array, Array]:
     check_matrices(call, "a", matrices)
     lead, (m, n) = tuple(matrices.shape[:-2]), matrices.shape[-2:]
-    shape = (*lead, min(m, n))
+    least = min(m, n)
     if not matrices.size:
         check_order(call, "getrf", max(m, n))
-        return call.cp.zeros(matrices.shape, matrices.dtype), call.cp.zeros(shape, "int32")
-    factors, pivots, info = getrf(call, matrices)
-    found = first_failure(info) if check else None
-    if found is not None:
-        _warn(f"{place(found[0], lead)}Diagonal number {found[1]} is exactly zero. Singular matrix.")
-    return as_matrices(factors[:, :n, :m], lead), pivots.reshape(shape)
+        zeros = call.cp.zeros
+        return zeros(matrices.shape, matrices.dtype), zeros((*lead, least), "int32")
+    recipe = Recipe(call, {"a": matrices})
+    getrf(recipe, call, recipe.given("a"), out=True)
+
+    def finish(made: Sequence[Array], check: bool) -> tuple[Array, Array]:
+        factors, pivots, info = made
+        found = first_failure(info) if check else None
+        if found is not None:
+            _warn(f"{place(found[0], lead)}Diagonal number {found[1]} is exactly zero. Singular matrix.")
+        return factors.swapaxes(-1, -2), pivots
+
+    return recipe, finish
 
 
-def getrf(call: Call, matrices: Array) -> tuple[Array, Array, Array]:
-    """LU of matrices that are not empty, filled up with zeros to squares.
+def getrf(recipe: Recipe, call: Call, source: Matrices, *, out: bool) -> tuple[Matrices, Matrices]:
+    """LU factors of matrices that are not empty, filled up with zeros to squares.
+
+    Args:
+        recipe: of the call; ``info`` becomes the last result of it.
+        call: which call.
+        source: (..., m, n).
+        out: whether factors and pivots are results of the call, too.
 
     Returns:
-        Column-major factors (batch, order, order); pivots from 0, (batch, min(m, n)); LAPACK's info (batch,).
+        Column-major factors (..., n, m), and pivots from 0, (..., min(m, n)).
 
     Raises:
         InputError: no kernel takes matrices as large.
     """
-    m, n = matrices.shape[-2:]
-    check_order(call, "getrf", max(m, n))
-    factors, pivots, info = run(call, "getrf", column_major(call, matrices, order=max(m, n)))
-    least = min(m, n)
-    info[info > least] = 0  # of what was filled up
-    pivots = pivots[:, :least] - 1
-    if m < n:  # infinity times zero fills rows up with NaN, which are pivots then
-        pivots = call.cp.minimum(pivots, m - 1)
-    return factors, pivots, info
+    m, n = source.shape[-2:]
+    order, least, batch = max(m, n), min(m, n), math.prod(source.lead)
+    check_order(call, "getrf", order)
+    found = route(call, "getrf", order)
+    factors = recipe.array("lu", *source.lead, n, m, out=out)
+    settled = recipe.array("piv", *source.lead, least, dtype="int32", out=out)
+    info = recipe.array("info", batch, dtype="int32", out=True)
+    pivots = recipe.array("getrf pivots", batch, order, dtype="int32")
+    at_once = found.batched or batch == 1
+    whole = factors if at_once and m == n else recipe.array("whole", batch if at_once else 1, order, order)
+    for number in [None] if at_once else range(batch):
+        recipe.move(source.turned, whole, number=number)
+        first = number or 0
+        arrays: dict[str, str | BufferView] = {
+            "A": whole.buffer,
+            "ipiv": BufferView(pivots.buffer, first * order),
+            "info": BufferView(info.buffer, first),
+        }
+        recipe.kernel(found.kernel, order, batch if at_once else 1, arrays)
+        if whole is not factors:
+            recipe.move(whole.seen(lambda one: one[..., :n, :m]), factors, into=first)
+    recipe.settle(pivots, settled, info, m)
+    return factors, settled
 
 
 def lu(
@@ -222,14 +255,15 @@ def lu(
     """
     with called("lu", a=a) as (call, given):
         permute_l, p_indices = flag(call, "permute_l", permute_l), flag(call, "p_indices", p_indices)
-        matrices, pivots = _lu_factor(call, given, check=False)
+        matrices, pivots = lu_factor(given, check=False)
         cp, lead, (m, n) = call.cp, tuple(matrices.shape[:-2]), matrices.shape[-2:]
         least = min(m, n)
         upper, lower = (cp.empty((*lead, *shape), matrices.dtype) for shape in ((least, n), (m, least)))
         upper[...] = cp.triu(matrices[..., :least, :])
         lower[...] = cp.tril(matrices[..., :, :least], -1)
         lower[...] += cp.eye(m, least, dtype=matrices.dtype)
-        order = permutation(call, pivots.reshape(math.prod(lead), least), m)
+        rows = cp.broadcast_to(cp.arange(m, dtype="int32"), (math.prod(lead), m))
+        order = perform("lu", _order, {}, m, also={"piv": pivots}) if pivots.size else rows
         inverse = cp.empty(order.shape, "int32")
         inverse[...] = cp.argsort(order, axis=1)  # row i of a is row inverse[i] of L U
         inverse = inverse.reshape(*lead, m)
@@ -241,6 +275,14 @@ def lu(
             order = cp.zeros((*lead, m, m), matrices.dtype)
             order[...] = inverse[..., None] == cp.arange(m)
         return call.returned(order), call.returned(lower), call.returned(upper)
+
+
+def _order(call: Call, pivots: Array, rows: int) -> tuple[Recipe, Finish]:
+    """Row numbers after the exchanges, (batch, rows): row i is what row ``result[:, i]`` was."""
+    recipe, count = Recipe(call, {"piv": pivots}), pivots.shape[-1]
+    flat = recipe.given("piv").seen(lambda one: one.reshape(-1, count))
+    recipe.exchanges(flat, 0, count, rows, out=True)
+    return recipe, only
 
 
 def qr(a: Any, mode: str = "full") -> tuple[Any, ...]:  # noqa: ANN401 - an array on the GPU
@@ -342,7 +384,7 @@ def check_order(call: Call, operation: str, order: int) -> None:
 
 def first_failure(info: Array) -> tuple[int, int] | None:
     """Number of the first matrix that failed, and its info; waits for the GPU."""
-    host = np.asarray(info.get()).reshape(-1)
+    host = on_host(info).reshape(-1)
     failed = np.flatnonzero(host)
     return (int(failed[0]), int(host[failed[0]])) if len(failed) else None
 
@@ -350,4 +392,7 @@ def first_failure(info: Array) -> tuple[int, int] | None:
 def _warn(message: str) -> None:
     from scipy.linalg import LinAlgWarning  # noqa: PLC0415 - takes long, and few matrices are singular
 
-    warnings.warn(message, LinAlgWarning, stacklevel=4)
+    level, frame = 1, sys._getframe()  # noqa: SLF001 - the caller's line is shown, whatever is between
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("tuner."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, LinAlgWarning, stacklevel=level)

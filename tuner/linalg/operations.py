@@ -32,11 +32,15 @@ class Call:
         name: what messages begin with, e.g. ``tuner.linalg.qr``.
         cp: CuPy.
         returned: makes an array of CuPy, made in this call, one of the caller's library.
+        device: number of the GPU.
+        torch: PyTorch; None where no array is a tensor.
     """
 
     name: str
     cp: ModuleType
     returned: Callable[[Array], Any]
+    device: int = 0
+    torch: ModuleType | None = None
 
     def wrong(self, what: str) -> InputError:
         """An error of this call."""
@@ -68,7 +72,7 @@ def called(
     arrays = [(key, value, False) for key, value in {**given, **also}.items()]
     borrowed = borrowed_call(cp, label, arrays, (), None, refused=ALLOCATES)
     with borrowed.computing() as returned:
-        call = Call(label, cp, returned)
+        call = Call(label, cp, returned, borrowed.device, borrowed.torch)
         lent = dict(zip((*given, *also), borrowed.arrays, strict=True))
         (first, one), *_ = lent.items()
         for key, other in lent.items():
@@ -180,6 +184,12 @@ def factor(call: Call, name: str, value: Any, dtype: Any) -> Any:  # noqa: ANN40
     if not isinstance(value, Real):
         raise call.wrong(f"{name} is {value!r}; it must be a real number")
     return dtype.type(value)
+
+
+def is_number(value: Any, number: int) -> bool:  # noqa: ANN401 - whatever callers have
+    """Return True if an option is this real number."""
+    plain = value.__class__ is float or value.__class__ is int  # asking an abstract class takes longer
+    return (plain or isinstance(value, Real)) and bool(value == number)
 
 
 def flag(call: Call, name: str, value: Any) -> bool:  # noqa: ANN401 - whatever callers have

@@ -1,5 +1,7 @@
 """Products of matrices, by kernels of the catalogue and by cuBLAS."""
 
+import math
+from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -16,11 +18,12 @@ from tuner.linalg.operations import (
     check_matrices,
     common_batch,
     factor,
+    is_number,
     route,
-    row_major,
     run,
     transposed,
 )
+from tuner.linalg.recipes import Finish, Matrices, Recipe, perform
 from tuner.model.plan import Fill, LibraryCall, Operand
 
 # --- Products and triangular systems of matrices beyond the batched kernels, by cuBLAS.
@@ -123,74 +126,114 @@ def gemm(
     Raises:
         InputError: an argument cannot be used.
     """
+    way = (trans_a, trans_b)
+    if c is None and is_number(alpha, 1) and is_number(beta, 0):
+        return perform("gemm", _gemm, {"a": a, "b": b}, *way)
     given = {"a": a, "b": b} | ({} if c is None else {"c": c})
-    with called("gemm", **given) as (call, *arrays):
-        for name, array in zip(given, arrays, strict=True):
-            check_matrices(call, name, array)
-        first, second, *addends = arrays
-        added = addends[0] if addends else None
+    with called("gemm", **given) as (call, first, second, *addends):
+        product = _Product(call, first, second, *way, *addends)
         scale = factor(call, "alpha", alpha, first.dtype)
         added_scale = factor(call, "beta", beta, first.dtype)
-        left = first.swapaxes(-1, -2) if transposed(call, "trans_a", trans_a) else first
-        right = second.swapaxes(-1, -2) if transposed(call, "trans_b", trans_b) else second
+        if not addends and beta != 0:
+            raise call.wrong(f"beta is {beta:g} and there is no c")
+        made = call.cp.zeros(product.shape, first.dtype)
+        if scale and made.size:
+            made += scale * perform("gemm", _gemm, {"a": first, "b": second}, *way)
+        if added_scale:
+            made += addends[0] * added_scale
+        return call.returned(made)
+
+
+class _Product:
+    """Shapes of a product.
+
+    Args:
+        call: which call.
+        first: (..., m, k), or its transpose.
+        second: (..., k, n), or its transpose.
+        trans_a: whether the first is.
+        trans_b: whether the second is.
+        added: (..., m, n), if there is one.
+
+    Raises:
+        InputError: they do not go together.
+    """
+
+    def __init__(  # noqa: PLR0917 - those of gemm
+        self,
+        call: Call,
+        first: Array,
+        second: Array,
+        trans_a: bool | int | str,
+        trans_b: bool | int | str,
+        added: Array | None = None,
+    ) -> None:
+        shown = {"a": first, "b": second} | ({} if added is None else {"c": added})
+        for name, array in shown.items():
+            check_matrices(call, name, array)
+        self.turned = transposed(call, "trans_a", trans_a), transposed(call, "trans_b", trans_b)
+        left, right = (
+            array.swapaxes(-1, -2) if turned else array
+            for array, turned in zip((first, second), self.turned, strict=True)
+        )
         (m, k), n = left.shape[-2:], right.shape[-1]
         if right.shape[-2] != k:
             raise call.wrong(f"op(a) has {k} columns and op(b) has {right.shape[-2]} rows; they must agree")
         if added is not None and added.shape[-2:] != (m, n):
             raise call.wrong(f"c has shape {added.shape}; it must be (..., {m}, {n})")
-        if added is None and beta != 0:
-            raise call.wrong(f"beta is {beta:g} and there is no c")
-        shaped = {"a": left, "b": right} | ({} if added is None else {"c": added})
-        lead = common_batch(call, **shaped)
-        made = _scaled(call, left, right, lead, scale)
-        if added_scale:
-            made += added * added_scale
-        return call.returned(made)
+        self.lead = common_batch(call, **shown)
+        self.shape, self.inner = (*self.lead, m, n), k
 
 
-def _scaled(call: Call, left: Array, right: Array, lead: tuple[int, ...], scale: Any) -> Array:  # noqa: ANN401 - a number
-    """A new array, (*lead, m, n); nothing is read where the factor is 0."""
-    (m, k), n = left.shape[-2:], right.shape[-1]
-    shape = (*lead, m, n)
-    if not scale or 0 in shape or not k:
-        return call.cp.zeros(shape, left.dtype)
-    if route(call, "gemm", max(m, k, n)).kernel == CUBLAS:
-        return _large_product(call, left, right, lead, float(scale))
-    made = _product(call, left, right, lead)
-    if scale != 1:
-        made *= scale
+def _gemm(
+    call: Call, first: Array, second: Array, trans_a: bool | int | str, trans_b: bool | int | str
+) -> tuple[Recipe, Finish] | Array:
+    product = _Product(call, first, second, trans_a, trans_b)
+    (*lead, m, n), k = product.shape, product.inner
+    if 0 in product.shape or not k:
+        return call.cp.zeros(product.shape, first.dtype)
+    recipe = Recipe(call, {"a": first, "b": second})
+    left, right = (
+        recipe.given(name).turned.wide(lead) if turned else recipe.given(name).wide(lead)
+        for name, turned in zip("ab", product.turned, strict=True)
+    )
+    order = max(m, k, n)
+    made = recipe.array("product", *product.shape, out=True)
+    if route(call, "gemm", order).kernel == CUBLAS:
+        for number, at in enumerate(np.ndindex(*lead)):
+            one, other = left.at(at), right.at(at)
+            target = ("c", Operand(made.buffer, number * m * n, n))  # its transpose, column-major
+            operands = (recipe.operand("a", other.turned), recipe.operand("b", one.turned), target)
+            recipe.library(LibraryCall("gemm", recipe.dtype, operands, m=n, n=m, k=k))
+        return recipe, only
+    whole = made if m == n == order else recipe.array("squares", *lead, order, order)
+    squares_of = [
+        _square(recipe, one, order, aligned=not array.data.ptr & ALIGNED)
+        for one, array in ((left, first), (right, second))
+    ]
+    names = {"A": squares_of[1].buffer, "B": squares_of[0].buffer, "C": whole.buffer}
+    recipe.kernel("gemm-batched", order, math.prod(lead), names)  # to the kernel all are transposed
+    if whole is not made:
+        recipe.move(whole.seen(lambda one: one[..., :m, :n]), made)
+    return recipe, only
+
+
+def only(made: Sequence[Array], check: bool) -> Array:
+    """The only array of a run, as it is."""
+    del check
+    (one,) = made
+    return one
+
+
+def _square(recipe: Recipe, matrices: Matrices, order: int, *, aligned: bool) -> Matrices:
+    """Row-major squares; the array itself where it is that already."""
+    if matrices.shape[-2:] == (order, order) and matrices.contiguous and aligned:
+        return matrices
+    made = recipe.array("squares", *matrices.lead, order, order)
+    recipe.move(matrices, made)
     return made
-
-
-def _large_product(call: Call, left: Array, right: Array, lead: tuple[int, ...], scale: float) -> Array:
-    """A new array, (*lead, m, n), matrix by matrix."""
-    cp, blas = call.cp, Blas(call)
-    made = cp.empty((*lead, left.shape[-2], right.shape[-1]), left.dtype)
-    both = [cp.broadcast_to(one, (*lead, *one.shape[-2:])) for one in (left, right)]
-    for at in np.ndindex(*lead):
-        blas.multiply(both[0][at], both[1][at], made[at], alpha=scale)
-    return made
-
-
-def _product(call: Call, left: Array, right: Array, lead: tuple[int, ...]) -> Array:
-    """A new array, (*lead, m, n), of matrices that are not empty."""
-    (m, k), n = left.shape[-2:], right.shape[-1]
-    shape, order = (*lead, m, n), max(m, k, n)
-    both = (_square(call, one, lead, order) for one in (left, right))
-    product = squares(call, *both).reshape(*lead, order, order)
-    return product if product.shape == shape else product[..., :m, :n].copy()
 
 
 def squares(call: Call, left: Array, right: Array) -> Array:
     """Products of row-major square matrices, (batch, n, n)."""
     return run(call, "gemm", right, left)  # to the kernel all are transposed
-
-
-def _square(call: Call, matrices: Array, lead: tuple[int, ...], order: int) -> Array:
-    """Row-major squares; the array itself where it is that already."""
-    as_it_is = (
-        matrices.shape == (*lead, order, order)
-        and matrices.flags.c_contiguous
-        and not matrices.data.ptr & ALIGNED
-    )
-    return matrices.reshape(-1, order, order) if as_it_is else row_major(call, matrices, lead, order)

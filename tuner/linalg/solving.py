@@ -5,29 +5,34 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tuner.linalg.factorisations import check_order, first_failure, getrf, permutation, potrf, square_shape
+from tuner.linalg.factorisations import (
+    check_order,
+    first_failure,
+    getrf,
+    potrf,
+    refuse_indefinite,
+    square_shape,
+)
 from tuner.linalg.operations import (
     CUBLAS,
     MATRIX_AXES,
     Array,
     Call,
-    as_matrices,
     called,
     check_matrices,
-    column_major,
     common_batch,
     factor,
     flag,
+    is_number,
     place,
     route,
-    row_major,
-    run,
-    set_diagonal,
     transposed,
 )
-from tuner.linalg.products import Blas
+from tuner.linalg.recipes import Finish, Matrices, Recipe, on_host, perform
 from tuner.model.errors import InputError
+from tuner.model.plan import Fill, LibraryCall, Operand
 
 _GENERAL = (None, "gen", "general")
 _POSITIVE = ("pos", "positive definite")
@@ -57,28 +62,45 @@ def solve(
         LinAlgError: a matrix is singular, or not positive definite; the message names the first.
         InputError: an argument cannot be used, or n is beyond the kernels.
     """
-    with called("solve", a=a, b=b) as (call, matrices, right):
-        if assume_a not in (*_GENERAL, *_POSITIVE):
-            raise call.wrong(f"assume_a is {assume_a!r}; it must be 'gen' or 'pos'")
-        lower = flag(call, "lower", lower)
-        own, _ = square_shape(call, matrices, "getrf" if assume_a in _GENERAL else "potrf")
-        system = _System(call, matrices, right, check=check)
-        if system.empty:
-            return call.returned(system.zeros())
-        if assume_a in _GENERAL:
-            factors, pivots, info = getrf(call, matrices)
-            found = first_failure(info) if check else None
+    return perform("solve", _solve, {"a": a, "b": b}, lower, assume_a, check, check=check)
+
+
+def _solve(  # noqa: PLR0917 - those of the function
+    call: Call, matrices: Array, right: Array, lower: bool, assume_a: str | None, check: bool
+) -> tuple[Recipe, Finish] | Array:
+    if assume_a not in (*_GENERAL, *_POSITIVE):
+        raise call.wrong(f"assume_a is {assume_a!r}; it must be 'gen' or 'pos'")
+    lower = flag(call, "lower", lower)
+    general = assume_a in _GENERAL
+    own, _ = square_shape(call, matrices, "getrf" if general else "potrf")
+    shape = _Shape(call, matrices, right)
+    if shape.empty:
+        return shape.zeros(call)
+    recipe = Recipe(call, {"a": matrices, "b": right})
+    system = _System(recipe, call, shape, looked_at=check)
+    given = recipe.given("a")
+    if general:
+        factors, pivots = getrf(recipe, call, given, out=False)
+        system.by_lu(factors.turned, pivots)
+    else:
+        factor = potrf(recipe, call, given.turned if lower else given, out=False)
+        system.solve(factor.turned, lower=True)
+        system.solve(factor, lower=False)
+    finished = system.finished()
+
+    def finish(made: Sequence[Array], check: bool) -> Array:
+        info = made[0]
+        if check and general:
+            found = first_failure(info)
             if found is not None:
                 raise np.linalg.LinAlgError(
                     f"{place(found[0], own)}Matrix is singular: diagonal {found[1]} of U is exactly zero."
                 )
-            return call.returned(_by_lu(system, as_matrices(factors, own), pivots))
-        factor = (column_major if lower else row_major)(call, matrices)
-        potrf(call, factor, own, check=check)
-        triangle = as_matrices(factor, own)
-        forward = system.solved(triangle, system.right(), lower=True)
-        solution = system.solved(triangle.swapaxes(-1, -2), forward, lower=False)
-        return call.returned(system.shaped(solution))
+        elif check:
+            refuse_indefinite(info, own)
+        return finished(made, check)
+
+    return recipe, finish
 
 
 def lu_solve(lu_and_piv: Sequence[Any], b: Any) -> Array:  # noqa: ANN401 - arrays on the GPU
@@ -97,20 +119,32 @@ def lu_solve(lu_and_piv: Sequence[Any], b: Any) -> Array:  # noqa: ANN401 - arra
     if not isinstance(lu_and_piv, (tuple, list)) or len(lu_and_piv) != 2:  # noqa: PLR2004 - two arrays
         raise InputError("tuner.linalg.lu_solve: lu_and_piv must be the pair (lu, piv) of lu_factor")
     factors, pivots = lu_and_piv
-    with called("lu_solve", {"piv": pivots}, lu=factors, b=b) as (call, matrices, right, exchanged):
-        check_matrices(call, "lu", matrices, square=True)
-        n = matrices.shape[-1]
-        check_order(call, "trsm", n)
-        shape = (*matrices.shape[:-2], n)
-        if exchanged.shape != shape or exchanged.dtype.kind != "i":
-            raise call.wrong(
-                f"piv has dtype {exchanged.dtype} and shape {exchanged.shape}; it must be whole numbers of"
-                f" shape {shape}, as lu_factor returns"
-            )
-        system = _System(call, matrices, right, "lu")
-        if system.empty:
-            return call.returned(system.zeros())
-        return call.returned(_by_lu(system, matrices, exchanged.reshape(-1, n).astype("int32")))
+    return perform("lu_solve", _lu_solve, {"lu": factors, "b": b}, also={"piv": pivots})
+
+
+def _lu_solve(call: Call, matrices: Array, right: Array, exchanged: Array) -> tuple[Recipe, Finish] | Array:
+    check_matrices(call, "lu", matrices, square=True)
+    n = matrices.shape[-1]
+    check_order(call, "trsm", n)
+    wanted = (*matrices.shape[:-2], n)
+    if exchanged.shape != wanted or exchanged.dtype.kind != "i":
+        raise call.wrong(
+            f"piv has dtype {exchanged.dtype} and shape {exchanged.shape}; it must be whole numbers of"
+            f" shape {wanted}, as lu_factor returns"
+        )
+    shape = _Shape(call, matrices, right, "lu")
+    if shape.empty:
+        return shape.zeros(call)
+    recipe = Recipe(call, {"lu": matrices, "b": right, "piv": exchanged})
+    system = _System(recipe, call, shape)
+    pivots = recipe.given("piv")
+    if not pivots.contiguous:
+        rows = recipe.array("rows", *wanted, dtype=exchanged.dtype.name)
+        recipe.move(pivots.seen(lambda one: one[..., None, :]), rows.seen(lambda one: one[..., None, :]))
+        pivots = rows
+    system.by_lu(recipe.given("lu"), pivots)
+    finished = system.finished()
+    return recipe, finished
 
 
 def solve_triangular(
@@ -139,24 +173,43 @@ def solve_triangular(
         LinAlgError: a diagonal has a zero; the message names the first matrix, and where.
         InputError: an argument cannot be used, or n is beyond the kernels.
     """
-    with called("solve_triangular", a=a, b=b) as (call, matrices, right):
-        turned, lower = transposed(call, "trans", trans), flag(call, "lower", lower)
-        unit_diagonal = flag(call, "unit_diagonal", unit_diagonal)
-        own, n = square_shape(call, matrices, "trsm")
-        system = _System(call, matrices, right, check=check)
-        if system.empty:
-            return call.returned(system.zeros())
-        if check and not unit_diagonal:
-            diagonal = matrices.diagonal(0, -2, -1).reshape(-1, n).get()
-            failed = np.argwhere(np.asarray(diagonal) == 0)
+    options = (trans, lower, unit_diagonal, check)
+    return perform("solve_triangular", _solve_triangular, {"a": a, "b": b}, *options, check=check)
+
+
+def _solve_triangular(  # noqa: PLR0917 - those of the function
+    call: Call,
+    matrices: Array,
+    right: Array,
+    trans: int | str,
+    lower: bool,
+    unit_diagonal: bool,
+    check: bool,
+) -> tuple[Recipe, Finish] | Array:
+    turned, lower = transposed(call, "trans", trans), flag(call, "lower", lower)
+    unit_diagonal = flag(call, "unit_diagonal", unit_diagonal)
+    own, n = square_shape(call, matrices, "trsm")
+    shape = _Shape(call, matrices, right)
+    if shape.empty:
+        return shape.zeros(call)
+    recipe = Recipe(call, {"a": matrices, "b": right})
+    looks = check and not unit_diagonal
+    system = _System(recipe, call, shape, looked_at=looks)
+    given = recipe.given("a")
+    system.solve(given.turned if turned else given, lower=lower != turned, unit=unit_diagonal, tell=looks)
+    finished = system.finished()
+
+    def finish(made: Sequence[Array], check: bool) -> Array:
+        if looks:
+            failed = np.argwhere(on_host(made[0]).reshape(-1, n) == 0)
             if len(failed):
                 where, number = failed[0]
                 raise np.linalg.LinAlgError(
                     f"{place(int(where), own)}singular matrix: resolution failed at diagonal {number}"
                 )
-        triangle = matrices.swapaxes(-1, -2) if turned else matrices
-        solution = system.solved(triangle, system.right(), lower=lower != turned, unit=unit_diagonal)
-        return call.returned(system.shaped(solution))
+        return finished(made, check)
+
+    return recipe, finish
 
 
 def trsm(
@@ -186,158 +239,246 @@ def trsm(
     Raises:
         InputError: an argument cannot be used, or n is beyond the kernels.
     """
+    way = (side, lower, trans_a, unit_diagonal)
+    if is_number(alpha, 1):
+        return perform("trsm", _trsm, {"a": a, "b": b}, *way)
     with called("trsm", a=a, b=b) as (call, matrices, right):
-        if side not in ("left", "right"):
-            raise call.wrong(f"side is {side!r}; it must be 'left' or 'right'")
-        lower, unit_diagonal = flag(call, "lower", lower), flag(call, "unit_diagonal", unit_diagonal)
         scale = factor(call, "alpha", alpha, matrices.dtype)
-        from_right = side == "right"
-        turned = transposed(call, "trans_a", trans_a) != from_right  # x op(a) = b is op(a)' x' = b'
-        _, n = square_shape(call, matrices, "trsm")
-        if right.ndim < MATRIX_AXES or right.shape[-1 if from_right else -2] != n:
-            wanted = f"(..., k, {n})" if from_right else f"(..., {n}, k)"
-            raise call.wrong(
-                f"b has shape {right.shape}; it must be {wanted} for side={side!r} and a of"
-                f" shape {matrices.shape}"
-            )
-        system = _System(call, matrices, right.swapaxes(-1, -2) if from_right else right)
-        if system.empty or not scale:
-            found = system.zeros()
-        else:
-            triangle = matrices.swapaxes(-1, -2) if turned else matrices
-            columns = system.right()
-            if scale != 1:
-                columns *= scale
-            solution = system.solved(triangle, columns, lower=lower != turned, unit=unit_diagonal)
-            found = system.shaped(solution)
-        return call.returned(found.swapaxes(-1, -2) if from_right else found)
+        scaled = right * scale if scale else right
+        return call.returned(perform("trsm", _trsm, {"a": matrices, "b": scaled}, *way, bool(scale)))
 
 
-class _System:
-    """Right-hand sides of a call, and how they become an answer.
+def _trsm(  # noqa: PLR0917 - those of the function
+    call: Call,
+    matrices: Array,
+    right: Array,
+    side: str,
+    lower: bool,
+    trans_a: bool | int | str,
+    unit_diagonal: bool,
+    reads: bool = True,
+) -> tuple[Recipe, Finish] | Array:
+    if side not in ("left", "right"):
+        raise call.wrong(f"side is {side!r}; it must be 'left' or 'right'")
+    lower, unit_diagonal = flag(call, "lower", lower), flag(call, "unit_diagonal", unit_diagonal)
+    from_right = side == "right"
+    turned = transposed(call, "trans_a", trans_a) != from_right  # x op(a) = b is op(a)' x' = b'
+    _, n = square_shape(call, matrices, "trsm")
+    if right.ndim < MATRIX_AXES or right.shape[-1 if from_right else -2] != n:
+        wanted = f"(..., k, {n})" if from_right else f"(..., {n}, k)"
+        raise call.wrong(
+            f"b has shape {right.shape}; it must be {wanted} for side={side!r} and a of"
+            f" shape {matrices.shape}"
+        )
+    shape = _Shape(call, matrices, right.swapaxes(-1, -2) if from_right else right)
+    if shape.empty or not reads:
+        zeros = shape.zeros(call)
+        return zeros.swapaxes(-1, -2) if from_right else zeros
+    recipe = Recipe(call, {"a": matrices, "b": right})
+    system = _System(recipe, call, shape, turned=from_right)
+    given = recipe.given("a")
+    system.solve(given.turned if turned else given, lower=lower != turned, unit=unit_diagonal)
+    finished = system.finished()
+
+    def finish(made: Sequence[Array], check: bool) -> Array:
+        found: Array = finished(made, check)
+        return found.swapaxes(-1, -2) if from_right else found
+
+    return recipe, finish
+
+
+class _Shape:
+    """Shape of the answer of a call.
 
     Args:
         call: which call.
         matrices: of shape (..., n, n).
         right: of shape (n,) or (..., n, k).
         name: of the matrices in messages.
-        check: whether pivots are looked at that libraries take for zero.
 
     Raises:
         InputError: the shapes do not go together.
     """
 
-    def __init__(
-        self, call: Call, matrices: Array, right: Array, name: str = "a", *, check: bool = False
-    ) -> None:
-        self.call, self._n, self._check = call, matrices.shape[-1], check
-        self._flat = right.ndim == 1
-        self._right = right[:, None] if self._flat else right
-        if not right.ndim or self._right.shape[-2] != self._n:
+    def __init__(self, call: Call, matrices: Array, right: Array, name: str = "a") -> None:
+        self.n = n = matrices.shape[-1]
+        self.flat = right.ndim == 1
+        columns = right[:, None] if self.flat else right
+        if not right.ndim or columns.shape[-2] != n:
             raise call.wrong(
-                f"b has shape {right.shape}; it must be ({self._n},) or (..., {self._n}, k) for {name} of"
+                f"b has shape {right.shape}; it must be ({n},) or (..., {n}, k) for {name} of"
                 f" shape {matrices.shape}"
             )
-        self._lead = common_batch(call, **{name: matrices, "b": self._right})
-        self._count = self._right.shape[-1]
-        self.empty = 0 in (*self._lead, self._n, self._count)
+        self.own = tuple(matrices.shape[:-2])
+        self.lead = common_batch(call, **{name: matrices, "b": columns})
+        self.count = columns.shape[-1]
+        self.empty = 0 in (*self.lead, n, self.count)
+        self.dtype = right.dtype
 
-    def zeros(self) -> Array:
+    @property
+    def answer(self) -> tuple[int, ...]:
+        """Of the array that solutions lie in, column by column."""
+        return (*self.lead, *(() if self.flat else (self.count,)), self.n)
+
+    def zeros(self, call: Call) -> Array:
         """The answer where there is nothing to solve, or right-hand sides are zero."""
-        batch = math.prod(self._lead)
-        return self.shaped(self.call.cp.zeros((batch, self._count, self._n), self._right.dtype))
+        return self.seen(call.cp.zeros(self.answer, self.dtype))
 
-    def right(self) -> Array:
-        """A column-major copy of the right-hand sides, (batch, k, n)."""
-        return column_major(self.call, self._right, self._lead)
-
-    def shaped(self, columns: Array) -> Array:
+    def seen(self, columns: Array) -> Array:
         """Column-major solutions as the caller has them."""
-        found = as_matrices(columns, self._lead)
-        return found[..., 0] if self._flat else found
+        return columns if self.flat else columns.swapaxes(-1, -2)
 
-    def permuted(self, columns: Array, order: Array, own: tuple[int, ...]) -> Array:
-        """Right-hand sides with their rows in another order, that is given for each matrix."""
-        cp = self.call.cp
-        rows = cp.empty((*self._lead, self._n), "int32")
-        rows[...] = order.reshape(*own, self._n)
-        moved = cp.empty(columns.shape, columns.dtype)
-        moved[...] = cp.take_along_axis(columns, rows.reshape(-1, 1, self._n), axis=2)
-        return moved
 
-    def solved(self, triangles: Array, columns: Array, *, lower: bool, unit: bool = False) -> Array:
-        """Solutions of triangular systems, (batch, k, n); ``columns`` may change.
+class _System:
+    """Right-hand sides of a recipe, and how they become an answer.
 
-        The kernel takes lower triangles and as many right-hand sides as rows. Upper ones are solved from the
-        last row to the first; right-hand sides are dealt to several squares, or filled up with zeros to one.
+    Small matrices take as many right-hand sides as rows at a time, upper triangles from the last row to the
+    first. cuBLAS solves in place of the answer, matrix by matrix.
+
+    Args:
+        recipe: of the call; ``b`` are the right-hand sides.
+        call: which call.
+        shape: of the answer.
+        looked_at: whether pivots are looked at that libraries take for zero.
+        turned: whether ``b`` has the right-hand sides in its rows.
+    """
+
+    def __init__(
+        self, recipe: Recipe, call: Call, shape: _Shape, *, looked_at: bool = False, turned: bool = False
+    ) -> None:
+        self._recipe, self._shape = recipe, shape
+        self._large = route(call, "trsm", shape.n).kernel == CUBLAS
+        self._looked_at, self._told = looked_at, False
+        given = recipe.given("b")
+        if shape.flat:
+            given = given.seen(lambda one: one[:, None])
+        right = given.turned if turned else given
+        self._columns = right.wide(shape.lead)  # (..., n, k)
+        self._order: Matrices | None = None
+        self._written: Matrices | None = None
+        self._room: tuple[Matrices, Matrices, Matrices] | None = None
+
+    def by_lu(self, factors: Matrices, pivots: Matrices) -> None:
+        """Solve by LU factors (..., n, n) and their pivots from 0, (..., n)."""
+        n = self._shape.n
+        flat = pivots.seen(lambda one: one.reshape(-1, n))
+        order = self._recipe.exchanges(flat, 0, n, n)
+        own = (*self._shape.own, n)
+        self._order = order.seen(lambda one: one.reshape(own))
+        self.solve(factors, lower=True, unit=True)
+        self.solve(factors, lower=False)
+
+    def solve(self, triangles: Matrices, *, lower: bool, unit: bool = False, tell: bool = False) -> None:
+        """Put solutions in the place of the right-hand sides.
+
+        Args:
+            triangles: (..., n, n).
+            lower: the triangle that is read.
+            unit: take the diagonal as ones.
+            tell: make the diagonals a result of the call, whatever the kernel.
         """
-        if route(self.call, "trsm", self._n).kernel == CUBLAS:
-            return self._large_solved(triangles, columns, lower=lower, unit=unit)
+        if tell or (self._looked_at and self._large and not unit and not self._told):
+            self._tell(triangles)
+        if self._large:
+            self._large_solve(triangles, lower=lower, unit=unit)
+            return
+        recipe, n, k, lead = self._recipe, self._shape.n, self._shape.count, self._shape.lead
+        columns = self._columns
         if not lower:
-            turned = self.solved(triangles[..., ::-1, ::-1], columns[..., ::-1], lower=True, unit=unit)
-            return turned[..., ::-1]
-        cp, n = self.call.cp, self._n
-        batch, k, _ = columns.shape
+            triangles = triangles.seen(lambda one: one[..., ::-1, ::-1])
+            columns = columns.seen(lambda one: one[..., ::-1, :])
         parts = -(-k // n)
-        squares = cp.empty((batch, parts * n, n), columns.dtype)
-        squares[:, :k] = columns
-        squares[:, k:] = 0
-        factors = column_major(self.call, triangles, self._lead)
-        if unit:
-            set_diagonal(factors, 1)
-        if parts > 1:
-            factors = factors.repeat(parts, axis=0)
-        solution = run(self.call, "trsm", factors, squares.reshape(batch * parts, n, n))
-        return solution.reshape(batch, parts * n, n)[:, :k]
+        batch = math.prod(lead) * parts
+        squares = recipe.array("squares", *lead, parts * n, n)
+        recipe.move(columns.turned, squares, order=self._order)
+        self._order = None
+        factors = recipe.array("triangles", *lead, parts, n, n)
+        one = triangles.turned.wide(lead).seen(
+            lambda one: np.broadcast_to(one[..., None, :, :], factors.shape)
+        )
+        recipe.move(one, factors, part="UPPER", unit=unit)
+        recipe.kernel("trsm-batched", n, batch, {"L": factors.buffer, "B": squares.buffer})
+        solved = squares.seen(lambda one: one[..., :k, :]).turned
+        self._columns = solved if lower else solved.seen(lambda one: one[..., ::-1, :])
 
-    def _large_solved(self, triangles: Array, columns: Array, *, lower: bool, unit: bool) -> Array:
-        """Solutions in place of ``columns``, matrix by matrix."""
-        blas = Blas(self.call)
-        wide = self.call.cp.broadcast_to(triangles, (*self._lead, self._n, self._n))
-        for number, at in enumerate(np.ndindex(*self._lead)):
-            triangle, right = wide[at], columns[number].T
-            if unit:
-                blas.solve(triangle, right, lower=lower, unit=True)
-                continue
-            if self._check:
-                _refuse_denormal(triangle.diagonal().get())
-            # cuBLAS inverts blocks, which overflows where pivots are denormal. Scaled by the roots of pivots
-            # on both sides, pivots are near 1, and no inverse overflows, whether rows or columns are small.
-            cp, roots = self.call.cp, self._inverse_roots(triangle.diagonal())[:, None]
-            scaled = triangle * roots
-            scaled[...] = (cp.tril if lower else cp.triu)(scaled)
-            scaled *= roots.T
-            right *= roots
-            blas.solve(scaled, right, lower=lower, unit=False)
-            right *= roots
-        return columns
+    def finished(self) -> Finish:
+        """Write the answer, and say what becomes of the arrays of a run."""
+        shape, recipe = self._shape, self._recipe
+        if self._written is None:
+            recipe.move(self._columns.turned, self._answer())
+        answer = recipe.results.index("answer")
+        looked_at = self._large and self._looked_at
+        pivots = recipe.results.index("pivots") if looked_at and self._told else -1
 
-    def _inverse_roots(self, pivots: Array) -> Array:
-        """Powers of two near the inverse roots of pivots: multiplying by them is exact."""
-        cp = self.call.cp
-        _, exponents = cp.frexp(pivots)
-        return cp.ldexp(cp.ones_like(pivots), -(exponents // 2))
+        def finish(made: Sequence[Array], check: bool) -> Array:
+            if check and pivots >= 0:
+                _refuse_denormal(on_host(made[pivots]), shape.n)
+            return shape.seen(made[answer])
+
+        return finish
+
+    def _answer(self) -> Matrices:
+        answer = self._recipe.array("answer", *self._shape.answer, out=True)
+        return answer.seen(lambda one: one[..., None, :]) if self._shape.flat else answer
+
+    def _tell(self, triangles: Matrices) -> None:
+        """Make diagonals a result of the call."""
+        told = self._recipe.array("pivots", *triangles.lead, triangles.shape[-1], out=True)
+        diagonals = triangles.seen(lambda one: one.diagonal(0, -2, -1)[..., None, :])
+        self._recipe.move(diagonals, told.seen(lambda one: one[..., None, :]))
+        self._told = True
+
+    def _scales(self) -> tuple[Matrices, Matrices, Matrices]:
+        """Room for the diagonal of a triangle, its scales, and the scaled triangle: one after another."""
+        if self._room is None:
+            recipe, n = self._recipe, self._shape.n
+            self._room = (
+                recipe.array("diagonal", 1, n),
+                recipe.array("roots", n),
+                recipe.array("scaled", 1, n, n),
+            )
+        return self._room
+
+    def _large_solve(self, triangles: Matrices, *, lower: bool, unit: bool) -> None:
+        recipe, n, k = self._recipe, self._shape.n, self._shape.count
+        if self._written is None:
+            self._written = self._answer()
+            recipe.move(self._columns.turned, self._written, order=self._order)
+        answer, wide = self._written, triangles.wide(self._shape.lead)
+        for number, at in enumerate(np.ndindex(*self._shape.lead)):
+            one = wide.at(at)
+            right = ("b", Operand(answer.buffer, number * k * n, n))
+            scales = None
+            if not unit:
+                # cuBLAS inverts blocks, which overflows where pivots are denormal. Scaled by the roots of
+                # pivots on both sides, pivots are near 1, and no inverse overflows, whether rows or columns
+                # are small.
+                diagonal, scales, scaled = self._scales()
+                recipe.move(one.seen(lambda a: a.diagonal()[None, :]), diagonal)
+                recipe.roots(diagonal, scales, 0)
+                part = "UPPER" if lower else "LOWER"
+                recipe.move(one.turned, scaled, part=part, scales=(scales, True, True))
+                one = scaled.seen(lambda a: a[0]).turned
+                recipe.scale(answer, scales, number)
+            letter, matrix = recipe.operand("a", one)
+            fill: Fill = "lower" if lower != matrix.transposed else "upper"
+            operands = ((letter, matrix), right)
+            recipe.library(LibraryCall("trsm", recipe.dtype, operands, m=n, n=k, fill=fill, unit=unit))
+            if scales is not None:
+                recipe.scale(answer, scales, number)
 
 
-def _refuse_denormal(pivots: Any) -> None:  # noqa: ANN401 - an array of the host
-    """Refuse pivots of float32 that CuPy and cuBLAS take for zero.
+def _refuse_denormal(pivots: NDArray[Any], n: int) -> None:
+    """Refuse pivots of float32 that cuBLAS takes for zero, of matrices one after another.
 
     Raises:
         np.linalg.LinAlgError: one is denormal.
     """
-    sizes = np.abs(np.asarray(pivots))
+    sizes = np.abs(pivots).reshape(-1)
     least = np.finfo(sizes.dtype).smallest_normal
     tiny = np.flatnonzero((sizes > 0) & (sizes < least))
     if sizes.dtype == np.float32 and tiny.size:
         raise np.linalg.LinAlgError(
-            f"pivot {tiny[0] + 1} is {sizes[tiny[0]]:.3g}, below the least normal float32 number"
+            f"pivot {tiny[0] % n + 1} is {sizes[tiny[0]]:.3g}, below the least normal float32 number"
             f" ({least:.3g}), which is taken for zero on the GPU: scale rows or columns, or solve in float64"
         )
-
-
-def _by_lu(system: _System, factors: Array, pivots: Array) -> Array:
-    """Solutions by factors (..., n, n) and their pivots from 0, (batch, n)."""
-    order = permutation(system.call, pivots, factors.shape[-1])
-    right = system.permuted(system.right(), order, tuple(factors.shape[:-2]))
-    forward = system.solved(factors, right, lower=True, unit=True)
-    return system.shaped(system.solved(factors, forward, lower=False))

@@ -1,0 +1,96 @@
+// What linear algebra does around the catalogue's kernels: copies of matrices of any strides, orders of rows,
+// and diagonals. A thread has an element, or a block a matrix.
+
+typedef long long Index;
+
+__device__ Index lead(Index at, int two, int three, int four, Index step_one, int step_two, int step_three, int step_four) {
+    const Index last = at % four, next = at / four;
+    return next / three / two * step_one + next / three % two * step_two + next % three * step_three + last * step_four;
+}
+
+// Part of a matrix that is read: the rest is zero.
+enum Part { ALL, UPPER, LOWER };
+
+// Writes matrices (batch, height, width) without gaps. Element (i, j) is that of the source where the source,
+// which is rows x columns, has it, times scales[i] and scales[j]; of rows in an order (of int), element (i, order[j]).
+template <typename T, Part part, bool unit, bool ordered, bool scaled_down, bool scaled_across>
+__global__ void moved(const T* from, T* to, const void* order, const T* scales, int begin, int first, int into, int batch,
+                     int height, int width, int rows, int columns, int down, int across, int two, int three, int four,
+                     int step_one, int step_two, int step_three, int step_four, int order_one, int order_two,
+                     int order_three, int order_four) {
+    const Index all = Index(batch) * height * width, stride = Index(gridDim.x) * blockDim.x;
+    for (Index at = Index(blockIdx.x) * blockDim.x + threadIdx.x; at < all; at += stride) {
+        const int j = int(at % width), i = int(at / width % height);
+        const Index matrix = at / width / height + first;
+        T value = 0;
+        if (unit && i == j) {
+            value = 1;
+        } else if (i < rows && j < columns && (part == ALL || (part == UPPER ? i <= j : i >= j))) {
+            int column = j;
+            if (ordered)
+                column = static_cast<const int*>(
+                    order)[lead(matrix, two, three, four, order_one, order_two, order_three, order_four) + j];
+            value = from[begin + lead(matrix, two, three, four, step_one, step_two, step_three, step_four) +
+                         Index(i) * down + Index(column) * across];
+            if (scaled_down) value *= scales[i];
+            if (scaled_across) value *= scales[j];
+        }
+        to[at + Index(into) * height * width] = value;
+    }
+}
+
+// Multiplies element (i, j) of a matrix (height, width) without gaps by scales[j].
+template <typename T>
+__global__ void scaled(T* matrices, const T* scales, int into, int height, int width) {
+    const Index all = Index(height) * width, stride = Index(gridDim.x) * blockDim.x;
+    T* matrix = matrices + into * all;
+    for (Index at = Index(blockIdx.x) * blockDim.x + threadIdx.x; at < all; at += stride) matrix[at] *= scales[at % width];
+}
+
+// Row numbers after exchanges of row i with row pivots[i] - base, one after another; a block has a matrix.
+template <typename P, bool shared>
+__global__ void exchanged(const P* pivots, int* order, int base, int count, int pitch, int rows) {
+    extern __shared__ int held[];
+    const P* own = pivots + Index(blockIdx.x) * pitch;
+    int* made = order + Index(blockIdx.x) * rows;
+    int* kept = shared ? held : made;
+    for (int row = threadIdx.x; row < rows; row += blockDim.x) kept[row] = row;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int row = 0; row < count; ++row) {
+            const Index other = Index(own[row]) - base;
+            if (other < 0 || other >= rows) continue;  // no pivot of a factorisation
+            const int moved = kept[row];
+            kept[row] = kept[other];
+            kept[other] = moved;
+        }
+    }
+    __syncthreads();
+    if (shared)
+        for (int row = threadIdx.x; row < rows; row += blockDim.x) made[row] = kept[row];
+}
+
+// Pivots from 0 of matrices that were filled up to squares, and what failed of the matrices themselves.
+__global__ void settled(const int* pivots, int* made, int* info, int batch, int order, int least, int most) {
+    const Index all = Index(batch) * least, stride = Index(gridDim.x) * blockDim.x;
+    for (Index at = Index(blockIdx.x) * blockDim.x + threadIdx.x; at < all; at += stride) {
+        const Index matrix = at / least, row = at % least;
+        // infinity times zero fills rows up with NaN, which are pivots then
+        const int pivot = pivots[matrix * order + row] - 1;
+        made[at] = pivot < most ? pivot : most - 1;
+        if (row == 0 && info[matrix] > least) info[matrix] = 0;
+    }
+}
+
+// Powers of two near the inverse roots of pivots: multiplying by them is exact.
+template <typename T>
+__global__ void rooted(const T* pivots, T* made, int first, int count) {
+    const Index stride = Index(gridDim.x) * blockDim.x;
+    for (Index at = Index(blockIdx.x) * blockDim.x + threadIdx.x; at < count; at += stride) {
+        const T pivot = pivots[Index(first) * count + at];
+        int exponent = 0;
+        if (pivot - pivot == 0) frexp(pivot, &exponent);
+        const int half = exponent >= 0 ? exponent / 2 : -((1 - exponent) / 2);
+        made[at] = ldexp(T(1), -half);
+    }
+}
