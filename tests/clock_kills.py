@@ -316,7 +316,7 @@ def guarding(pid: int) -> Iterator[int]:
     """Children of a process that guard a clock; a process of tests has others, too."""
     for child in children(pid):
         with contextlib.suppress(OSError):  # gone meanwhile
-            if b"tuner.power.clocks.clockd" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if b"tuner.power.clocks.clockd\0guard\0" in Path(f"/proc/{child}/cmdline").read_bytes():
                 yield child
 
 

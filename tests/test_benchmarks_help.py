@@ -39,12 +39,12 @@ ELSEWHERE = {  # played in small by a test of their own
     "fairness": "test_daemon_proofs",
     "hostile_files": "test_hostile_files",
     "kill_clocks": "test_clock_kills",
-    "neighbour_influence": "test_fleet_benchmarks",
+    "neighbour_influence": "test_fleet",
     "referee": "test_counter_log",
     "search": "test_search_benchmark",
     "sensor_models": "test_power_identify",
-    "shipped_report": "test_shipped_reports",
-    "verification": "test_fleet_benchmarks",
+    "shipped_report": "test_html_report",
+    "verification": "test_fleet",
 }
 BY_HAND = {  # their smallest case takes longer than a test may, or asks for a GPU and a process of its own
     *("applications", "clock_search", "daemon_hostile", "default_set", "energy_regions", "energy_windows"),

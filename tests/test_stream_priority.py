@@ -9,7 +9,8 @@ import pytest
 from cli_process import tuner
 from fake_cuda import fake_device, plan
 from fake_cupy import FakeCupy
-from test_solo_bests import TWO, _Contending, _Listener
+from test_solo_bests import TWO, _Contending
+from tuning_runs import CallbackListener
 
 from tuner.database.ranking import allowed
 from tuner.database.runs import Store
@@ -225,7 +226,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def _tuned(request: SearchRequest, store: Store) -> Any:
     with open_setup("sim:k40c", request) as setup:
         own = replace(setup, measurer=_Urgent(0.0, 256), device=_Unmodelled(setup.device))
-        return tune(own, request, Catalog.load(), store, _Listener(), resume=False)
+        return tune(own, request, Catalog.load(), store, CallbackListener(), resume=False)
 
 
 def test_a_run_finds_priorities_and_holds_them_against_solo_bests(store: Store, catalog: Catalog) -> None:

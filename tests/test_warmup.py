@@ -213,7 +213,7 @@ MEAN = SensorInfo("stream", "stream", "gpu", period_s=0.1, response=Response("ra
 @pytest.mark.parametrize(
     ("info", "precision", "window_s"),
     [
-        (None, 0.01, 0.012),
+        (None, 0.01, 0.015),
         (COUNTER, 0.01, 0.79),
         (COUNTER, 0.02, 0.5),
         (COUNTER, 0.005, 1.49),

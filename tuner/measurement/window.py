@@ -28,7 +28,7 @@ AT_LIMIT = 0.98
 """Of the power limit: a trial that draws as much may be held back in a longer window."""
 
 _LEAST_S = 0.5  # a warm-up is a sixth of its window, and shorter ones would not let power settle
-_TIME_S = 0.012  # without a sensor: on an H200 twelve contenders scattered no more than in 30 ms
+_TIME_S = 0.015  # without a sensor: on an H200 twelve contenders scattered no more than in 30 ms
 _COVERAGE = 1.96  # uncertainties in half a 95 % interval
 _TICK_SIGMA = 0.025  # of a counter's period: how well a tick is dated by polling, an H200's to 0.019
 _SAMPLE_SIGMA = 0.01  # of power: noise of one sample, more than any board known here shows
@@ -56,7 +56,7 @@ def suggested_window_s(
     precision: float = SearchOptions.energy_precision,
     least_s: float = _LEAST_S,
 ) -> float:
-    """The shortest window whose joules this sensor should give to ``precision``; 12 ms without a sensor.
+    """The shortest window whose joules this sensor should give to ``precision``; 15 ms without a sensor.
 
     For an uncertainty u of precision / 1.96, a sample noise r and a time dt between samples:
 

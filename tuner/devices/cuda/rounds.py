@@ -562,9 +562,9 @@ SINGLES = 3
 
 _WARM_PART = 1 / 6  # of the window at most, so that a run spends its time in windows
 _LONG_ROUND_S = 0.1  # a first round this long is not made of loading code
-_SHORT_WINDOW_S = 0.01
-_REPLAY_PART = 1 / 6  # of a window; within _REPLAY_S
-_REPLAY_S = 5e-4, 3e-3  # at least and at most: long against the few microseconds between two
+_SHORT_WINDOW_S = 0.015
+_REPLAY_S, _SHORT_REPLAY_S = 3e-3, 5e-4  # long against the few microseconds between two; in a short window
+_REPLAY_PART = 1 / 6  # of a window that is not short, at most
 _LAUNCHES, _FEW_LAUNCHES = 1024, 512  # captured for a window, and for one too short to make up for more
 _SETS = 64
 """Sets of a long round: of more, one is below a sixtieth of what is cold, and read in a microsecond."""
@@ -813,11 +813,11 @@ class RoundRunner:
 
     def _cycle(self, state: _RotationState, rotation: Rotation, window_s: float) -> ReplayCycle:
         """Replays for a window: those of a window before, or new ones."""
-        least_s, most_s = _REPLAY_S
-        if state.round_s >= least_s:
+        if state.round_s >= _SHORT_REPLAY_S:
             rotation = rotation[:_SETS]
-        wanted_s = min(max(least_s, _REPLAY_PART * window_s), most_s)
-        most = _FEW_LAUNCHES if window_s < _SHORT_WINDOW_S else _LAUNCHES
+        wanted_s, most = min(_REPLAY_S, _REPLAY_PART * window_s), _LAUNCHES
+        if window_s < _SHORT_WINDOW_S:
+            wanted_s, most = _SHORT_REPLAY_S, _FEW_LAUNCHES
         cycle = state.cycles.get(wanted_s)
         if cycle is not None:
             return cycle
