@@ -157,7 +157,7 @@ def test_calls_that_come_again_are_looked_up(cp: LinalgCupy, monkeypatch: pytest
 
     kept: list[Any] = []
     run()
-    monkeypatch.setattr("tuner.linalg.recipes.called", never)
+    monkeypatch.setattr("tuner.linalg.composed.called", never)
     monkeypatch.setattr("tuner.devices.cuda.direct.DirectGpu.program", never)
     product, solution, *_ = run()
     assert near(product, (a + 1) @ b)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.linalg.composed import Finish, Matrices, Recipe, on_host, perform
 from tuner.linalg.operations import (
     Array,
     Call,
@@ -24,7 +25,6 @@ from tuner.linalg.operations import (
     set_diagonal,
 )
 from tuner.linalg.products import Blas, only, squares
-from tuner.linalg.recipes import Finish, Matrices, Recipe, on_host, perform
 from tuner.model.plan import BufferView
 
 BLOCK = 256

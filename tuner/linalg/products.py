@@ -10,6 +10,7 @@ import numpy as np
 
 from tuner.application.keys import ALIGNED
 from tuner.devices.cuda.code import WORKSPACE_BYTES, GpuLibraries, workspace_name
+from tuner.linalg.composed import Finish, Matrices, Recipe, perform
 from tuner.linalg.operations import (
     CUBLAS,
     Array,
@@ -23,7 +24,6 @@ from tuner.linalg.operations import (
     run,
     transposed,
 )
-from tuner.linalg.recipes import Finish, Matrices, Recipe, perform
 from tuner.model.plan import Fill, LibraryCall, Operand
 
 # --- Products and triangular systems of matrices beyond the batched kernels, by cuBLAS.

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.linalg.composed import Finish, Matrices, Recipe, on_host, perform
 from tuner.linalg.factorisations import (
     check_order,
     first_failure,
@@ -30,7 +31,6 @@ from tuner.linalg.operations import (
     route,
     transposed,
 )
-from tuner.linalg.recipes import Finish, Matrices, Recipe, on_host, perform
 from tuner.model.errors import InputError
 from tuner.model.plan import Fill, LibraryCall, Operand
 
