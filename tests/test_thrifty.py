@@ -44,10 +44,12 @@ class Fast(Timed):
         slower: factor of the time of a round.
         single: the same of single rounds.
         scatter: relative uncertainty of single rounds.
+        uneven: rounds of windows differ from their median.
     """
 
     slower = single = 1.0
     scatter = 0.001
+    uneven = False
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         record = super().run(plans, window_s)
@@ -57,9 +59,8 @@ class Fast(Timed):
         if not window_s:
             makespan_s *= self.single
             record = replace(record, makespan_uncertainty_s=self.scatter * makespan_s)
-        return replace(
-            record, makespan_s=makespan_s, rounds=rounds, end_s=record.start_s + rounds * makespan_s
-        )
+        lasts_s = rounds * makespan_s * (2.0 if self.uneven and window_s else 1.0)
+        return replace(record, makespan_s=makespan_s, rounds=rounds, end_s=record.start_s + lasts_s)
 
 
 def race(
@@ -133,15 +134,38 @@ def test_single_rounds_that_decide_nothing_are_followed_by_windows(
     assert device.asked_s == asked_s
 
 
-def test_single_rounds_that_mislead_are_not_made() -> None:
-    """The events around rounds of microseconds take a part of them."""
+@pytest.mark.parametrize("single", [1.05, 0.9])
+def test_single_rounds_that_mislead_are_not_made(single: float) -> None:
+    """The events around rounds of microseconds take a part of them; or the best was throttled in windows."""
     device = Fast()
-    device.single = 1.05
+    device.single = single
     measurer, target = race(device, plans=LONE)
     device.slower = 2.0
     measurer.measure(trial_of(WORSE[:1]), WORSE[:1], target)
 
     assert device.asked_s == [RUNGS_S[0]]
+
+
+def test_rounds_of_several_launches_are_not_made_singly() -> None:
+    """Without a graph the host may be what takes long."""
+    device = Fast()
+    plans = (replace(LONE[0], stages=LONE[0].stages * 2),)
+    measurer, target = race(device, plans=plans)
+    measurer.measure(trial_of(plans), plans, target)
+    assert device.asked_s
+    assert 0.0 not in device.asked_s
+
+
+def test_windows_that_stay_spoilt_are_repeated_a_few_times_only() -> None:
+    """Single rounds that show nothing do not make them hopeful again."""
+    device = Fast()
+    measurer, target = race(device, plans=LONE)
+    device.uneven = True
+    for _ in range(12):
+        measurer.measure(trial_of(WORSE[:1]), WORSE[:1], target)
+    device.asked_s.clear()
+    measurer.measure(trial_of(WORSE[:1]), WORSE[:1], target)
+    assert device.asked_s == [0.0, *RUNGS_S]
 
 
 def test_single_rounds_are_held_against_single_rounds_only() -> None:

@@ -18,7 +18,7 @@ from types import TracebackType
 from tuner.devices.base import Check, Device
 from tuner.measurement.base import ComparisonTarget, TrialGate
 from tuner.measurement.gates import passed
-from tuner.measurement.race import RUNGS_S, SINGLE_REPEATABILITY, JouleBounds, Race, is_clearly_worse
+from tuner.measurement.race import RUNGS_S, JouleBounds, Race, is_clearly_worse
 from tuner.measurement.settle import IdlePower, LimitedWindows, SettingLock, WarmUp, is_limited
 from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
 from tuner.model.options import SearchOptions
@@ -199,15 +199,15 @@ class TrialMeasurer:
     def _raced(self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget) -> list[Measurement]:
         """Single rounds, then windows for the time, longer and longer while the trial may be the best."""
         windows: list[Measurement] = []
-        if len(plans) == 1 and self._race.takes_singles(target):
-            windows += self._short(trial, plans, 0.0, joules=False)
-            singles = windows[-1]
+        # Of several launches the host may be what takes long.
+        one_launch = len(plans) == 1 and len(plans[0].stages) == 1
+        if one_launch and self._race.takes_singles(target):
+            singles = self._windows.run(plans, 0.0, joules=False)  # not again where spoilt: it proves nothing
+            windows.append(singles)
             if not singles.ok:
                 return windows
             if self._race.lost_in_singles(singles, target):
-                between_s = SINGLE_REPEATABILITY * (singles.makespan_s or 0.0)
-                unsure_s = math.hypot(singles.makespan_uncertainty_s, between_s)
-                return [*windows[:-1], replace(singles, makespan_uncertainty_s=unsure_s)]
+                return [self._race.honest_singles(singles, target)]
             self._race.add_singles(trial, singles)
         rungs: list[Measurement] = []
         for rung_s in RUNGS_S:

@@ -13,10 +13,11 @@ soon after idling, so what a GPU does differently in longer windows is in both a
 A trial that has not lost takes the next rung only where that can tell more: once the variance within the
 windows is a quarter of that between them, longer windows would not.
 
-Before the rungs a lone workload takes three single rounds, which cost a tenth of the first window. They are
-held against the best trial's single rounds, with a repeatability of their own. Clocks that are still coming
-up show in their scatter, and are no proof. Where the best trial's single rounds do not agree with its windows
-within `SINGLE_EXCESS`, none are made: of a round of some microseconds the events around it are a part.
+Before the rungs a lone workload of one launch takes three single rounds, which cost a tenth of the first
+window. They are held against the best trial's single rounds, with a repeatability of their own. Clocks that
+are still coming up show in their scatter, and are no proof; the bound below holds while a round scatters by
+2 % at most. Where the best trial's single rounds do not agree with its windows within `SINGLE_EXCESS`, none
+are made: of a round of some microseconds the events around it are a part.
 
 *The error.* The trial that is truly best is thrown away only if one of its tests errs: in single rounds, at
 each rung, and against the final best, which chooses whose costs are confirmed: TESTS in all. The best so far
@@ -79,6 +80,7 @@ SHORT_EXCESS = 0.015
 """Windows of some milliseconds read a time longer than others, by so much at most (see ``docs/run.md``)."""
 
 _BLOCKS_DEGREES = 4.0  # of uncertainties within a window: a device makes at least five rounds
+_SINGLE_DEGREES = 2.0  # of three rounds
 _ENOUGH = 8.0  # degrees of freedom from which a run's own scatter is believed
 _LONGER = 2.0  # times a window: of another rung
 _MANY = 1e6  # degrees of freedom of a variance that is known
@@ -100,9 +102,9 @@ def clearly_higher(difference: float, parts: Sequence[Part], measured: int) -> b
     return difference > -student_quantile(_MANY if degrees is None else degrees, level) * deviation
 
 
-def _within(*windows: Measurement) -> list[Part]:
+def _within(*windows: Measurement, degrees: float = _BLOCKS_DEGREES) -> list[Part]:
     """Relative variances of makespans within their windows."""
-    return [Part(_TIME.relative_uncertainty(window) ** 2, _BLOCKS_DEGREES) for window in windows]
+    return [Part(_TIME.relative_uncertainty(window) ** 2, degrees) for window in windows]
 
 
 class _Scatter:
@@ -135,12 +137,12 @@ class Race:
         self._steps = [_Scatter() for _ in RUNGS_S[1:]]
 
     def takes_singles(self, target: ComparisonTarget) -> bool:
-        """True unless single rounds of the best so far are known to take longer than those in windows."""
+        """True unless single rounds of the best so far are known to differ from those in its windows."""
         if target.best is None:
             return True
         trial, measurement = target.best
         singles = self._singles.get(trial)
-        return singles is None or _TIME.cost(singles) <= (1 + SINGLE_EXCESS) * _TIME.cost(measurement)
+        return singles is None or abs(_TIME.cost(singles) / _TIME.cost(measurement) - 1.0) <= SINGLE_EXCESS
 
     def lost_in_singles(self, singles: Measurement, target: ComparisonTarget) -> bool:
         """True where single rounds are clearly longer than those of the best trial so far.
@@ -153,8 +155,25 @@ class Race:
         if best is None or singles.spoilt or not (singles.makespan_uncertainty_s or singles.modelled):
             return False
         difference = _TIME.cost(singles) / _TIME.cost(best) - 1.0
-        parts = [*_within(singles, best), Part(2 * SINGLE_REPEATABILITY**2)]
+        parts = [*_within(singles, best, degrees=_SINGLE_DEGREES), Part(2 * SINGLE_REPEATABILITY**2)]
         return clearly_higher(difference, parts, target.measured)
+
+    def honest_singles(self, singles: Measurement, target: ComparisonTarget) -> Measurement:
+        """Single rounds of a trial that lost in them, as they are stored.
+
+        Their uncertainty is that within and between single rounds. The time in which arrays are restored,
+        which windows alone tell, is the best trial's: it is that of the same arrays.
+        """
+        between_s = SINGLE_REPEATABILITY * (singles.makespan_s or 0.0)
+        unsure_s = math.hypot(singles.makespan_uncertainty_s, between_s)
+        results = singles.results
+        if target.best is not None:
+            restored = target.best[1].results
+            results = tuple(
+                replace(result, restore_s=best.restore_s)
+                for result, best in zip(results, restored, strict=True)
+            )
+        return replace(singles, results=results, makespan_uncertainty_s=unsure_s)
 
     def lost(self, rungs: Sequence[Measurement], target: ComparisonTarget) -> bool:
         """True where a trial is clearly worse than the best so far.

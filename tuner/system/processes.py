@@ -154,7 +154,7 @@ class Child:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_process"):
+        if hasattr(self, "_process") and not sys.is_finalizing():  # then the lifeline ends it, unwaited for
             self._reap()
             self._release()
 
