@@ -29,7 +29,7 @@ class HostKernel(Kernel):
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(self._called, 1e-6)
-        self._stage = stage
+        self.stage = stage
         kinds = [np.ndarray if isinstance(one, (str, BufferView)) else int for one in stage.arguments]
         parameters = [
             inspect.Parameter(f"p{place}", inspect.Parameter.POSITIONAL_ONLY, annotation=kind)
@@ -41,7 +41,7 @@ class HostKernel(Kernel):
         """Launches say what is run."""
 
     def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
-        stage = self._stage
+        stage = self.stage
         plain: list[Any] = [np.asarray(one) if isinstance(one, DeviceArray) else int(one) for one in args]
         if stage.name == "moved":
             plain[0], before = _memory(plain[0])

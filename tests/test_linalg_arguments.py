@@ -1,5 +1,6 @@
 """``tuner.linalg``: what arguments may be, what results are, and what is refused."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +9,7 @@ import host_build
 import numpy as np
 import pytest
 import scipy.linalg
-from fake_linalg import HostCompiler, LinalgCupy, linalg_cupy
+from fake_linalg import HostCompiler, HostKernel, LinalgCupy, linalg_cupy
 from linalg_cases import N, each, near, positive, random
 from numpy.linalg import LinAlgError
 
@@ -291,3 +292,51 @@ def test_wrong_calls_are_refused(cp: LinalgCupy) -> None:
         with pytest.raises(InputError, match=f"^tuner\\.linalg\\.[a-z_]+: .*{told}"):
             call()
     assert HostCompiler.compiled == []
+
+
+def placed(cp: LinalgCupy, values: Any, beyond: int) -> Any:
+    """An array whose address is so many bytes beyond a multiple of 16."""
+    flat = cp.empty((values.size + 2,), values.dtype)
+    begin = (beyond - flat.data.ptr) % 16 // values.itemsize
+    array = flat[begin : begin + values.size].reshape(values.shape)
+    array[...] = values
+    return array
+
+
+def test_a_call_on_other_alignments_is_another(cp: LinalgCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that loads in vectors gets copies of what lies between, whichever argument that is."""
+    addresses: list[int] = []
+    launch = HostKernel.launch
+
+    def noted(self: HostKernel, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
+        if self.stage.name == "gemm-batched":
+            addresses.extend(array.data.ptr % 16 for array in args[:2])
+        launch(self, grid, block, args)
+
+    monkeypatch.setattr(HostKernel, "launch", noted)
+    a, b = random(2, 4, 4), random(2, 4, 4)
+    for beyond in ((8, 0), (0, 8), (8, 8), (0, 0)):
+        assert near(linalg.gemm(placed(cp, a, beyond[0]), placed(cp, b, beyond[1])), a @ b)
+    assert addresses == [0] * 8
+
+
+def test_pivots_of_any_strides(cp: LinalgCupy) -> None:
+    """Every second element of a wider array is copied first."""
+    a, b = positive(3), random(3, N, 2)
+    lu, pivots = linalg.lu_factor(cp.asarray(a))
+    wide = cp.empty((3, 2 * N), "int32")
+    wide[..., ::2] = pivots
+    assert near(linalg.lu_solve((lu, wide[..., ::2]), cp.asarray(b)), np.linalg.solve(a, b))
+
+
+def test_batches_of_more_axes_than_a_copy_follows(cp: LinalgCupy) -> None:
+    """One matrix serves them all, is factored once, and is the one that an error names."""
+    a, sides = positive(1)[0], random(*(2,) * 6, N, 2)
+    b = cp.asarray(sides).transpose(5, 4, 3, 2, 1, 0, 6, 7)
+    factors = linalg.lu_factor(cp.asarray(a))
+    assert near(linalg.lu_solve(factors, b), np.linalg.solve(a, np.asarray(b)))
+    with pytest.raises(LinAlgError) as told:
+        linalg.solve(cp.asarray(np.zeros_like(a)), b)
+    with pytest.raises(LinAlgError) as same:
+        linalg.solve(cp.asarray(np.zeros_like(a)), cp.asarray(sides))
+    assert str(told.value) == str(same.value)

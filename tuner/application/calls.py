@@ -234,10 +234,7 @@ class Application:
                 forms, addresses = tensors.examined(arrays)
             else:
                 forms, addresses = examined(arrays)
-            bits = 0
-            for address in addresses:
-                bits |= address
-            key = (*head, not bits & ALIGNED, *forms)
+            key = (*head, *[not address & ALIGNED for address in addresses], *forms)
             return self._others.get(key), addresses, key
         except (AttributeError, TypeError, RuntimeError):  # of another kind, or nothing that can be compared
             return None, [], None
@@ -256,10 +253,10 @@ class Application:
         file = self._catalog.kernel(loaded.workload.kernel)
         return loaded, file.plan(loaded.workload, loaded.chosen.configuration)
 
-    def gpu(self, cp: ModuleType, device: int) -> DirectGpu:
-        """A GPU that programs are loaded onto."""
+    def program(self, cp: ModuleType, device: int, plan: Plan) -> Program:
+        """A plan, compiled and loaded; one thread at a time, as the code cache has no lock of its own."""
         with self._lock:
-            return self._gpu(cp, device)
+            return self._gpu(cp, device).program(plan)
 
     def _note(self, key: tuple[object, ...], runner: KernelRunner) -> None:
         with self._lock:

@@ -505,10 +505,9 @@ class TensorRunner(KernelRunner):
         self._torch, self._on = torch, torch.device("cuda", loaded.device)
         self._captures = not loaded.refusal
         self._names = [[one.name for one in arrays] for arrays in (self._always, self._unless_given)]
-        self._always, self._unless_given = (
-            [(one.shape, getattr(torch, one.element)) for one in arrays]
-            for arrays in (self._always, self._unless_given)
-        )
+        outputs = [(one.shape, getattr(torch, one.element)) for one in loaded.outputs]
+        self._always = [((one.nbytes,), torch.uint8) for one in loaded.scratch]  # old releases lack types
+        self._unless_given = [*outputs, *self._always]
 
     def check_addresses(self, given: Sequence[Array], addresses: Sequence[int]) -> None:
         """Refuse what ``KernelRunner.check_addresses`` refuses.

@@ -44,11 +44,11 @@ from tuner.model.plan import (
 _SOURCE = Path(__file__).with_name("moves.cu")
 _C = {"float32": "float", "float64": "double"}
 _PIVOTS = {"int8": "signed char", "int16": "short", "int32": "int", "int64": "long long"}
+_TYPES = _C | _PIVOTS
 _THREADS = 256
 _MOST_BLOCKS = 4096
 _MOST_AXES = 4  # before the matrices
 _SHARED_ROWS = 12288  # whose numbers fit into 48 KiB
-_KEPT = 512  # calls; the oldest goes first
 
 
 def _application() -> Application:
@@ -243,7 +243,7 @@ class Recipe:
         )
         any_other = source.buffer
         self._stage(
-            f"moved<{_C[self._buffers[source.buffer].dtype]}, {part}, {kinds}>",
+            f"moved<{_TYPES[self._buffers[source.buffer].dtype]}, {part}, {kinds}>",
             (
                 source.buffer,
                 target.buffer,
@@ -368,7 +368,7 @@ class Recipe:
             ProblemSpec("unchecked"),
             Work(0, 0),
         )
-        program = self._application.gpu(self._cp, self._device).program(plan)
+        program = self._application.program(self._cp, self._device, plan)
         made = [CallArray(one.name, one.shape, one.dtype) for one in plan.buffers]
         roles = [one.role for one in plan.buffers]
         of = {role: tuple(a for a, r in zip(made, roles, strict=True) if r == role) for role in _ROLES}
@@ -547,12 +547,16 @@ def _of_copies(
 ) -> Results:
     """Results by copies of the arrays, broadcast to all axes of the batch."""
     cp, dtype = call.cp, arrays[0].dtype
+    if not all(array.flags.c_contiguous for array in arrays):  # mostly enough, and errors name these matrices
+        made = [cp.ascontiguousarray(array) for array in arrays]
+        return _performed(call, head, build, made, options, check=check)[1]
     matrices = [array for array in arrays if array.ndim > 1 and array.dtype == dtype]
     lead = np.broadcast_shapes(*(array.shape[:-2] for array in matrices))
     made = []
     for array in arrays:
         own = array.shape[-2:] if array.dtype == dtype else array.shape[-1:]  # pivots have a row each
-        wide = array if array.ndim == 1 else cp.broadcast_to(array, (*lead, *own))
+        flat = array.ndim == 1 and array.dtype == dtype  # a right-hand side; pivots go with their matrices
+        wide = array if flat else cp.broadcast_to(array, (*lead, *own))
         made.append(cp.ascontiguousarray(wide))
     return _performed(call, head, build, made, options, check=check)[1]
 
