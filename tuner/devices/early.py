@@ -10,10 +10,8 @@ from tuner.system.processes import Child
 
 CUDA = re.compile(r"cuda(?::([0-9]{1,4}))?")  # a C int wraps: cuda:4294967296 would be cuda:0
 TARGET = "tuner.devices.cuda.opening:opened"
-DRIVER_NODES = (
-    "/dev/nvidiactl",
-    "/dev/nvhost-gpu",
-)  # one is there where a driver may answer; the last on Jetsons
+DRIVER_NODES = ("/dev/nvidiactl", "/dev/nvhost-gpu")
+"""One is there where a driver may answer; the last on Jetsons."""
 
 _started: dict[tuple[object, ...], Child] = {}
 _ended: list[Child] = []  # killed; the driver may hold them for a while, for which nobody waits

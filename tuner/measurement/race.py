@@ -13,7 +13,7 @@ soon after idling, so what a GPU does differently in longer windows is in both a
 A trial that has not lost takes the next rung only where that can tell more: once the variance within the
 windows is a quarter of that between them, longer windows would not.
 
-Before the rungs a lone workload of one launch takes three single rounds, which cost a tenth of the first
+Before the rungs a lone workload of one launch takes three single rounds, which cost less than the first
 window. They are held against the best trial's single rounds, with a repeatability of their own. Clocks that
 are still coming up show in their scatter, and are no proof; the bound below holds while a round scatters by
 2 % at most. Where the best trial's single rounds do not agree with its windows within `SINGLE_EXCESS`, none
