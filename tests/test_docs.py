@@ -139,7 +139,7 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-# --- docs/kernel-files.md ------------------------------------------------------------------------
+# --- docs/kernel-files.md, docs/kernel-keys.md -----------------------------------------------------
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def example(tmp_path: Path) -> KernelFile:
     """The longer kernel that docs/kernel-files.md shows."""
     text = page("kernel-files.md")
     (tmp_path / "saxpy.cu").write_text(blocks(text, "cuda")[2])
-    (tmp_path / "kernel.toml").write_text(blocks(text, "toml")[1])
+    (tmp_path / "kernel.toml").write_text(blocks(text, "toml")[-2])
     return load_kernel_file(tmp_path / "kernel.toml")
 
 
@@ -197,7 +197,7 @@ def test_example_answers_rightly(example: KernelFile) -> None:
 def test_every_key_is_explained() -> None:
     """The section of each table of kernel.toml names every key of it that the JSON Schema has."""
     schema = json_schema()
-    _, *parts = re.split(r"^### `\[+(\w+)\]+`$", page("kernel-files.md"), flags=re.MULTILINE)
+    _, *parts = re.split(r"^### `\[+(\w+)\]+`$", page("kernel-keys.md"), flags=re.MULTILINE)
     sections = {name: text.split("\n## ")[0] for name, text in zip(parts[::2], parts[1::2], strict=True)}
     assert set(sections) == set(schema["properties"])
     for table, form in schema["properties"].items():
