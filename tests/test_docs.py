@@ -114,6 +114,27 @@ def test_a_page_says_for_whom_it_is(path: Path) -> None:
     assert first.startswith("For ")
 
 
+def test_the_pages_for_users_are_short() -> None:
+    """What a user reads fits into 60,000 words; how-tos and the lab stand beside it."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    assert sum(len(path.read_text().split()) for path in pages) <= 60_000
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *("list of sizes", "stop and resume", "cmake", "pytorch", "triton", "what was tried"),
+        *("cluster", "tolerance", "rtx 4090", "amd"),
+    ],
+)
+def test_a_heading_has_what_users_ask_for(asked: str) -> None:
+    """The site's search puts headings first."""
+    pages = [path for name in ("", "howto") for path in (ROOT / "docs" / name).glob("*.md")]
+    text = "\n".join(FENCE.sub("", path.read_text()) for path in pages)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    assert any(asked in heading.lower() for heading in headings)
+
+
 def test_the_pages_of_the_lab_are_short() -> None:
     """What was measured, and still holds, fits into 40,000 words."""
     pages = (ROOT / "docs" / "lab").rglob("*.md")
