@@ -318,8 +318,8 @@ def new_folder() -> Iterator[Path]:
 
 
 STRATEGIES = ("adaptive_tabu_greywolf", "hybrid_vndx")
-COLUMNS = ("brute-force", *STRATEGIES, "loop", "auto", "exhaustive")
-OURS = ("auto", "exhaustive")
+KERNEL_TUNER, OURS = ("brute-force", *STRATEGIES), ("auto", "exhaustive")
+COLUMNS = (*KERNEL_TUNER, "loop", *OURS)
 BUDGET = 100  # evaluations of a strategy
 
 
@@ -406,7 +406,9 @@ def table(document: Mapping[str, Any], link: str = "") -> str:
     versions = last["packages"]
     peer = f"Kernel Tuner {versions['kernel_tuner']}, " if "kernel_tuner" in versions else ""
     origin = f"{gpu_of(last)}, {last['cpus']}, {peer}{dates}{link}."
-    meaning = "Wall of the process, median of the runs; in brackets the median efficiency in percent,"
+    runs = {len(row["wall_s"]) for part in document["kernels"].values() for row in part["rows"]}
+    repeats = " to ".join(map(str, sorted({min(runs, default=0), max(runs, default=0)})))
+    meaning = f"Wall of the process, median of {repeats} runs; in brackets the median efficiency in percent,"
     head = ["kernel", "configurations", "caches", *(f"`{name}`" for name in COLUMNS), "memory of `tuner`"]
     lines = [
         *textwrap.wrap(f"{origin} {meaning} {' / '.join(TIMINGS.values())}:", WIDTH),
@@ -458,9 +460,10 @@ def ratios(kernels: Mapping[str, Any]) -> list[str]:
                 if others and "auto" in walls:
                     found.append(walls["auto"] / min(others))
             if found:
-                middle, least, most = statistics.median(found), min(found), max(found)
-                of = f"{middle:.2f} in the median of {len(found)} kernels, {least:.2f} to {most:.2f}"
-                lines.append(f"- {cache}: the wall of `auto` by that of {peer}: {of}")
+                span = f"{min(found):.2f} to {max(found):.2f} ×, {len(found)} kernels"
+                lines.append(
+                    f"- {cache}: `auto` took {statistics.median(found):.2f} × the wall of {peer} in the median ({span})"
+                )
     return lines
 
 
@@ -510,17 +513,14 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--docs", type=Path, metavar="PAGE", help="with --show: write it into this page")
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="KERNEL")
     parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS), metavar="COLUMN")
-    parser.add_argument(
-        "--cold", type=int, default=3, metavar="N", help="cold runs of a column (%(default)s)"
-    )
+    parser.add_argument("--cold", type=int, default=3, metavar="N", help="cold runs (%(default)s)")
     parser.add_argument(
         "--warm", type=int, default=3, metavar="N", help="warm runs after these (%(default)s)"
     )
     options = parser.parse_args(words)
+    options.only, options.columns = list(dict.fromkeys(options.only)), list(dict.fromkeys(options.columns))
     if options.cold < 1 or options.warm < 0:
-        parser.error(
-            "--cold is at least 1, as warm runs need the caches of a cold one, and --warm at least 0"
-        )
+        parser.error("--cold is at least 1, as warm runs need its caches, and --warm at least 0")
     if options.docs is not None and options.show is None:
         parser.error("--docs is given with --show")
     if options.out is not None and not options.out.resolve().parent.is_dir():
@@ -538,8 +538,8 @@ def stored(path: Path) -> dict[str, Any]:
     """A result of this benchmark."""
     try:
         document = json.loads(path.read_text("utf-8"))
-        _ = document["kernels"], document["provenance"][0]["gpus"][0]["name"]
-    except (OSError, ValueError, LookupError, TypeError) as error:
+        table(document)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         refuse(f"{path} is no result of this benchmark: {type(error).__name__}: {error}")
     return dict(document)
 
@@ -550,7 +550,10 @@ def show(path: Path, page: Path | None) -> None:
     if page is None:
         print(found)
         return
-    text = page.read_text("utf-8")
+    try:
+        text = page.read_text("utf-8")
+    except OSError as error:
+        refuse(f"--docs: {error}")
     before, begin, rest = text.partition(BEGIN)
     if begin:
         _, end, after = rest.partition(END)
@@ -589,7 +592,7 @@ def measure(options: argparse.Namespace) -> None:
             refuse(str(error))
         fresh = {"workload": task.workload, "configurations": len(task.configurations), "digest": task.digest}
         part = document["kernels"].setdefault(name, {**fresh, "rows": []})
-        if part["digest"] != task.digest:
+        if part.get("digest") != task.digest:
             refuse(f"{options.out} has {name} of another kernel file; write to another file")
         print(f"{task.workload}: {len(task.configurations)} configurations", flush=True)
         with new_folder() as folder:
@@ -661,11 +664,9 @@ def opened(options: argparse.Namespace) -> dict[str, Any]:
         if machine != before:
             refuse(f"{options.out} is of {before}; this machine has {machine}; write to another file")
     document["provenance"].append(sitting)
-    wanted = {"cupy": "cuda13"} | (
-        {} if set(options.columns) <= {"loop", *OURS} else {"kernel_tuner": "search"}
-    )
-    for module, extra in wanted.items():
-        if importlib.util.find_spec(module) is None:
+    for module, extra in (("cupy", "cuda13"), ("kernel_tuner", "search")):
+        wanted = module == "cupy" or set(KERNEL_TUNER) & set(options.columns)
+        if wanted and importlib.util.find_spec(module) is None:
             refuse(f"{module} is not installed: pip install '.[{extra}]'; --columns leaves out what needs it")
     return document
 
@@ -694,18 +695,15 @@ def compute_capability() -> int:
 
 def compile_first(columns: Sequence[str]) -> None:
     """Make the byte code of all that is timed, and let each import its libraries once."""
-    strategies = not set(columns) <= {"loop", *OURS}
-    for name in ("tuner", "tuner.power", "tuner.policies", *(["kernel_tuner"] * strategies)):
+    peers = ["kernel_tuner"] if set(KERNEL_TUNER) & set(columns) else []
+    for name in ("tuner", "tuner.power", "tuner.policies", *peers):
         spec = importlib.util.find_spec(name)
         for folder in spec.submodule_search_locations or () if spec else ():
             compileall.compile_dir(folder, quiet=2)
+    imported = [sys.executable, "-c", f"import {', '.join(['cupy', *peers])}; cupy.zeros(1)"]
     with new_folder() as caches:
-        imported = "import cupy" + ", kernel_tuner" * strategies + "; cupy.zeros(1)"
         first = ["run", "scan-lf:N=64", "--objective", "time", "--policy", "analytical"]
-        for command in (
-            [sys.executable, "-c", imported],
-            [*TUNER, *first, "--database", caches / "tuner.db"],
-        ):
+        for command in (imported, [*TUNER, *first, "--database", caches / "tuner.db"]):
             if trouble := ended(command, caches, caches / "log").trouble:
                 refuse(f"a first run failed: {trouble}")
 

@@ -334,8 +334,9 @@ def test_runs_are_judged_and_merged(
     assert rows["auto", "warm"]["chosen"] == [2]
     assert part["best"]["back_to_back"] == {"configuration": "block_size_x=64 vector=1 loads=1", "ms": 1.0}
     text = capsys.readouterr().out
+    assert "median of 1 to 2 runs" in text
     assert "| `vector-add` | 15 | cold | – | – | – | 4.0 s (50.0 / 100.0) | **2.0 s** (33.3 / 100.0)" in text
-    assert "- warm: the wall of `auto` by that of the loop: 0.50 in the median of 1 kernels" in text
+    assert "- warm: `auto` took 0.50 × the wall of the loop in the median (0.50 to 0.50 ×, 1 kernels)" in text
 
     sitting({"auto": 0}, "--only", "vector-add", "--columns", "auto", "--warm", "0")
     document = json.loads((tmp_path / "out.json").read_text())
@@ -621,7 +622,7 @@ def test_kernel_tuner_tunes_the_space(
     options = argparse.Namespace(folder=tmp_path, strategy=strategy, budget=budget, seed=1)
     arguments = benchmark.neutral.arrays(np, told, tmp_path)
     benchmark.child.allow_shared_memory(importlib.import_module("kernel_tuner.backends.cupy").CupyFunctions)
-    properties = sys.modules["cupy"].cuda.runtime  # type: ignore[attr-defined]
+    properties = sys.modules["cupy"].cuda.runtime
     properties.getDeviceProperties = benchmark.child.with_whole_uuid(properties.getDeviceProperties)
     evaluations, chosen = benchmark.child.tune(kernel_tuner, told, arguments, options)
     every = len(task.configurations)
