@@ -460,9 +460,10 @@ def ratios(kernels: Mapping[str, Any]) -> list[str]:
                 if others and "auto" in walls:
                     found.append(walls["auto"] / min(others))
             if found:
-                span = f"{min(found):.2f} to {max(found):.2f} ×, {len(found)} kernels"
+                middle, least, most = statistics.median(found), min(found), max(found)
+                span = f"{least:.2f} to {most:.2f} ×, {len(found)} kernels"
                 lines.append(
-                    f"- {cache}: `auto` took {statistics.median(found):.2f} × the wall of {peer} in the median ({span})"
+                    f"- {cache}: `auto` took {middle:.2f} × the wall of {peer} in the median ({span})"
                 )
     return lines
 
