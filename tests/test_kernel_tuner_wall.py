@@ -9,7 +9,7 @@ import sys
 import types
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +27,7 @@ from tuner.model.errors import InputError
 from tuner.model.plan import Source
 
 ROOT = Path(__file__).parents[1]
-NAMES = ("wall", "child", "neutral")
+NAMES = ("wall", "child", "loop", "neutral")
 HOPPER = 90
 KERNELS = {
     "scan": 160,
@@ -211,13 +211,23 @@ def test_more_shared_memory_is_asked_for_where_it_is_needed(benchmark: SimpleNam
         assert (backend.smem_size, backend.func.max_dynamic_shared_size_bytes) == (size, allowed)
 
 
-class FakeClock:
-    """A CuPy whose launches take as long as they say; ``flush`` of the L2 makes the next one slower."""
+class FakeCupy(types.ModuleType):
+    """A CuPy whose launches take as long as they say; behind a flush of the L2 they take longer."""
+
+    asarray, array, copyto = np.asarray, np.array, np.copyto
+    ndarray = type("ndarray", (), {})
 
     def __init__(self) -> None:
+        super().__init__("cupy")
         self.now_ms, self.cold = 0.0, False
         self.cuda = SimpleNamespace(
-            Event=lambda: FakeMoment(self), get_elapsed_time=lambda begin, end: end.at - begin.at
+            Device=FakeDevice,
+            Event=lambda: FakeEvent(self),
+            Stream=object,
+            get_elapsed_time=lambda begin, end: end.at - begin.at,
+            runtime=SimpleNamespace(
+                driverGetVersion=lambda: 13000, getDeviceProperties=lambda _: {"uuid": b"cut"}
+            ),
         )
 
     def empty(self, *_: Any, **__: Any) -> Any:
@@ -230,23 +240,73 @@ class FakeClock:
 
         return run
 
+    def RawModule(self, *, code: str, options: Sequence[str], name_expressions: list[str]) -> Any:  # noqa: N802
+        assert all(isinstance(option, str) for option in options)
+        return SimpleNamespace(get_function={name_expressions[0]: FakeFunction(self, code)}.get)
 
-class FakeMoment:
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock, self.at = clock, 0.0
 
-    def record(self) -> None:
-        self.at = self.clock.now_ms
+class FakeFunction:
+    num_regs = 32
+
+    def __init__(self, cp: FakeCupy, code: str) -> None:
+        self.max_dynamic_shared_size_bytes = 48 * 1024
+        self.run = cp.launch(own_ms(code), 2 - own_ms(code) / 2)
+
+    def __call__(self, grid: Any, block: Any, _: Any, *, stream: Any = None, shared_mem: int = 0) -> None:
+        del stream
+        assert min(grid) > 0
+        assert math.prod(block) <= 1024
+        assert shared_mem <= self.max_dynamic_shared_size_bytes
+        self.run()
+
+
+def own_ms(code: str) -> float:
+    """From 0.5 to 1.5 ms."""
+    return 0.5 + zlib.crc32(code.encode()) % 997 / 997
+
+
+class FakeEvent:
+    done = True
+
+    def __init__(self, cp: FakeCupy) -> None:
+        self.cp, self.at = cp, 0.0
+
+    def record(self, stream: Any = None) -> None:
+        del stream
+        self.at = self.cp.now_ms
 
     def synchronize(self) -> None:
         pass
 
 
-def test_the_judge_knows_both_timings(benchmark: SimpleNamespace) -> None:
+class FakeDevice:
+    compute_capability = "90"
+
+    def __init__(self, number: int) -> None:
+        self.number, self.attributes = number, {"MaxThreadsPerBlock": 1024}
+
+    def use(self) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> FakeCupy:
+    module = FakeCupy()
+    info = SimpleNamespace(get_runtime_info=lambda: "Device 0 Name : Fake\nDevice 0 PCI Bus ID : 0\n")
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    monkeypatch.setitem(sys.modules, "cupyx", info)
+    for name in [name for name in sys.modules if name.startswith("kernel_tuner.backends.cupy")]:
+        monkeypatch.delitem(sys.modules, name)
+    return module
+
+
+def test_the_judge_knows_both_timings(benchmark: SimpleNamespace, cupy: FakeCupy) -> None:
     """The best of either is a finalist, the chosen ones are too, and slow ones cost two launches."""
-    clock = FakeClock()
     times_ms = [(1.0, 1.5), (0.9, 1.9), (0.2, 40.0), (1.1, 1.4), *[(1.5, 2.0 + n / 10) for n in range(8)]]
-    judge = benchmark.neutral.Judge(clock, [clock.launch(*one) for one in times_ms])
+    judge = benchmark.neutral.Judge(cupy, [cupy.launch(*one) for one in times_ms])
     finalists = judge.finalists([2])
     assert finalists[0] == 2
     assert {0, 1, 3} < set(finalists)
@@ -255,6 +315,30 @@ def test_the_judge_knows_both_timings(benchmark: SimpleNamespace) -> None:
     assert {n: pytest.approx(times_ms[n]) for n in finalists} == {
         n: (found["back_to_back"][n], found["single"][n]) for n in finalists
     }
+
+
+@pytest.mark.usefixtures("cupy")
+def test_the_loop_finds_what_is_judged_best(
+    benchmark: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Both read a task and tell of its configurations by their numbers; the judge times them both ways."""
+    kernel, task = compared(benchmark, "scan")
+    workload = benchmark.wall.workload_of(kernel)
+    task = replace(task, arguments=tuple({**one, "shape": [1]} for one in task.arguments))
+    benchmark.wall.write(task, kernel.plan(workload, kernel.default(workload)), tmp_path)
+    monkeypatch.setattr(sys, "argv", ["loop", str(tmp_path), str(tmp_path / "loop.json")])
+    benchmark.loop.main()
+    found = json.loads((tmp_path / "loop.json").read_text())
+    words = [str(tmp_path), str(tmp_path / "judged.json"), "--finalists", "3", "17"]
+    monkeypatch.setattr(sys, "argv", ["neutral", *words])
+    benchmark.neutral.main()
+    judged = json.loads((tmp_path / "judged.json").read_text())
+    told = as_json(benchmark, task)
+    times_ms = [own_ms(benchmark.neutral.text_of(told, number)) for number in range(KERNELS["scan"])]
+    assert found == {"evaluations": KERNELS["scan"], "chosen": times_ms.index(min(times_ms))}
+    assert {"3", "17", str(found["chosen"])} <= set(judged["back_to_back"])
+    assert judged["back_to_back"] == {n: pytest.approx(times_ms[int(n)]) for n in judged["back_to_back"]}
+    assert judged["single"] == {n: pytest.approx(2 - times_ms[int(n)] / 2) for n in judged["single"]}
 
 
 def recorded(
@@ -540,93 +624,33 @@ def test_a_run_of_tuner_is_read(
     assert found["chosen"] in range(len(task.configurations))
 
 
-class FakeFunction:
-    num_regs = 32
-    max_dynamic_shared_size_bytes = 48 * 1024
-
-    def __init__(self, code: str) -> None:
-        self.code = code
-
-    def __call__(self, grid: Any, block: Any, arguments: Any, *, stream: Any, shared_mem: int) -> None:
-        del arguments, stream
-        assert min(grid) > 0
-        assert math.prod(block) <= 1024
-        assert shared_mem <= self.max_dynamic_shared_size_bytes
-        FakeEvent.ran = self.code
-
-
-class FakeEvent:
-    done = True
-    ran = ""
-
-    def record(self, stream: Any = None) -> None:
-        del stream
-
-
-class FakeDevice:
-    compute_capability = "90"
-
-    def __init__(self, number: int) -> None:
-        self.number, self.attributes = number, {"MaxThreadsPerBlock": 1024}
-
-    def use(self) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-
-@pytest.fixture
-def kernel_tuner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Kernel Tuner over a CuPy that runs nothing: a launch takes as long as its code says."""
-    pytest.importorskip("kernel_tuner")
-    monkeypatch.setitem(sys.modules, "torch", None)
-    cuda = types.SimpleNamespace(
-        Device=FakeDevice,
-        Stream=object,
-        Event=FakeEvent,
-        get_elapsed_time=lambda _begin, _end: 1 + zlib.crc32(FakeEvent.ran.encode()) % 997 / 1000,
-        runtime=types.SimpleNamespace(
-            driverGetVersion=lambda: 13000, getDeviceProperties=lambda _: {"uuid": b"cut"}
-        ),
-    )
-    module = types.SimpleNamespace(
-        cuda=cuda,
-        ndarray=type("ndarray", (), {}),
-        array=np.array,
-        asarray=np.asarray,
-        empty=np.empty,
-        copyto=np.copyto,
-        RawModule=lambda code, **_: types.SimpleNamespace(get_function=lambda _: FakeFunction(code)),
-    )
-    info = types.SimpleNamespace(get_runtime_info=lambda: "Device 0 Name : Fake\nDevice 0 PCI Bus ID : 0\n")
-    monkeypatch.setitem(sys.modules, "cupy", module)
-    monkeypatch.setitem(sys.modules, "cupyx", info)
-    for name in [name for name in sys.modules if name.startswith("kernel_tuner.backends.cupy")]:
-        monkeypatch.delitem(sys.modules, name)
-    return importlib.import_module("kernel_tuner")
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["scan", "matmul", "triad"])
 @pytest.mark.parametrize("strategy", ["brute_force", "adaptive_tabu_greywolf", "hybrid_vndx"])
-def test_kernel_tuner_tunes_the_space(
-    benchmark: SimpleNamespace, kernel_tuner: Any, tmp_path: Path, name: str, strategy: str
+def test_kernel_tuner_tunes_the_space(  # noqa: PLR0917 - fixtures
+    benchmark: SimpleNamespace,
+    cupy: FakeCupy,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: str,
+    strategy: str,
 ) -> None:
     """Brute force takes every configuration and knows the fastest; a strategy takes what it may."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    kernel_tuner = pytest.importorskip("kernel_tuner")
     _, task = compared(benchmark, name)
     told = as_json(benchmark, task)
     for argument in told["arguments"]:
         argument["shape"] = [1]
     budget = None if strategy == "brute_force" else benchmark.wall.BUDGET
     options = argparse.Namespace(folder=tmp_path, strategy=strategy, budget=budget, seed=1)
-    arguments = benchmark.neutral.arrays(np, told, tmp_path)
+    runtime = cupy.cuda.runtime
+    runtime.getDeviceProperties = benchmark.child.with_whole_uuid(runtime.getDeviceProperties)
     benchmark.child.allow_shared_memory(importlib.import_module("kernel_tuner.backends.cupy").CupyFunctions)
-    properties = sys.modules["cupy"].cuda.runtime
-    properties.getDeviceProperties = benchmark.child.with_whole_uuid(properties.getDeviceProperties)
+    arguments = benchmark.neutral.arrays(np, told, tmp_path)
     evaluations, chosen = benchmark.child.tune(kernel_tuner, told, arguments, options)
     every = len(task.configurations)
     assert evaluations == min(budget or every, every)
     if evaluations == every:
-        codes = [benchmark.neutral.text_of(told, number).encode() for number in range(every)]
-        assert zlib.crc32(codes[chosen]) % 997 == min(zlib.crc32(code) % 997 for code in codes)
+        times_ms = [own_ms(benchmark.neutral.text_of(told, number)) for number in range(every)]
+        assert chosen == times_ms.index(min(times_ms))
