@@ -3,7 +3,7 @@
 *Back to back* is a launch among launches of the same; *single* is one launch with a cold L2 (160 MB are set
 to zero before it). All configurations are compiled by CuPy with the same options. First each is launched
 alone twice; those that take twice as long as the best get no more. The others have a few rounds in both
-timings. The best of either, and those that were chosen, have 100 rounds more, in an order drawn anew in
+timings. The best of either, and those that were chosen, have 60 rounds more, in an order drawn anew in
 every round; of these the medians count.
 
     python kernel_tuner_neutral.py TASK-FOLDER OUT.json [--finalists 3 17 ...]
@@ -21,7 +21,7 @@ from typing import Any
 from cold_timing import Timer, median
 
 SLOW = 2.0  # times the best
-ROUNDS, FINAL_ROUNDS = 5, 100
+ROUNDS, FINAL_ROUNDS = 5, 60
 BEST = 4  # of each timing, that are finalists beside those given
 BATCH_MS = 1.0  # launches back to back between two events take about this long
 LEAST_RUNS, MOST_RUNS = 2, 64
