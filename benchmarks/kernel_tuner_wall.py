@@ -474,7 +474,7 @@ ROOT = BENCHMARKS.parent
 SCAN = ROOT / "kernels" / "scan-lf" / "kernel.toml"
 USERS = BENCHMARKS / "users"
 BEGIN, END, BEFORE = "<!-- walls -->\n\n", "\n\n<!-- end of walls -->\n\n", "## Pictures\n"
-HEADING = "## Against Kernel Tuner and a user's loop\n\n"
+HEADING = "### Users' kernels\n\n"
 HOPPER = 90  # what is listed without a GPU
 
 
