@@ -426,7 +426,7 @@ def table(document: Mapping[str, Any], link: str = "") -> str:
             cells = [f"`{name}`", str(part["configurations"]), cache]
             cells += [cell(rows[one], least_s) if one in rows else "–" for one in COLUMNS]
             lines.append(f"| {' | '.join(cells)} | {f'{max(peaks):.0f} MB' if peaks else '–'} |")
-    return "\n".join([*lines, "", *ratios(document["kernels"])])
+    return "\n".join([*lines, "", *ratios(document["kernels"])]).rstrip()
 
 
 def wall_s(row: Mapping[str, Any]) -> float:
