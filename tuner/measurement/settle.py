@@ -399,9 +399,9 @@ class LimitedWindows:
         What is too much in the beginning of a window is a share of its joules that falls with its length: the
         last one has left of it as much as joules have changed by. A shorter one may have left what is flat.
         """
-        length_s = windows[-1].window_s
-        change = _change(*windows[-2:]) if len(windows) > 1 else None
-        return length_s if change is None else length_s * min(1.0, max(0.5, abs(change) / self._flat))
+        before, last = windows[-2:] if len(windows) > 1 else (windows[-1], windows[-1])
+        change = _change(before, last) if _LEAST_STEP * before.window_s <= last.window_s else None
+        return last.window_s * (1.0 if change is None else min(1.0, max(0.5, abs(change) / self._flat)))
 
 
 def _change(shorter: Measurement, longer: Measurement) -> float | None:

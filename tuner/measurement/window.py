@@ -130,8 +130,13 @@ class JouleWindows:
             self._needed_s.append(_SPARE * measurement.window_s * share)
 
     def suffices(self, measurement: Measurement) -> bool:
-        """True for joules that are as sure as wanted; at the power limit only long windows tell."""
-        return not measurement.at_power_limit and self._share(measurement.energy) <= 1.0
+        """True for joules that no full window need follow; at the power limit only long windows tell.
+
+        They are as sure as wanted, or of rounds so long that their window was a full one.
+        """
+        share = self._share(measurement.energy)
+        full = measurement.window_s >= self._full_s and math.isfinite(share)
+        return not measurement.at_power_limit and (share <= 1.0 or full)
 
     def _share(self, energy: Energy | None) -> float:
         """The relative interval that a window states, by the wanted one; infinity where it has no joules."""
