@@ -440,7 +440,7 @@ def _remarks(kernel: "KernelFile", results: Results, *, requested: bool) -> "lis
     from tuner.compiler.compiler import CompiledStage
     from tuner.compiler.contract import remarks
     from tuner.kernel_files.cuda_source.arguments import Remark
-    from tuner.kernel_files.source_checks import overridden_macros, unused_macros, unused_names
+    from tuner.kernel_files.source_checks import overridden_macros, unset_macros, unused_macros, unused_names
 
     code = {stage: one for rows in results.values() for stage, one in rows if isinstance(one, CompiledStage)}
     found = compile_findings(kernel, results, requested=requested)
@@ -455,6 +455,7 @@ def _remarks(kernel: "KernelFile", results: Results, *, requested: bool) -> "lis
         found += [Remark("warning", f"{kernel.path}: {text}") for text in macros]
     found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_names(kernel.recipe)]
     found += [Remark("error", f"{kernel.path}: {text}") for text in overridden_macros(kernel.recipe)]
+    found += [Remark("warning", f"{kernel.path}: {text}") for text in unset_macros(kernel.recipe)]
     once: dict[str, Remark] = {}
     for remark in found:
         once.setdefault(re.sub(r"<[^()]*>", "<>", remark.text), remark)

@@ -174,7 +174,7 @@ def explained(error: str, stage: Stage, nvrtc_version: str) -> str:
     """An error of the compiler, with what to do about a header or a name that it misses."""
     header, source = missing_header(error), stage.source
     if not header:
-        return _of_the_host(error, source) or _of_macros(error, stage.options)
+        return _of_the_host(error, source) or _of_a_template(error, stage) or _of_macros(error, stage.options)
     if header.startswith("cuda/std/") and (stand_in := _stand_in_of(error)):
         line = _line_of(stand_in, source.text)
         place = f"{PurePath(source.path).name}({line}): error: " if line else ""
@@ -211,6 +211,23 @@ def _of_the_host(error: str, source: Source) -> str:
             brought = f", whatever line {line} includes" if line else ""
             return f"{error}; {unknown[1]} is for the host, device code has none{brought}; {_HOST_CODE}"
     return ""
+
+
+def _of_a_template(error: str, stage: Stage) -> str:
+    """An error for a name that the kernel has as a template parameter, with why; empty for another one."""
+    unknown = _UNKNOWN.search(error)
+    kernel, instance, _ = stage.entry.partition("<")
+    if unknown is None or not instance or '"std"' in error:
+        return ""
+    declared = (
+        rf"template\s*<[^;{{}}>]*\b{unknown[1]}\b[^;{{}}>]*>[^;{{}}]*\b{kernel.rpartition('::')[2]}\s*\("
+    )
+    if not re.search(declared, stage.source.text):
+        return ""
+    return (
+        f"{error}; {unknown[1]} is a template parameter of {kernel} and no macro: other functions that use it"
+        " need one of their own"
+    )
 
 
 def _of_macros(error: str, options: Sequence[str]) -> str:
