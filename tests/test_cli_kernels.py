@@ -403,6 +403,20 @@ def test_check_of_outputs_that_begin_with_zeros(file: Path, body: str, output: s
     assert bool(words) == ("role" in result.stderr)
 
 
+@pytest.mark.parametrize("key", ["row_pitch = true", 'in_place = "x"'])
+def test_outputs_whose_memory_is_of_others_are_not_set_to_zero(file: Path, key: str) -> None:
+    """Zeros would be written into what lies between rows, or into the input."""
+    arrays = 'dtype = "float32"\nshape = ["batch", "N"]\n'
+    tables = f"""[[argument]]\nbuffer = "x"\n{arrays}role = "in"
+[[argument]]\nbuffer = "y"\n{arrays}role = "out"\ninput = "constant(0)"\n{key}\n[launch]"""
+    text = ROWS.partition("[arguments]")
+    file.write_text(text[0] + tables + text[2].partition("[launch]")[2])
+    file.with_name("rows.cu").write_text(KERNEL)
+    result = run("check", file, "--no-compile")
+    assert result.exit_code == 2
+    assert "is not set to zero" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("before", "words"),
     [
