@@ -394,7 +394,7 @@ class Buffer:
 
     @property
     def zeroed(self) -> bool:
-        """Whether a run begins with zeros in it."""
+        """True where a run begins with zeros in it."""
         return self.role == "zeroed" or self.cleared
 
     @property
