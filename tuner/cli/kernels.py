@@ -12,7 +12,7 @@ import click
 
 from tuner.cli.options import kernel_option
 from tuner.cli.output import console, echo, json_option, write_json, write_whole
-from tuner.model.errors import ChildError, CompileError, InputError, KernelFileError
+from tuner.model.errors import ChildError, ChildTimeoutError, CompileError, InputError, KernelFileError
 from tuner.system.processes import Child
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ MOST_ALTERNATIVES = 12
 MOST_ELEMENTS = 2**24
 """Elements of the arrays that a reference is tried on."""
 
-TRIED_S = 60.0
+TRIED_S = 30.0
 """The longest wait for it."""
 
 MAX_NAMED = 4
@@ -194,6 +194,8 @@ def reference_findings(kernel: "KernelFile") -> "list[Remark]":
                 trouble = str(
                     child.call(tried.__name__, plan.problem, plan.buffers, sizes, timeout_s=TRIED_S)
                 )
+            except ChildTimeoutError:
+                return [Remark("note", f"the reference takes more than {TRIED_S:g} s at {plan.workload}")]
             except ChildError as error:
                 return [Remark("warning", f"{kernel.path}: the reference was not tried: {error}")]
             if trouble:
