@@ -279,13 +279,18 @@ def test_what_nvcc_gives_unasked(compiler: Compiler, body: str, options: Sequenc
         (["#include <algorithm>", "std::sort(x, x + 3);"], (), "sort is for the host"),
         (["", "std::vector<int> v;"], (), "vector is for the host, device code has none; code of the host"),
         (
+            ["#include <cub/cub.cuh>", "x[0] = T;"],
+            ("-DT=3", "-DBLOCK=4"),
+            "macros reach headers: give the tunable or size T another name",
+        ),
+        (
             ["#include <cmath>", "x[0] = round;"],
             ("-Dround=4", "-DBLOCK=3"),
             "give the tunable or size round another name",
         ),
     ],
 )
-def test_names_of_the_host(
+def test_why_a_name_is_not_there(
     compiler: Compiler, lines: list[str], options: tuple[str, ...], words: str
 ) -> None:
     """An error says why a name is not there, and where the header stands that has it elsewhere."""
