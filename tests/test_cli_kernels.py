@@ -426,7 +426,7 @@ def test_outputs_whose_memory_is_of_others_are_not_set_to_zero(file: Path, key: 
         ),
         (
             "#if B > 4\n#endif",
-            "B: #if of rows.cu, line 1 takes it for 0, as it is a template parameter and no macro",
+            "B: #if of rows.cu, line 1, takes it for 0, as it is a template parameter and no macro",
         ),
         ("#if defined(B) || __CUDA_ARCH__ > 700\n#endif", ""),
     ],

@@ -1,5 +1,6 @@
 """CUDA's headers: where they are found, what is compiled with them, and what is said where they lack."""
 
+import hashlib
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -231,6 +232,15 @@ def test_stand_ins_can_be_left_out(compiler: Compiler) -> None:
     """A kernel that brings its own has its own."""
     (error,) = compiler.compile([using("cstdint", system_headers=False)])
     assert "system_headers = false leaves out what stands in for it" in str(error)
+
+
+def test_stand_ins_change_no_hash_of_a_source() -> None:
+    """Stored answers stay fresh; a source without stand-ins is another one, and so is its cached code."""
+    source = Source("a.cu", "#include <cstdint>\n")
+    without = replace(source, system_headers=False)
+    assert source.sha256 == hashlib.sha256(source.text.encode()).hexdigest() != without.sha256
+    headers = ToolkitHeaders("12.9")
+    assert set(headers.stamps(source)) > set(headers.stamps(without))
 
 
 def test_own_headers_come_before_stand_ins(compiler: Compiler, tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def unset_macros(recipe: Recipe) -> list[str]:
             for name in re.findall(r"[A-Za-z_]\w*", re.sub(r"\bdefined\b\W*\w+", "", condition[1])):
                 if name in {*recipe.tunables, *recipe.sizes} - known:
                     line = text.count("\n", 0, condition.start()) + 1
-                    place = f"{PurePath(stage.source.path).name}, line {line}"
+                    place = PurePath(stage.source.path).name + ("" if "#line" in text else f", line {line},")
                     sentences[
                         f"{name}: #if of {place} takes it for 0, as it is a template parameter and no macro;"
                         f' options = ["-D{name}_={{{name}}}"] sets a macro {name}_ to its value'

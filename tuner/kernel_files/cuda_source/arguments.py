@@ -141,12 +141,17 @@ def _accumulated(plan: Plan, stage: Stage, parameters: Sequence[Parameter]) -> l
     return [
         Remark(
             "warning",
-            f"{argument} has the role out, and {function}, line {line}, changes what is in it by an atomic"
+            f"{argument} has the role out, and {function}{_at(stage, line)} changes what is in it by an atomic"
             " operation; '= constant(0)' behind its shape sets it to zero before every run",
         )
         for argument, parameter in rows
         if isinstance(argument, str) and argument in begun and (line := changed.get(parameter.name))
     ]
+
+
+def _at(stage: Stage, line: int) -> str:
+    """A line of a source for messages; empty where pragmas were expanded in it."""
+    return "" if "#line" in stage.source.text else f", line {line},"
 
 
 @functools.lru_cache(maxsize=_SIGNATURES)
