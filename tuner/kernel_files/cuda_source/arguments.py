@@ -141,8 +141,8 @@ def _accumulated(plan: Plan, stage: Stage, parameters: Sequence[Parameter]) -> l
     return [
         Remark(
             "warning",
-            f"{argument} has the role out, and {function}{_at(stage, line)} changes what is in it by an atomic"
-            " operation; '= constant(0)' behind its shape sets it to zero before every run",
+            f"{argument} has the role out, and {function}{_at(stage, line)} changes what is in it by an"
+            " atomic operation; '= constant(0)' behind its shape sets it to zero before every run",
         )
         for argument, parameter in rows
         if isinstance(argument, str) and argument in begun and (line := changed.get(parameter.name))
