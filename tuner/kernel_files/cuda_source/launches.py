@@ -1,0 +1,306 @@
+"""Launches that CUDA C++ text states: ``kernel<<<grid, block, shared>>>(arguments)``, and what they stand on.
+
+Names of the host are followed to what the same function, or the text, gave them last before the launch.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tuner.kernel_files.cuda_source.c_expressions import (
+    Node,
+    calls_in,
+    listed,
+    parsed,
+    parsed_text,
+    substituted,
+)
+from tuner.kernel_files.cuda_source.tokens import Token, defined_macros, group_end, tokens_of, without_comments
+
+_AXES = "xyz"
+_ALLOCATIONS = re.compile(r"(?:cuda|hip)Malloc(?:Managed|Async|Host)?|(?:cuda|hip)HostAlloc")
+_MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([\w, ]*)\)[ \t]*((?:\\\n|[^\n])*)", re.MULTILINE)
+_INSIDE = frozenset({"const", "noexcept", "override", ")"})  # before the brace of a function's body
+Inlines = Mapping[str, tuple[list[str], Node]]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch.
+
+    Attributes:
+        kernel: name of the function, without its namespaces.
+        template: its template arguments, as written.
+        grid: blocks in x, y, z, as far as stated; None where they are no arithmetic.
+        block: threads, likewise.
+        shared: bytes; None where nothing is stated.
+        arguments: as arithmetic; None for what is none.
+        names: what each argument names at its end: ``d_x`` of ``(float*)d_x``.
+        values: what names of the host stand for, those of the launch's function and those of the text.
+        bytes: array -> the bytes that are allocated for it.
+        line: its line.
+    """
+
+    kernel: str
+    template: tuple[str, ...]
+    grid: tuple[Node | None, ...]
+    block: tuple[Node | None, ...]
+    shared: Node | None
+    arguments: tuple[Node | None, ...]
+    names: tuple[str, ...]
+    values: Mapping[str, Node] = field(default_factory=dict)
+    bytes: Mapping[str, Node] = field(default_factory=dict)
+    line: int = 0
+
+
+def launches_in(text: str) -> list[Launch]:
+    """The launches of a text, in their order."""
+    tokens = tokens_of(text)
+    everywhere = values_of(text)
+    inlines = inlined(text)
+    bounds = _bodies(tokens)
+    allocated = _allocations(tokens)
+    found = []
+    for index in range(1, len(tokens) - 3):
+        if [token.text for token in tokens[index : index + 3]] != ["<", "<", "<"]:
+            continue
+        start = max((first for first, last in bounds if first < index <= last), default=0)
+        dims, values = _stated(tokens[start:index], inlines)
+        launch = _launch(tokens, index, dims, {**everywhere, **values}, inlines)
+        if launch is not None:
+            bytes_of = {name: with_inlined(size, inlines) for name, size in allocated.items()}
+            found.append(Launch(**{**launch.__dict__, "bytes": bytes_of}))
+    return found
+
+
+def values_of(text: str) -> dict[str, Node]:
+    """What macros and constants of a text stand for, where that is arithmetic."""
+    values = {}
+    for name, body in defined_macros(text).items():
+        node = parsed_text(body) if body else None
+        if node is not None:
+            values[name] = node
+    plain = without_comments(text, keep_strings=False)
+    for match in re.finditer(r"\bconst(?:expr)?\s+[\w\s]*?(\w+)\s*=\s*([^;{}]+);", plain):
+        node = parsed_text(match[2])
+        if node is not None:
+            values.setdefault(match[1], node)
+    return values
+
+
+def inlined(text: str) -> Inlines:
+    """Functions and macros of a text that are nothing but an expression: name -> parameters, expression."""
+    found: dict[str, tuple[list[str], Node]] = {}
+    for match in _MACRO.finditer(text):
+        node = parsed_text(match[3].replace("\\\n", " "))
+        if node is not None:
+            found[match[1]] = [name.strip() for name in match[2].split(",")], node
+    tokens = tokens_of(text)
+    for index, token in enumerate(tokens[:-1]):
+        if token.kind != "word" or tokens[index + 1].text != "(":
+            continue
+        end = group_end(tokens, index + 1)
+        body = [one.text for one in tokens[end : end + 2]]
+        if body != ["{", "return"]:
+            continue
+        closing = next((i for i in range(end, len(tokens)) if tokens[i].text == ";"), end)
+        node = parsed(tokens[end + 2 : closing])
+        parameters = [part[-1].text for part in listed(tokens[index + 2 : end - 1]) if part]
+        if node is not None:
+            found[token.text] = parameters, node
+    return found
+
+
+def with_inlined(node: Node, inlines: Inlines) -> Node:
+    """A tree with the expressions of the functions that it calls."""
+    import ast  # noqa: PLC0415 - of the standard library, for one class
+
+    class Inline(ast.NodeTransformer):
+        def visit_Call(self, call: ast.Call) -> Node:  # noqa: N802 - the name that Python's visitor has
+            self.generic_visit(call)
+            parameters, body = inlines.get(ast.unparse(call.func).rpartition(".")[2], ([], None))
+            if body is None or len(parameters) != len(call.args):
+                return call
+            return substituted(body, dict(zip(parameters, call.args, strict=True)), 1)
+
+    for _ in range(3):
+        if not calls_in(node) & set(inlines):
+            break
+        node = Inline().visit(ast.parse(ast.unparse(node), mode="eval").body)
+    return substituted(node, {})
+
+
+def _bodies(tokens: Sequence[Token]) -> list[tuple[int, int]]:
+    """First and last index of every body of a function."""
+    found = []
+    index = 1
+    while index < len(tokens):
+        if tokens[index].text == "{" and tokens[index - 1].text in _INSIDE:
+            end = group_end(tokens, index)
+            found.append((_declared_from(tokens, index), end - 1))
+            index = end
+        else:
+            index += 1
+    return found
+
+
+def _declared_from(tokens: Sequence[Token], opening: int) -> int:
+    return next((i + 1 for i in range(opening - 1, -1, -1) if tokens[i].text in (";", "}", "{")), 0)
+
+
+def _stated(
+    tokens: Sequence[Token], inlines: Inlines
+) -> tuple[dict[str, list[Node | None]], dict[str, Node]]:
+    """The extents (``dim3``) and the numbers that some tokens give to names; the last of a name counts."""
+    dims: dict[str, list[Node | None]] = {}
+    values: dict[str, Node] = {}
+    for index, token in enumerate(tokens[:-1]):
+        if token.kind != "word":
+            continue
+        following = tokens[index + 1].text
+        before = tokens[index - 1].text if index else ""
+        if before in ("dim3", ",") and following in ("(", "{") and _of_dim3(tokens, index):
+            inner = tokens[index + 2 : group_end(tokens, index + 1) - 1]
+            dims[token.text] = _extents(inner, inlines)
+        elif following == "=":
+            end = _end_of_value(tokens, index + 2)
+            value = tokens[index + 2 : end]
+            if before == "." and index > 1:
+                axis, owner = _AXES.find(token.text), tokens[index - 2].text
+                if owner in dims and axis >= 0:
+                    own = [*dims[owner], *[parsed_text("1")] * 3][: max(len(dims[owner]), axis + 1)]
+                    own[axis] = _value(value, inlines)
+                    dims[owner] = own
+                continue
+            if value and (value[0].text == "dim3" or (before == "dim3" and value[0].text == "{")):
+                opening = 1 if value[0].text == "dim3" else 0
+                dims[token.text] = _extents(value[opening + 1 : -1], inlines)
+            else:
+                node = _value(value, inlines)
+                if node is not None:
+                    values[token.text] = node
+                    if before == "dim3":
+                        dims[token.text] = [node]
+                else:
+                    values.pop(token.text, None)
+        elif before == "dim3" and following in (";", ","):
+            dims[token.text] = [parsed_text("1")]
+    for name, extents in dims.items():
+        for axis, extent in zip(_AXES, [*extents, *[parsed_text("1")] * (3 - len(extents))], strict=False):
+            if extent is not None:
+                values[f"{name}.{axis}"] = extent
+    return dims, values
+
+
+def _of_dim3(tokens: Sequence[Token], index: int) -> bool:
+    """Return True if the statement that declares the name begins with ``dim3``."""
+    for i in range(index - 1, max(-1, index - 64), -1):
+        if tokens[i].text in (";", "{", "}"):
+            return False
+        if tokens[i].text == "dim3":
+            return True
+    return False
+
+
+def _end_of_value(tokens: Sequence[Token], start: int) -> int:
+    index = start
+    while index < len(tokens) and tokens[index].text not in (";", ",", ")", "}"):
+        index = group_end(tokens, index) if tokens[index].text in ("(", "[", "{") else index + 1
+    return index
+
+
+def _value(tokens: Sequence[Token], inlines: Inlines) -> Node | None:
+    node = parsed(tokens)
+    return None if node is None else with_inlined(node, inlines)
+
+
+def _extents(tokens: Sequence[Token], inlines: Inlines) -> list[Node | None]:
+    return [_value(part, inlines) for part in listed(tokens)] or [parsed_text("1")]
+
+
+def _launch(
+    tokens: Sequence[Token],
+    index: int,
+    dims: Mapping[str, list[Node | None]],
+    values: Mapping[str, Node],
+    inlines: Inlines,
+) -> Launch | None:
+    template: tuple[str, ...] = ()
+    place = index - 1
+    if tokens[place].text == ">":
+        opening = _opening_before(tokens, place)
+        template = tuple(
+            " ".join(token.text for token in part) for part in listed(tokens[opening + 1 : place])
+        )
+        place = opening - 1
+    if tokens[place].kind != "word":
+        return None
+    inside = index + 3
+    end = inside
+    while end + 2 < len(tokens) and [token.text for token in tokens[end : end + 3]] != [">"] * 3:
+        end = group_end(tokens, end) if tokens[end].text in ("(", "[", "{") else end + 1
+    parts = listed(tokens[inside:end])
+    if end + 3 >= len(tokens) or tokens[end + 3].text != "(" or len(parts) < 2:  # noqa: PLR2004 - grid and block
+        return None
+    arguments = listed(tokens[end + 4 : group_end(tokens, end + 3) - 1])
+    return Launch(
+        tokens[place].text,
+        template,
+        tuple(_geometry(parts[0], dims, inlines)),
+        tuple(_geometry(parts[1], dims, inlines)),
+        _value(parts[2], inlines) if len(parts) > 2 else None,  # noqa: PLR2004 - as above
+        tuple(_value([token for token in part if token.text != "&"], inlines) for part in arguments),
+        tuple(next((one.text for one in reversed(part) if one.kind == "word"), "") for part in arguments),
+        values,
+        line=tokens[index].line,
+    )
+
+
+def _opening_before(tokens: Sequence[Token], closing: int) -> int:
+    depth = 0
+    for i in range(closing, -1, -1):
+        depth += (tokens[i].text == ">") - (tokens[i].text == "<")
+        if depth == 0:
+            return i
+    return closing
+
+
+def _geometry(
+    part: Sequence[Token], dims: Mapping[str, list[Node | None]], inlines: Inlines
+) -> list[Node | None]:
+    if len(part) == 1 and part[0].text in dims:
+        return dims[part[0].text]
+    if part and part[0].text == "dim3" and len(part) > 1:
+        return _extents(part[2:-1], inlines)
+    return [_value(part, inlines)]
+
+
+def _allocations(tokens: Sequence[Token]) -> dict[str, Node]:
+    """Array -> bytes allocated for it, with the values of the function that does it."""
+    found: dict[str, Node] = {}
+    bounds = _bodies(tokens)
+    for name, size, place in _allocation_calls(tokens):
+        start = max((first for first, last in bounds if first < place <= last), default=0)
+        node = parsed(size)
+        if node is not None:
+            _, values = _stated(tokens[start:place], {})
+            sized = {key: value for key, value in values.items() if _is_size(value)}
+            found.setdefault(name, substituted(node, sized))
+    return found
+
+
+def _is_size(node: Node) -> bool:
+    """Return True if a value has the bytes of a type or a product in it, and is no number of its own."""
+    import ast  # noqa: PLC0415 - as above
+
+    return isinstance(node, (ast.BinOp, ast.Name)) and not calls_in(node) - {"ceil_div", "min", "max"}
+
+
+def _allocation_calls(tokens: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token], int]]:
+    for index, token in enumerate(tokens[:-1]):
+        if _ALLOCATIONS.fullmatch(token.text) and tokens[index + 1].text in ("(", "<"):
+            opening = index + 1 if tokens[index + 1].text == "(" else group_end(tokens, index + 1)
+            arguments = listed(tokens[opening + 1 : group_end(tokens, opening) - 1])
+            if len(arguments) > 1:
+                name = next((one.text for one in reversed(arguments[0]) if one.kind == "word"), "")
+                yield name, arguments[1], index
