@@ -481,9 +481,11 @@ class Compiler:
             if others is None:
                 break
             texts, answer = others, self._compile_texts(stage, others)
-        missed = isinstance(first, Output) and missing_header(first.log)
-        failed = not isinstance(answer, Output) or answer.cubin is None
-        return first if missed and failed else answer  # the header may have what the code lacks
+        if answer is first or not isinstance(first, Output) or not isinstance(answer, Output):
+            return answer
+        if answer.cubin is None and missing_header(first.log):  # it may have what the code lacks
+            return answer._replace(log=f"{first.log}\n{answer.log}")
+        return answer
 
     def _compile_texts(self, stage: Stage, texts: Texts) -> Output | CompileError:
         try:

@@ -19,6 +19,7 @@ _OF_HOST = re.compile(
 )
 _NOT_FOUND = re.compile(r'^(.+)\((\d+)\): (?:catastrophic )?error: (?:could not|cannot) open source file "', re.MULTILINE)
 _LAUNCHES = re.compile(r"<<<|\bmain\s*\(")
+_OF_DEVICE = re.compile(r"\b__(?:global|device|constant)__\b")
 _OPEN, _CLOSE = frozenset("({["), frozenset(")}]")
 
 
@@ -54,6 +55,8 @@ def _blanked(text: str, places: Sequence[tuple[int, int, str]]) -> str:
             continue
         offset = begin + len(row) - len(row.lstrip()) + max(0, column)
         first, last = _statement(spans, offset, kind)
+        if _OF_DEVICE.search(text, first, last):  # an error in what it is made of has led NVRTC there
+            continue
         text = text[:first] + re.sub(r"[^\n]", " ", text[first:last]) + text[last:]
     return text
 

@@ -166,6 +166,8 @@ class _Tidy(ast.NodeTransformer):
             return inner
         if name in ("int", "unsigned", "size_t", "float", "double") and len(arguments) == 1:
             return arguments[0]
+        if name in ("__mul24", "__umul24") and len(arguments) == 2:  # noqa: PLR2004 - a product
+            return ast.BinOp(arguments[0], ast.Mult(), arguments[1])
         if name in ("min", "max", "fmin", "fmax", "umin", "umax", "MIN", "MAX"):
             return call(name.lower()[-3:], *arguments)
         return call("ceil_div", *arguments) if _CEIL_DIV.fullmatch(name) and len(arguments) == 2 else node  # noqa: PLR2004 - of a division

@@ -39,6 +39,7 @@ class Launch:
         values: what names of the host stand for, those of the launch's function and those of the text.
         bytes: array -> the bytes that are allocated for it.
         line: its line.
+        block_name: of the host for the whole block, as ``threads`` of ``dim3 threads(16, 16)``; may be empty.
     """
 
     kernel: str
@@ -51,6 +52,7 @@ class Launch:
     values: Mapping[str, Node] = field(default_factory=dict)
     bytes: Mapping[str, Node] = field(default_factory=dict)
     line: int = 0
+    block_name: str = ""
 
 
 def launches_in(text: str) -> list[Launch]:
@@ -253,6 +255,7 @@ def _launch(
         tuple(next((one.text for one in reversed(part) if one.kind == "word"), "") for part in arguments),
         values,
         line=tokens[index].line,
+        block_name=parts[1][0].text if len(parts[1]) == 1 and parts[1][0].kind == "word" else "",
     )
 
 
