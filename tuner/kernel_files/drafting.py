@@ -7,7 +7,7 @@ read where there are some, and what nobody tells is guessed: its line in the fil
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,12 +19,14 @@ from tuner.kernel_files.cuda_source.c_expressions import (
     Node,
     Sum,
     divided,
+    multiplied,
     names_in,
     number,
     parsed_text,
     substituted,
     sum_of,
     text_of,
+    with_names,
     written_sum,
 )
 from tuner.kernel_files.cuda_source.guesses import Macro, constant_symbols, macros_of, role_of, struct_fields
@@ -38,6 +40,7 @@ from tuner.kernel_files.cuda_source.signatures import (
     global_functions,
     parameters_of,
 )
+from tuner.kernel_files.cuda_source.tokens import always_defined
 from tuner.kernel_files.short_files import NAME_PATTERN
 from tuner.model.errors import InputError, suggestion
 from tuner.model.expressions.callables import is_free_name
@@ -94,9 +97,11 @@ class Line:
 
     value: str
     guess: str = ""
+    note: str = ""
 
     def __str__(self) -> str:
-        return self.value + (f"  {GUESS}: {self.guess}" if self.guess else "")
+        comment = f"  {GUESS}: {self.guess}" if self.guess else (f"  # {self.note}" if self.note else "")
+        return self.value + comment
 
 
 @dataclass
@@ -177,10 +182,12 @@ _BLOCK = (
 _SMALL = r"\w*(?:radius|taps|halo|order|degree)|filter_?\w*|mask_?\w*|kernel_?(?:size|width|height|radius)|r"
 _FIRST_AXIS = r"\w*(?:height|rows)|(?:\w*_)?(?:ny|m|h)"  # of two sizes, the one along y
 _BLOCKS = ([32, 64, 128, 256, 512, 1024], [1, 2, 4, 8, 16], [1, 2, 4])
+_SIDES = ([8, 16, 32, 64, 128], [1, 2, 4, 8, 16, 32], [1, 2, 4])
 _SQUARES = [8, 16, 32]
 _FACTORS = [1, 2, 4, 8]
 _VECTOR = re.compile(r"(u?char|u?short|u?int|u?long(?:long)?|float|double)([1-4])")
 _WHOLE = ("int32", "uint32", "int64", "uint64")
+_C_NAMES = {"uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned", "uint64": "unsigned long"}
 _OF_BLOCK = re.compile(r"blockDim\.([xyz])")
 
 
@@ -240,6 +247,7 @@ class _Drafting:
         self.draft = Draft(source.name, function)
         self.values: dict[str, int] = {}  # of tunables, to compile with and to launch by default
         self.others: dict[str, str] = {}  # macros that are no tunables -> what they stand for
+        self.notes: dict[str, str] = {}  # of tunables
         self.symbols: dict[str, Node] = {}  # names of the kernel and of its host -> names of the file
         self.launch = self._launch_of(beside)
         functions = defined_functions(text)
@@ -250,7 +258,10 @@ class _Drafting:
         self.constants = {
             name: value for name, value in values_of(text).items() if name not in self.macros
         }
-        self.indexing = Indexing(function.body, self.constants)
+        self.indexing = Indexing(
+            function.body, self.constants, [one.name for one in function.parameters if one.dtype in _WHOLE]
+        )
+        self.reach: dict[str, tuple[Sum, Sum]] = {}  # axis -> blocks, and what they cover
         self.typed: dict[str, str] = {}
         self._add_template()
         self.answer = self._compiled()
@@ -263,12 +274,20 @@ class _Drafting:
         self._add_tunables()
         self._end()
 
+    def _named(self, launch: Launch) -> Launch:
+        """The launch with template parameters in the place of the numbers that it gives them."""
+        stated = zip(self.function.template, launch.template, strict=False)
+        numbers = {int(text): one.name for one, text in stated if text.isdecimal() and int(text) > 1}
+        sides = [tuple(node and with_names(node, numbers) for node in side) for side in (launch.grid, launch.block)]
+        shared = launch.shared and with_names(launch.shared, numbers)
+        return replace(launch, grid=sides[0], block=sides[1], shared=shared) if numbers else launch
+
     def _launch_of(self, beside: Iterable[str]) -> Launch | None:
         for text in (self.text, *beside):
             fitting = [one for one in launches_in(text) if one.kernel == self.function.name] if "<<<" in text else []
             same = [one for one in fitting if len(one.arguments) == len(self.function.parameters)] or fitting
             if same:
-                return max(same, key=lambda one: (None not in (*one.grid, *one.block), -one.line))
+                return self._named(max(same, key=lambda one: (None not in (*one.grid, *one.block), -one.line)))
         return None
 
     # --- templates, macros and what the compiler leaves undefined
@@ -297,7 +316,7 @@ class _Drafting:
             return macro.first
         if name in self._names_of_block():
             return 16 if self._two_axes() else 256
-        if re.fullmatch(_BLOCK, name, re.IGNORECASE):
+        if self._is_block_name(name):
             return [16 if self._two_axes() else 256, 8 if self._two_axes() else 4, 4][
                 max(0, AXES.find(name.lower()[-1])) if re.search(r"_?[xyz]$", name) else 0
             ]
@@ -305,9 +324,19 @@ class _Drafting:
             return 3
         return 1024 if self._is_size_name(name) else 1
 
+    def _is_block_name(self, name: str) -> bool:
+        """Return True if a name is one of blocks; of tiles, only where no other is."""
+        if not re.fullmatch(_BLOCK, name, re.IGNORECASE):
+            return False
+        words = {token.text for token in self.function.body if token.kind == "word"}
+        others = [word for word in words if len(word) > 1 and "tile" not in word.lower()]
+        return "tile" not in name.lower() or not any(
+            re.fullmatch(_BLOCK, word, re.IGNORECASE) for word in others if word not in self.indexing.values
+        )
+
     def _is_size_name(self, name: str) -> bool:
         """Return True if a name is the end of an index, or called as sizes are, and no extent of a block."""
-        if name in self._names_of_block() or re.fullmatch(_BLOCK, name, re.IGNORECASE):
+        if name in self._names_of_block() or self._is_block_name(name):
             return False
         ends = {one for _, end in self.indexing.ends for one in names_in(end)}
         return name in ends and re.fullmatch(rf"{_SIZE}|{_SMALL}", name, re.IGNORECASE) is not None
@@ -369,9 +398,12 @@ class _Drafting:
             if name in self.values or name in self.others or behind.startswith(("(", "::", "<")):
                 continue
             found = True
-            typed = re.match(r"[*&]*\s*(?:__restrict__\s*)?[A-Za-z_]\w*\s*[,;)=\[]", behind)
+            typed = re.match(r"[*&]*\s*(?:__restrict__\s*)?[A-Za-z_]\w*\s*[,;)=\[>]", behind)
             if typed and not re.match(r"(?:and|or|if)\b", behind):
-                self.others[name] = "float"
+                plain = dtype_of(name)
+                self.others[name] = _C_NAMES.get(plain or "", "float")
+                if plain is not None:
+                    continue
                 self.draft.missing.append(
                     f"kernel.options: -D{name}=float is a guess: nothing says which type {name} is"
                 )
@@ -462,6 +494,8 @@ class _Drafting:
         for name in macros:
             self.draft.sizes[name] = self._size_line(name, None, self.values.pop(name))
         if not self.draft.sizes:
+            self._add_fixed_size()
+        if not self.draft.sizes:
             name = "N" if is_free_name("N") and "N" not in {*self.values, *self.constants} else "elements"
             self.draft.sizes[name] = self._size_line(name, None, guess="no parameter tells the problem size")
         if self.launch is not None:
@@ -471,6 +505,18 @@ class _Drafting:
                     for host in names_in(node) if len(sum_of(node)) == 1 and number(node) is None else ():
                         if sum_of(node) == {(host,): 1}:
                             self.symbols.setdefault(host, symbol)
+
+    def _add_fixed_size(self) -> None:
+        """The extent that a source has fixed, as ``#define WIDTH 512``, where the kernel is given none."""
+        used = {token.text for token in self.function.body}
+        for name in [one for one in self.constants if one in used and re.fullmatch(_SIZE, one, re.IGNORECASE)]:
+            value = number(self.constants[name])
+            if value is not None and value > 1 and name not in self._names_of_block():
+                size = "N" if "N" not in self.constants and "N" not in self.values else f"{name}_size"
+                self.draft.sizes[size] = Line(f"[{value}]", f"{name} of the source, which has no other value")
+                self._map(name, size)
+                del self.constants[name]  # so that indices name it
+                return
 
     def _parameter_names(self) -> list[str]:
         return [one.name for one in self.function.parameters]
@@ -536,6 +582,11 @@ class _Drafting:
             )
         return max(AXES.find(used[-1]) + 1 if used else 1, stated)
 
+    def _block_axes(self) -> int:
+        """Axes along which a block has several threads."""
+        used = [axis for axis in AXES if f"tid.{axis}" in self._registers()]
+        return AXES.find(used[-1]) + 1 if used else 1
+
     def _add_block_and_grid(self) -> None:
         axes = self._axes()
         block = [self._block(axis) for axis in AXES[:axes]]
@@ -550,7 +601,7 @@ class _Drafting:
             self.draft.launch["block"] = _joined(block)
         shared = self._shared([line.value for line in block])
         if shared is not None:
-            self.draft.launch["shared_bytes"] = shared
+            self.draft.launch["shared_bytes"] = _joined([shared])
         if self.answer is not None and self.answer.cooperative:
             self.draft.launch["cooperative"] = Line("true")
         most = (self.answer.most_threads if self.answer is not None else None) or _MOST_THREADS
@@ -577,7 +628,8 @@ class _Drafting:
             inner = self._own_factor(extent)
             known = all(name in self.values or name in self.symbols for name in names)
             if inner is not None:
-                return Line(inner, "" if len(names) < 2 else f"{axis} of several factors")  # noqa: PLR2004 - a lone name is told
+                plain = len(names) == 1 or inner == f"block_size_{axis}"
+                return Line(inner, "" if plain else f"of {' * '.join(names)}, {inner} is taken for the threads")
             if known or set(extent) == {()}:
                 return Line(text_of(substituted(written_sum(extent), self.symbols)))
         like = next((name for name in self.values if _axis_name(name, axis)), None)
@@ -611,9 +663,10 @@ class _Drafting:
         """A tunable for the threads along an axis, which the code reads from the launch."""
         name = f"block_size_{axis}"
         place = AXES.find(axis)
-        usual = [256, 1, 1] if self._axes() == 1 else ([32, 8, 1] if self._axes() == 2 else [32, 4, 2])  # noqa: PLR2004 - axes
+        axes = self._block_axes()
+        usual = ([256, 1, 1], [32, 8, 1], [32, 4, 2])[axes - 1]
         self.values.setdefault(name, default or usual[place])
-        values = _BLOCKS[place] if self._axes() == 1 or place else [8, 16, 32, 64, 128]
+        values = _BLOCKS[0] if axes == 1 else _SIDES[place]
         most = self.answer.most_threads if self.answer is not None else None
         bounded = [one for one in values if one <= (most or _MOST_THREADS)]
         self.values[name] = min(self.values[name], most or _MOST_THREADS)
@@ -644,7 +697,7 @@ class _Drafting:
         if value == 1 or (value is not None and (fixed or not free) and axis != "x"):
             return Line(str(value))
         if value is not None and (fixed or not free):
-            self._fixed(axis, value)
+            self._fixed(axis, value, host)
             if host:
                 self._map(host, f"block_size_{axis}")
             self._alias(axis, parsed_text(f"block_size_{axis}") or node)
@@ -677,10 +730,12 @@ class _Drafting:
         extents = [node for nodes in self.indexing.shared.values() for node in nodes]
         return all(node is None for node in extents)
 
-    def _fixed(self, axis: str, value: int) -> None:
+    def _fixed(self, axis: str, value: int, host: str) -> None:
         """A tunable with one value: the threads that the source has fixed."""
         name = f"block_size_{axis}"
         self.values[name] = value
+        if host in always_defined(self.text):
+            self.notes[name] = f"{host} of the source; with its #define between #ifndef and #endif it can be tuned"
         self.macros[name] = Macro(str(value), values=(value,))
 
     def _alias(self, axis: str, symbol: Node) -> None:
@@ -706,7 +761,7 @@ class _Drafting:
             sides = self.launch.grid
             node = sides[place] if place < len(sides) else parsed_text("1")
             if node is not None:
-                return self._grid_of_host(node, block[place].value)
+                return self._grid_of_host(axis, node, block[place].value)
         if f"ctaid.{axis}" not in self._registers():
             return Line("1")
         told = self.indexing.covered(axis)
@@ -717,8 +772,11 @@ class _Drafting:
             return Line(along[-1], "nothing says how many blocks")
         covered, end = told
         covers = substituted(written_sum(covered), self.symbols)
+        if end is None:
+            end = self.indexing.row_of(axis)
+            guess = guess and "no index is held against an end"
         ends = parsed_text(along[-1]) if end is None else substituted(written_sum(_whole(sum_of(end))), self.symbols)
-        if end is None and covered == {(): 1}:
+        if told[1] is None and covered == {(): 1}:
             free = [name for name in sizes if not self._ends_a_loop(name)]
             ends = parsed_text(free[0] if free else sizes[0])
         left = names_in(ends) - {*self.values, *self.draft.sizes} if ends is not None else {"?"}
@@ -729,6 +787,7 @@ class _Drafting:
         strided = "nctaid.x" in self._registers() and axis == "x"
         assert ends is not None  # noqa: S101 - set above
         text = text_of(ends) if number(covers) == 1 else f"ceil_div({text_of(ends)}, {text_of(covers)})"
+        self.reach[axis] = sum_of(parsed_text(text) or ends), sum_of(ends)
         return Line(text, guess or ("" if not strided or number(covers) != 1 else "the grid strides over the rest"))
 
     def _ends_a_loop(self, size: str) -> bool:
@@ -739,7 +798,7 @@ class _Drafting:
                 return not any(name.startswith("blockIdx") for name in names_in(self.indexing.resolved(left)))
         return False
 
-    def _grid_of_host(self, node: Node, block: str) -> Line:
+    def _grid_of_host(self, axis: str, node: Node, block: str) -> Line:
         resolved = self._of_host(node)
         threads = self.values.get(block)
         if threads is not None:  # (n + 255) / 256, 256
@@ -750,13 +809,17 @@ class _Drafting:
         left = names_in(resolved) - {*self.values, *self.draft.sizes}
         for name in sorted(left):
             like = next((one for one in (*self.draft.sizes, *self.values) if _alike(one, name)), None)
-            if like is None and name.isidentifier() and is_free_name(name.upper()):
-                like = name.upper()
+            if like is None and is_free_name(re.sub(r"\W", "_", name).upper()):
+                like = re.sub(r"\W", "_", name).upper()
                 self.draft.sizes[like] = self._size_line(name, None, guess=f"{name} of the host is not followed")
             if like is not None:
                 self._map(name, like)
         resolved = substituted(resolved, self.symbols)
         left = names_in(resolved) - {*self.values, *self.draft.sizes}
+        told = self.indexing.covered(axis)
+        if told is not None and not left:
+            covers = substituted(written_sum(told[0]), self.symbols)
+            self.reach[axis] = sum_of(resolved), _covered_by(resolved, covers)
         return Line(text_of(resolved), f"{', '.join(sorted(left))} of the host is not followed" if left else "")
 
     def _shared(self, block: Sequence[str]) -> Line | None:
@@ -813,7 +876,7 @@ class _Drafting:
             roles |= {one.name: "inout" for one in self.parameters if one.pointer and not one.const}
         for place, parameter in enumerate(self.parameters, 1):
             name = parameter.name or f"argument{place}"
-            taken = {*self.draft.sizes, *self.values}
+            taken = {*self.draft.sizes, *self.values} if parameter.pointer else set()
             if (not is_free_name(name) or name in taken) and is_free_name(f"{name}_"):  # a word of expressions
                 name = f"{name}_"
             if not parameter.pointer:
@@ -878,7 +941,9 @@ class _Drafting:
         """The axes of an array, and whether something tells them."""
         known = {*self.values, *self.draft.sizes}
         candidates: list[Node] = []
-        reached = self.indexing.elements(parameter.name, lambda name: name in self.symbols or name in known)
+        reached = self.indexing.elements(
+            parameter.name, lambda name: name in self.symbols or name in known, self.reach
+        )
         if reached is not None:
             candidates.append(substituted(reached, self.symbols))
         if self.launch is not None and place < len(self.launch.names):
@@ -961,7 +1026,8 @@ class _Drafting:
                 continue
             values = self._choices(name, value, macro, in_block=name in in_block, square=square)
             told = bool(macro.values)
-            self.draft.tunables[name] = Line(json.dumps(values), "" if told else "the values to try")
+            guess = "" if told else "the values to try"
+            self.draft.tunables[name] = Line(json.dumps(values), guess, self.notes.get(name, ""))
             self.draft.default[name] = value
 
     def _choices(self, name: str, value: int, macro: Macro, *, in_block: bool, square: bool) -> list[int]:
@@ -969,7 +1035,9 @@ class _Drafting:
         if macro.values:
             return sorted({*macro.values, value})
         if in_block:
-            usual = _SQUARES if square else _BLOCKS[0] if "[" not in self.draft.launch["block"].value else [1, 2, 4, 8, 16, 32, 64, 128]
+            place = re.findall(r"\w+", self.draft.launch["block"].value).index(name)
+            lone = "[" not in self.draft.launch["block"].value
+            usual = _SQUARES if square else _BLOCKS[0] if lone else _SIDES[min(place, 2)]
             return sorted({*usual, value})
         if macro.default:
             return sorted({max(1, value // 2), value, value * 2} if value > 1 else {1, 2, 4})
@@ -1017,6 +1085,22 @@ def _axis_name(name: str, axis: str) -> bool:
 
 def _bytes(dtype: str) -> int:
     return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+
+
+def _covered_by(blocks: Node, covers: Node) -> Sum:
+    """What blocks of a width cover: the dividend, where the width divides something to make them."""
+    for divide in _divisions(blocks):
+        if sum_of(divide[1]) == sum_of(covers):
+            return sum_of(divide[0])
+    return sum_of(blocks) if sum_of(covers) == {(): 1} else multiplied(sum_of(blocks), sum_of(covers))
+
+
+def _divisions(node: Node) -> list[tuple[Node, Node]]:
+    import ast  # noqa: PLC0415 - of the standard library, for one function
+
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
+        return [(node.left, node.right)]
+    return [(inner.args[0], inner.args[1]) for inner in _ceil_divs(node) if inner is node]
 
 
 def _fraction(node: Node) -> str:

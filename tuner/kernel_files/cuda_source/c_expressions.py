@@ -214,6 +214,16 @@ def substituted(node: Node, values: Mapping[str, Node], depth: int = _DEPTH) -> 
     return _Tidy().visit(Substitute().visit(copied))
 
 
+def with_names(node: Node, numbers: Mapping[int, str]) -> Node:
+    """A tree with names in the place of numbers."""
+
+    class Named(ast.NodeTransformer):
+        def visit_Constant(self, node: ast.Constant) -> Node:  # noqa: N802 - as above
+            return ast.Name(numbers[node.value]) if node.value in numbers else node
+
+    return Named().visit(ast.parse(ast.unparse(node), mode="eval").body)
+
+
 def names_in(node: Node) -> set[str]:
     """The names and members of a tree, but those of functions."""
     functions = {id(inner.func) for inner in ast.walk(node) if isinstance(inner, ast.Call)}

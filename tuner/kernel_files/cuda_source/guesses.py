@@ -79,6 +79,12 @@ def split_outside_brackets(text: str) -> list[str]:
 _GUARDED = re.compile(
     r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)\s*^[ \t]*#[ \t]*define[ \t]+\1[ \t]+([^\n]+)", re.MULTILINE
 )
+_CHOSEN = re.compile(  # #ifdef X, #define B X, ..., #else, #define B 16
+    r"^[ \t]*#[ \t]*if(?:def[ \t]+|[ \t]+defined\s*\(?\s*)(\w+)\)?\s*^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\1\s*"
+    r"(?:^[ \t]*#[ \t]*elif[^\n]*\s*^[ \t]*#[ \t]*define[ \t]+\2[ \t][^\n]*\s*)*"
+    r"^[ \t]*#[ \t]*else\s*^[ \t]*#[ \t]*define[ \t]+\2[ \t]+(\d+)",
+    re.MULTILINE,
+)
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(el)?if\b(?!n?def)([^\n]*)", re.MULTILINE)
 _COMPARED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:[=!]=|[<>]=?)\s*(\d+)\b")
 _NO_MACRO = frozenset({"defined", "and", "or", "not", "true", "false", "__has_include"})
@@ -118,7 +124,9 @@ def macros_of(text: str, foreign: Sequence[range]) -> dict[str, Macro]:
     """
     plain = without_comments(text, keep_strings=False)
     guarded = {match[1]: match[2].partition("//")[0].strip() for match in _GUARDED.finditer(plain)}
-    defined = {name for name in defined_macros(text) if name not in guarded}
+    chosen = {match[1]: (match[2], match[3]) for match in _CHOSEN.finditer(plain)}
+    inner = {word for match in _CHOSEN.finditer(plain) for word in _WORD.findall(match[0])}
+    defined = {name for name in defined_macros(text) if name not in guarded} | inner
     compared: dict[str, set[int]] = {}
     for match in _CONDITION.finditer(plain):
         for name in set(_WORD.findall(match[2])) - _NO_MACRO - defined:
@@ -131,13 +139,14 @@ def macros_of(text: str, foreign: Sequence[range]) -> dict[str, Macro]:
     for name, found in compared.items():
         others = found if len(found) > 1 else found | {1 if found == {0} else 0}
         macros.setdefault(name, Macro("", values=tuple(sorted(others)), conditional=True))
+    macros |= {name: Macro(default) for name, (_, default) in chosen.items()}
     own = [line for place, line in enumerate(plain.splitlines(), 1) if not any(place in one for one in foreign)]
     uses = re.findall(r"\w+", "\n".join(line for line in own if not re.match(r"\s*#\s*(?:ifndef|define)\s", line)))
     uses += re.findall(r"\w+", " ".join(body for name, body in defined_macros(text).items() if name not in guarded))
     return {
         name: macro
         for name, macro in macros.items()
-        if name in uses and not name.startswith("__") and not name.startswith("CUDA")
+        if (name in uses or name in chosen and chosen[name][0] in uses) and not name.startswith("__") and not name.startswith("CUDA")
     }
 
 

@@ -4,7 +4,8 @@ An index is a sum of products: what ``blockIdx.x`` is multiplied with is what on
 compared with is where it ends. Where a kernel tells nothing, nothing is returned.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tuner.kernel_files.cuda_source.c_expressions import (
     Node,
@@ -29,6 +30,16 @@ _MOST_TERMS = 12
 _NO_START = frozenset({"(", "[", "*", "/", "%"})
 
 
+def _head_end(tokens: Sequence[Token], start: int) -> int:
+    """The bracket that closes the one at ``start``, whatever statements are between."""
+    depth = 0
+    for index in range(start, len(tokens)):
+        depth += (tokens[index].text == "(") - (tokens[index].text == ")")
+        if depth == 0:
+            return index
+    return len(tokens)
+
+
 class Indexing:
     """The indices of one kernel.
 
@@ -39,9 +50,19 @@ class Indexing:
         shared: arrays in shared memory -> their extents.
     """
 
-    def __init__(self, body: Sequence[Token], constants: Mapping[str, Node]) -> None:
-        """Read the body of a kernel; ``constants`` are names that stand for something else everywhere."""
+    def __init__(
+        self, body: Sequence[Token], constants: Mapping[str, Node], parameters: Collection[str] = ()
+    ) -> None:
+        """Read the body of a kernel.
+
+        Args:
+            body: its tokens.
+            constants: names that stand for something else everywhere.
+            parameters: of the kernel; an index that is multiplied with one strides over a row, and tells
+                nothing of blocks.
+        """
         self.body = body
+        self._parameters = frozenset(parameters)
         self.values: dict[str, Node] = {}
         self.loops: set[str] = set()
         self.ends: list[tuple[Node, Node]] = []
@@ -55,7 +76,7 @@ class Indexing:
             following = self.body[index + 1].text
             before = self.body[index - 1].text if index else ""
             if token.text == "for" and following == "(":
-                self._loop(self.body[index + 2 : group_end(self.body, index + 1) - 1])
+                self._loop(self.body[index + 2 : _head_end(self.body, index + 1)])
             elif token.kind == "word" and following == "=" and before not in (".", "->", "]"):
                 node = parsed(self._until_end(index + 2))
                 if node is not None:
@@ -149,11 +170,16 @@ class Indexing:
         found = None
         for total, end in self.sums():
             one = coefficient(total, f"blockIdx.{axis}")
-            if one and not any("Idx." in factor for factors in one for factor in factors):
+            if one and self._of_block(one):
                 if end is not None:
                     return one, self.resolved(end)
                 found = found or (one, None)
         return found
+
+    def _of_block(self, total: Sum) -> bool:
+        """Return True if what an index is multiplied with can be the extent of a block."""
+        inner = {name for factors in total for factor in factors for name in _words(factor)}
+        return not inner & self._parameters and not any("Idx" in name for name in inner)
 
     def extent(self, axis: str) -> Sum | None:
         """The threads of a block along an axis; None where the kernel does not tell."""
@@ -161,13 +187,17 @@ class Indexing:
         for total, _ in self.sums():
             if not coefficient(total, own):
                 continue
-            chain = [coefficient(total, f"{kind}Idx.{one}") for kind in ("thread", "block") for one in AXES]
-            chain = [part for part in chain if part]
+            blocks = [coefficient(total, f"blockIdx.{one}") for one in AXES]
+            threads = [coefficient(total, f"threadIdx.{one}") for one in AXES]
+            chain = [part for part in (*blocks, *threads) if part]
             mine = coefficient(total, own)
             above = [
                 ratio
                 for part in chain
-                if part != mine and (ratio := divided(part, mine)) is not None and ratio != {(): 1}
+                if part != mine
+                and (ratio := divided(part, mine)) is not None
+                and ratio != {(): 1}
+                and self._of_block(ratio)
             ]
             if above:
                 return min(above, key=lambda ratio: (max(map(len, ratio)), *ratio.values()))
@@ -180,6 +210,19 @@ class Indexing:
                 for extent, node in zip(extents, nodes, strict=False):
                     if extent is not None and sum_of(self.resolved(node)) == {(own,): 1}:
                         return {key: value for key, value in sum_of(self.resolved(extent)).items() if key}
+        return None
+
+    def row_of(self, axis: str) -> Node | None:
+        """The row that an axis runs along: what the other indices of an access are multiplied with."""
+        for nodes in self.accesses().values():
+            for node in nodes:
+                total = sum_of(self.resolved(node))
+                if coefficient(total, f"threadIdx.{axis}") != {(): 1}:
+                    continue
+                for other in (*AXES, "loop"):
+                    stride = coefficient(total, f"threadIdx.{other}")
+                    if other != axis and len(stride) == 1 and stride != {(): 1}:
+                        return written_sum(stride)
         return None
 
     def accesses(self, array: str | None = None) -> dict[str, list[Node]]:
@@ -207,21 +250,32 @@ class Indexing:
     def _types() -> tuple[str, ...]:
         return "float", "double", "int", "unsigned", "char", "__shared__"
 
-    def elements(self, array: str, known: Callable[[str], bool]) -> Node | None:
+    def elements(
+        self, array: str, known: Callable[[str], bool], grid: Mapping[str, tuple[Sum, Sum]]
+    ) -> Node | None:
         """The elements of an array that indices reach, by the ends of their variables; None if not told.
 
         Args:
             array: name of a parameter.
             known: whether a name is one that the host knows, too: a size, a macro.
+            grid: ``x`` -> blocks along an axis, and what all of them cover.
         """
         ends: dict[str, Sum] = {}
+        for axis, (_, covered) in grid.items():
+            for name, value in self.values.items():
+                total = sum_of(self.resolved(value))
+                if name not in self.loops and self._of_block(coefficient(total, f"blockIdx.{axis}") or {("Idx",): 1}):
+                    ends[name] = covered
+        ends |= {f"blockIdx.{axis}": blocks for axis, (blocks, _) in grid.items()}
+        compared: dict[str, Sum] = {}
         whole: list[tuple[Sum, Sum]] = []
         for left, right in self.ends:
             total, end = sum_of(left), sum_of(self.resolved(right))
             if len(total) == 1 and next(iter(total.values())) == 1 and len(next(iter(total))) == 1:
-                ends.setdefault(next(iter(total))[0], end)
-            if end and all(map(known, (factor for factors in end for factor in factors))):
+                compared.setdefault(next(iter(total))[0], end)
+            if end and _all_known(end, known):
                 whole.append((sum_of(self.resolved(left)), end))
+        ends |= {name: end for name, end in compared.items() if name not in ends or _all_known(end, known)}
         best: Sum | None = None
         for node in self._all_of(array):
             total = self._last(sum_of(self._but_ended(node, ends)), ends)
@@ -231,7 +285,7 @@ class Indexing:
             if total is None:
                 continue
             reached = added(total, {(): 1})
-            if all(map(known, (factor for factors in reached for factor in factors))):
+            if _all_known(reached, known):
                 rank = (max(map(len, reached), default=0), reached.get((), 0), len(reached))
                 if best is None or rank > (max(map(len, best), default=0), best.get((), 0), len(best)):
                     best = reached
@@ -271,3 +325,12 @@ class Indexing:
                 return None
         names = {factor for factors in total for factor in factors}
         return None if any("Idx" in name for name in names) else total
+
+
+def _words(factor: str) -> list[str]:
+    return re.findall(r"[A-Za-z_][\w.]*", factor)
+
+
+def _all_known(total: Sum, known: Callable[[str], bool]) -> bool:
+    names = {name for factors in total for factor in factors for name in _words(factor)}
+    return all(known(name) for name in names - {"ceil_div", "min", "max"})

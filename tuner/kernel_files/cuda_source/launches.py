@@ -15,7 +15,7 @@ from tuner.kernel_files.cuda_source.c_expressions import (
     parsed_text,
     substituted,
 )
-from tuner.kernel_files.cuda_source.tokens import Token, defined_macros, group_end, tokens_of, without_comments
+from tuner.kernel_files.cuda_source.tokens import Token, defined_macros, group_end, tokens_of
 
 _AXES = "xyz"
 _ALLOCATIONS = re.compile(r"(?:cuda|hip)Malloc(?:Managed|Async|Host)?|(?:cuda|hip)HostAlloc")
@@ -82,11 +82,15 @@ def values_of(text: str) -> dict[str, Node]:
         node = parsed_text(body) if body else None
         if node is not None:
             values[name] = node
-    plain = without_comments(text, keep_strings=False)
-    for match in re.finditer(r"\bconst(?:expr)?\s+[\w\s]*?(\w+)\s*=\s*([^;{}]+);", plain):
-        node = parsed_text(match[2])
-        if node is not None:
-            values.setdefault(match[1], node)
+    tokens = tokens_of(text)
+    inside = {index for first, last in _bodies(tokens) for index in range(first, last + 1)}
+    for index, token in enumerate(tokens[:-1]):
+        if token.text != "=" or index in inside or tokens[index - 1].kind != "word":
+            continue
+        statement = [one.text for one in tokens[_declared_from(tokens, index) : index]]
+        node = parsed(tokens[index + 1 : _end_of_value(tokens, index + 1)])
+        if node is not None and {"const", "constexpr"} & set(statement):
+            values.setdefault(statement[-1], node)
     return values
 
 
