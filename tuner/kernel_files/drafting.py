@@ -678,9 +678,10 @@ class _Drafting:
         assert self.launch is not None  # noqa: S101 - for mypy: who calls has looked
         own = self._of_host(node, resolve=False)
         names = names_in(own)
-        if names and names <= {*self.values, *self.draft.sizes}:
-            self._alias(axis, own)
-            return Line(text_of(own))
+        for told in (own, self._of_host(node)):
+            if names_in(told) and names_in(told) <= {*self.values, *self.draft.sizes}:
+                self._alias(axis, told)
+                return Line(text_of(told))
         value = number(self._of_host(node))
         host = next(iter(names), "") if sum_of(own) in [{(name,): 1} for name in names] else ""
         tied = next((name for name in self.values if host and _alike(name, host)), None)

@@ -262,9 +262,11 @@ class Indexing:
         """
         ends: dict[str, Sum] = {}
         for axis, (_, covered) in grid.items():
+            told = self.covered(axis)
             for name, value in self.values.items():
                 total = sum_of(self.resolved(value))
-                if name not in self.loops and self._of_block(coefficient(total, f"blockIdx.{axis}") or {("Idx",): 1}):
+                blocks = [one for one in AXES if coefficient(total, f"blockIdx.{one}")]
+                if told and blocks == [axis] and coefficient(total, f"blockIdx.{axis}") == told[0]:
                     ends[name] = covered
         ends |= {f"blockIdx.{axis}": blocks for axis, (blocks, _) in grid.items()}
         compared: dict[str, Sum] = {}
@@ -289,7 +291,9 @@ class Indexing:
                 rank = (max(map(len, reached), default=0), reached.get((), 0), len(reached))
                 if best is None or rank > (max(map(len, best), default=0), best.get((), 0), len(best)):
                     best = reached
-        return None if not best or any(value < 0 for value in best.values()) else written_sum(best)
+        if not best or best[max(best, key=len)] < 0:
+            return None
+        return written_sum(best)
 
     def _all_of(self, array: str) -> list[Node]:
         nodes = [node for name, found in self.accesses().items() if name == array for node in found]
