@@ -7,7 +7,7 @@ What nvcc takes as it is, a file with ``main``, so compiles here without a chang
 import re
 from collections.abc import Sequence
 
-from tuner.kernel_files.cuda_source.tokens import line_offsets, spans_of
+from tuner.kernel_files.cuda_source.tokens import spans_of
 
 Texts = tuple[tuple[str, str], ...]
 """Name and text of a source, which is the first, and its headers."""
@@ -20,6 +20,7 @@ _OF_HOST = re.compile(
 _NOT_FOUND = re.compile(r'^(.+)\((\d+)\): (?:catastrophic )?error: (?:could not|cannot) open source file "', re.MULTILINE)
 _LAUNCHES = re.compile(r"<<<|\bmain\s*\(")
 _OF_DEVICE = re.compile(r"\b__(?:global|device|constant)__\b")
+_LINE = re.compile(r"[ \t]*#[ \t]*line[ \t]+(\d+)")
 _OPEN, _CLOSE = frozenset("({["), frozenset(")}]")
 
 
@@ -42,12 +43,12 @@ def _blanked(text: str, places: Sequence[tuple[int, int, str]]) -> str:
     """The text with spaces for the statements at some lines and columns behind their indent."""
     if not places:
         return text
-    starts = line_offsets(text)
+    starts = _line_starts(text)
     spans = spans_of(text)
     for line, column, kind in places:
-        if not 0 < line <= len(starts):
+        if line not in starts:
             continue
-        begin = starts[line - 1]
+        begin = starts[line]
         end = text.find("\n", begin)
         row = text[begin : end if end >= 0 else len(text)]
         if not kind:
@@ -59,6 +60,18 @@ def _blanked(text: str, places: Sequence[tuple[int, int, str]]) -> str:
             continue
         text = text[:first] + re.sub(r"[^\n]", " ", text[first:last]) + text[last:]
     return text
+
+
+def _line_starts(text: str) -> dict[int, int]:
+    """The offset of each line, by the number that ``#line`` gives it."""
+    starts: dict[int, int] = {}
+    number, offset = 1, 0
+    for line in text.splitlines(keepends=True):
+        starts[number] = offset
+        offset += len(line)
+        stated = _LINE.match(line)
+        number = int(stated[1]) if stated else number + 1
+    return starts
 
 
 def _statement(spans: Sequence[tuple[int, int, str]], offset: int, kind: str) -> tuple[int, int]:

@@ -481,6 +481,11 @@ class KernelTable(FileTable):
         description="Folders, relative to this file or absolute, where the compiler looks for headers before "
         "those of CUDA.",
     )
+    system_headers: bool = Field(
+        default=True,
+        description="Whether headers of C and C++, as cstdint or cmath, have stand-ins for device code. "
+        "false: the kernel brings its own.",
+    )
     options: list[str] = Field(
         default=[],
         description="NVRTC options beside the architecture; {expression} is replaced as in entry.",

@@ -347,6 +347,7 @@ class Source:
         headers: (include name, text) of every header beside it.
         include_paths: absolute folders that the compiler looks into for what ``headers`` lacks.
         include_sha256: digest of what these folders hold; empty without folders.
+        system_headers: stand-ins are there for the headers of C and C++ that it includes.
     """
 
     path: str
@@ -354,6 +355,7 @@ class Source:
     headers: tuple[tuple[str, str], ...] = ()
     include_paths: tuple[str, ...] = ()
     include_sha256: str = ""
+    system_headers: bool = True
 
     @cached_property
     def sha256(self) -> str:
@@ -363,6 +365,7 @@ class Source:
             digest.update(f"\0{name}\0".encode())
             digest.update(text.encode())
         digest.update(self.include_sha256.encode())
+        digest.update(b"" if self.system_headers else b"\0no system headers\0")
         return digest.hexdigest()
 
 

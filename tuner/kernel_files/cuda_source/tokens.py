@@ -54,11 +54,6 @@ def spans_of(text: str) -> list[tuple[int, int, str]]:
     return [(end - len(token.text), end, token.text) for token, end in _placed(text)]
 
 
-def line_offsets(text: str) -> list[int]:
-    """The offset of the beginning of each line."""
-    return [0, *(match.end() for match in re.finditer("\n", text))]
-
-
 def _placed(text: str) -> list[tuple[Token, int]]:
     """The tokens of a text, each with the offset of its end."""
     tokens = []
