@@ -46,9 +46,11 @@ def names_of(plan: Plan, parameters: dict[str, int]) -> dict[str, object]:
     named: dict[str, object] = {**parameters, "cdiv": lambda a, b: -(-a // b), "shared": stage.shared_bytes}
     named |= dict(zip(("gx", "gy", "gz"), stage.grid, strict=True))
     named |= dict(zip(("bx", "by", "bz"), stage.block, strict=True))
-    return named | {f"len_{buffer.name.removesuffix('_')}": buffer.elements for buffer in plan.buffers} | {
-        f"len_{buffer.name}": buffer.elements for buffer in plan.buffers
-    }
+    return (
+        named
+        | {f"len_{buffer.name.removesuffix('_')}": buffer.elements for buffer in plan.buffers}
+        | {f"len_{buffer.name}": buffer.elements for buffer in plan.buffers}
+    )
 
 
 def trouble(name: str, folder: Path) -> tuple[str, int]:
@@ -76,7 +78,10 @@ def trouble(name: str, folder: Path) -> tuple[str, int]:
             return str(error), guesses
         passed = {a for a in plan.stages[0].arguments if isinstance(a, Scalar)}
         if not right:
-            return f"{plan.label()}: grid {plan.stages[0].grid} block {plan.stages[0].block} {passed}", guesses
+            return (
+                f"{plan.label()}: grid {plan.stages[0].grid} block {plan.stages[0].block} {passed}",
+                guesses,
+            )
     (code,) = compiled_for({"sm_90": kernel.plan(workload, default).stages})["sm_90"]
     return (str(code) if isinstance(code, CompileError) else ""), guesses
 

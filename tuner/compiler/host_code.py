@@ -17,7 +17,9 @@ _OF_HOST = re.compile(
     r" annotations[^\n]*\n([^\n]*)\n([ \t]*)\^",
     re.MULTILINE,
 )
-_NOT_FOUND = re.compile(r'^(.+)\((\d+)\): (?:catastrophic )?error: (?:could not|cannot) open source file "', re.MULTILINE)
+_NOT_FOUND = re.compile(
+    r'^(.+)\((\d+)\): (?:catastrophic )?error: (?:could not|cannot) open source file "', re.MULTILINE
+)
 _LAUNCHES = re.compile(r"<<<|\bmain\s*\(")
 _OF_DEVICE = re.compile(r"\b__(?:global|device|constant)__\b")
 _LINE = re.compile(r"[ \t]*#[ \t]*line[ \t]+(\d+)")

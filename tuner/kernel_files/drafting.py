@@ -84,7 +84,7 @@ Ask = Callable[[str, tuple[str, ...], str], Answer | None]
 """(entry, options, text behind the source) -> answer; None where there is no compiler."""
 
 _UNDEFINED = re.compile(r'\((\d+)\): error: identifier "([A-Za-z_]\w*)" is undefined\n([^\n]*)\n([ \t]*)\^')
-_INCOMPLETE = re.compile(r'TunerBytes<(?:\([^)]*\))?(\d+)')
+_INCOMPLETE = re.compile(r"TunerBytes<(?:\([^)]*\))?(\d+)")
 _ROUNDS = 12
 _MOST_THREADS = 1024
 
@@ -140,7 +140,9 @@ class Draft:
             " are only compared"
         )
         for title, table in (("arguments", self.arguments), ("tunables", self.tunables)):
-            lines += ["", f"[{title}]", *(f"{name} = {line}" for name, line in table.items())] if table else []
+            lines += (
+                ["", f"[{title}]", *(f"{name} = {line}" for name, line in table.items())] if table else []
+            )
         if self.rules:
             lines += ["", "[constraints]", f"rules = {json.dumps(self.rules)}"]
         if self.default:
@@ -187,7 +189,12 @@ _SQUARES = [8, 16, 32]
 _FACTORS = [1, 2, 4, 8]
 _VECTOR = re.compile(r"(u?char|u?short|u?int|u?long(?:long)?|float|double)([1-4])")
 _WHOLE = ("int32", "uint32", "int64", "uint64")
-_C_NAMES = {"uint8": "unsigned char", "uint16": "unsigned short", "uint32": "unsigned", "uint64": "unsigned long"}
+_C_NAMES = {
+    "uint8": "unsigned char",
+    "uint16": "unsigned short",
+    "uint32": "unsigned",
+    "uint64": "unsigned long",
+}
 _OF_BLOCK = re.compile(r"blockDim\.([xyz])")
 
 
@@ -251,13 +258,9 @@ class _Drafting:
         self.symbols: dict[str, Node] = {}  # names of the kernel and of its host -> names of the file
         self.launch = self._launch_of(beside)
         functions = defined_functions(text)
-        self.foreign = [
-            range(one.line, one.last_line + 1) for one in functions if one.line != function.line
-        ]
+        self.foreign = [range(one.line, one.last_line + 1) for one in functions if one.line != function.line]
         self.macros = macros_of(text, self.foreign)
-        self.constants = {
-            name: value for name, value in values_of(text).items() if name not in self.macros
-        }
+        self.constants = {name: value for name, value in values_of(text).items() if name not in self.macros}
         self.indexing = Indexing(
             function.body, self.constants, [one.name for one in function.parameters if one.dtype in _WHOLE]
         )
@@ -278,16 +281,24 @@ class _Drafting:
         """The launch with template parameters in the place of the numbers that it gives them."""
         stated = zip(self.function.template, launch.template, strict=False)
         numbers = {int(text): one.name for one, text in stated if text.isdecimal() and int(text) > 1}
-        sides = [tuple(node and with_names(node, numbers) for node in side) for side in (launch.grid, launch.block)]
+        sides = [
+            tuple(node and with_names(node, numbers) for node in side) for side in (launch.grid, launch.block)
+        ]
         shared = launch.shared and with_names(launch.shared, numbers)
         return replace(launch, grid=sides[0], block=sides[1], shared=shared) if numbers else launch
 
     def _launch_of(self, beside: Iterable[str]) -> Launch | None:
         for text in (self.text, *beside):
-            fitting = [one for one in launches_in(text) if one.kernel == self.function.name] if "<<<" in text else []
+            fitting = (
+                [one for one in launches_in(text) if one.kernel == self.function.name]
+                if "<<<" in text
+                else []
+            )
             same = [one for one in fitting if len(one.arguments) == len(self.function.parameters)] or fitting
             if same:
-                return self._named(max(same, key=lambda one: (None not in (*one.grid, *one.block), -one.line)))
+                return self._named(
+                    max(same, key=lambda one: (None not in (*one.grid, *one.block), -one.line))
+                )
         return None
 
     # --- templates, macros and what the compiler leaves undefined
@@ -347,7 +358,10 @@ class _Drafting:
         return {factors[0] for one in extents if one for factors in one if len(one) == len(factors) == 1}
 
     def _two_axes(self) -> bool:
-        return any(token.text == "threadIdx" and self.function.body[i + 2].text == "y" for i, token in enumerate(self.function.body[:-2]))
+        return any(
+            token.text == "threadIdx" and self.function.body[i + 2].text == "y"
+            for i, token in enumerate(self.function.body[:-2])
+        )
 
     def _options(self) -> tuple[str, ...]:
         names = {parameter.name for parameter in self.function.template}
@@ -472,7 +486,12 @@ class _Drafting:
     def _add_sizes(self) -> None:
         """Sizes: whole parameters that end an index, size an array or are called so, and macros likewise."""
         whole = [one.name for one in self.parameters if one.dtype in _WHOLE and not one.pointer]
-        whole += [f"{name}.{one}" for name, fields in self.fields.items() for one, kind in fields.items() if kind in _WHOLE]
+        whole += [
+            f"{name}.{one}"
+            for name, fields in self.fields.items()
+            for one, kind in fields.items()
+            if kind in _WHOLE
+        ]
         ends = {one for _, end in self.indexing.ends for one in names_in(self.indexing.resolved(end))}
         sized = self._host_sizes()
         carriers = [
@@ -480,9 +499,7 @@ class _Drafting:
             for name in whole
             if name in ends or name in sized or re.fullmatch(_SIZE, name.rpartition(".")[2], re.IGNORECASE)
         ]
-        macros = [
-            name for name in self.values if self._is_size_name(name) and not self.macros[name].default
-        ]
+        macros = [name for name in self.values if self._is_size_name(name) and not self.macros[name].default]
         alone = len(carriers) == 1 and not macros
         for name in carriers:
             size = "N" if alone else name.rpartition(".")[2].upper()
@@ -509,7 +526,9 @@ class _Drafting:
     def _add_fixed_size(self) -> None:
         """The extent that a source has fixed, as ``#define WIDTH 512``, where the kernel is given none."""
         used = {token.text for token in self.function.body}
-        for name in [one for one in self.constants if one in used and re.fullmatch(_SIZE, one, re.IGNORECASE)]:
+        for name in [
+            one for one in self.constants if one in used and re.fullmatch(_SIZE, one, re.IGNORECASE)
+        ]:
             value = number(self.constants[name])
             if value is not None and value > 1 and name not in self._names_of_block():
                 size = "N" if "N" not in self.constants and "N" not in self.values else f"{name}_size"
@@ -577,7 +596,12 @@ class _Drafting:
         stated = 0
         if self.launch is not None:
             stated = max(
-                (place for sides in (self.launch.grid, self.launch.block) for place, node in enumerate(sides, 1) if number(node) != 1),
+                (
+                    place
+                    for sides in (self.launch.grid, self.launch.block)
+                    for place, node in enumerate(sides, 1)
+                    if number(node) != 1
+                ),
                 default=1,
             )
         return max(AXES.find(used[-1]) + 1 if used else 1, stated)
@@ -629,14 +653,18 @@ class _Drafting:
             known = all(name in self.values or name in self.symbols for name in names)
             if inner is not None:
                 plain = len(names) == 1 or inner == f"block_size_{axis}"
-                return Line(inner, "" if plain else f"of {' * '.join(names)}, {inner} is taken for the threads")
+                return Line(
+                    inner, "" if plain else f"of {' * '.join(names)}, {inner} is taken for the threads"
+                )
             if known or set(extent) == {()}:
                 return Line(text_of(substituted(written_sum(extent), self.symbols)))
         like = next((name for name in self.values if _axis_name(name, axis)), None)
         if like is None and axis == "x":
             like = next((name for name in self.values if re.fullmatch(_BLOCK, name, re.IGNORECASE)), None)
         if like is not None:
-            return Line(like, f"nothing but its name says that {like} is the threads along {axis}" if not free else "")
+            return Line(
+                like, f"nothing but its name says that {like} is the threads along {axis}" if not free else ""
+            )
         if free:
             return self._open_block(axis)
         return self._open_block(axis, "nothing says how many threads")
@@ -652,7 +680,11 @@ class _Drafting:
         steps = {name for _, step in self.indexing.steps for name in names_in(self.indexing.resolved(step))}
         for fitting in (
             [name for name in named if len(named) == 1],
-            [name for name in named if re.fullmatch(_BLOCK, name, re.IGNORECASE) and "tile" not in name.lower()],
+            [
+                name
+                for name in named
+                if re.fullmatch(_BLOCK, name, re.IGNORECASE) and "tile" not in name.lower()
+            ],
             [name for name in named if name in steps],
         ):
             if len(fitting) == 1:
@@ -736,7 +768,9 @@ class _Drafting:
         name = f"block_size_{axis}"
         self.values[name] = value
         if host in always_defined(self.text):
-            self.notes[name] = f"{host} of the source; with its #define between #ifndef and #endif it can be tuned"
+            self.notes[name] = (
+                f"{host} of the source; with its #define between #ifndef and #endif it can be tuned"
+            )
         self.macros[name] = Macro(str(value), values=(value,))
 
     def _alias(self, axis: str, symbol: Node) -> None:
@@ -776,7 +810,11 @@ class _Drafting:
         if end is None:
             end = self.indexing.row_of(axis)
             guess = guess and "no index is held against an end"
-        ends = parsed_text(along[-1]) if end is None else substituted(written_sum(_whole(sum_of(end))), self.symbols)
+        ends = (
+            parsed_text(along[-1])
+            if end is None
+            else substituted(written_sum(_whole(sum_of(end))), self.symbols)
+        )
         if told[1] is None and covered == {(): 1}:
             free = [name for name in sizes if not self._ends_a_loop(name)]
             ends = parsed_text(free[0] if free else sizes[0])
@@ -789,13 +827,17 @@ class _Drafting:
         assert ends is not None  # noqa: S101 - set above
         text = text_of(ends) if number(covers) == 1 else f"ceil_div({text_of(ends)}, {text_of(covers)})"
         self.reach[axis] = sum_of(parsed_text(text) or ends), sum_of(ends)
-        return Line(text, guess or ("" if not strided or number(covers) != 1 else "the grid strides over the rest"))
+        return Line(
+            text, guess or ("" if not strided or number(covers) != 1 else "the grid strides over the rest")
+        )
 
     def _ends_a_loop(self, size: str) -> bool:
         """Return True if a size ends an index that no block's number is in."""
         symbol = parsed_text(size)
         for left, right in self.indexing.ends:
-            if symbol is not None and sum_of(substituted(self.indexing.resolved(right), self.symbols)) == sum_of(symbol):
+            if symbol is not None and sum_of(
+                substituted(self.indexing.resolved(right), self.symbols)
+            ) == sum_of(symbol):
                 return not any(name.startswith("blockIdx") for name in names_in(self.indexing.resolved(left)))
         return False
 
@@ -812,7 +854,9 @@ class _Drafting:
             like = next((one for one in (*self.draft.sizes, *self.values) if _alike(one, name)), None)
             if like is None and is_free_name(re.sub(r"\W", "_", name).upper()):
                 like = re.sub(r"\W", "_", name).upper()
-                self.draft.sizes[like] = self._size_line(name, None, guess=f"{name} of the host is not followed")
+                self.draft.sizes[like] = self._size_line(
+                    name, None, guess=f"{name} of the host is not followed"
+                )
             if like is not None:
                 self._map(name, like)
         resolved = substituted(resolved, self.symbols)
@@ -821,7 +865,9 @@ class _Drafting:
         if told is not None and not left:
             covers = substituted(written_sum(told[0]), self.symbols)
             self.reach[axis] = sum_of(resolved), _covered_by(resolved, covers)
-        return Line(text_of(resolved), f"{', '.join(sorted(left))} of the host is not followed" if left else "")
+        return Line(
+            text_of(resolved), f"{', '.join(sorted(left))} of the host is not followed" if left else ""
+        )
 
     def _shared(self, block: Sequence[str]) -> Line | None:
         """The bytes of dynamic shared memory."""
@@ -843,7 +889,8 @@ class _Drafting:
             return None
         threads = " * ".join(name for name in block if name != "1") or "1"
         return Line(
-            f"{threads} * {_bytes(self._extern_element() or 'float32')}", "an element of shared memory per thread"
+            f"{threads} * {_bytes(self._extern_element() or 'float32')}",
+            "an element of shared memory per thread",
         )
 
     def _extern_element(self) -> str | None:
@@ -853,7 +900,9 @@ class _Drafting:
             if word == "extern" and "__shared__" in words[index : index + 3]:
                 first = words.index("__shared__", index) + 1
                 kind = words[first : words.index("[", first) - 1] if "[" in words[first:] else []
-                plain = " ".join(self.typed.get(one, one) for one in kind if not one.startswith(("__align", "(", ")")))
+                plain = " ".join(
+                    self.typed.get(one, one) for one in kind if not one.startswith(("__align", "(", ")"))
+                )
                 return dtype_of(plain) or "float32"
         return None
 
@@ -878,7 +927,9 @@ class _Drafting:
         for place, parameter in enumerate(self.parameters, 1):
             name = parameter.name or f"argument{place}"
             taken = {*self.draft.sizes, *self.values} if parameter.pointer else set()
-            if (not is_free_name(name) or name in taken) and is_free_name(f"{name}_"):  # a word of expressions
+            if (not is_free_name(name) or name in taken) and is_free_name(
+                f"{name}_"
+            ):  # a word of expressions
                 name = f"{name}_"
             if not parameter.pointer:
                 self._add_scalar(name, parameter, place - 1)
@@ -887,7 +938,9 @@ class _Drafting:
             shape, told = self._shape(parameter, place - 1, kind, lanes)
             guess = ", ".join(filter(None, [guess, "" if told else "the shape"]))
             self.draft.arguments[name] = Line(
-                quoted(f"{roles[parameter.name]} {kind}[{', '.join([*shape, *([str(lanes)] if lanes > 1 else [])])}]"),
+                quoted(
+                    f"{roles[parameter.name]} {kind}[{', '.join([*shape, *([str(lanes)] if lanes > 1 else [])])}]"
+                ),
                 guess,
             )
         used = {token.text for token in body}
@@ -916,7 +969,13 @@ class _Drafting:
             return parameter.dtype, 1, ""
         vector = _VECTOR.fullmatch(parameter.type)
         if vector is not None:
-            names = {"float": "float32", "double": "float64", "char": "int8", "short": "int16", "int": "int32"}
+            names = {
+                "float": "float32",
+                "double": "float64",
+                "char": "int8",
+                "short": "int16",
+                "int": "int32",
+            }
             base = vector[1].removeprefix("u")
             dtype = names.get(base, "int64")
             return (f"u{dtype}" if vector[1].startswith("u") else dtype), int(vector[2]), ""
@@ -988,7 +1047,11 @@ class _Drafting:
                 self.draft.arguments[name] = Line(f"{{ {', '.join(lines)} }}", "the values of its fields")
                 return
             texture = parameter.type.startswith(("cudaTexture", "cudaSurface"))
-            way = "textures are not supported" if texture else "structs are written as { field = 'TYPE = VALUE', ... }"
+            way = (
+                "textures are not supported"
+                if texture
+                else "structs are written as { field = 'TYPE = VALUE', ... }"
+            )
             self._leave_open(name, f"{parameter.type}: {way}")
         else:
             value, told = self._scalar_value(parameter, place)
@@ -1048,7 +1111,9 @@ class _Drafting:
         """Keep only values that the compiler takes, the others as by default; name what is still open."""
         if self.answer is not None and not self.answer.log:
             for name, line in self.draft.tunables.items():
-                if line.value.startswith("[true") or self.macros[name].values == tuple(json.loads(line.value)):
+                if line.value.startswith("[true") or self.macros[name].values == tuple(
+                    json.loads(line.value)
+                ):
                     continue
                 if name.startswith("block_size_") and name not in self.text:
                     continue

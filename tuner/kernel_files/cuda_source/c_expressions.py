@@ -20,7 +20,9 @@ _BYTES = {"bool": 1, "complex64": 8, "complex128": 16, "bfloat16": 2}
 _VECTORS = {"float2": 8, "float4": 16, "double2": 16, "int2": 8, "int4": 16, "uchar4": 4, "half2": 4}
 _WORDS = {"&&": " and ", "||": " or ", "!": " not ", "/": " // ", "true": "1", "false": "0"}
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast"})
-_CEIL_DIV = re.compile(r"(?:i|u)?_?(?:ceil_?div|c_?div|div_?(?:round_?)?up|div_?ceil|round_?up_?div)", re.IGNORECASE)
+_CEIL_DIV = re.compile(
+    r"(?:i|u)?_?(?:ceil_?div|c_?div|div_?(?:round_?)?up|div_?ceil|round_?up_?div)", re.IGNORECASE
+)
 _DEPTH = 12  # of names that stand for names
 
 
@@ -99,7 +101,9 @@ def _is_cast(inner: Sequence[Token], following: Sequence[Token]) -> bool:
     typed = bool(texts) and all(
         text in BUILT_IN or text in ("*", "const", "unsigned", "signed") or dtype_of(text) for text in texts
     )
-    return typed and bool(following) and (following[0].kind in ("word", "number") or following[0].text in "(-&")
+    return (
+        typed and bool(following) and (following[0].kind in ("word", "number") or following[0].text in "(-&")
+    )
 
 
 def _outside(tokens: Sequence[Token], sign: str, start: int = 0) -> int | None:
@@ -128,7 +132,9 @@ class _Tidy(ast.NodeTransformer):
         self.generic_visit(node)
         if isinstance(node.op, (ast.LShift, ast.RShift)) and isinstance(node.right, ast.Constant):
             factor = ast.Constant(2 ** int(node.right.value))
-            return ast.BinOp(node.left, ast.Mult() if isinstance(node.op, ast.LShift) else ast.FloorDiv(), factor)
+            return ast.BinOp(
+                node.left, ast.Mult() if isinstance(node.op, ast.LShift) else ast.FloorDiv(), factor
+            )
         if isinstance(node.op, ast.FloorDiv):
             top = added(added(sum_of(node.left), sum_of(node.right), -1), {(): 1})
             if top and () not in top and _covers(sum_of(node.left), sum_of(node.right)):
@@ -251,7 +257,11 @@ def number(node: Node | None) -> int | None:
 
 def sum_of(node: Node) -> Sum:
     """A tree as a sum of products; what is neither stands as a factor of its own."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and node.value == int(node.value):
+    if (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, (int, float))
+        and node.value == int(node.value)
+    ):
         return {(): int(node.value)} if node.value else {}
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return added({}, sum_of(node.operand), -1)
@@ -316,7 +326,9 @@ def written_sum(total: Sum) -> Node:
     """A sum of products as a tree; products of names first."""
     text = ""
     for factors, value in sorted(total.items(), key=lambda item: (item[0] == (), item[1] < 0)):
-        wrapped = [factor if re.fullmatch(r"[\w.]+(\(.*\))?", factor) else f"({factor})" for factor in factors]
+        wrapped = [
+            factor if re.fullmatch(r"[\w.]+(\(.*\))?", factor) else f"({factor})" for factor in factors
+        ]
         shown = [*([str(abs(value))] if abs(value) != 1 or not factors else []), *wrapped]
         sign = (" - " if value < 0 else " + ") if text else ("-" if value < 0 else "")
         text += sign + " * ".join(shown)

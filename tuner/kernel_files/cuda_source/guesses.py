@@ -140,13 +140,21 @@ def macros_of(text: str, foreign: Sequence[range]) -> dict[str, Macro]:
         others = found if len(found) > 1 else found | {1 if found == {0} else 0}
         macros.setdefault(name, Macro("", values=tuple(sorted(others)), conditional=True))
     macros |= {name: Macro(default) for name, (_, default) in chosen.items()}
-    own = [line for place, line in enumerate(plain.splitlines(), 1) if not any(place in one for one in foreign)]
-    uses = re.findall(r"\w+", "\n".join(line for line in own if not re.match(r"\s*#\s*(?:ifndef|define)\s", line)))
-    uses += re.findall(r"\w+", " ".join(body for name, body in defined_macros(text).items() if name not in guarded))
+    own = [
+        line for place, line in enumerate(plain.splitlines(), 1) if not any(place in one for one in foreign)
+    ]
+    uses = re.findall(
+        r"\w+", "\n".join(line for line in own if not re.match(r"\s*#\s*(?:ifndef|define)\s", line))
+    )
+    uses += re.findall(
+        r"\w+", " ".join(body for name, body in defined_macros(text).items() if name not in guarded)
+    )
     return {
         name: macro
         for name, macro in macros.items()
-        if (name in uses or name in chosen and chosen[name][0] in uses) and not name.startswith("__") and not name.startswith("CUDA")
+        if (name in uses or name in chosen and chosen[name][0] in uses)
+        and not name.startswith("__")
+        and not name.startswith("CUDA")
     }
 
 
@@ -184,9 +192,7 @@ def _use(tokens: Sequence[Token], index: int) -> str:
     return "changed" if changed or counted else "read"
 
 
-def constant_symbols(
-    text: str, kept: Collection[str] = ()
-) -> list[tuple[str, str | None, tuple[str, ...]]]:
+def constant_symbols(text: str, kept: Collection[str] = ()) -> list[tuple[str, str | None, tuple[str, ...]]]:
     """The ``__constant__`` arrays and values of a source: name, dtype (None of a struct), extents.
 
     Macros in extents are written out, but those that are ``kept``.

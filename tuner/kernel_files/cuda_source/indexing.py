@@ -133,7 +133,9 @@ class Indexing:
             return
         if sign in (">", "<="):  # i <= n - 1, n > i
             one = parsed_text("1")
-            left, right = (right, left) if sign == ">" else (left, written_sum(added(sum_of(right), sum_of(one))))  # type: ignore[arg-type]  # a number is arithmetic
+            left, right = (
+                (right, left) if sign == ">" else (left, written_sum(added(sum_of(right), sum_of(one))))
+            )  # type: ignore[arg-type]  # a number is arithmetic
         self.ends.append((left, right))
         if sign == "<=" and self._of_thread(right):  # n <= i: return
             self.ends.append((right, left))
@@ -311,9 +313,7 @@ class Indexing:
     def _but_ended(self, node: Node, ends: Mapping[str, Sum]) -> Node:
         """A tree with what local names are given, but those that are compared with an end."""
         values = {
-            name: value
-            for name, value in self.values.items()
-            if name not in self.loops and name not in ends
+            name: value for name, value in self.values.items() if name not in self.loops and name not in ends
         }
         return substituted(node, {**self._constants, **values})
 
