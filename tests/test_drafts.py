@@ -1,18 +1,18 @@
-"""Drafts of ``tuner kernels new`` against what a right launch is, for sources as public projects have them."""
+"""Drafts of ``tuner kernels new`` against right launches, for sources as public projects have them."""
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 from click.testing import CliRunner
 
 from tuner.cli.main import main
 from tuner.compiler.compiler import compiled_for
+from tuner.compiler.contract import misfit
 from tuner.kernel_files.catalog import load_kernel_file
-from tuner.kernel_files.drafting import guessed_lines
-from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.source_checks import unseen_guesses
 from tuner.model.errors import CompileError, InputError
 from tuner.model.plan import Plan, Scalar
 
@@ -58,7 +58,7 @@ def trouble(name: str, folder: Path) -> tuple[str, int]:
     case = LAUNCHES[name]
     file = drafted(folder, name, case.get("kernel"))
     text = file.read_text()
-    guesses = len(guessed_lines(text))
+    guesses = unseen_guesses(file).count(",") + bool(unseen_guesses(file))
     parameters = case.get("sizes", {})
     file.write_text(with_sizes(text, parameters))
     try:
@@ -82,8 +82,9 @@ def trouble(name: str, folder: Path) -> tuple[str, int]:
                 f"{plan.label()}: grid {plan.stages[0].grid} block {plan.stages[0].block} {passed}",
                 guesses,
             )
-    (code,) = compiled_for({"sm_90": kernel.plan(workload, default).stages})["sm_90"]
-    return (str(code) if isinstance(code, CompileError) else ""), guesses
+    plan = kernel.plan(workload, default)
+    (code,) = compiled_for({"sm_90": plan.stages})["sm_90"]
+    return (str(code) if isinstance(code, CompileError) else misfit(plan, plan.stages[0], code)), guesses
 
 
 @pytest.fixture(scope="module")

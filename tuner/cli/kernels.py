@@ -320,6 +320,7 @@ def check(
     process of its own; no kernel is run.
     """
     from tuner.kernel_files.catalog import load_kernel_file
+    from tuner.kernel_files.source_checks import unseen_guesses
     from tuner.report.layout import ruled
     from tuner.report.rows import Column, Table
 
@@ -329,6 +330,7 @@ def check(
     remarks = _remarks(kernel, results, requested=bool(architectures))
     notes = _notes(kernel, results, no_compile=no_compile)
     notes += [remark.text for remark in remarks if remark.level == "note"]
+    notes += filter(None, [unseen_guesses(file)])
     errors = _of_level(remarks, "error", strict=strict)
     valued: set[str] = set()
     ends: Ends = {}
@@ -628,7 +630,7 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     """
     from tuner.kernel_files.drafting import drafted
     from tuner.kernel_files.pragmas.directives import has_pragmas
-    from tuner.kernel_files.source_folder import read_text
+    from tuner.kernel_files.source_folder import read_source
 
     if source.suffix == ".toml":
         raise InputError(
@@ -637,7 +639,7 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     target = output or source.with_suffix(".toml")
     if target.exists() and not force:
         raise InputError(f"{target}: is there already; --force replaces it, --output names another file")
-    text = read_text(source, str(source))
+    text = read_source(source, str(source))
     if has_pragmas(text):
         raise InputError(
             f"{source}: has tuning pragmas, and is a kernel file itself: `tuner kernels check {source}`;"
@@ -657,7 +659,7 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
 
 @contextmanager
 def _asked(source: Path, text: str) -> "Iterator[Ask]":
-    """The compiler as drafts ask it, for the newest architecture; it tells nothing where there is no NVRTC."""
+    """The compiler as drafts ask it, for the newest architecture; nothing is told without NVRTC."""
     from tuner.compiler.compiler import Compiler, served_architectures
     from tuner.compiler.ptx import facts_in
     from tuner.kernel_files.drafting import Answer
@@ -690,12 +692,12 @@ def _asked(source: Path, text: str) -> "Iterator[Ask]":
 
 def _beside(source: Path) -> Iterator[str]:
     """Texts of the sources beside one, which may launch its kernels."""
-    from tuner.kernel_files.source_folder import read_text
+    from tuner.kernel_files.source_folder import read_source
 
     for path in sorted(source.parent.iterdir()):
         if path.suffix in (".cu", ".cuh", ".h") and path.name != source.name:
             with suppress(InputError):
-                yield read_text(path, str(path))
+                yield read_source(path, str(path))
 
 
 @click.group()

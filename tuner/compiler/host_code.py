@@ -20,6 +20,7 @@ _OF_HOST = re.compile(
 _NOT_FOUND = re.compile(
     r'^(.+)\((\d+)\): (?:catastrophic )?error: (?:could not|cannot) open source file "', re.MULTILINE
 )
+_USING = re.compile(r'^(.+)\((\d+)\): error: namespace "std" has no member "\w+"\n[ \t]*using ', re.MULTILINE)
 _LAUNCHES = re.compile(r"<<<|\bmain\s*\(")
 _OF_DEVICE = re.compile(r"\b__(?:global|device|constant)__\b")
 _LINE = re.compile(r"[ \t]*#[ \t]*line[ \t]+(\d+)")
@@ -35,7 +36,7 @@ def without_host_code(texts: Texts, log: str) -> Texts | None:
     for name, line, kind, shown, caret in _OF_HOST.findall(log):
         places.setdefault(name, []).append((int(line), len(caret) - (len(shown) - len(shown.lstrip())), kind))
     if _LAUNCHES.search(texts[0][1]):
-        for name, line in _NOT_FOUND.findall(log):
+        for name, line in (*_NOT_FOUND.findall(log), *_USING.findall(log)):
             places.setdefault(name, []).append((int(line), 0, ""))
     changed = tuple((name, _blanked(text, places.get(name, ()))) for name, text in texts)
     return None if changed == texts else changed

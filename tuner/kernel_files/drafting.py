@@ -42,16 +42,9 @@ from tuner.kernel_files.cuda_source.signatures import (
 )
 from tuner.kernel_files.cuda_source.tokens import always_defined
 from tuner.kernel_files.short_files import NAME_PATTERN
+from tuner.kernel_files.source_checks import GUESS
 from tuner.model.errors import InputError, suggestion
 from tuner.model.expressions.callables import is_free_name
-
-GUESS = "# GUESS"
-"""Marks a line of a kernel file that nobody has looked at."""
-
-
-def guessed_lines(text: str) -> list[int]:
-    """The numbers of the lines of a kernel file that are marked as guesses."""
-    return [number for number, line in enumerate(text.splitlines(), 1) if GUESS in line]
 
 
 def quoted(text: str) -> str:
@@ -126,9 +119,9 @@ class Draft:
 
     def toml(self) -> str:
         """The file."""
+        look = f"Look at the lines with {GUESS}, and take the word out."
         lines = [
-            f"# From {self.function.name} of {self.source}."
-            f" Look at the lines with {GUESS}, and take the word out.",
+            f"# From {self.function.name} of {self.source}. {look}",
             f"kernel.source = {quoted(self.source)}",
         ]
         lines += [f"kernel.entry = {self.entry}"] if self.entry else []
@@ -136,8 +129,8 @@ class Draft:
         lines += ["", "[problem]", *(f"sizes.{name} = {line}" for name, line in self.sizes.items())]
         outs = [name for name, line in self.arguments.items() if line.value.startswith(('"out', '"inout'))]
         lines.append(
-            f'# reference.{outs[0] if outs else "y"} = "..."  # an expression of the inputs; without it answers'
-            " are only compared"
+            f'# reference.{outs[0] if outs else "y"} = "..."  # an expression of the inputs;'
+            " without it answers are only compared"
         )
         for title, table in (("arguments", self.arguments), ("tunables", self.tunables)):
             lines += (
@@ -188,6 +181,10 @@ _SIDES = ([8, 16, 32, 64, 128], [1, 2, 4, 8, 16, 32], [1, 2, 4])
 _SQUARES = [8, 16, 32]
 _FACTORS = [1, 2, 4, 8]
 _VECTOR = re.compile(r"(u?char|u?short|u?int|u?long(?:long)?|float|double)([1-4])")
+_LANES = {
+    "float": "float32", "double": "float64", "char": "int8", "short": "int16", "int": "int32",
+    "long": "int64", "longlong": "int64",
+}
 _WHOLE = ("int32", "uint32", "int64", "uint64")
 _C_NAMES = {
     "uint8": "unsigned char",
@@ -440,7 +437,7 @@ class _Drafting:
         )
 
     def _smaller(self, answer: Answer) -> Answer:
-        """The answer to smaller values where the first ones do not compile, as tiles too large for a block."""
+        """The answer to smaller values where the first do not compile, as of tiles too large for a block."""
         kept = dict(self.values)
         for factor in (2, 4, 8, 16):
             for name in self.values:
@@ -619,9 +616,8 @@ class _Drafting:
             block.pop()
             grid.pop()
         self.draft.launch["grid"] = _joined(grid)
-        if [line.value for line in block] != [f"block_size_{axis}" for axis in AXES[: len(block)]]:
-            self.draft.launch["block"] = _joined(block)
-        elif any(line.guess for line in block):
+        usual = [f"block_size_{axis}" for axis in AXES[: len(block)]]
+        if [line.value for line in block] != usual or any(line.guess for line in block):
             self.draft.launch["block"] = _joined(block)
         shared = self._shared([line.value for line in block])
         if shared is not None:
@@ -643,31 +639,29 @@ class _Drafting:
                 return self._block_of_host(axis, node, free=free)
         if f"tid.{axis}" not in self._registers():
             return Line("1")
-        extent = self.indexing.extent(axis)
-        if extent:
-            names = [factor for factors in extent for factor in factors]
-            own = next((name for name in names if _OF_BLOCK.fullmatch(name)), None)
-            if own is not None:
-                return self._open_block(axis)
-            inner = self._own_factor(extent)
-            known = all(name in self.values or name in self.symbols for name in names)
-            if inner is not None:
-                plain = len(names) == 1 or inner == f"block_size_{axis}"
-                return Line(
-                    inner, "" if plain else f"of {' * '.join(names)}, {inner} is taken for the threads"
-                )
-            if known or set(extent) == {()}:
-                return Line(text_of(substituted(written_sum(extent), self.symbols)))
-        like = next((name for name in self.values if _axis_name(name, axis)), None)
-        if like is None and axis == "x":
-            like = next((name for name in self.values if re.fullmatch(_BLOCK, name, re.IGNORECASE)), None)
-        if like is not None:
-            return Line(
-                like, f"nothing but its name says that {like} is the threads along {axis}" if not free else ""
-            )
-        if free:
+        return self._block_by_index(axis) or self._block_by_name(axis, free=free)
+
+    def _block_by_index(self, axis: str) -> Line | None:
+        """The threads along an axis that the kernel's indices ask for; None where they ask for none."""
+        extent = self.indexing.extent(axis) or {}
+        names = [factor for factors in extent for factor in factors]
+        if any(_OF_BLOCK.fullmatch(name) for name in names):
             return self._open_block(axis)
-        return self._open_block(axis, "nothing says how many threads")
+        inner = self._own_factor(extent)
+        if inner is not None:
+            plain = len(names) == 1 or inner == f"block_size_{axis}"
+            return Line(inner, "" if plain else f"of {' * '.join(names)}, {inner} is taken for the threads")
+        if extent and all(name in self.values or name in self.symbols for name in names):
+            return Line(text_of(substituted(written_sum(extent), self.symbols)))
+        return None
+
+    def _block_by_name(self, axis: str, *, free: bool) -> Line:
+        """A tunable that is called as threads along an axis are; else one of its own."""
+        like = next((name for name in self.values if _axis_name(name, axis)), None)
+        like = like or (self._like_block() if axis == "x" else None)
+        if like is not None:
+            return Line(like, "" if free else f"only its name says that {like} is the threads along {axis}")
+        return self._open_block(axis, "" if free else "nothing says how many threads")
 
     def _own_factor(self, extent: Sum) -> str | None:
         """The factor of an extent that is a block's, where only one can be."""
@@ -707,53 +701,43 @@ class _Drafting:
         return Line(name, guess)
 
     def _block_of_host(self, axis: str, node: Node, *, free: bool) -> Line:
-        assert self.launch is not None  # noqa: S101 - for mypy: who calls has looked
+        """The threads along an axis of the host, whose names for them stand for these from now on."""
         own = self._of_host(node, resolve=False)
-        names = names_in(own)
-        for told in (own, self._of_host(node)):
-            if names_in(told) and names_in(told) <= {*self.values, *self.draft.sizes}:
-                self._alias(axis, told)
-                return Line(text_of(told))
-        value = number(self._of_host(node))
-        host = next(iter(names), "") if sum_of(own) in [{(name,): 1} for name in names] else ""
-        tied = next((name for name in self.values if host and _alike(name, host)), None)
-        if tied is not None:
-            self._map(host, tied)
-            self._alias(axis, parsed_text(tied) or node)
-            return Line(tied)
-        used = {token.text for token in self.function.body}
-        fixed = host in used or (bool(self.indexing.shared) and not self._shared_by_block())
-        earlier = self.symbols.get(f"alias {host}") if host else None
-        if earlier is not None:
-            self._alias(axis, earlier)
-            return Line(text_of(earlier))
-        if value == 1 or (value is not None and (fixed or not free) and axis != "x"):
-            return Line(str(value))
-        if value is not None and (fixed or not free):
-            self._fixed(axis, value, host)
-            if host:
-                self._map(host, f"block_size_{axis}")
-            self._alias(axis, parsed_text(f"block_size_{axis}") or node)
-            return Line(f"block_size_{axis}")
-        plain = len(names) <= 1 and (value is not None or host)
-        if not plain:
-            resolved = self._of_host(node)
-            left = names_in(resolved) - {*self.values, *self.draft.sizes}
-            if not left:
-                return Line(text_of(resolved))
-        line = self._open_block(axis, default=value)
-        if value is None:
-            like = self._like_block() if not free else None
-            if like is not None:
-                line = Line(like, f"{text_of(own)} of the host is taken for {like}")
-            elif not (free and host):
-                line = Line(line.value, f"{text_of(own)} of the host is not followed")
+        host = next((name for name in names_in(own) if sum_of(own) == {(name,): 1}), "")
+        known = self._known_block(own, self._of_host(node), host)
+        line = Line(text_of(known)) if known is not None else self._new_block(axis, node, host, free=free)
         symbol = parsed_text(line.value) or node
         if host:
             self.symbols[f"alias {host}"] = symbol
             self._map(host, line.value)
         self._alias(axis, symbol)
         return line
+
+    def _known_block(self, own: Node, resolved: Node, host: str) -> Node | None:
+        """The threads that the host states, in names of the file; None where it has none for them."""
+        for told in (own, resolved):
+            if names_in(told) and names_in(told) <= {*self.values, *self.draft.sizes}:
+                return told
+        tied = next((name for name in self.values if host and _alike(name, host)), None)
+        return self.symbols.get(f"alias {host}") if tied is None else parsed_text(tied)
+
+    def _new_block(self, axis: str, node: Node, host: str, *, free: bool) -> Line:
+        """The threads that the host states as a number, or by a name that nothing else has told."""
+        value = number(self._of_host(node))
+        inside = host in {token.text for token in self.function.body}
+        fixed = inside or not free or (bool(self.indexing.shared) and not self._shared_by_block())
+        if value == 1 or (value is not None and fixed and axis != "x"):
+            return Line(str(value))
+        if value is not None and fixed:
+            return self._fixed(axis, value, host)
+        line = self._open_block(axis, default=value)
+        if value is not None or (free and host):
+            return line
+        like = None if free else self._like_block()
+        shown = text_of(self._of_host(node, resolve=False))
+        if like is not None:
+            return Line(like, f"{shown} of the host is taken for {like}")
+        return Line(line.value, f"{shown} of the host is not followed")
 
     def _like_block(self) -> str | None:
         return next((name for name in self.values if re.fullmatch(_BLOCK, name, re.IGNORECASE)), None)
@@ -763,7 +747,7 @@ class _Drafting:
         extents = [node for nodes in self.indexing.shared.values() for node in nodes]
         return all(node is None for node in extents)
 
-    def _fixed(self, axis: str, value: int, host: str) -> None:
+    def _fixed(self, axis: str, value: int, host: str) -> Line:
         """A tunable with one value: the threads that the source has fixed."""
         name = f"block_size_{axis}"
         self.values[name] = value
@@ -772,21 +756,20 @@ class _Drafting:
                 f"{host} of the source; with its #define between #ifndef and #endif it can be tuned"
             )
         self.macros[name] = Macro(str(value), values=(value,))
+        return Line(name)
 
     def _alias(self, axis: str, symbol: Node) -> None:
         """Have ``block.x`` of the host and ``blockDim.x`` mean a name of the file."""
-        assert self.launch is not None  # noqa: S101 - as above
         self.symbols[f"blockDim.{axis}"] = symbol
-        name = self.launch.block_name
-        if name:
-            self.symbols[f"{name}.{axis}"] = symbol
+        if self.launch is not None and self.launch.block_name:
+            self.symbols[f"{self.launch.block_name}.{axis}"] = symbol
             if len(self.launch.block) == 1 and axis == "x":
-                self.symbols.setdefault(name, symbol)
+                self.symbols.setdefault(self.launch.block_name, symbol)
 
     def _of_host(self, node: Node, *, resolve: bool = True) -> Node:
         """An expression of the host in names of the file; ``resolve`` follows other names to their values."""
-        assert self.launch is not None  # noqa: S101 - as above
-        values = {**self.constants, **self.launch.values} if resolve else {}
+        stated = {} if self.launch is None else self.launch.values
+        values = {**self.constants, **stated} if resolve else {}
         kept = {name: value for name, value in values.items() if name not in self.values}
         return substituted(node, {**kept, **self.symbols})
 
@@ -937,12 +920,8 @@ class _Drafting:
             kind, lanes, guess = self._element(parameter)
             shape, told = self._shape(parameter, place - 1, kind, lanes)
             guess = ", ".join(filter(None, [guess, "" if told else "the shape"]))
-            self.draft.arguments[name] = Line(
-                quoted(
-                    f"{roles[parameter.name]} {kind}[{', '.join([*shape, *([str(lanes)] if lanes > 1 else [])])}]"
-                ),
-                guess,
-            )
+            axes = ", ".join([*shape, *([str(lanes)] if lanes > 1 else [])])
+            self.draft.arguments[name] = Line(quoted(f"{roles[parameter.name]} {kind}[{axes}]"), guess)
         used = {token.text for token in body}
         for name, dtype, axes in constant_symbols(self.text, kept={*self.values, *self.draft.sizes}):
             if name not in used and len(self.foreign) and name not in self.text_outside():
@@ -963,31 +942,22 @@ class _Drafting:
 
     def _element(self, parameter: Parameter) -> tuple[str, int, str]:
         """Element type of an array, how many make one of the kernel's elements, and what of it is guessed."""
-        if parameter.type in HALVES:
-            return HALVES[parameter.type], 2, ""
-        if parameter.dtype is not None:
-            return parameter.dtype, 1, ""
+        if parameter.type in HALVES or parameter.dtype is not None:
+            return HALVES.get(parameter.type) or str(parameter.dtype), 1 + (parameter.type in HALVES), ""
         vector = _VECTOR.fullmatch(parameter.type)
         if vector is not None:
-            names = {
-                "float": "float32",
-                "double": "float64",
-                "char": "int8",
-                "short": "int16",
-                "int": "int32",
-            }
-            base = vector[1].removeprefix("u")
-            dtype = names.get(base, "int64")
-            return (f"u{dtype}" if vector[1].startswith("u") else dtype), int(vector[2]), ""
+            return (
+                _LANES[vector[1].removeprefix("u")].replace("i", "u" * (vector[1][0] == "u") + "i"),
+                int(vector[2]),
+                "",
+            )
         name = parameter.type.removeprefix("struct ").strip()
-        fields = struct_fields(self.text, name)
-        if fields and len(set(fields.values())) == 1:
+        fields = struct_fields(self.text, name) or {}
+        if len(set(fields.values())) == 1:
             return next(iter(fields.values())), len(fields), ""
         size = self._bytes_of(name)
         if size:
             return "uint8", size, f"the bytes of {name}"
-        if parameter.type in ("void", "auto"):
-            return "float32", 1, f"points to {parameter.type}"
         return "float32", 1, f"{parameter.type} is not known"
 
     def _bytes_of(self, name: str) -> int:

@@ -7,6 +7,7 @@ Python's grammar serves after few changes of tokens, so that nothing is parsed h
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from tuner.kernel_files.cuda_source.signatures import BUILT_IN, dtype_of
 from tuner.kernel_files.cuda_source.tokens import Token, group_end, tokens_of
@@ -32,7 +33,7 @@ def parsed(tokens: Sequence[Token]) -> Node | None:
         tree = ast.parse(_python(tokens).strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return _Tidy().visit(tree)
+    return _tidied(tree)
 
 
 def parsed_text(text: str) -> Node | None:
@@ -128,10 +129,11 @@ def listed(tokens: Sequence[Token], sign: str = ",") -> list[Sequence[Token]]:
 class _Tidy(ast.NodeTransformer):
     """Whole division rounded up, by whichever of its usual forms; shifts by numbers as products."""
 
-    def visit_BinOp(self, node: ast.BinOp) -> Node:  # noqa: N802 - the name that Python's visitor has
+    def visit_BinOp(self, node: ast.BinOp) -> Node:
         self.generic_visit(node)
-        if isinstance(node.op, (ast.LShift, ast.RShift)) and isinstance(node.right, ast.Constant):
-            factor = ast.Constant(2 ** int(node.right.value))
+        shift = number(node.right) if isinstance(node.op, (ast.LShift, ast.RShift)) else None
+        if shift is not None and 0 <= shift < 32:  # noqa: PLR2004 - bits
+            factor = ast.Constant(2**shift)
             return ast.BinOp(
                 node.left, ast.Mult() if isinstance(node.op, ast.LShift) else ast.FloorDiv(), factor
             )
@@ -152,7 +154,7 @@ class _Tidy(ast.NodeTransformer):
         rest = ast.unparse(ast.BinOp(quotient.left, ast.Mod(), quotient.right))
         return call("ceil_div", quotient.left, quotient.right) if rest in ast.unparse(node.right) else node
 
-    def visit_IfExp(self, node: ast.IfExp) -> Node:  # noqa: N802 - as above
+    def visit_IfExp(self, node: ast.IfExp) -> Node:
         self.generic_visit(node)
         for way in (node.body, node.orelse):
             if isinstance(way, ast.BinOp) and isinstance(way.op, ast.FloorDiv):
@@ -161,7 +163,7 @@ class _Tidy(ast.NodeTransformer):
                     return call("ceil_div", way.left, way.right)
         return node
 
-    def visit_Call(self, node: ast.Call) -> Node:  # noqa: N802 - as above
+    def visit_Call(self, node: ast.Call) -> Node:
         self.generic_visit(node)
         name = ast.unparse(node.func).rpartition(".")[2]
         arguments = node.args
@@ -177,6 +179,10 @@ class _Tidy(ast.NodeTransformer):
         if name in ("min", "max", "fmin", "fmax", "umin", "umax", "MIN", "MAX"):
             return call(name.lower()[-3:], *arguments)
         return call("ceil_div", *arguments) if _CEIL_DIV.fullmatch(name) and len(arguments) == 2 else node  # noqa: PLR2004 - of a division
+
+
+def _tidied(node: ast.AST) -> Node:
+    return cast("Node", _Tidy().visit(node))
 
 
 def _covers(top: Sum, bottom: Sum) -> bool:
@@ -203,10 +209,10 @@ def substituted(node: Node, values: Mapping[str, Node], depth: int = _DEPTH) -> 
     """A tree with trees in the place of names and members, those in them too."""
 
     class Substitute(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> Node:  # noqa: N802 - as above
+        def visit_Name(self, node: ast.Name) -> Node:
             return self._other(node, node.id)
 
-        def visit_Attribute(self, node: ast.Attribute) -> Node:  # noqa: N802 - as above
+        def visit_Attribute(self, node: ast.Attribute) -> Node:
             return self._other(node, ast.unparse(node))
 
         @staticmethod
@@ -217,17 +223,18 @@ def substituted(node: Node, values: Mapping[str, Node], depth: int = _DEPTH) -> 
             return substituted(values[name], rest, depth - 1)
 
     copied = ast.parse(ast.unparse(node), mode="eval").body
-    return _Tidy().visit(Substitute().visit(copied))
+    return _tidied(Substitute().visit(copied))
 
 
 def with_names(node: Node, numbers: Mapping[int, str]) -> Node:
     """A tree with names in the place of numbers."""
 
     class Named(ast.NodeTransformer):
-        def visit_Constant(self, node: ast.Constant) -> Node:  # noqa: N802 - as above
-            return ast.Name(numbers[node.value]) if node.value in numbers else node
+        def visit_Constant(self, node: ast.Constant) -> Node:
+            name = numbers.get(node.value) if isinstance(node.value, int) else None
+            return node if name is None else ast.Name(name)
 
-    return Named().visit(ast.parse(ast.unparse(node), mode="eval").body)
+    return cast("Node", Named().visit(ast.parse(ast.unparse(node), mode="eval").body))
 
 
 def names_in(node: Node) -> set[str]:
@@ -263,10 +270,8 @@ def sum_of(node: Node) -> Sum:
         and node.value == int(node.value)
     ):
         return {(): int(node.value)} if node.value else {}
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return added({}, sum_of(node.operand), -1)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd):
-        return sum_of(node.operand)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
+        return added({}, sum_of(node.operand), -1 if isinstance(node.op, ast.USub) else 1)
     if isinstance(node, ast.BinOp):
         left, right = sum_of(node.left), sum_of(node.right)
         if isinstance(node.op, (ast.Add, ast.Sub)):
@@ -336,7 +341,7 @@ def written_sum(total: Sum) -> Node:
 
 
 def text_of(node: Node) -> str:
-    """A tree as kernel files write it; products of numbers multiplied out, and the simplest of equal forms."""
+    """A tree as kernel files write it; multiplied out where that is shorter."""
     total = sum_of(node)
     expanded = ast.unparse(written_sum(total))
     plain = ast.unparse(node)

@@ -80,7 +80,8 @@ _GUARDED = re.compile(
     r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)\s*^[ \t]*#[ \t]*define[ \t]+\1[ \t]+([^\n]+)", re.MULTILINE
 )
 _CHOSEN = re.compile(  # #ifdef X, #define B X, ..., #else, #define B 16
-    r"^[ \t]*#[ \t]*if(?:def[ \t]+|[ \t]+defined\s*\(?\s*)(\w+)\)?\s*^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\1\s*"
+    r"^[ \t]*#[ \t]*if(?:def[ \t]+|[ \t]+defined\s*\(?\s*)(\w+)\)?\s*"
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\1\s*"
     r"(?:^[ \t]*#[ \t]*elif[^\n]*\s*^[ \t]*#[ \t]*define[ \t]+\2[ \t][^\n]*\s*)*"
     r"^[ \t]*#[ \t]*else\s*^[ \t]*#[ \t]*define[ \t]+\2[ \t]+(\d+)",
     re.MULTILINE,
@@ -152,7 +153,7 @@ def macros_of(text: str, foreign: Sequence[range]) -> dict[str, Macro]:
     return {
         name: macro
         for name, macro in macros.items()
-        if (name in uses or name in chosen and chosen[name][0] in uses)
+        if (name in uses or (name in chosen and chosen[name][0] in uses))
         and not name.startswith("__")
         and not name.startswith("CUDA")
     }

@@ -17,7 +17,6 @@ from tuner.kernel_files.cuda_source.c_expressions import (
     multiplied,
     names_in,
     parsed,
-    parsed_text,
     substituted,
     sum_of,
     written_sum,
@@ -131,14 +130,13 @@ class Indexing:
         sign = self.body[index].text
         if left is None or right is None:
             return
-        if sign in (">", "<="):  # i <= n - 1, n > i
-            one = parsed_text("1")
-            left, right = (
-                (right, left) if sign == ">" else (left, written_sum(added(sum_of(right), sum_of(one))))
-            )  # type: ignore[arg-type]  # a number is arithmetic
+        if sign == ">":  # n > i
+            left, right = right, left
+        elif sign == "<=":  # i <= n - 1
+            right = written_sum(added(sum_of(right), {(): 1}))
         self.ends.append((left, right))
         if sign == "<=" and self._of_thread(right):  # n <= i: return
-            self.ends.append((right, left))
+            self.ends.append((written_sum(added(sum_of(right), {(): -1})), left))
 
     def _shared_array(self, index: int) -> None:
         end = next((i for i in range(index, len(self.body)) if self.body[i].text in (";", "=")), index)
@@ -168,7 +166,7 @@ class Indexing:
         return [*ended, *rest, *inside]
 
     def covered(self, axis: str) -> tuple[Sum, Node | None] | None:
-        """What one block covers along an axis of the grid, and the end of it all; None where it is not told."""
+        """What a block covers along an axis of the grid, and the end of it all; None if that is not told."""
         found = None
         for total, end in self.sums():
             one = coefficient(total, f"blockIdx.{axis}")
@@ -233,7 +231,7 @@ class Indexing:
         for index, token in enumerate(self.body[:-1]):
             if token.kind != "word" or self.body[index + 1].text != "[":
                 continue
-            if (array is not None and token.text != array) or token.text in self.shared and array is None:
+            if (array is not None and token.text != array) or (token.text in self.shared and array is None):
                 continue
             if index and self.body[index - 1].text in (".", "->", *self._types()):
                 continue
@@ -262,15 +260,7 @@ class Indexing:
             known: whether a name is one that the host knows, too: a size, a macro.
             grid: ``x`` -> blocks along an axis, and what all of them cover.
         """
-        ends: dict[str, Sum] = {}
-        for axis, (_, covered) in grid.items():
-            told = self.covered(axis)
-            for name, value in self.values.items():
-                total = sum_of(self.resolved(value))
-                blocks = [one for one in AXES if coefficient(total, f"blockIdx.{one}")]
-                if told and blocks == [axis] and coefficient(total, f"blockIdx.{axis}") == told[0]:
-                    ends[name] = covered
-        ends |= {f"blockIdx.{axis}": blocks for axis, (blocks, _) in grid.items()}
+        ends = self._ends_of_grid(grid)
         compared: dict[str, Sum] = {}
         whole: list[tuple[Sum, Sum]] = []
         for left, right in self.ends:
@@ -282,20 +272,32 @@ class Indexing:
         ends |= {name: end for name, end in compared.items() if name not in ends or _all_known(end, known)}
         best: Sum | None = None
         for node in self._all_of(array):
-            total = self._last(sum_of(self._but_ended(node, ends)), ends)
-            if total is None:
-                resolved = sum_of(self.resolved(node))
-                total = next((added(end, {(): -1}) for index, end in whole if index == resolved), None)
-            if total is None:
-                continue
-            reached = added(total, {(): 1})
-            if _all_known(reached, known):
+            last = self._last(sum_of(self._but_ended(node, ends)), ends)
+            resolved = sum_of(self.resolved(node))
+            reached = (
+                added(last, {(): 1})
+                if last is not None
+                else next((end for index, end in whole if index == resolved), {})
+            )
+            if reached and _all_known(reached, known):
                 rank = (max(map(len, reached), default=0), reached.get((), 0), len(reached))
                 if best is None or rank > (max(map(len, best), default=0), best.get((), 0), len(best)):
                     best = reached
         if not best or best[max(best, key=len)] < 0:
             return None
         return written_sum(best)
+
+    def _ends_of_grid(self, grid: Mapping[str, tuple[Sum, Sum]]) -> dict[str, Sum]:
+        """The ends of local names that all blocks together reach, and of the numbers of blocks."""
+        ends = {f"blockIdx.{axis}": blocks for axis, (blocks, _) in grid.items()}
+        for axis, (_, covered) in grid.items():
+            told = self.covered(axis)
+            for name, value in self.values.items():
+                total = sum_of(self.resolved(value))
+                blocks = [one for one in AXES if coefficient(total, f"blockIdx.{one}")]
+                if told and blocks == [axis] and coefficient(total, f"blockIdx.{axis}") == told[0]:
+                    ends[name] = covered
+        return ends
 
     def _all_of(self, array: str) -> list[Node]:
         nodes = [node for name, found in self.accesses().items() if name == array for node in found]

@@ -18,6 +18,7 @@ from tuner.kernel_files.cuda_source.c_expressions import (
 from tuner.kernel_files.cuda_source.tokens import Token, defined_macros, group_end, tokens_of
 
 _AXES = "xyz"
+_ONE = parsed_text("1")
 _ALLOCATIONS = re.compile(r"(?:cuda|hip)Malloc(?:Managed|Async|Host)?|(?:cuda|hip)HostAlloc")
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([\w, ]*)\)[ \t]*((?:\\\n|[^\n])*)", re.MULTILINE)
 _INSIDE = frozenset({"const", "noexcept", "override", ")"})  # before the brace of a function's body
@@ -122,7 +123,7 @@ def with_inlined(node: Node, inlines: Inlines) -> Node:
     import ast  # noqa: PLC0415 - of the standard library, for one class
 
     class Inline(ast.NodeTransformer):
-        def visit_Call(self, call: ast.Call) -> Node:  # noqa: N802 - the name that Python's visitor has
+        def visit_Call(self, call: ast.Call) -> Node:
             self.generic_visit(call)
             parameters, body = inlines.get(ast.unparse(call.func).rpartition(".")[2], ([], None))
             if body is None or len(parameters) != len(call.args):
@@ -165,41 +166,52 @@ def _stated(
             continue
         following = tokens[index + 1].text
         before = tokens[index - 1].text if index else ""
-        if before in ("dim3", ",") and following in ("(", "{") and _of_dim3(tokens, index):
-            inner = tokens[index + 2 : group_end(tokens, index + 1) - 1]
-            dims[token.text] = _extents(inner, inlines)
+        if following == "=" and before == "." and index > 1:
+            _set_axis(dims, tokens[index - 2].text, token.text, _value(_value_after(tokens, index), inlines))
+        elif following in ("=", "(", "{", ";", ",") and _of_dim3(tokens, index):
+            dims[token.text] = _dim3(tokens, index, inlines)
         elif following == "=":
-            end = _end_of_value(tokens, index + 2)
-            value = tokens[index + 2 : end]
-            if before == "." and index > 1:
-                axis, owner = _AXES.find(token.text), tokens[index - 2].text
-                if owner in dims and axis >= 0:
-                    own = [*dims[owner], *[parsed_text("1")] * 3][: max(len(dims[owner]), axis + 1)]
-                    own[axis] = _value(value, inlines)
-                    dims[owner] = own
-                continue
-            if value and (value[0].text == "dim3" or (before == "dim3" and value[0].text == "{")):
-                opening = 1 if value[0].text == "dim3" else 0
-                dims[token.text] = _extents(value[opening + 1 : -1], inlines)
+            node = _value(_value_after(tokens, index), inlines)
+            if node is not None:
+                values[token.text] = node
             else:
-                node = _value(value, inlines)
-                if node is not None:
-                    values[token.text] = node
-                    if before == "dim3":
-                        dims[token.text] = [node]
-                else:
-                    values.pop(token.text, None)
-        elif before == "dim3" and following in (";", ","):
-            dims[token.text] = [parsed_text("1")]
+                values.pop(token.text, None)
     for name, extents in dims.items():
-        for axis, extent in zip(_AXES, [*extents, *[parsed_text("1")] * (3 - len(extents))], strict=False):
+        for axis, extent in zip(_AXES, [*extents, _ONE, _ONE], strict=False):
             if extent is not None:
                 values[f"{name}.{axis}"] = extent
     return dims, values
 
 
+def _dim3(tokens: Sequence[Token], index: int, inlines: Inlines) -> list[Node | None]:
+    """The extents that a declaration of a ``dim3`` gives to the name at an index."""
+    following = tokens[index + 1].text
+    if following in ("(", "{"):
+        return _extents(tokens[index + 2 : group_end(tokens, index + 1) - 1], inlines)
+    value = _value_after(tokens, index) if following == "=" else ()
+    if value and value[0].text in ("dim3", "{"):
+        return _extents(value[1 + (value[0].text == "dim3") : -1], inlines)
+    return [_value(value, inlines)] if value else [_ONE]
+
+
+def _set_axis(dims: dict[str, list[Node | None]], owner: str, axis: str, value: Node | None) -> None:
+    """Note ``grid.x = ...``."""
+    place = _AXES.find(axis)
+    if owner in dims and place >= 0:
+        own = [*dims[owner], _ONE, _ONE][: max(len(dims[owner]), place + 1)]
+        own[place] = value
+        dims[owner] = own
+
+
+def _value_after(tokens: Sequence[Token], index: int) -> Sequence[Token]:
+    return tokens[index + 2 : _end_of_value(tokens, index + 2)]
+
+
 def _of_dim3(tokens: Sequence[Token], index: int) -> bool:
-    """Return True if the statement that declares the name begins with ``dim3``."""
+    """Return True if the statement is one that begins with ``dim3``, and the name one that it declares."""
+    if index == 0 or tokens[index - 1].text not in ("dim3", ","):
+        own = [token.text for token in tokens[index + 2 : index + 3]]
+        return own == ["dim3"] and tokens[index + 1].text == "="
     for i in range(index - 1, max(-1, index - 64), -1):
         if tokens[i].text in (";", "{", "}"):
             return False
