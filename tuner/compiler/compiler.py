@@ -498,7 +498,7 @@ class Compiler:
         if answer is first or not isinstance(first, Output) or not isinstance(answer, Output):
             return answer
         if answer.cubin is None and missing_header(first.log):  # it may have what the code lacks
-            return answer._replace(log=f"{first.log}\n{answer.log}")
+            return answer._replace(log=f"{answer.log}\n{first.log}")
         return answer
 
     def _compile_texts(self, stage: Stage, texts: Texts) -> Output | CompileError:
@@ -526,6 +526,9 @@ class Compiler:
         if output.cubin is None:
             named = "entry or symbol" if stage.symbols else "entry"
             error = explained(_first_error(output.log, named), stage, self._library.version)
+            header = missing_header(output.log)
+            if header and header not in error:  # left out with code of the host
+                error += f"; {header}, which it includes, is not here"
             return CompileError(f"{_label(stage)}: {error}", output.log)
         resources = resources_in(output.log, output.lowered_name, self._architecture)
         if resources is None:

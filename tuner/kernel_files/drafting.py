@@ -4,9 +4,10 @@ The compiler is asked what the source leaves undefined and which axes its code u
 read where there are some, and what nobody tells is guessed: its line in the file says ``# GUESS``.
 """
 
+import ast
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -56,7 +57,7 @@ def quoted(text: str) -> str:
 
 
 class Answer(NamedTuple):
-    """What the compiler says of an entry.
+    """The compiler on an entry.
 
     Attributes:
         log: its errors; empty where it compiles.
@@ -108,7 +109,7 @@ class Draft:
     source: str
     function: GlobalFunction
     entry: Line | None = None
-    options: list[str] = field(default_factory=list)
+    options: Line | None = None
     sizes: dict[str, Line] = field(default_factory=dict)
     arguments: dict[str, Line] = field(default_factory=dict)
     tunables: dict[str, Line] = field(default_factory=dict)
@@ -125,7 +126,7 @@ class Draft:
             f"kernel.source = {quoted(self.source)}",
         ]
         lines += [f"kernel.entry = {self.entry}"] if self.entry else []
-        lines += [f"kernel.options = {json.dumps(self.options)}"] if self.options else []
+        lines += [f"kernel.options = {self.options}"] if self.options else []
         lines += ["", "[problem]", *(f"sizes.{name} = {line}" for name, line in self.sizes.items())]
         outs = [name for name, line in self.arguments.items() if line.value.startswith(('"out', '"inout'))]
         lines.append(
@@ -147,9 +148,11 @@ class Draft:
 
     @property
     def guesses(self) -> list[str]:
-        """What is guessed, in words."""
+        """All guesses, in words."""
         tables = {
-            "kernel": {"entry": self.entry} if self.entry else {},
+            "kernel": {
+                name: line for name, line in (("entry", self.entry), ("options", self.options)) if line
+            },
             "sizes": self.sizes,
             "arguments": self.arguments,
             "tunables": self.tunables,
@@ -182,10 +185,18 @@ _SQUARES = [8, 16, 32]
 _FACTORS = [1, 2, 4, 8]
 _VECTOR = re.compile(r"(u?char|u?short|u?int|u?long(?:long)?|float|double)([1-4])")
 _LANES = {
-    "float": "float32", "double": "float64", "char": "int8", "short": "int16", "int": "int32",
-    "long": "int64", "longlong": "int64",
+    "float": "float32",
+    "double": "float64",
+    "char": "int8",
+    "short": "int16",
+    "int": "int32",
+    "long": "int64",
+    "longlong": "int64",
 }
 _WHOLE = ("int32", "uint32", "int64", "uint64")
+_REAL = (
+    r"_?(?:real|float|scalar|number|data|value|elem|element)?_?(?:t|type|fp|x)?\d*|fp|dtype|real\w*|float\w*"
+)
 _C_NAMES = {
     "uint8": "unsigned char",
     "uint16": "unsigned short",
@@ -251,6 +262,7 @@ class _Drafting:
         self.draft = Draft(source.name, function)
         self.values: dict[str, int] = {}  # of tunables, to compile with and to launch by default
         self.others: dict[str, str] = {}  # macros that are no tunables -> what they stand for
+        self.guessed_types: list[str] = []
         self.notes: dict[str, str] = {}  # of tunables
         self.symbols: dict[str, Node] = {}  # names of the kernel and of its host -> names of the file
         self.launch = self._launch_of(beside)
@@ -388,7 +400,7 @@ class _Drafting:
         return str(bool(self.values[name])).lower() if kind == "bool" else str(self.values[name])
 
     def _compiled(self) -> Answer | None:
-        """What the compiler says with a value for each name that it finds undefined."""
+        """The answer of the compiler with a value for each name that it finds undefined."""
         for name, macro in self.macros.items():
             if macro.conditional:
                 self.values.setdefault(name, self._first_value(name))
@@ -412,12 +424,14 @@ class _Drafting:
             typed = re.match(r"[*&]*\s*(?:__restrict__\s*)?[A-Za-z_]\w*\s*[,;)=\[>]", behind)
             if typed and not re.match(r"(?:and|or|if)\b", behind):
                 plain = dtype_of(name)
-                self.others[name] = _C_NAMES.get(plain or "", "float")
                 if plain is not None:
-                    continue
-                self.draft.missing.append(
-                    f"kernel.options: -D{name}=float is a guess: nothing says which type {name} is"
-                )
+                    self.others[name] = _C_NAMES.get(plain, "float")
+                elif re.fullmatch(_REAL, name, re.IGNORECASE):
+                    self.others[name] = "float"
+                    self.guessed_types.append(name)
+                else:
+                    self.draft.missing.append(f"kernel.source: nothing declares the type {name}")
+                    return False
             elif any(int(line) in lines for lines in self.foreign):
                 self.others[name] = str(self._first_value(name))
             else:
@@ -447,6 +461,8 @@ class _Drafting:
             if smaller is not None and not smaller.log:
                 return smaller
         self.values = kept
+        if self.draft.missing:  # says why
+            return answer
         first = next((line for line in answer.log.splitlines() if re.search(r"\berror\b", line)), answer.log)
         self.draft.missing.append(f"kernel.source: does not compile: {first.strip()}")
         return answer
@@ -476,7 +492,9 @@ class _Drafting:
                 guess = ""
             self.draft.entry = Line(quoted(own), guess)
         if self.others:
-            self.draft.options = [f"-D{name}={value}" for name, value in self.others.items()]
+            options = [f"-D{name}={value}" for name, value in self.others.items()]
+            guess = f"{', '.join(self.guessed_types)} as float" if self.guessed_types else ""
+            self.draft.options = Line(json.dumps(options), guess)
 
     # --- sizes
 
@@ -612,6 +630,8 @@ class _Drafting:
         axes = self._axes()
         block = [self._block(axis) for axis in AXES[:axes]]
         grid = [self._grid(axis, block) for axis in AXES[:axes]]
+        if not self.values and block[0].value.isdecimal():  # a file has a tunable
+            block[0] = self._fixed("x", int(block[0].value), "")
         while len(block) > 1 and block[-1].value == grid[-1].value == "1":
             block.pop()
             grid.pop()
@@ -651,6 +671,11 @@ class _Drafting:
         if inner is not None:
             plain = len(names) == 1 or inner == f"block_size_{axis}"
             return Line(inner, "" if plain else f"of {' * '.join(names)}, {inner} is taken for the threads")
+        if set(extent) == {()} and axis == "x":
+            value = extent[()]
+            names = [one for one, node in self.constants.items() if number(node) == value]
+            used = {token.text for token in self.function.body}
+            return self._fixed(axis, value, next((one for one in names if one in used), ""))
         if extent and all(name in self.values or name in self.symbols for name in names):
             return Line(text_of(substituted(written_sum(extent), self.symbols)))
         return None
@@ -923,13 +948,13 @@ class _Drafting:
             axes = ", ".join([*shape, *([str(lanes)] if lanes > 1 else [])])
             self.draft.arguments[name] = Line(quoted(f"{roles[parameter.name]} {kind}[{axes}]"), guess)
         used = {token.text for token in body}
-        for name, dtype, axes in constant_symbols(self.text, kept={*self.values, *self.draft.sizes}):
+        for name, dtype, extents in constant_symbols(self.text, kept={*self.values, *self.draft.sizes}):
             if name not in used and len(self.foreign) and name not in self.text_outside():
                 continue
             if dtype is None:
                 self._leave_open(name, "a __constant__ struct: as an array of bytes, 'constant uint8[...]'")
             else:
-                self.draft.arguments[name] = Line(quoted(f"constant {dtype}[{', '.join(axes)}]"))
+                self.draft.arguments[name] = Line(quoted(f"constant {dtype}[{', '.join(extents)}]"))
 
     def text_outside(self) -> set[str]:
         """The words of the lines that are in no other kernel, and declare no constant."""
@@ -1060,7 +1085,8 @@ class _Drafting:
                 continue
             values = self._choices(name, value, macro, in_block=name in in_block, square=square)
             told = bool(macro.values)
-            guess = "" if told else "the values to try"
+            open_one = macro == Macro("") and name in self.text
+            guess = "" if told else f"{'undefined in the source; ' if open_one else ''}the values to try"
             self.draft.tunables[name] = Line(json.dumps(values), guess, self.notes.get(name, ""))
             self.draft.default[name] = value
 
@@ -1124,7 +1150,7 @@ def _bytes(dtype: str) -> int:
 
 
 def _covered_by(blocks: Node, covers: Node) -> Sum:
-    """What blocks of a width cover: the dividend, where the width divides something to make them."""
+    """All that blocks of a width cover: the dividend, where the width divides something to make them."""
     for divide in _divisions(blocks):
         if sum_of(divide[1]) == sum_of(covers):
             return sum_of(divide[0])
@@ -1132,24 +1158,18 @@ def _covered_by(blocks: Node, covers: Node) -> Sum:
 
 
 def _divisions(node: Node) -> list[tuple[Node, Node]]:
-    import ast  # noqa: PLC0415 - of the standard library, for one function
-
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
         return [(node.left, node.right)]
     return [(inner.args[0], inner.args[1]) for inner in _ceil_divs(node) if inner is node]
 
 
 def _fraction(node: Node) -> str:
-    import ast  # noqa: PLC0415 - of the standard library, for one function
-
     return ast.unparse(node).replace("//", "/")
 
 
-def _ceil_divs(node: Node) -> list[Mapping[str, object]]:
-    import ast  # noqa: PLC0415 - as above
-
+def _ceil_divs(node: Node) -> list[ast.Call]:
     return [
         inner
         for inner in ast.walk(node)
         if isinstance(inner, ast.Call) and ast.unparse(inner.func) == "ceil_div"
-    ]  # type: ignore[misc]  # nodes of calls
+    ]

@@ -166,7 +166,7 @@ class Indexing:
         return [*ended, *rest, *inside]
 
     def covered(self, axis: str) -> tuple[Sum, Node | None] | None:
-        """What a block covers along an axis of the grid, and the end of it all; None if that is not told."""
+        """The part that a block covers along an axis of the grid, and the end of it all; None if not told."""
         found = None
         for total, end in self.sums():
             one = coefficient(total, f"blockIdx.{axis}")
@@ -272,13 +272,10 @@ class Indexing:
         ends |= {name: end for name, end in compared.items() if name not in ends or _all_known(end, known)}
         best: Sum | None = None
         for node in self._all_of(array):
-            last = self._last(sum_of(self._but_ended(node, ends)), ends)
             resolved = sum_of(self.resolved(node))
-            reached = (
-                added(last, {(): 1})
-                if last is not None
-                else next((end for index, end in whole if index == resolved), {})
-            )
+            reached = next((end for index, end in whole if index == resolved), {})
+            last = None if reached else self._last(sum_of(self._but_ended(node, ends)), ends)
+            reached = reached if last is None else added(last, {(): 1})
             if reached and _all_known(reached, known):
                 rank = (max(map(len, reached), default=0), reached.get((), 0), len(reached))
                 if best is None or rank > (max(map(len, best), default=0), best.get((), 0), len(best)):

@@ -77,7 +77,7 @@ def launches_in(text: str) -> list[Launch]:
 
 
 def values_of(text: str) -> dict[str, Node]:
-    """What macros and constants of a text stand for, where that is arithmetic."""
+    """The meanings of macros and constants of a text, where those are arithmetic."""
     values = {}
     for name, body in defined_macros(text).items():
         node = parsed_text(body) if body else None
