@@ -23,6 +23,7 @@ from tuner.kernel_files.cuda_source.c_expressions import (
     multiplied,
     names_in,
     number,
+    of_file,
     parsed_text,
     substituted,
     sum_of,
@@ -203,6 +204,7 @@ _C_NAMES = {
     "uint32": "unsigned",
     "uint64": "unsigned long",
 }
+_OF_SYMBOLS = re.compile(r"__constant__|ToSymbol|FromSymbol|GetSymbolAddress")
 _OF_BLOCK = re.compile(r"blockDim\.([xyz])")
 
 
@@ -421,8 +423,7 @@ class _Drafting:
             if name in self.values or name in self.others or behind.startswith(("(", "::", "<")):
                 continue
             found = True
-            typed = re.match(r"[*&]*\s*(?:__restrict__\s*)?[A-Za-z_]\w*\s*[,;)=\[>]", behind)
-            if typed and not re.match(r"(?:and|or|if)\b", behind):
+            if _is_type(shown[: len(caret)].rstrip(), behind):
                 plain = dtype_of(name)
                 if plain is not None:
                     self.others[name] = _C_NAMES.get(plain, "float")
@@ -731,7 +732,7 @@ class _Drafting:
         host = next((name for name in names_in(own) if sum_of(own) == {(name,): 1}), "")
         known = self._known_block(own, self._of_host(node), host)
         line = Line(text_of(known)) if known is not None else self._new_block(axis, node, host, free=free)
-        symbol = parsed_text(line.value) or node
+        symbol = of_file(line.value)
         if host:
             self.symbols[f"alias {host}"] = symbol
             self._map(host, line.value)
@@ -834,7 +835,7 @@ class _Drafting:
         strided = "nctaid.x" in self._registers() and axis == "x"
         assert ends is not None  # noqa: S101 - set above
         text = text_of(ends) if number(covers) == 1 else f"ceil_div({text_of(ends)}, {text_of(covers)})"
-        self.reach[axis] = sum_of(parsed_text(text) or ends), sum_of(ends)
+        self.reach[axis] = sum_of(of_file(text)), sum_of(ends)
         return Line(
             text, guess or ("" if not strided or number(covers) != 1 else "the grid strides over the rest")
         )
@@ -859,6 +860,10 @@ class _Drafting:
                     inner.args[1] = divisor
         left = names_in(resolved) - {*self.values, *self.draft.sizes}
         for name in sorted(left):
+            told = self._number_of(name) if name.isidentifier() else 0
+            if told:
+                self._map(name, str(told))
+                continue
             like = next((one for one in (*self.draft.sizes, *self.values) if _alike(one, name)), None)
             if like is None and is_free_name(re.sub(r"\W", "_", name).upper()):
                 like = re.sub(r"\W", "_", name).upper()
@@ -954,14 +959,15 @@ class _Drafting:
             if dtype is None:
                 self._leave_open(name, "a __constant__ struct: as an array of bytes, 'constant uint8[...]'")
             else:
-                self.draft.arguments[name] = Line(quoted(f"constant {dtype}[{', '.join(extents)}]"))
+                shape = [self._extent(text) for text in extents]
+                self.draft.arguments[name] = Line(quoted(f"constant {dtype}[{', '.join(shape)}]"))
 
     def text_outside(self) -> set[str]:
         """The words of the lines that are in no other kernel, and declare no constant."""
         lines = [
             line
             for place, line in enumerate(self.text.splitlines(), 1)
-            if not any(place in other for other in self.foreign) and "__constant__" not in line
+            if not any(place in other for other in self.foreign) and not _OF_SYMBOLS.search(line)
         ]
         return set(re.findall(r"\w+", "\n".join(lines)))
 
@@ -987,7 +993,19 @@ class _Drafting:
 
     def _bytes_of(self, name: str) -> int:
         """The bytes of a type, by the compiler; 0 where it does not tell."""
-        tail = f"\ntemplate <int> struct TunerBytes; TunerBytes<(int)sizeof({name})> tuner_bytes;\n"
+        return self._number_of(f"sizeof({name})")
+
+    def _extent(self, text: str) -> str:
+        """An extent in names of the file, with numbers for those of the source alone."""
+        node = parsed_text(text)
+        known = node is not None and not names_in(node) - {*self.values, *self.draft.sizes}
+        return text if known else str(self._number_of(text) or text)
+
+    def _number_of(self, expression: str) -> int:
+        """The whole number that an expression of the source is, by the compiler; 0 where it does not tell."""
+        tail = (
+            f"\ntemplate <int> struct TunerBytes; __device__ TunerBytes<(int)({expression})> tuner_bytes;\n"
+        )
         answer = self.ask(self._entry(filled=True), self._options(), tail)
         match = _INCOMPLETE.search(answer.log) if answer is not None else None
         return int(match[1]) if match is not None else 0
@@ -1010,7 +1028,9 @@ class _Drafting:
             if not names_in(node) - known:
                 total = sum_of(node)
                 ((factors, value),) = total.items() if len(total) == 1 else (((), 0),)
-                axes = sorted(factors, key=lambda one: not re.fullmatch(_FIRST_AXIS, one, re.IGNORECASE))
+                order = list(self.draft.sizes)
+                axes = sorted(factors, key=lambda one: order.index(one) if one in order else len(order))
+                axes.sort(key=lambda one: not re.fullmatch(_FIRST_AXIS, one, re.IGNORECASE))
                 if factors and value == 1:
                     return axes, True
                 return [text_of(node)], True
@@ -1123,6 +1143,15 @@ class _Drafting:
                 line.value = json.dumps(kept)
         if not re.match(NAME_PATTERN, Path(self.draft.source).stem.lower().replace("_", "-")):
             self.draft.missing.append('kernel.name = "..."  # the name of the file is no name of a kernel')
+
+
+def _is_type(before: str, behind: str) -> bool:
+    """Return True if a name between two parts of a line declares another name."""
+    declares = re.match(r"([*&]*)\s*(?:__restrict__\s*)?(\w+)\s*[,;)=\[>]", behind)
+    if declares is None or declares[2] in ("and", "or", "if") or declares[2].isdecimal():
+        return False
+    begins = re.search(r"(?:^|[;{},]|\b(?:const|static|inline|typename|__\w+__))$", before)
+    return begins is not None or (before.endswith(("(", "<")) and (not declares[1] or "__" in before))
 
 
 def _joined(lines: Sequence[Line]) -> Line:

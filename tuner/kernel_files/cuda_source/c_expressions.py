@@ -41,6 +41,11 @@ def parsed_text(text: str) -> Node | None:
     return parsed(tokens_of(text))
 
 
+def of_file(text: str) -> Node:
+    """The tree of an expression as kernel files write it."""
+    return ast.parse(text, mode="eval").body
+
+
 def _python(tokens: Sequence[Token]) -> str:
     """An expression as Python has it."""
     question = _outside(tokens, "?")

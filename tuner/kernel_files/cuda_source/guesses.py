@@ -87,6 +87,7 @@ _CHOSEN = re.compile(  # #ifdef X, #define B X, ..., #else, #define B 16
     re.MULTILINE,
 )
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(el)?if\b(?!n?def)([^\n]*)", re.MULTILINE)
+_DEFINED = re.compile(r"\bdefined\s*\(?\s*\w+\s*\)?")
 _COMPARED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:[=!]=|[<>]=?)\s*(\d+)\b")
 _NO_MACRO = frozenset({"defined", "and", "or", "not", "true", "false", "__has_include"})
 _CONSTANT = re.compile(r"\bconst(?:expr)?\s+(?:unsigned\s+)?int\s+(\w+)\s*=\s*([^;{}]+);")
@@ -130,8 +131,9 @@ def macros_of(text: str, foreign: Sequence[range]) -> dict[str, Macro]:
     defined = {name for name in defined_macros(text) if name not in guarded} | inner
     compared: dict[str, set[int]] = {}
     for match in _CONDITION.finditer(plain):
-        for name in set(_WORD.findall(match[2])) - _NO_MACRO - defined:
-            values = {int(value) for one, value in _COMPARED.findall(match[2]) if one == name}
+        condition = _DEFINED.sub(" ", match[2])
+        for name in set(_WORD.findall(condition)) - _NO_MACRO - defined:
+            values = {int(value) for one, value in _COMPARED.findall(condition) if one == name}
             compared.setdefault(name, set()).update(values or {0, 1})
     macros: dict[str, Macro] = {}
     for name, default in guarded.items():

@@ -26,6 +26,7 @@ from tuner.kernel_files.cuda_source.tokens import Token, group_end
 AXES = "xyz"
 _ENDS = frozenset({";", ",", "&&", "||", "?", ":", "{", "}", "return"})
 _MOST_TERMS = 12
+_LARGE = 1000
 _NO_START = frozenset({"(", "[", "*", "/", "%"})
 
 
@@ -260,6 +261,8 @@ class Indexing:
             known: whether a name is one that the host knows, too: a size, a macro.
             grid: ``x`` -> blocks along an axis, and what all of them cover.
         """
+        if array in self.values or any(name == array for name, _ in self.steps):
+            return None  # it is moved on
         ends = self._ends_of_grid(grid)
         compared: dict[str, Sum] = {}
         whole: list[tuple[Sum, Sum]] = []
@@ -276,10 +279,8 @@ class Indexing:
             reached = next((end for index, end in whole if index == resolved), {})
             last = None if reached else self._last(sum_of(self._but_ended(node, ends)), ends)
             reached = reached if last is None else added(last, {(): 1})
-            if reached and _all_known(reached, known):
-                rank = (max(map(len, reached), default=0), reached.get((), 0), len(reached))
-                if best is None or rank > (max(map(len, best), default=0), best.get((), 0), len(best)):
-                    best = reached
+            if reached and _all_known(reached, known) and (best is None or _size(reached) > _size(best)):
+                best = reached
         if not best or best[max(best, key=len)] < 0:
             return None
         return written_sum(best)
@@ -328,6 +329,11 @@ class Indexing:
                 return None
         names = {factor for factors in total for factor in factors}
         return None if any("Idx" in name for name in names) else total
+
+
+def _size(total: Sum) -> int:
+    """A measure that grows as a sum does where all its names are large."""
+    return sum(value * _LARGE ** len(factors) for factors, value in total.items())
 
 
 def _words(factor: str) -> list[str]:
