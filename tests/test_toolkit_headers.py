@@ -1,5 +1,6 @@
 """CUDA's headers: where they are found, what is compiled with them, and what is said where they lack."""
 
+import hashlib
 import string
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -233,6 +234,15 @@ def test_stand_ins_can_be_left_out(compiler: Compiler) -> None:
     assert "system_headers = false leaves out what stands in for it" in str(error)
 
 
+def test_stand_ins_change_no_hash_of_a_source() -> None:
+    """Stored answers stay fresh; a source without stand-ins is another one, and so is its cached code."""
+    source = Source("a.cu", "#include <cstdint>\n")
+    without = replace(source, system_headers=False)
+    assert source.sha256 == hashlib.sha256(source.text.encode()).hexdigest() != without.sha256
+    headers = ToolkitHeaders("12.9")
+    assert set(headers.stamps(source)) > set(headers.stamps(without))
+
+
 def test_own_headers_come_before_stand_ins(compiler: Compiler, tmp_path: Path) -> None:
     """Folders of the kernel file have the first word."""
     (tmp_path / "stdint.h").write_text("#define OWN 7\n")
@@ -279,13 +289,18 @@ def test_what_nvcc_gives_unasked(compiler: Compiler, body: str, options: Sequenc
         (["#include <algorithm>", "std::sort(x, x + 3);"], (), "sort is for the host"),
         (["", "std::vector<int> v;"], (), "vector is for the host, device code has none; code of the host"),
         (
+            ["#include <cub/cub.cuh>", "x[0] = T;"],
+            ("-DT=3", "-DBLOCK=4"),
+            "macros reach headers: give the tunable or size T another name",
+        ),
+        (
             ["#include <cmath>", "x[0] = round;"],
             ("-Dround=4", "-DBLOCK=3"),
             "give the tunable or size round another name",
         ),
     ],
 )
-def test_names_of_the_host(
+def test_why_a_name_is_not_there(
     compiler: Compiler, lines: list[str], options: tuple[str, ...], words: str
 ) -> None:
     """An error says why a name is not there, and where the header stands that has it elsewhere."""

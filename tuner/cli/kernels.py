@@ -13,7 +13,7 @@ import click
 
 from tuner.cli.options import kernel_option
 from tuner.cli.output import console, echo, json_option, write_json, write_whole
-from tuner.model.errors import ChildError, CompileError, InputError, KernelFileError
+from tuner.model.errors import ChildError, ChildTimeoutError, CompileError, InputError, KernelFileError
 from tuner.system.processes import Child
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ MOST_ALTERNATIVES = 12
 MOST_ELEMENTS = 2**24
 """Elements of the arrays that a reference is tried on."""
 
-TRIED_S = 60.0
+TRIED_S = 30.0
 """The longest wait for it."""
 
 MAX_NAMED = 4
@@ -196,6 +196,8 @@ def reference_findings(kernel: "KernelFile") -> "list[Remark]":
                 trouble = str(
                     child.call(tried.__name__, plan.problem, plan.buffers, sizes, timeout_s=TRIED_S)
                 )
+            except ChildTimeoutError:
+                return [Remark("note", f"the reference takes more than {TRIED_S:g} s at {plan.workload}")]
             except ChildError as error:
                 return [Remark("warning", f"{kernel.path}: the reference was not tried: {error}")]
             if trouble:
@@ -444,7 +446,7 @@ def _remarks(kernel: "KernelFile", results: Results, *, requested: bool) -> "lis
     from tuner.compiler.compiler import CompiledStage
     from tuner.compiler.contract import remarks
     from tuner.kernel_files.cuda_source.arguments import Remark
-    from tuner.kernel_files.source_checks import overridden_macros, unused_macros, unused_names
+    from tuner.kernel_files.source_checks import overridden_macros, unset_macros, unused_macros, unused_names
 
     code = {stage: one for rows in results.values() for stage, one in rows if isinstance(one, CompiledStage)}
     found = compile_findings(kernel, results, requested=requested)
@@ -459,6 +461,7 @@ def _remarks(kernel: "KernelFile", results: Results, *, requested: bool) -> "lis
         found += [Remark("warning", f"{kernel.path}: {text}") for text in macros]
     found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_names(kernel.recipe)]
     found += [Remark("error", f"{kernel.path}: {text}") for text in overridden_macros(kernel.recipe)]
+    found += [Remark("warning", f"{kernel.path}: {text}") for text in unset_macros(kernel.recipe)]
     once: dict[str, Remark] = {}
     for remark in found:
         once.setdefault(re.sub(r"<[^()]*>", "<>", remark.text), remark)

@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path, PurePath
@@ -77,6 +77,7 @@ _PACKAGES = (
 _BUILT_IN = "__nv_nvrtc_builtin_header.h("
 _DEFINE = re.compile(r"(?:-D|--define-macro=)([A-Za-z]\w*)(\([^)]*\))?(?:=(.*))?", re.DOTALL)
 _HOST_CODE = "code of the host, with its #include lines, stands between #ifndef __CUDACC_RTC__ and #endif"
+_CUT = "#line 1\n"
 _OF_STD = "cmath cstdint limits type_traits utility algorithm cstddef cstdlib cstdio cstring"
 _LACKS = (  # what NVRTC says, and the stand-ins that may have it
     (r'identifier "(\w+)" is undefined', ("math.h", "limits.h", "float.h", "stdint.h")),
@@ -161,7 +162,7 @@ def another_try(stage: Stage, log: str) -> Stage | None:
         lines = "".join(f"#include <{header}>\n" for header in sorted(has - _included(source)))
     if not lines:
         return None
-    return replace(stage, source=replace(source, text=f"{lines}#line 1\n{source.text}"), options=options)
+    return replace(stage, source=replace(source, text=f"{lines}{_CUT}{source.text}"), options=options)
 
 
 def missing_header(log: str) -> str:
@@ -174,7 +175,7 @@ def explained(error: str, stage: Stage, nvrtc_version: str) -> str:
     """An error of the compiler, with what to do about a header or a name that it misses."""
     header, source = missing_header(error), stage.source
     if not header:
-        return _of_the_host(error, source) or _of_macros(error, stage.options)
+        return _of_the_host(error, source) or _of_a_template(error, stage) or _of_macros(error, stage)
     if header.startswith("cuda/std/") and (stand_in := _stand_in_of(error)):
         line = _line_of(stand_in, source.text)
         place = f"{PurePath(source.path).name}({line}): error: " if line else ""
@@ -213,10 +214,29 @@ def _of_the_host(error: str, source: Source) -> str:
     return ""
 
 
-def _of_macros(error: str, options: Sequence[str]) -> str:
+def _of_a_template(error: str, stage: Stage) -> str:
+    """An error for a name that the kernel has as a template parameter, with why; empty for another one."""
+    unknown = _UNKNOWN.search(error)
+    kernel, instance, _ = stage.entry.partition("<")
+    if unknown is None or not instance or '"std"' in error:
+        return ""
+    declared = (
+        rf"template\s*<[^;{{}}>]*\b{unknown[1]}\b[^;{{}}>]*>[^;{{}}]*\b{kernel.rpartition('::')[2]}\s*\("
+    )
+    if not re.search(declared, stage.source.text):
+        return ""
+    return (
+        f"{error}; {unknown[1]} is a template parameter of {kernel} and no macro: other functions that use it"
+        " need one of their own"
+    )
+
+
+def _of_macros(error: str, stage: Stage) -> str:
     """An error, with a word on macros where it lies in a header that may have their names for its own."""
     stand_in = _stand_ins().get(_stand_in_of(error), "")
-    names = [match[1] for match in map(_DEFINE.fullmatch, options) if match]
+    moved, cut, _ = stage.source.text.partition(_CUT)  # from the options, by `another_try`
+    names = re.findall(r"^#define (\w+)", moved if cut else "", re.MULTILINE)
+    names += [match[1] for match in map(_DEFINE.fullmatch, stage.options) if match]
     if _BUILT_IN in error or error.startswith("/"):  # NVRTC's, or one that lies in a folder
         names = [name for name in names if len(name) == 1 or re.search(rf"\b{name}\b", stand_in)]
     else:

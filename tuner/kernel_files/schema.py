@@ -67,7 +67,8 @@ class BufferArgument(FileTable):
     input: str | None = Field(
         default=None,
         description="How the values of an in or inout array are made, e.g. integers(0, N), csr_offsets(nnz) "
-        'or file("x.npy"); as the problem has it where it is left out.',
+        'or file("x.npy"); as the problem has it where it is left out. Of out: constant(0), zeros before '
+        "every run.",
     )
     restored: bool | None = Field(
         default=None,

@@ -381,6 +381,7 @@ class Buffer:
             checked nor initialised, ``zeroed`` is scratch that is set to zero before every run.
         input: how the values of an ``in`` or ``inout`` array are made; None for the problem's own way.
         restored: an ``inout`` array that every round of a window finds as the first did.
+        cleared: an ``out`` array that is set to zero before every run.
     """
 
     name: str
@@ -389,6 +390,12 @@ class Buffer:
     role: BufferRole
     input: InputSpec | None = None
     restored: bool = False
+    cleared: bool = False
+
+    @property
+    def zeroed(self) -> bool:
+        """True where a run begins with zeros in it."""
+        return self.role == "zeroed" or self.cleared
 
     @property
     def elements(self) -> int:

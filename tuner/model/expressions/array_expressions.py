@@ -313,7 +313,9 @@ def _fitting(
                 raise
             reduced = any(isinstance(n, ast.Call) and "axis" in ast.unparse(n) for n in nodes)
             hint = "; keepdims=true keeps an axis that is reduced, with length 1" if reduced else ""
-            raise TroubleError(f"shapes do not fit: {', and '.join(shapes)}{hint}") from error
+            raise TroubleError(
+                f"shapes do not fit: {', '.join(shapes[:-1])}, and {shapes[-1]}{hint}"
+            ) from error
 
     return evaluate
 
