@@ -259,7 +259,7 @@ IDLE_S = 2.0
 """Time without work after which a child ends: the pause between two trials, and no more."""
 
 _FORMAT = 4  # of cache entries; part of their keys
-_MOST_HOST_PASSES = 40  # of one compilation: a log has a hundred errors at most
+_MOST_HOST_PASSES = 20  # of one compilation: a log has a hundred errors at most
 _FIRST_WITH_CACHE = (12, 9)  # of NVRTC's own; what it takes from there comes without the reports of ptxas
 
 

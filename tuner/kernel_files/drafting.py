@@ -874,9 +874,9 @@ class _Drafting:
                 self._map(name, like)
         resolved = substituted(resolved, self.symbols)
         left = names_in(resolved) - {*self.values, *self.draft.sizes}
-        told = self.indexing.covered(axis)
-        if told is not None and not left:
-            covers = substituted(written_sum(told[0]), self.symbols)
+        along = self.indexing.covered(axis)
+        if along is not None and not left:
+            covers = substituted(written_sum(along[0]), self.symbols)
             self.reach[axis] = sum_of(resolved), _covered_by(resolved, covers)
         return Line(
             text_of(resolved), f"{', '.join(sorted(left))} of the host is not followed" if left else ""

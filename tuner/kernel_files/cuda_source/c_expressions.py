@@ -25,6 +25,8 @@ _CEIL_DIV = re.compile(
     r"(?:i|u)?_?(?:ceil_?div|c_?div|div_?(?:round_?)?up|div_?ceil|round_?up_?div)", re.IGNORECASE
 )
 _DEPTH = 12  # of names that stand for names
+_MOST_NAMES = 64  # that are followed in one tree
+_MOST_TERMS = 400  # of a product that is multiplied out
 
 
 def parsed(tokens: Sequence[Token]) -> Node | None:
@@ -33,7 +35,7 @@ def parsed(tokens: Sequence[Token]) -> Node | None:
         tree = ast.parse(_python(tokens).strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return _tidied(tree)
+    return None if isinstance(tree, (ast.Tuple, ast.List)) else _tidied(tree)
 
 
 def parsed_text(text: str) -> Node | None:
@@ -210,8 +212,11 @@ def call(name: str, *arguments: Node) -> Node:
     return ast.Call(ast.Name(name), list(arguments), [])
 
 
-def substituted(node: Node, values: Mapping[str, Node], depth: int = _DEPTH) -> Node:
-    """A tree with trees in the place of names and members, those in them too."""
+def substituted(
+    node: Node, values: Mapping[str, Node], depth: int = _DEPTH, left: list[int] | None = None
+) -> Node:
+    """A tree with trees in the place of names and members, those in them too; it grows within bounds."""
+    budget = [_MOST_NAMES] if left is None else left
 
     class Substitute(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> Node:
@@ -222,10 +227,11 @@ def substituted(node: Node, values: Mapping[str, Node], depth: int = _DEPTH) -> 
 
         @staticmethod
         def _other(node: Node, name: str) -> Node:
-            if name not in values or depth == 0:
+            if name not in values or depth == 0 or budget[0] == 0:
                 return node
+            budget[0] -= 1
             rest = {key: value for key, value in values.items() if key != name}
-            return substituted(values[name], rest, depth - 1)
+            return substituted(values[name], rest, depth - 1, budget)
 
     copied = ast.parse(ast.unparse(node), mode="eval").body
     return _tidied(Substitute().visit(copied))
@@ -281,7 +287,7 @@ def sum_of(node: Node) -> Sum:
         left, right = sum_of(node.left), sum_of(node.right)
         if isinstance(node.op, (ast.Add, ast.Sub)):
             return added(left, right, 1 if isinstance(node.op, ast.Add) else -1)
-        if isinstance(node.op, ast.Mult):
+        if isinstance(node.op, ast.Mult) and len(left) * len(right) <= _MOST_TERMS:
             return multiplied(left, right)
         if isinstance(node.op, ast.FloorDiv) and set(left) | set(right) <= {()} and right:
             return {(): left.get((), 0) // right[()]}
