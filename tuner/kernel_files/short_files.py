@@ -13,7 +13,7 @@ from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.kernel_document import parsed_document
 from tuner.kernel_files.pragmas.directives import has_pragmas
 from tuner.kernel_files.schema import KernelDocument
-from tuner.kernel_files.source_folder import read_source
+from tuner.kernel_files.source_folder import read_text
 from tuner.kernel_files.stage_recipe import AnyStageRecipe, StageRecipe
 from tuner.model.elements import element_dtype
 from tuner.model.errors import KernelFileError
@@ -34,7 +34,7 @@ def read_pragma_file(path: Path) -> "tuple[Expansion, KernelDocument]":
     Raises:
         KernelFileError: it cannot be read, has no tuning pragmas, or one is wrong; the line is named.
     """
-    return _read(path, read_source(path, str(path)))
+    return _read(path, read_text(path, str(path)))
 
 
 @functools.lru_cache(maxsize=32)  # catalogues are read again and again, by tests and by the daemon
