@@ -638,7 +638,7 @@ def _list_added() -> None:
             echo(f"{name}: {path}{state}")
 
 
-@click.command()
+@click.command(short_help="Forget a kernel file that was added.")
 @click.argument("name")
 @_system_option
 def remove(*, name: str, system: bool) -> None:
