@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tuner.cli import completion
 from tuner.cli.db import reading
@@ -72,30 +73,45 @@ def best(
     it is printed as stale, with the reasons.
     """
     asked = _Question(*with_files(workloads, kernel_files), database, **question)
+    if asked.objective == "time" and asked.max_slowdown is not None:
+        raise InputError("--max-slowdown: limits a search for energy, and the objective is time")
+    objective = click.get_current_context().get_parameter_source("objective")
+    instead = () if objective is ParameterSource.COMMANDLINE else ("energy",)
     counted_apart = asked.scope != SearchOptions.scope  # a daemon answers for the GPU alone
     if not (no_daemon or asked.kernel_files or database or counted_apart):
-        served = _of_daemon(asked, socket)
+        served = _of_daemon(asked, socket, instead)
         if served is not None:
             _show_served(served, json_path, "of the daemon (--no-daemon reads the database)")
             return
-    _show_stored(asked, json_path)
+    _show_stored(asked, json_path, instead)
 
 
-def _of_daemon(question: "_Question", socket: str | None) -> "Best | None":
+def _of_daemon(question: "_Question", socket: str | None, instead: tuple[str, ...]) -> "Best | None":
     """The daemon's answer; None to read the database, with the reason printed if a daemon is here.
+
+    Args:
+        question: what is asked for.
+        socket: as named.
+        instead: objectives whose stored answer is taken where none is stored for that of the question.
 
     Raises:
         TunerError: the daemon that was named does not answer.
     """
     client = client_of(socket)
-    try:
+
+    def best_for(objective: str, count: float | None) -> "Best":
         return client.best(
             *question.workloads,
-            objective=question.objective,
+            objective=objective,
             device=question.device or "",
             max_slowdown=question.max_slowdown,
             clocks_as_found=question.clocks_as_found,
+            count=count,
         )
+
+    try:
+        best = best_for(question.objective, None)
+        others = [best_for(other, 0.0) for other in instead] if best.run is None else []
     except (DaemonError, InputError) as error:
         if socket is not None:
             raise
@@ -106,6 +122,10 @@ def _of_daemon(question: "_Question", socket: str | None) -> "Best | None":
         if path is not None and path.exists():
             echo(f"the database is read, as the daemon gave no answer: {error}", err=True)
         return None
+    found = next((other for other in others if other.run is not None), best)
+    if found is not best:
+        _tell_instead(question.objective, found.objective)
+    return found
 
 
 def _show_served(best: "Best", json_path: str | None, whose: str) -> None:
@@ -163,7 +183,11 @@ class _Question:
         return shlex.join([*self.workloads, "--objective", objective, *limit, *counted, *where])
 
 
-def _show_stored(question: _Question, json_path: str | None) -> None:
+def _tell_instead(objective: str, other: str) -> None:
+    echo(f"no answer for {objective} is stored: this is one for {other}", err=True)
+
+
+def _show_stored(question: _Question, json_path: str | None, instead: tuple[str, ...]) -> None:
     from tuner.database.best_known import DatabaseSource, best_known
     from tuner.database.ranking import rank_stored
     from tuner.kernel_files.catalog import origin
@@ -180,6 +204,11 @@ def _show_stored(question: _Question, json_path: str | None) -> None:
             sys.exit(1)
         source = DatabaseSource(store)
         known = best_known(query, source)
+        for other in instead if known.stored is None else ():
+            query_instead = replace(query, objective=question.stored_under(other, None))
+            if (found := best_known(query_instead, source)).stored is not None:
+                _tell_instead(question.objective, other)
+                query, known = query_instead, found
         if known.stored is not None:
             _warn(known.passed_over)
             _show_run(store, known.stored, query, json_path, within)

@@ -250,7 +250,7 @@ class Client:
     def best(
         self,
         *workloads: str,
-        objective: str = "energy",
+        objective: str = "time",
         device: str = "",
         max_slowdown: float | None = None,
         clocks_as_found: bool = False,

@@ -416,7 +416,7 @@ def named_files(
 ) -> tuple[tuple[str, ...], tuple[Path, ...]]:
     """Workloads written with a file, as ``my.cu:N=4096``, with the name of its kernel; and all files.
 
-    A file without sizes stands for its first workload, as with ``Catalog.workloads``.
+    A file without sizes is its kernel without sizes, which ``Catalog.workloads`` knows what to take for.
 
     Raises:
         KernelFileError: a file is broken.
@@ -429,7 +429,7 @@ def named_files(
             continue
         path = Path(match["file"])
         kernel = load_kernel_file(path)
-        workloads.append(f"{kernel.name}:{match['sizes']}" if match["sizes"] else _first(kernel))
+        workloads.append(f"{kernel.name}:{match['sizes']}" if match["sizes"] else kernel.name)
         if path not in paths:
             paths.append(path)
     return tuple(workloads), tuple(paths)
@@ -519,14 +519,18 @@ class Catalog:
     def workloads(self, specs: Sequence[str]) -> list[Workload]:
         """The workloads of some specs; without any, the kernels of single files, else ``DEFAULT_WORKLOADS``.
 
-        A kernel of a file is taken at the first value of each size that lists its values.
+        A kernel of a file that is named without sizes is taken at the first value of each that lists them.
 
         Raises:
             UnknownNameError: as of ``workload``.
             InputError: as of ``workload``.
         """
-        own = [_first(self.kernels[name]) for name in self.own]
-        return [self.workload(spec) for spec in specs or own or DEFAULT_WORKLOADS]
+        named = specs or self.own or DEFAULT_WORKLOADS
+        return [self.workload(_first(self.kernels[spec]) if spec in self.own else spec) for spec in named]
+
+    def without_sizes(self, specs: Sequence[str]) -> list[KernelFile]:
+        """The kernels that some specs name without sizes, or that are meant without any spec."""
+        return [self.kernel(spec) for spec in specs or self.own if ":" not in spec]
 
     def workload_set(self, specs: Sequence[str]) -> list[Workload]:
         """The workloads of some specs, to run together; see ``workloads``.
