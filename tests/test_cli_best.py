@@ -117,7 +117,7 @@ def test_named_batch_must_be_the_tuned_one(db: Path) -> None:
 
 def test_a_near_size_is_lent(db: Path) -> None:
     """Without an answer of a workload that of a near size is printed, in the form of the daemon's answers."""
-    tuner("run", "scan-lf:N=8", *TX1, "--budget", "2", "--database", db)
+    tuner("run", "scan-lf:N=8", *TX1, "--objective", "energy", "--budget", "2", "--database", db)
     found = document("best", *SMALL, "--database", db)
     shown = tuner("best", *SMALL, "--database", db).stdout
 
