@@ -143,6 +143,7 @@ def test_a_run_sets_and_restores_power_limits(
 
     monkeypatch.setattr(gpu, "run", run_at_limit)
     words = ("scan-lf:N=4", "--power-limits", "450,700", "--policy", "random", "--budget", "4")
+    words = (*words, "--objective", "energy")
     path = tmp_path / "run.json"
     result = tuner(
         *("run", *words, "--window", SHORT_S, "--energy-precision", "20%"),
