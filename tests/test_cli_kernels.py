@@ -359,6 +359,17 @@ def test_a_kernel_is_found_again_after_its_run(tmp_path: Path) -> None:
     assert (kept["path"], set(kept["files"])) == (str(path), {"scale.toml", "scale.cu"})
     assert kept["files"]["scale.toml"] == path.read_text()
 
+    own = [line.replace("sizes.N = [64]", "sizes.N = [64, 32]") for line in lines]
+    (tmp_path / "two.toml").write_text("\n".join([*own, "grid = 1", 'block = "L"']))
+    first = CliRunner().invoke(main, ["run", str(tmp_path / "two.toml"), "--device", "sim:h200"])
+    assert "two:N=64: the first of 2 sizes; --all-sizes tunes each" in first.stderr
+    each = called("run", tmp_path / "two.toml", "--all-sizes", "--device", "sim:h200")
+    assert [size in each for size in ("two:N=64 ", "two:N=32 ")] == [True, True]
+    sweep = '[sweep]\nkernel_files = ["two.toml"]\n[[group]]\nname = "a"\nkernels = ["two"]\n'
+    (tmp_path / "sweep.toml").write_text(sweep)
+    listed = called("sweep", tmp_path / "sweep.toml", "--dry-run").splitlines()
+    assert listed == ["a: two:N=64 time", "a: two:N=32 time", "2 jobs"]
+
     ask = ("best", "scale", *where)
     assert "stale" not in called(*ask)
     page = re.sub("<[^>]*>", "", called("report", "1", *database, "--output", "-"))
