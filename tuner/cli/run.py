@@ -265,7 +265,7 @@ def _candidates(rows: "Sequence[Mapping[str, Any]]") -> "Table[Mapping[str, Any]
     "--on",
     metavar="PLACE",
     help="Measure on several GPUs of one kind at once: local or local:N of this host, dask://HOST:PORT of a"
-    " running scheduler, or slurm within an allocation. Needs pip install 'gpu-tuner[dask]'.",
+    " running scheduler, or slurm within an allocation. Needs pip install distributed cryptography.",
 )
 @click.option("--verbose", is_flag=True, help="Report everything: how sure, net of idle, where time went.")
 @device_option
