@@ -158,7 +158,7 @@ def recorded(device: str, clocks: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         database, file = Path(folder) / "tuner.db", Path(folder) / "recorded.zip"
         run(
-            *("run", *WORKLOADS[0], "--device", f"sim:{device}", "--clocks", clocks, "--joules"),
+            *("run", *WORKLOADS[0], "--device", f"sim:{device}", "--objective", "energy", "--clocks", clocks),
             *("--policy", "exhaustive", "--window", "0.5", "--database", database),
         )
         run("db", "export", "--run", "1", "--output", file, "--database", database)

@@ -73,7 +73,7 @@ def tune(objective: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def compare(answers: dict[str, dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
     """Measure the answers again, interleaved, and state the differences with 95 % intervals."""
-    request = SearchRequest(workloads=options.workloads, window_s=float(options.window))
+    request = SearchRequest(options.workloads, objective="energy", window_s=float(options.window))
     catalog = Catalog.load()
     repeats: dict[str, list[tuple[float, float]]] = {name: [] for name in answers}
     with open_setup(options.device, request) as setup:

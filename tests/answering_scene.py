@@ -45,6 +45,9 @@ def first_values(spec: str) -> tuple[Configuration, ...]:
     return tuple(islice(shipped().kernel(workload.kernel).space(workload), 50))
 
 
+ENERGY = {"objective": "energy"}
+
+
 def conditions(names: Sequence[str], device: DeviceIdentity = TX1, **changes: Any) -> Conditions:
     """What a run of shipped kernels is bound to; workloads may name a batch."""
     workloads = [shipped().workload(name) for name in names]
@@ -53,7 +56,7 @@ def conditions(names: Sequence[str], device: DeviceIdentity = TX1, **changes: An
         workloads=tuple((str(workload), workload.batch) for workload in workloads),
         sources={kernel: shipped().kernel(kernel).fingerprint for kernel in kernels},
         device=device,
-        objective="energy",
+        objective="time",
         policy="auto",
         seed=0,
         clocks="off",

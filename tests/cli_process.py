@@ -18,7 +18,7 @@ from tuner.cli.main import main
 COMMAND = (sys.executable, "-c", "from tuner.__main__ import main; main()")
 PATIENCE_S = 120.0  # for what must come; never waited for in full unless something is broken
 TX1 = ("--device", "sim:jetson-tx1")
-SMALL = ("scan-lf:N=4", *TX1)
+SMALL = ("scan-lf:N=4", *TX1, "--objective", "energy")
 FAULTY = Path(__file__).parent / "faulty" / "kernel.toml"
 
 

@@ -409,6 +409,7 @@ def test_import_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["apply", "chosen", "plan", "tuner.linalg.factorisations"]
+    assert set(tuner.__all__) <= set(dir(tuner))
     with pytest.raises(AttributeError, match="module 'tuner' has no attribute 'aply'"):
         _ = tuner.aply  # type: ignore[attr-defined]  # the point of the test
 

@@ -163,7 +163,8 @@ def test_a_failure_is_told(setup: MeasurementSetup) -> None:
 def test_the_command_that_is_proposed_is_balanced(tmp_path: Path) -> None:
     """Times have units and say that they are modelled; the printed command keeps options, and is balanced."""
     path, db = tmp_path / "balance.json", tmp_path / "tuner.db"
-    words = ("scan-lf:N=1024", "tridiag-wm:N=512", *DEVICE, "--max-slowdown", "5%", "--database", db)
+    limit = ("--objective", "energy", "--max-slowdown", "5%")
+    words = ("scan-lf:N=1024", "tridiag-wm:N=512", *DEVICE, *limit, "--database", db)
 
     result = tuner("run", *words, "--balance", "--json", path)
 

@@ -115,9 +115,23 @@ def test_named_batch_must_be_the_tuned_one(db: Path) -> None:
     ) in result.stderr
 
 
+def test_an_answer_for_energy_is_told_where_none_is_for_time(db: Path) -> None:
+    """Nobody who named no objective goes without the only answer there is; who named time does."""
+    tuner("run", *SMALL, "--budget", "1", "--database", db)
+    words = ("best", "scan-lf:N=4", *TX1, "--database", db)
+    shown = tuner(*words)
+    assert shown.exit_code == 0
+    assert "no answer for time is stored: this is one for energy" in shown.stderr
+    assert "least energy" in shown.stdout
+    assert tuner(*words, "--objective", "time").exit_code == 1
+    assert "the objective is time" in tuner(*words, "--max-slowdown", "5%").stderr
+    tuner("run", *SMALL, "--objective", "time", "--budget", "1", "--database", db)
+    assert "least time" in tuner(*words).stdout
+
+
 def test_a_near_size_is_lent(db: Path) -> None:
     """Without an answer of a workload that of a near size is printed, in the form of the daemon's answers."""
-    tuner("run", "scan-lf:N=8", *TX1, "--budget", "2", "--database", db)
+    tuner("run", "scan-lf:N=8", *TX1, "--objective", "energy", "--budget", "2", "--database", db)
     found = document("best", *SMALL, "--database", db)
     shown = tuner("best", *SMALL, "--database", db).stdout
 

@@ -142,10 +142,11 @@ def test_a_run_sets_and_restores_power_limits(
         return whole(plans, window_s)
 
     monkeypatch.setattr(gpu, "run", run_at_limit)
-    words = ("scan-lf:N=4", "--power-limits", "450,700", "--policy", "random", "--budget", "4")
+    words = ("scan-lf:N=4", "--objective", "energy", "--power-limits", "450,700")
+    few = ("--policy", "random", "--budget", "4")
     path = tmp_path / "run.json"
     result = tuner(
-        *("run", *words, "--window", SHORT_S, "--energy-precision", "20%"),
+        *("run", *words, *few, "--window", SHORT_S, "--energy-precision", "20%"),
         *("--database", tmp_path / "tuner.db", "--json", path),
     )
 
@@ -292,7 +293,7 @@ def test_without_clocks_nobody_is_asked_for_them(nvml: State, tmp_path: Path) ->
 # --- tuner run --clocks auto ----------------------------------------------------------------------
 
 
-AUTO = ("run", "scan-lf:N=4", *TX1, "--clocks", "auto")
+AUTO = ("run", "scan-lf:N=4", *TX1, "--objective", "energy", "--clocks", "auto")
 
 
 @pytest.fixture(scope="module")
@@ -415,8 +416,8 @@ def test_a_run_that_was_cut_is_resumed(found: dict[str, Any], tmp_path: Path) ->
 def test_a_recording_with_clocks_is_searched(tmp_path: Path) -> None:
     """On a time that is the same from 1,400 MHz on, within 2 %: a low clock, after few of 110."""
     recording = flat_recording(tmp_path / "flat.zip")
-    words = ("run", "--device", f"replay:{recording}", "--clocks", "auto", "--max-slowdown", "2%")
-    found = document(*words, "--database", tmp_path / "tuner.db")
+    words = ("run", "--device", f"replay:{recording}", "--objective", "energy", "--clocks", "auto")
+    found = document(*words, "--max-slowdown", "2%", "--database", tmp_path / "tuner.db")
 
     assert found["best"]["clock_mhz"] <= 1410
     assert FLAT.time_s(found["best"]["clock_mhz"]) <= 1.02 * FLAT.time_s(1980) * 1.0001
@@ -428,7 +429,8 @@ def test_a_recording_with_clocks_is_searched(tmp_path: Path) -> None:
 def test_clocks_are_set_by_the_lock_and_given_back(nvml: State, tmp_path: Path) -> None:
     """Every clock that was chosen was seen under load, and none is left set."""
     words = ("scan-lf:N=4", "--clocks", "auto", "--policy", "random", "--budget", "4", "--window", "0.1")
-    found = document("run", *words, "--energy-precision", "20%", "--database", tmp_path / "tuner.db")
+    joules = ("--objective", "energy", "--energy-precision", "20%")
+    found = document("run", *words, *joules, "--database", tmp_path / "tuner.db")
 
     assert len({one["clock_mhz"] for one in found["trials"]}) == 4
     for one in found["trials"]:

@@ -1,6 +1,7 @@
 """``tuner kernels``: what it prints, what it writes, and how it fails."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -446,3 +447,94 @@ def test_schema_goes_to_standard_output_or_a_file(tmp_path: Path) -> None:
     assert json.loads(run("schema").stdout) == json_schema()
     assert run("schema", target).exit_code == 0
     assert json.loads(target.read_text()) == json_schema()
+
+
+def called(*words: str | Path) -> str:
+    told = CliRunner().invoke(main, [*map(str, words)], catch_exceptions=False)
+    assert told.exit_code == 0, told.stderr
+    return told.stdout
+
+
+def test_an_added_file_is_known_by_name(file: Path, tmp_path: Path) -> None:
+    """Every command reads it where it stands, changes included, until it is removed."""
+    refused = ("kernels", "show", "my-rows")
+    assert CliRunner().invoke(main, refused).exit_code == 2
+    assert "`tuner kernels remove my-rows` undoes it" in called("kernels", "add", file)
+    assert "added" in called("kernels", "list").partition("my-rows")[2].partition("\n")[0]
+    assert "64..128" in called("kernels", "show", "my-rows") + called("kernels", "list")
+    assert called("kernels", "add", "--list") == f"my-rows: {file}\n"
+
+    file.write_text(TEXT.replace('"my-rows"', '"other"'))
+    assert "its kernel is called other now" in called("kernels", "add", "--list")
+    assert "other" in called("kernels", "show", "other")
+    file.write_text("[kernel]")
+    assert f"my-rows: {file} (" in called("kernels", "add", "--list")
+    file.unlink()
+    assert called("kernels", "add", "--list") == f"my-rows: {file} (gone)\n"
+    assert "scan-lf" in called("kernels", "list")
+
+    assert "stays as it is" in called("kernels", "remove", "my-rows")
+    assert called("kernels", "add", "--list") == ""
+    assert list((tmp_path / "config/tuner/kernels.d").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("add",), "Missing argument 'FILE'"),
+        (("add", "none.toml"), "none.toml: cannot be read"),
+        (("add", "--list", "some.toml"), "--list: adds nothing; leave some.toml out"),
+        (("remove", "my-row"), "my-row: was not added to"),
+        (("remove", "../x"), "../x: was not added to"),
+    ],
+)
+def test_what_cannot_be_added_or_removed_is_told(file: Path, words: tuple[str, ...], said: str) -> None:
+    """The message says what is wrong, and nothing is written."""
+    told = CliRunner().invoke(main, ["kernels", *words])
+    assert (told.exit_code, said in told.stderr) == (2, True), told.stderr
+    assert not (file.parent / "config").exists()
+
+
+@pytest.mark.usefixtures("file")
+def test_a_kernel_is_found_again_after_its_run(tmp_path: Path) -> None:
+    """By the path that the run keeps; unknown, changed and gone are told where they are true."""
+    path, database = tmp_path / "scale.toml", ("--database", tmp_path / "runs.db")
+    (tmp_path / "scale.cu").write_text(
+        'extern "C" __global__ void scale(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= L; }'
+    )
+    lines = ["[kernel]", 'source = "scale.cu"', "[problem]", "sizes.N = [64]", "[arguments]"]
+    lines += ['x = "inout float32[N]"', 'n = "int32 = N"', "[tunables]", "L = [32, 64]", "[launch]"]
+    path.write_text("\n".join([*lines, "grid = 1", 'block = "L"']))
+    where = (*database, "--device", "sim:h200", "--objective", "time")
+    made = json.loads(called("run", "--kernel", path, *where, "--json", "-"))
+    kept = made["workloads"][0]["kernel_file"]
+    assert (kept["path"], set(kept["files"])) == (str(path), {"scale.toml", "scale.cu"})
+    assert kept["files"]["scale.toml"] == path.read_text()
+
+    own = [line.replace("sizes.N = [64]", "sizes.N = [64, 32]") for line in lines]
+    (tmp_path / "two.toml").write_text("\n".join([*own, "grid = 1", 'block = "L"']))
+    first = CliRunner().invoke(main, ["run", str(tmp_path / "two.toml"), "--device", "sim:h200"])
+    assert "two:N=64: the first of 2 sizes; --all-sizes tunes each" in first.stderr
+    each = called("run", tmp_path / "two.toml", "--all-sizes", "--device", "sim:h200")
+    assert [size in each for size in ("two:N=64 ", "two:N=32 ")] == [True, True]
+    sweep = '[sweep]\nkernel_files = ["two.toml"]\n[[group]]\nname = "a"\nkernels = ["two"]\n'
+    (tmp_path / "sweep.toml").write_text(sweep)
+    listed = called("sweep", tmp_path / "sweep.toml", "--dry-run").splitlines()
+    assert listed == ["a: two:N=64 time", "a: two:N=32 time", "2 jobs"]
+
+    ask = ("best", "scale", *where)
+    assert "stale" not in called(*ask)
+    page = re.sub("<[^>]*>", "", called("report", "1", *database, "--output", "-"))
+    assert f"tuner run scale:N=64 --kernel {path} --device sim:h200" in page
+    recorded = ("db", "export", "--run", "1", *database, "--output", tmp_path / "run.zip")
+    assert "without launches" not in called(*recorded)
+
+    path.write_text(path.read_text() + "\n")
+    assert "stale: the source of scale has changed" in called(*ask)
+    assert f"its kernel has changed since ({path})" in called(*recorded)
+    path.unlink()
+    assert f"the file of run 1, {path}, is gone" in called(*recorded)
+    told = CliRunner().invoke(main, [*map(str, ask)])
+    assert told.exit_code == 2
+    assert f"scale is unknown here: the file of run 1, {path}, is gone" in told.stderr
+    assert "L=" in called("export", "1", *database) + called("show", "1", *database)

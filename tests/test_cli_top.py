@@ -77,7 +77,7 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setattr(remote, "find_spec", lambda _: None)
     result = tuner("top")
     assert result.exit_code == 2
-    assert result.stderr == "Error: tuner top needs textual: pip install 'gpu-tuner[tui]'\n"
+    assert result.stderr == "Error: tuner top needs textual: pip install 'textual>=8,<9'\n"
 
 
 def test_without_a_daemon_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,7 +114,7 @@ def test_best_asks_for_workloads_that_run_together(serve: Serve) -> None:
 
     assert daemon.asked[0].query == {
         "workload": ["scan-lf:N=4", "fft:N=8"],
-        "objective": ["energy"],
+        "objective": ["time"],
         "max_slowdown": ["0.05"],
         "clocks_as_found": ["true"],
         "count": ["3"],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_scene import TX1, Answers, known, refresh, sample, shipped, store_run
+from answering_scene import ENERGY, TX1, Answers, known, refresh, sample, shipped, store_run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,7 +75,9 @@ def the_one(answers: Answers) -> CandidateJob:
 def test_what_was_asked_for_and_never_tuned_is_wanted() -> None:
     """A question without a stored answer asks for its search, as daemon.toml has it."""
     answers = answerer()
-    answers.reply(Question((FFT, f"{SCAN},batch=7"), max_slowdown=0.05, clocks_as_found=True, count=3.0))
+    answers.reply(
+        Question((FFT, f"{SCAN},batch=7"), "energy", max_slowdown=0.05, clocks_as_found=True, count=3.0)
+    )
     wanted = the_one(answers)
     assert wanted.origin is Origin.REQUEST
     assert wanted.spec.workloads == (FFT, f"{SCAN},batch=7")
@@ -99,13 +101,13 @@ def test_refining_and_tuning_again_can_be_turned_off(store: Store) -> None:
 def test_stale_answers_are_wanted_by_what_they_save_and_how_often(store: Store) -> None:
     """Of two stale answers the one that saves more per day comes first; an unused one comes last."""
     old = replace(TX1, driver="model-1")
-    store_run(store, [SCAN], old, saves_j=0.1)
-    store_run(store, [FFT], old, saves_j=1.0)
-    store_run(store, ["tridiag-wm:N=64"], old, saves_j=100.0)
+    store_run(store, [SCAN], old, bound=ENERGY, saves_j=0.1)
+    store_run(store, [FFT], old, bound=ENERGY, saves_j=1.0)
+    store_run(store, ["tridiag-wm:N=64"], old, bound=ENERGY, saves_j=100.0)
     answers = answerer()
     refresh(answers.answerer, store)
-    answers.reply(Question((SCAN,), count=50.0))
-    answers.reply(Question((FFT,), count=2.0))
+    answers.reply(Question((SCAN,), "energy", count=50.0))
+    answers.reply(Question((FFT,), "energy", count=2.0))
     wanted = answers.backlog.candidates()
     assert [one.spec.workloads for one in wanted] == [(SCAN,), (FFT,), ("tridiag-wm:N=64",)]
     assert {one.origin for one in wanted} == {Origin.STALE}
@@ -138,10 +140,10 @@ def test_a_fresh_answer_is_sampled_when_it_is_used_and_old(store: Store) -> None
 
 def test_drift_is_confirmed_kept_and_searched_anew(store: Store) -> None:
     """A sample outside leads to another at once, that to a stale answer and a search; a restart knows it."""
-    run = store_run(store, [SCAN])
+    run = store_run(store, [SCAN], bound=ENERGY)
     answers = answerer()
     refresh(answers.answerer, store)
-    question = Question((SCAN,), count=10.0)
+    question = Question((SCAN,), "energy", count=10.0)
     answers.reply(question)
     routine = the_one(answers)
 
@@ -167,7 +169,7 @@ def test_drift_is_confirmed_kept_and_searched_anew(store: Store) -> None:
         assert (wanted.origin, wanted.spec.kind) == (Origin.DRIFT, JobKind.TUNE)
         assert one.backlog.sample_task(routine.spec) is None
 
-    newer = store_run(store, [SCAN], joules=1.2)
+    newer = store_run(store, [SCAN], bound=ENERGY, joules=1.2)
     refresh(answers.answerer, store, [SCAN])
     reply = answers.reply(question)
     assert (reply.run, reply.stale) == (newer, ())
@@ -211,11 +213,11 @@ def test_a_search_whose_result_is_read_is_left_alone() -> None:
 
 def test_a_sample_that_brings_nothing_is_not_wanted_over_and_over(store: Store) -> None:
     """An answer that is being measured again is not wanted again until it was, or some time has passed."""
-    run = store_run(store, [SCAN])
+    run = store_run(store, [SCAN], bound=ENERGY)
     clock = Clock()
     answers = answerer(monotonic=clock)
     refresh(answers.answerer, store)
-    answers.reply(Question((SCAN,)))
+    answers.reply(Question((SCAN,), "energy"))
     order = the_one(answers).spec
     assert answers.backlog.sample_task(order) is not None
     assert answers.backlog.candidates() == []
@@ -228,12 +230,14 @@ def test_a_sample_that_brings_nothing_is_not_wanted_over_and_over(store: Store) 
 
 def test_a_drift_does_not_wait_for_a_search_that_was_just_made(store: Store) -> None:
     """That the search was tried for another reason some minutes ago does not keep it from being made anew."""
-    run = store_run(store, [SCAN])
+    run = store_run(store, [SCAN], bound=ENERGY)
     answers = answerer()
     refresh(answers.answerer, store)
-    answers.reply(Question((SCAN,)))
+    answers.reply(Question((SCAN,), "energy"))
     for joules in (1.2, 1.2):
-        answers.backlog.tried(JobSpec((SCAN,), device=TX1.spec, options=the_one(answers).spec.options))
+        answers.backlog.tried(
+            JobSpec((SCAN,), "energy", device=TX1.spec, options=the_one(answers).spec.options)
+        )
         answers.backlog.sampled(run, sample(joules))
     assert the_one(answers).origin is Origin.DRIFT
 
@@ -270,7 +274,7 @@ def test_few_are_wanted_at_a_time() -> None:
 def test_an_order_says_what_a_request_takes() -> None:
     """Every option of a wanted order is a field of a request that checks."""
     answers = answerer()
-    answers.reply(Question((FFT,), max_slowdown=0.1))
+    answers.reply(Question((FFT,), "energy", max_slowdown=0.1))
     order: JobSpec = the_one(answers).spec
     SearchRequest(order.workloads, **job_options(order)).check()
 
@@ -285,11 +289,12 @@ def test_priority_rises_with_worth_and_stays_below_what_people_ask(one: float, o
 
 def test_savings_are_joules_also_of_answers_for_time() -> None:
     """Seconds count with the measured power; an answer that ties with the default still saves a little."""
-    energy = known([SCAN], joules=1.0, saves_j=0.5)
+    energy = replace(known([SCAN], joules=1.0, saves_j=0.5), objective="energy")
     assert saving_j(energy) == pytest.approx(0.5)
     time = replace(energy, objective="time")
     assert saving_j(time) == pytest.approx(100.0 * 0.01)
-    assert saving_j(known([SCAN], joules=2.0, saves_j=0.0)) == pytest.approx(LEAST_SAVING * 2.0)
+    tied = replace(known([SCAN], joules=2.0, saves_j=0.0), objective="energy")
+    assert saving_j(tied) == pytest.approx(LEAST_SAVING * 2.0)
 
 
 def test_what_was_never_tuned_is_worth_what_its_kernel_saves() -> None:
@@ -300,9 +305,9 @@ def test_what_was_never_tuned_is_worth_what_its_kernel_saves() -> None:
         known(["scan-lf:N=8"], run=2, saves_j=3.0),
         known(["tridiag-wm:N=64"], run=3, saves_j=5.0),
     ]
-    answers.take(*found)
-    answers.reply(Question((SCAN,)))
-    answers.reply(Question((FFT,)))
+    answers.take(*(replace(one, objective="energy") for one in found))
+    answers.reply(Question((SCAN,), "energy"))
+    answers.reply(Question((FFT,), "energy"))
     worth = {one.spec.workloads[0]: one.worth_j for one in answers.backlog.candidates()}
     assert worth[SCAN] / worth[FFT] == pytest.approx(2.0 / 3.0)
 
@@ -370,9 +375,9 @@ def test_an_answer_of_an_unfinished_search_wants_the_rest(store: Store) -> None:
         ({}, True),
         ({"workloads": ("fft:N=64,batch=2000000000", SCAN)}, False),
         ({"workloads": (f"{SCAN},dtype=float32", FFT)}, True),
-        ({"max_slowdown": 0.05}, False),
+        ({"objective": "energy", "max_slowdown": 0.05}, False),
         ({"devices": ("cuda:7",)}, False),
-        ({"objective": "time"}, False),
+        ({"objective": "energy"}, False),
     ],
 )
 def test_only_a_set_that_asks_the_same_lends_its_policy(changes: dict[str, Any], same: bool) -> None:

@@ -242,7 +242,7 @@ async def test_another_question_stays(rig: Rig) -> None:
     await rig.attempts.get()
     board = rig.service._board
     jobs = [
-        await board.add(JobSpec(("fft:N=4",), "time", device=DEVICE), origin=Origin.REQUEST),
+        await board.add(JobSpec(("fft:N=4",), "energy", device=DEVICE), origin=Origin.REQUEST),
         await board.add(JobSpec(("fft:N=4", WORKLOAD), device=DEVICE), origin=Origin.REQUEST),
     ]
     await known_by(rig, ("fft:N=4",))

@@ -116,7 +116,7 @@ async def test_a_late_follower_is_told_the_trials_so_far(rig: Rig) -> None:
     ]
     assert trials[0]["run"] == run
     assert trials[0]["configurations"][NAME]
-    assert trials[1]["energy_j"] == trials[1]["cost"] == 0.9
+    assert (trials[1]["energy_j"], trials[1]["cost"]) == (0.9, 0.01)
     assert (trials[3]["status"], trials[3]["detail"]) == ("wrong-answer", "<b>off by 3</b>")
     assert trials[1]["energy_j_uncertainty"] > 0
     await stream.aclose()

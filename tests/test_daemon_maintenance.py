@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from answering_scene import store_run
+from answering_scene import ENERGY, store_run
 from fake_service import queued_job
 from hypothesis import given
 from hypothesis import settings as tried
@@ -85,10 +85,10 @@ async def test_the_first_reply_says_what_comes_next(rig: Rig) -> None:
 async def test_asking_saves_nothing(rig: Rig) -> None:
     """Whoever polls an answer saves no joules; only uses that a client tells of do."""
     device = rig.state.identities[DEVICE]
-    await rig.storage.run(lambda books: store_run(books.store, [WORKLOAD], device, saves_j=0.5))
+    await rig.storage.run(lambda books: store_run(books.store, [WORKLOAD], device, bound=ENERGY, saves_j=0.5))
     await rig.service._maintenance.refresh(None)
-    told = Question((WORKLOAD,), count=4.0)
-    for asked, saved_j in ((Question((WORKLOAD,)), 0.0), (told, 2.0)):
+    told = Question((WORKLOAD,), "energy", count=4.0)
+    for asked, saved_j in ((Question((WORKLOAD,), "energy"), 0.0), (told, 2.0)):
         assert rig.service.best(asked, PEER).origin == "stored"
         assert saved(rig) == pytest.approx(saved_j)
     await rig.service.used([told], PEER)

@@ -332,7 +332,8 @@ def test_idle_daemon_is_small(machine: Machine) -> None:
 def test_check_says_what_would_be_done(machine: Machine) -> None:
     """--check reads the settings, says what follows from them, and starts nothing."""
     machine.settings.write_text(
-        '[[set]]\nname = "pair"\nworkloads = ["scan-lf:N=4", "fft:N=4"]\nmax_slowdown = 0.05\n'
+        '[[set]]\nname = "pair"\nworkloads = ["scan-lf:N=4", "fft:N=4"]\nobjective = "energy"\n'
+        "max_slowdown = 0.05\n"
         '[budget]\njoules_per_day = 5e4\n[[window]]\nstart = "0 22 * * *"\nhours = 8\n'
     )
     result = tuner("daemon", "--check", "--config", machine.settings, "--device", "sim:k40c")
@@ -348,7 +349,7 @@ def test_check_says_what_would_be_done(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "defaults: energy by auto, clocks off, energy to ± 1 % (95 %)"),
+        ("", "defaults: time by auto, clocks off, energy to ± 1 % (95 %)"),
         ("", "clients may choose clocks: off, no others"),
         ('[tuning]\nclocks = "all"', "clients may choose clocks: off and all, no others"),
         ("[tuning]\nclient_clocks = true", "clients may choose clocks: any"),

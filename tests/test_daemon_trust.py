@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.kernel_files.source_folder import kernels_root
-from tuner.kernel_files.trust import kernel_directories, service_owners, trusted
+from tuner.kernel_files.trust import kernel_directories, service_owners, trusted, usable_directories
 from tuner.model.errors import InputError
 
 ME = frozenset((0, os.geteuid()))
@@ -309,3 +309,28 @@ def test_headers_of_the_catalogue_may_be_taken(top: Path) -> None:
     path = top / "kernels.d/mine/kernel.toml"
     path.write_text(text.replace('"../common"', '"catalogue:common"'))
     assert kernel_directories([top / "kernels.d"], below=top)
+
+
+def test_the_folder_of_an_added_file_is_looked_at(top: Path) -> None:
+    """An added file is taken like a directory, and left out alone where others can write beside it."""
+    for name, mode in (("good", 0o755), ("bad", 0o775)):
+        (top / name).mkdir(mode=0o755)
+        (top / name / f"{name}.toml").write_text("x")
+        (top / name / f"{name}.toml").chmod(0o644)
+        (top / name).chmod(mode)
+    for name in ("good", "bad", "gone"):
+        place = top / f"kernels.d/{name}.path"
+        place.write_text(f"{top}/{name}/{name}.toml\n")
+        place.chmod(0o644)
+    (top / "kernels.d/odd.path").write_text("relative.toml")
+    (top / "kernels.d/odd.path").chmod(0o644)
+    (top / "gone").mkdir(mode=0o755)
+
+    usable, left_out = usable_directories([top / "kernels.d"], below=top)
+
+    here = top.resolve()
+    assert usable == (here / "kernels.d", here / "good/good.toml")
+    assert set(left_out) == {top / "bad/bad.toml", top / "gone/gone.toml"}
+    assert "can be written by others" in left_out[top / "bad/bad.toml"]
+    assert "is gone" in left_out[top / "gone/gone.toml"]
+    assert kernel_directories(usable, below=top) == usable

@@ -187,7 +187,7 @@ def test_stopped_run_stores_and_prints_what_is_known(
     out, err = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 130, err
-    assert "· least energy · interrupted: " in out
+    assert "· least time · interrupted: " in out
     assert "interrupted: this is what was known; --resume goes on from here" in out
     assert "Traceback" not in err
     found = json.loads(path.read_text())

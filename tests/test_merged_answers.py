@@ -142,9 +142,9 @@ def test_a_run_that_has_begun_never_learns_of_a_merge(here: Store, there: Store,
     set_times(there, store_run(there, [NAME], TWIN), at)
     run = here.begin(conditions([NAME], H200))
     merge(here, there)
-    assert not list(here.finished_before(run, "scan-lf", "energy"))
+    assert not list(here.finished_before(run, "scan-lf", "time"))
     later = here.begin(conditions([NAME], H200))
-    assert len(list(here.finished_before(later, "scan-lf", "energy"))) == 1
+    assert len(list(here.finished_before(later, "scan-lf", "time"))) == 1
 
 
 # --- configurations that a kernel does not have ----------------------------------------------------

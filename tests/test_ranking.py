@@ -265,7 +265,7 @@ def runs_at(path: Path, here: DeviceIdentity, name: str, batches: Sequence[int])
     """Store runs of a workload at batches; returns their numbers."""
     with Store(path) as store:
         return [
-            store_run(store, [f"{name},batch={batch}"], here, place=number, bound={"objective": "energy"})
+            store_run(store, [f"{name},batch={batch}"], here, place=number, bound={"objective": "time"})
             for number, batch in enumerate(batches)
         ]
 
@@ -338,7 +338,7 @@ def test_stored_answers_stand_in_their_order() -> None:
     far = known([f"{name},batch=10"], H200, run=9)
     elsewhere = known([f"{name},batch=1000"], replace(H200, name="NVIDIA K20"), run=10)
     order = [fresh, replace(fresh, run=0), stopped, nearer, near, old, twin, far]
-    query = AnswerQuery((workload,), {"scan-lf": kernel}, {"scan-lf": kernel.fingerprint}, "energy", H200)
+    query = AnswerQuery((workload,), {"scan-lf": kernel}, {"scan-lf": kernel.fingerprint}, "time", H200)
 
     ranked = rank_stored(query, [*reversed(order), elsewhere])
     assert [one.answer.run for one in ranked] == [one.run for one in order]

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from json_places import places, with_value
 from rich.console import Console
-from scripted_daemon import Request, ScriptedDaemon, answer, best, error, job
+from scripted_daemon import Request, ScriptedDaemon, answer, best
 
 from tuner.client import Client
-from tuner.client.answer_values import Status, read
-from tuner.client.client import KnownAnswer, known_answers
+from tuner.client.answer_values import ServedAnswer, Status, read
 from tuner.model.errors import DaemonError
 from tuner.model.run_document import Best
 from tuner.model.typed import typed
@@ -23,10 +22,20 @@ from tuner.report.html.report import machine_page
 from tuner.report.lists import show_best, show_status
 
 TRIAL = {"time_s": 1e-3, "energy_j": 0.5, "energy_j_uncertainty": 1e-3, "power_w": 500.0}
-STORED = {
+SERVED = {
+    "run": 9,
+    "at": "2026-01-01T00:00:00+00:00",
+    "device": "cuda:0",
+    "modelled": False,
+    "objective": "energy",
+    "workloads": {"scan-lf:N=4": {"batch": 1, "configuration": {"P": 1}}},
+    "clock_mhz": None,
+    "power_limit_w": None,
+    "stale": ["driver was 1, is 2"],
     "best": TRIAL,
     "default": {**TRIAL, "energy_j": 0.7},
     "against_default": {"slowdown": 0.1, "energy_saving": 0.3, "energy_saving_interval": 0.01},
+    "saving": None,
 }
 METRICS = """# HELP tuner_expected_saved_joules_total Expected
 tuner_expected_saved_joules_total{gpu="GPU-1"} 1.5e3
@@ -38,43 +47,15 @@ STATUS = {
     "devices": [{"spec": "cuda:0", "name": "NVIDIA H200", "uuid": "GPU-1", "modelled": False, "job": 4}],
     "troubles": [],
 }
-JOBS = [
-    job(5, state="running", run=None),
-    job(4, state="finished", run=9),
-    job(3, kind="sample", run=9),
-    job(2, workloads=["gone:N=1"], state="finished", run=2),
-    job(1, state="finished", run=1),  # of the same workloads as 4
-]
 
 
 def daemon(request: Request) -> bytes:
-    """A daemon with one answer that is stale, and a kernel that is gone."""
-    found: dict[str, Any] = {
-        "/v1/status": STATUS,
-        "/v1/jobs": {"jobs": [] if "before" in request.query else JOBS},
-    }
+    """A daemon with one answer that is stale."""
+    found: dict[str, Any] = {"/v1/status": STATUS, "/v1/answers": {"answers": [SERVED]}}
     if request.path == "/metrics":
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(METRICS)
         return head + METRICS.encode()
-    if request.path == "/v1/best":
-        if request.query["workload"] == ["gone:N=1"]:
-            return error("input", "no kernel 'gone'", 404)
-        stale = ["driver was 1, is 2"]
-        return answer(best(origin="stored", run=9, stale=stale, answer=STORED, device=STATUS["devices"][0]))
     return answer(found[request.path])
-
-
-def test_answers_are_asked_for_once_and_count_as_no_use(tmp_path: Path) -> None:
-    """Those of jobs that were tuned, the newest first; what is not served has its reason."""
-    with ScriptedDaemon(tmp_path / "s", daemon) as started:
-        found = known_answers(Client(started.path))
-
-    assert [one.workloads for one in found] == [("scan-lf:N=4",), ("gone:N=1",)]
-    assert found[0].best is not None
-    assert found[0].best.run == 9
-    assert (found[1].best, found[1].why) == (None, "no kernel 'gone'")
-    asked = [request for request in started.asked if request.path == "/v1/best"]
-    assert [request.query["count"] for request in asked] == [["0"], ["0"]]
 
 
 def test_savings_are_read_from_the_metrics(tmp_path: Path) -> None:
@@ -96,7 +77,6 @@ def test_the_page_names_answers_their_state_and_savings(tmp_path: Path) -> None:
         "-30.0 ± 1.0 %",
         ">stale<",
         "driver was 1, is 2",
-        "no kernel",
         "tunerd 1.2.3",
     ):
         assert words in text, words
@@ -135,17 +115,18 @@ def test_no_answer_of_a_daemon_makes_a_reader_raise(data: st.DataObject) -> None
     """With any value in any place, what a daemon says is refused or can be shown."""
     said = {
         "status": STATUS,
-        "best": best(origin="stored", run=9, answer=STORED, device=STATUS["devices"][0]),
+        "best": best(origin="stored", run=9, answer=SERVED, device=STATUS["devices"][0]),
+        "answer": SERVED,
     }
     place = data.draw(st.sampled_from(list(places(said))), "place")
     changed = with_value(said, place, data.draw(JUNK, "value"))
     try:
         typed(Status, changed["status"])
+        typed(ServedAnswer, changed["answer"])
         found = read(Best, changed["best"])
     except (ValueError, TypeError):
         return
     console = Console(file=io.StringIO(), width=80)
     show_status(changed["status"], console)
     show_best(found, console)
-    known = KnownAnswer(("scan-lf:N=4",), "energy", "", found)
-    machine_page(changed["status"], [known], {}, datetime(2026, 1, 1, tzinfo=timezone.utc))
+    machine_page(changed["status"], [changed["answer"]], {}, datetime(2026, 1, 1, tzinfo=timezone.utc))

@@ -110,7 +110,7 @@ def fingerprint(request: SearchRequest) -> RunConditions:
     [
         SearchRequest(workloads=("scan-lf:N=128",)),
         SearchRequest(workloads=("scan-lf:N=64,batch=7",)),
-        SearchRequest(objective="time"),
+        SearchRequest(objective="energy"),
         SearchRequest(max_slowdown=0.05),
         SearchRequest(policy="random"),
         SearchRequest(seed=1),

@@ -48,7 +48,7 @@ def test_a_job_is_one_line_without_control_characters() -> None:
     """A file of somebody else neither colours nor moves a terminal."""
     (job,) = jobs('[[group]]\nname = "a"\nworkloads = ["scan-lf:N=64\\u001b[31m\\n"]\n')
 
-    assert job.title == "scan-lf:N=64\ufffd[31m\ufffd energy"
+    assert job.title == "scan-lf:N=64\ufffd[31m\ufffd time"
 
 
 def test_exclusions_leave_out_jobs_that_have_all_of_them() -> None:
@@ -231,7 +231,7 @@ def test_rows_say_what_their_numbers_are_where_kinds_differ(capsys: pytest.Captu
 
     assert "cuda:0 energy measured 127.60 ± 0.20 µs" in line_of(lines, "scan-lf:N=4")
     assert "sim:h200 energy modelled 127.60 ± 0.20 µs" in line_of(lines, "scan-lf:N=8")
-    assert "energy – – – –" in line_of(lines, "scan-lf:N=16")
+    assert "time – – – –" in line_of(lines, "scan-lf:N=16")
     assert "scans cuda:0 energy measured 1 0 0 -20.0 % 2.0 s" in map(" ".join, map(str.split, lines))
     assert line_of(lines, "models") == "models sim:h200 energy modelled 1 0 0 -20.0 % 2.0 s"
 

@@ -28,7 +28,7 @@ from tuner.search.tuning import tune
 from tuner.search.verification import NOTHING_TO_VERIFY, POLICY
 
 FIRST, SECOND = "sim:k40c", "sim:k40c.2"
-SEARCH = SearchRequest(workloads=("scan-lf:N=4",), policy="random")
+SEARCH = SearchRequest(workloads=("scan-lf:N=4",), objective="energy", policy="random")
 VERIFY = replace(SEARCH, verify=True)
 WIDE, AS_DEFAULT = 256, 64  # threads of a block
 

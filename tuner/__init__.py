@@ -41,3 +41,7 @@ else:
             globals()[name] = found  # asking again would take microseconds of every call
             return found
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():  # noqa: ANN202 - as above
+        """List the names that are imported on first access, too."""
+        return sorted({*globals(), *__all__})

@@ -4,18 +4,22 @@
 """
 
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 
 from tuner.application.bound_kernels import KernelPlan
 from tuner.application.calls import Application
 from tuner.application.choice import Advisor, Chosen
+from tuner.application.keys import untold_sizes
 from tuner.application.untuned import UntunedAnswers
 from tuner.database.connection import default_path
-from tuner.kernel_files.catalog import Catalog
-from tuner.model.plan import TunableValue
+from tuner.kernel_files.catalog import Catalog, load_kernel_file
+from tuner.kernel_files.kernel_file import KernelFile
+from tuner.model.errors import InputError
+from tuner.model.plan import TunableValue, Workload
 
-__all__ = ["Chosen", "KernelPlan", "apply", "chosen", "plan"]
+__all__ = ["Chosen", "KernelPlan", "TunedKernel", "apply", "chosen", "plan"]
 
 
 @cache
@@ -23,8 +27,93 @@ def _application() -> Application:
     return Application(Catalog.load(), default_path(), Advisor(), UntunedAnswers())
 
 
+class TunedKernel:
+    """A kernel of a file, a program or a result, to be launched on arrays: a call is one of ``apply``.
+
+    Args:
+        file: the kernel.
+        workload: the sizes that it was tuned at; those that arrays do not tell are taken. None for no such.
+        configuration: what it is launched with; None for the best that is known.
+    """
+
+    def __init__(
+        self,
+        file: KernelFile,
+        workload: Workload | None = None,
+        configuration: Mapping[str, TunableValue] | None = None,
+    ) -> None:
+        self.file, self.configuration = file, configuration
+        self.sizes = {} if workload is None else untold_sizes(file, workload)
+
+    def __repr__(self) -> str:
+        shown = "the best that is known" if self.configuration is None else dict(self.configuration)
+        return f"TunedKernel({self.file.name!r}, {shown})"
+
+    @cached_property
+    def application(self) -> Application:
+        """The kernel beside the catalogue; its answers are looked up as those of the others."""
+        return _application().beside(self.file)
+
+    def __call__(
+        self,
+        *arrays: Any,  # noqa: ANN401 - arrays of whatever library
+        out: Any | Sequence[Any] | None = None,  # noqa: ANN401 - same
+        stream: Any | None = None,  # noqa: ANN401 - same
+        **sizes: int | str,
+    ) -> Any:  # noqa: ANN401 - same
+        """Run the kernel; see ``apply``."""
+        asked = {**self.sizes, **sizes}
+        return self.application.apply(
+            self.file.name, arrays, asked, out=out, stream=stream, configuration=self.configuration
+        )
+
+
+class Applicable(Protocol):
+    """A ``tuner.Kernel`` or a ``tuner.Result``."""
+
+    def applicable(self) -> TunedKernel:
+        """The kernel to launch."""
+
+
+KernelLike: TypeAlias = str | Path | TunedKernel | Applicable
+"""The name of a kernel, a kernel file, a kernel of a program, or the result of tuning one."""
+
+_FILES = (".toml", ".cu")
+
+
+def _tuned(kernel: KernelLike) -> TunedKernel:
+    if isinstance(kernel, TunedKernel):
+        return kernel
+    if isinstance(kernel, str | Path):
+        return _of_file(Path(kernel).absolute())
+    if isinstance(kernel, type) or not hasattr(kernel, "applicable"):
+        raise InputError(
+            f"kernel is {kernel!r}; it must be the name of a kernel, a kernel file, a tuner.Kernel or a"
+            " tuner.Result"
+        )
+    return kernel.applicable()
+
+
+@cache
+def _of_file(path: Path) -> TunedKernel:
+    return TunedKernel(load_kernel_file(path))
+
+
+def _called(
+    kernel: KernelLike,
+    configuration: Mapping[str, TunableValue] | str | None,
+    sizes: Mapping[str, int | str],
+) -> tuple[Application, str, Mapping[str, TunableValue] | str | None, Mapping[str, int | str]]:
+    """Return who knows the kernel, its name there, the configuration and the sizes that are asked for."""
+    if isinstance(kernel, str) and not kernel.endswith(_FILES):
+        return _application(), kernel, configuration, sizes
+    tuned = _tuned(kernel)
+    asked = tuned.configuration if configuration is None else configuration
+    return tuned.application, tuned.file.name, asked, {**tuned.sizes, **sizes}
+
+
 def apply(
-    kernel: str,
+    kernel: KernelLike,
     /,
     *arrays: Any,  # noqa: ANN401 - arrays of whatever library
     out: Any | Sequence[Any] | None = None,  # noqa: ANN401 - same
@@ -43,7 +132,9 @@ def apply(
     stream is being captured, a call that would compile, allocate or wait is refused.
 
     Args:
-        kernel: name in the catalogue, e.g. ``scan-lf``.
+        kernel: name in the catalogue, e.g. ``scan-lf``; the path of a kernel file, read once; a
+            ``tuner.Kernel``, for arrays of the shapes it was made with and with the same numbers; or the
+            ``tuner.Result`` of tuning one kernel, whose best configuration is then taken.
         arrays: arrays of shape (batch, N) on one GPU, in the order of the kernel file; arrays of shape (N,)
             are a batch of one. They are C-contiguous; where the kernel file allows it, rows may lie apart.
         out: array to write to, of the shape and type that would be allocated, apart from the inputs or, where
@@ -64,11 +155,12 @@ def apply(
         CompileError: the kernel does not compile in this configuration.
         DeviceError: the GPU has no room for the arrays, or refuses the launch.
     """
-    return _application().apply(kernel, arrays, sizes, out=out, stream=stream, configuration=configuration)
+    application, name, configuration, asked = _called(kernel, configuration, sizes)
+    return application.apply(name, arrays, asked, out=out, stream=stream, configuration=configuration)
 
 
 def plan(
-    kernel: str,
+    kernel: KernelLike,
     /,
     *arrays: Any,  # noqa: ANN401 - arrays of whatever library, or shapes
     out: Any | Sequence[Any] | None = None,  # noqa: ANN401 - same
@@ -83,7 +175,7 @@ def plan(
     ``KernelPlan`` for threads, streams and memory.
 
     Args:
-        kernel: name in the catalogue, e.g. ``fft``.
+        kernel: as ``apply`` takes it.
         arrays: as ``apply`` takes them; or their shapes, e.g. ``(16, 1024)``, for a plan on the current GPU
             that is called with arrays. Types are then those of the sizes, or the kernel file's defaults.
         out: what runs write to that name no other; None for an output that the plan allocates and each run
@@ -98,11 +190,12 @@ def plan(
         CompileError: the kernel does not compile in this configuration.
         DeviceError: the GPU has no room for the arrays, or refuses the configuration.
     """
-    return _application().plan(kernel, arrays, sizes, out=out, configuration=configuration)
+    application, name, configuration, asked = _called(kernel, configuration, sizes)
+    return application.plan(name, arrays, asked, out=out, configuration=configuration)
 
 
 def chosen(
-    kernel: str,
+    kernel: KernelLike,
     /,
     *arrays: Any,  # noqa: ANN401 - arrays of whatever library
     configuration: Mapping[str, TunableValue] | str | None = None,
@@ -116,4 +209,5 @@ def chosen(
         InputError: an argument cannot be used; the message names it and what would be right.
         DeviceUnavailableError: there is no driver, or no CuPy.
     """
-    return _application().chosen(kernel, arrays, sizes, configuration=configuration)
+    application, name, configuration, asked = _called(kernel, configuration, sizes)
+    return application.chosen(name, arrays, asked, configuration=configuration)

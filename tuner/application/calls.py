@@ -164,6 +164,7 @@ class Application:
     ) -> None:
         self._kept = kept
         self._catalog = catalog
+        self._answers = database, advisor, untuned
         self._chooser = ConfigurationChooser(database, advisor, untuned)
         self._cp: ModuleType | None = None
         self._lock = threading.Lock()
@@ -172,6 +173,10 @@ class Application:
         self._seen: dict[tuple[object, ...], KernelRunner] = {}
         self._others: dict[tuple[object, ...], Any] = {}  # what ``look`` finds
         self._tensors: TensorForms | None = None  # once there was a tensor
+
+    def beside(self, file: KernelFile) -> "Application":
+        """The same with a further kernel, which overrides another one of its name."""
+        return Application(self._catalog.with_kernels({file.name: file}), *self._answers, kept=self._kept)
 
     def apply(
         self,

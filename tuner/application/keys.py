@@ -248,6 +248,14 @@ def workload_for(kernel: KernelFile, forms: Sequence[ArrayForm], sizes: Mapping[
     return kernel.workload({**known, **_types(kernel, given, env, free)}, batch)
 
 
+def untold_sizes(kernel: KernelFile, workload: Workload) -> dict[str, int | str]:
+    """The sizes of a workload that no axis and no type of an array tells."""
+    buffers = taken(kernel)
+    told = {axis.expression.text for buffer in buffers for axis in buffer.shape}
+    told = told.union(*(buffer.dtype.names for buffer in buffers))
+    return {name: value for name, value in workload.sizes if name not in told}
+
+
 def check_forms(kernel: KernelFile, forms: Sequence[ArrayForm], plan: Plan) -> None:
     """Refuse arrays that are not as large as the plan's, which sizes decide alone where axes are formulas.
 

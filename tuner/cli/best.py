@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from tuner.cli import completion
 from tuner.cli.db import reading
@@ -71,54 +72,60 @@ def best(
     A stored answer is fresh when GPU, driver, CUDA and kernel sources are those of its measurement; otherwise
     it is printed as stale, with the reasons.
     """
-    workloads, kernel_files = with_files(workloads, kernel_files)
-    counted_apart = question["scope"] != SearchOptions.scope  # a daemon answers for the GPU alone
-    if not (no_daemon or kernel_files or database or counted_apart):
-        options = {name: value for name, value in question.items() if name != "scope"}
-        served = _of_daemon(workloads, socket, **options)
+    asked = _Question(*with_files(workloads, kernel_files), database, **question)
+    if asked.objective == "time" and asked.max_slowdown is not None:
+        raise InputError("--max-slowdown: limits a search for energy, and the objective is time")
+    objective = click.get_current_context().get_parameter_source("objective")
+    instead = () if objective is ParameterSource.COMMANDLINE else ("energy",)
+    counted_apart = asked.scope != SearchOptions.scope  # a daemon answers for the GPU alone
+    if not (no_daemon or asked.kernel_files or database or counted_apart):
+        served = _of_daemon(asked, socket, instead)
         if served is not None:
             _show_served(served, json_path, "of the daemon (--no-daemon reads the database)")
             return
-    _show_stored(_Question(workloads, kernel_files, database, **question), json_path)
+    _show_stored(asked, json_path, instead)
 
 
-def _of_daemon(
-    workloads: tuple[str, ...],
-    socket: str | None,
-    *,
-    objective: str,
-    max_slowdown: float | None,
-    clocks_as_found: bool,
-    device: str | None,
-) -> "Best | None":
+def _of_daemon(question: "_Question", socket: str | None, instead: tuple[str, ...]) -> "Best | None":
     """The daemon's answer; None to read the database, with the reason printed if a daemon is here.
+
+    Args:
+        question: what is asked for.
+        socket: as named.
+        instead: objectives whose stored answer is taken where none is stored for that of the question.
 
     Raises:
         TunerError: the daemon that was named does not answer.
     """
-    from tuner.kernel_files.catalog import Catalog
-    from tuner.model.objective import Objective
-    from tuner.search.request import answer_query
-
     client = client_of(socket)
-    try:
+
+    def best_for(objective: str, count: float | None) -> "Best":
         return client.best(
-            *workloads,
+            *question.workloads,
             objective=objective,
-            device=device or "",
-            max_slowdown=max_slowdown,
-            clocks_as_found=clocks_as_found,
+            device=question.device or "",
+            max_slowdown=question.max_slowdown,
+            clocks_as_found=question.clocks_as_found,
+            count=count,
         )
+
+    try:
+        best = best_for(question.objective, None)
+        others = [best_for(other, 0.0) for other in instead] if best.run is None else []
     except (DaemonError, InputError) as error:
         if socket is not None:
             raise
         if isinstance(error, InputError):  # what is wrong here too is said once
-            Objective(objective)
-            answer_query(Catalog.load(()), workloads, device)
+            with reading(question.database) as store:
+                question.query(store)
         path = client.address.path
         if path is not None and path.exists():
             echo(f"the database is read, as the daemon gave no answer: {error}", err=True)
         return None
+    found = next((other for other in others if other.run is not None), best)
+    if found is not best:
+        _tell_instead(question.objective, found.objective)
+    return found
 
 
 def _show_served(best: "Best", json_path: str | None, whose: str) -> None:
@@ -144,15 +151,16 @@ class _Question:
     clocks_as_found: bool
     device: str | None
 
-    def query(self) -> "AnswerQuery":
-        """Return the query of the database."""
+    def query(self, store: "Store | None") -> "AnswerQuery":
+        """Return the query of the database, which may know kernels that nothing else here does."""
         from tuner.kernel_files.catalog import Catalog
         from tuner.model.objective import Objective
         from tuner.search.request import answer_query
+        from tuner.search.stored import with_stored_kernels
 
         limit = None if Objective(self.objective).is_front else self.max_slowdown
         return answer_query(
-            Catalog.load(self.kernel_files),
+            with_stored_kernels(Catalog.load(self.kernel_files), self.workloads, store),
             self.workloads,
             self.device,
             objective=self.stored_under(self.objective, limit),
@@ -175,20 +183,32 @@ class _Question:
         return shlex.join([*self.workloads, "--objective", objective, *limit, *counted, *where])
 
 
-def _show_stored(question: _Question, json_path: str | None) -> None:
+def _tell_instead(objective: str, other: str) -> None:
+    echo(f"no answer for {objective} is stored: this is one for {other}", err=True)
+
+
+def _show_stored(question: _Question, json_path: str | None, instead: tuple[str, ...]) -> None:
     from tuner.database.best_known import DatabaseSource, best_known
     from tuner.database.ranking import rank_stored
+    from tuner.kernel_files.catalog import origin
     from tuner.model.objective import Objective
 
     within = question.max_slowdown if Objective(question.objective).is_front else None  # a point is chosen
-    query = question.query()
-    hint = f"run `tuner run {question.words(question.objective)}`"
     with reading(question.database) as store:
+        query = question.query(store)
+        files = [kernel.path for kernel in query.kernels.values() if origin(kernel.path) == "file"]
+        question = replace(question, kernel_files=tuple(dict.fromkeys(files)))
+        hint = f"run `tuner run {question.words(question.objective)}`"
         if store is None:
             echo(f"nothing is stored: {hint}", err=True)
             sys.exit(1)
         source = DatabaseSource(store)
         known = best_known(query, source)
+        for other in instead if known.stored is None else ():
+            query_instead = replace(query, objective=question.stored_under(other, None))
+            if (found := best_known(query_instead, source)).stored is not None:
+                _tell_instead(question.objective, other)
+                query, known = query_instead, found
         if known.stored is not None:
             _warn(known.passed_over)
             _show_run(store, known.stored, query, json_path, within)

@@ -4,7 +4,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from tuner.model.errors import InputError
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
 if TYPE_CHECKING:
-    from tuner.kernel_files.kernel_file import KernelFile
+    from tuner.kernel_files.catalog import Catalog
     from tuner.recordings.exchange.exported_run import ExportedRun
     from tuner.recordings.exchange.t4 import ForeignFile
 
@@ -190,8 +190,8 @@ def _runs(
         echo(f"run {names[0]}, the newest with an answer", err=True)
     if kind == "kernel-launcher":
         names = tuple(_with_trained(names, database))
-    kernels = Catalog.load(files).kernels
-    return [_run(name, kernels, database, max_slowdown) for name in names]
+    catalog = Catalog.load(files)
+    return [_run(name, catalog, database, max_slowdown) for name in names]
 
 
 def _refuse_several(runs: "Sequence[ExportedRun]") -> None:
@@ -294,9 +294,8 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
     return json.dumps(results_of(runs[0]), indent=2, allow_nan=False) + "\n"
 
 
-def _run(
-    name: str, kernels: "Mapping[str, KernelFile]", database: Path | None, max_slowdown: float | None
-) -> "ExportedRun":
+def _run(name: str, catalog: "Catalog", database: Path | None, max_slowdown: float | None) -> "ExportedRun":
+    from tuner.kernel_files.build_record import with_kernels_of
     from tuner.recordings.exchange.exported_run import held_against_kernels, run_of_document, run_of_space
     from tuner.recordings.files import SHIPPED, matching, open_recording
     from tuner.report.run_report import within_slowdown
@@ -309,7 +308,9 @@ def _run(
         return run_of_space(recording.space(matching(recording, ())))
     document = within_slowdown(document_of(name, database), max_slowdown)
     run = run_of_document(document, name if path.is_file() else f"run {name}")
-    checked, unknown = held_against_kernels(run, document, kernels)
+    if not path.is_file() and not document.get("merged_from"):  # else its paths are of another host
+        catalog, _ = with_kernels_of(catalog, document, document.get("run"))
+    checked, unknown = held_against_kernels(run, document, catalog.kernels)
     if unknown and document.get("merged_from"):
         merged = f"{', '.join(unknown)}: was merged, and its kernel is not here as it was tuned"
         echo(f"{merged}: nobody has looked at its values; --kernel names the kernel file", err=True)

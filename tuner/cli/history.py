@@ -253,12 +253,11 @@ def _named(document: "RunDocument", name: str | None) -> str:
 
 
 def _of_daemon(socket: str | None) -> str:
-    from tuner.client.client import known_answers
     from tuner.report.html.report import machine_page
 
     client = client_of(socket)
     status = client.status()
-    return machine_page(status, known_answers(client), client.savings(), datetime.now(timezone.utc))
+    return machine_page(status, client.archive.answers(), client.savings(), datetime.now(timezone.utc))
 
 
 # --- ``tuner show``.

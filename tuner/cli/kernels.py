@@ -703,14 +703,100 @@ def _beside(source: Path) -> Iterator[str]:
                 yield read_source(path, str(path))
 
 
+_system_option = click.option(
+    "--system",
+    is_flag=True,
+    help="For all users and the service, in /etc/tuner/kernels.d. Default: for this user alone.",
+)
+
+
+@click.command(short_help="Have every command know the kernel of a file.")
+@click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE]")
+@click.option("--list", "listing", is_flag=True, help="List the files that were added; add none.")
+@_system_option
+def add(*, file: Path | None, listing: bool, system: bool) -> None:
+    """Have every command, `tuner.apply` and the daemon know the kernel of FILE by its name.
+
+    Only the path is kept: the file stays where it is, and its changes count. The daemon reads the file if
+    its folder belongs to its user or root, and nobody else can write there.
+    """
+    from tuner.kernel_files.catalog import ADDED, SYSTEM_DIRECTORY, Catalog, load_kernel_file, user_directory
+    from tuner.kernel_files.trust import usable_directories
+    from tuner.system.user_folders import make_folder
+
+    if listing or file is None:
+        if file is not None:
+            raise InputError(f"--list: adds nothing; leave {file} out")
+        if not listing:
+            raise click.UsageError("Missing argument 'FILE'; --list shows those that were added.")
+        _list_added()
+        return
+    kernel = load_kernel_file(file)
+    target, folder = file.absolute(), SYSTEM_DIRECTORY if system else user_directory()
+    before = Catalog.load().kernels.get(kernel.name)
+    place = folder / f"{kernel.name}{ADDED}"
+    try:
+        if system:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        else:
+            make_folder(folder)
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be made: {error.strerror}") from error
+    write_whole(place, f"{target}\n", f"{place}: cannot be written")
+    if before is not None and before.path != target:
+        echo(f"{kernel.name}: takes the place of {before.path}", err=True)
+    _, left_out = usable_directories([folder])
+    if reason := left_out.get(folder) or left_out.get(target):
+        echo(f"the daemon does not read it: {reason}", err=True)
+    workload = kernel.example if ":" in kernel.example else kernel.name
+    undo = f"tuner kernels remove {kernel.name}{' --system' if system else ''}"
+    echo(f"{kernel.name}: {target}, as in `tuner run {workload}`; `{undo}` undoes it")
+
+
+def _list_added() -> None:
+    """Print name, file and state of each kernel that was added."""
+    from tuner.kernel_files.catalog import SYSTEM_DIRECTORY, added_files, load_kernel_file, user_directory
+
+    for folder in (SYSTEM_DIRECTORY, user_directory()):
+        for name, path in added_files(folder).items():
+            state = "" if path.exists() else " (gone)"
+            try:
+                kernel = None if state else load_kernel_file(path)
+            except KernelFileError as error:
+                kernel, state = None, f" ({error})"
+            if kernel is not None and kernel.name != name:
+                state = f" (its kernel is called {kernel.name} now)"
+            echo(f"{name}: {path}{state}")
+
+
+@click.command(short_help="Forget a kernel file that was added.")
+@click.argument("name")
+@_system_option
+def remove(*, name: str, system: bool) -> None:
+    """Forget the kernel file that was added as NAME; the file and its runs stay."""
+    from tuner.kernel_files.catalog import ADDED, SYSTEM_DIRECTORY, added_files, user_directory
+    from tuner.model.errors import suggestion
+
+    folder = SYSTEM_DIRECTORY if system else user_directory()
+    added = added_files(folder)
+    if name not in added:
+        names = ", ".join(added) or "none"
+        raise InputError(f"{name}: was not added to {folder}; added there: {names}{suggestion(name, added)}")
+    place = folder / f"{name}{ADDED}"
+    try:
+        place.unlink()
+    except OSError as error:
+        raise InputError(f"{place}: cannot be removed: {error.strerror}") from error
+    echo(f"{name}: forgotten; {added[name]} stays as it is")
+
+
 @click.group()
 def kernels() -> None:
-    """List, show, check and begin kernels and their files."""
+    """List, show, check, begin and add kernels and their files."""
 
 
-kernels.add_command(check)
-kernels.add_command(expand)
-kernels.add_command(new)
+for _command in (check, expand, new, add, remove):
+    kernels.add_command(_command)
 
 
 @kernels.command("list")

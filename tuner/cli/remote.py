@@ -170,7 +170,7 @@ def top(*, socket: str | None) -> None:
     second meanwhile. Needs the extra `tui`. `tuner open` shows the same in a browser.
     """
     if find_spec("textual") is None:
-        raise InputError("tuner top needs textual: pip install 'gpu-tuner[tui]'")
+        raise InputError("tuner top needs textual: pip install 'textual>=8,<9'")
     if not is_terminal():
         raise InputError("tuner top needs a terminal; `tuner status` and `tuner jobs` print")
     client, _ = when_started(socket, lambda daemon: daemon.status())

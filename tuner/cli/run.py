@@ -27,7 +27,9 @@ from tuner.cli.output import console, echo, json_option, series_option, write_js
 from tuner.model.errors import InputError, RunInterrupted
 
 if TYPE_CHECKING:
+    from tuner.kernel_files.catalog import Catalog
     from tuner.report.rows import Table
+    from tuner.search.answer import Outcome
     from tuner.search.request import SearchRequest
 
 
@@ -244,6 +246,11 @@ def _candidates(rows: "Sequence[Mapping[str, Any]]") -> "Table[Mapping[str, Any]
     "--allow-simulated", is_flag=True, help="Model a device where the GPU of this machine does not answer."
 )
 @click.option(
+    "--all-sizes",
+    is_flag=True,
+    help="Tune the kernels alone, at each size that their files list: a run each.",
+)
+@click.option(
     "--balance",
     is_flag=True,
     help="Measure each workload alone, and propose batches and repeats that bring their times within a factor"
@@ -258,7 +265,7 @@ def _candidates(rows: "Sequence[Mapping[str, Any]]") -> "Table[Mapping[str, Any]
     "--on",
     metavar="PLACE",
     help="Measure on several GPUs of one kind at once: local or local:N of this host, dask://HOST:PORT of a"
-    " running scheduler, or slurm within an allocation. Needs pip install 'gpu-tuner[dask]'.",
+    " running scheduler, or slurm within an allocation. Needs pip install distributed cryptography.",
 )
 @click.option("--verbose", is_flag=True, help="Report everything: how sure, net of idle, where time went.")
 @device_option
@@ -276,6 +283,7 @@ def run(
     kernel_files: tuple[Path, ...],
     resume: bool,
     allow_simulated: bool,
+    all_sizes: bool,
     balance: bool,
     exclusive_board: bool,
     on: str | None,
@@ -286,7 +294,8 @@ def run(
 
     A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024 or fft:N=512,batch=4096, or a kernel file at
     one, e.g. my.cu:N=4096 of a CUDA file with tuning pragmas. Without any, the kernels of --kernel are tuned
-    at their first size; without these, a scan, tridiagonal systems and an FFT of the catalogue run together.
+    at their first size, or with --all-sizes at each; without these, a scan, tridiagonal systems and an FFT of
+    the catalogue run together.
     `tuner kernels list` shows what there is.
     """
     if on is None:
@@ -295,11 +304,8 @@ def run(
         click.get_current_context().with_resource(worker_ahead(device))
     from tuner.kernel_files.catalog import Catalog
     from tuner.kernel_files.source_checks import unseen_guesses
-    from tuner.model.records import RunStatus
     from tuner.pool.opening import opener_on
     from tuner.report.progress import RunProgress
-    from tuner.report.run_report import show_run
-    from tuner.search.document import with_series as documented_series
     from tuner.search.request import SearchRequest
     from tuner.search.tuning import run_request
 
@@ -309,6 +315,8 @@ def run(
     if balance:
         if on is not None:
             raise InputError(f"--on {on}: --balance measures on one GPU; leave one of them out")
+        if all_sizes:
+            raise InputError("--balance: is of workloads that run together; leave --all-sizes out")
         if resume:
             raise InputError(
                 "--balance: searches nothing that --resume could go on with; leave one of them out"
@@ -321,9 +329,15 @@ def run(
         for file in request.kernel_files:
             if guesses := unseen_guesses(file):
                 echo(f"notice: {file}: {guesses}", err=True)
-        with RunProgress(request.objective) as progress:
+        others = {"--json": json_path is not None, "--resume": resume}
+        requests = _each_size(request, catalog, others) if all_sizes else [request]
+    failed = False
+    for one in requests:
+        with orderly_stop(), RunProgress(one.objective) as progress:
+            for sentence in () if all_sizes else _sizes_left(request, catalog):
+                progress.told(sentence)
             outcome = run_request(
-                request,
+                one,
                 catalog,
                 progress,
                 device=device,
@@ -333,6 +347,18 @@ def run(
                 exclusive_board=exclusive_board,
                 opener=opener_on(on, progress.told, database, resume=resume),
             )
+        _show_outcome(outcome, json_path, with_series=with_series, verbose=verbose)
+        failed = failed or bool(outcome.no_answer)
+    if failed:
+        sys.exit(1)
+
+
+def _show_outcome(outcome: "Outcome", json_path: str | None, *, with_series: bool, verbose: bool) -> None:
+    """Write and show what a run has found; after Ctrl-C the command ends with that."""
+    from tuner.model.records import RunStatus
+    from tuner.report.run_report import show_run
+    from tuner.search.document import with_series as documented_series
+
     try:
         if json_path is not None:
             write_json(json_path, documented_series(outcome) if with_series else outcome.document)
@@ -344,7 +370,43 @@ def run(
         sys.exit(RunInterrupted.exit_code)
     if outcome.no_answer:
         echo(f"Error: {outcome.no_answer}", err=True)
-        sys.exit(1)
+
+
+def _each_size(
+    request: "SearchRequest", catalog: "Catalog", others: Mapping[str, bool]
+) -> "list[SearchRequest]":
+    """A request for each size of the kernels that are named.
+
+    Args:
+        request: names them.
+        catalog: knows them.
+        others: options that are for one run, and whether they are given.
+
+    Raises:
+        InputError: a size is named, no kernel is, or an option is for one run.
+    """
+    given = next((name for name, is_given in others.items() if is_given), None)
+    if given is not None:
+        raise InputError(
+            f"{given}: is of one run, and --all-sizes makes several; `tuner sweep` goes on by itself"
+        )
+    sized = next((spec for spec in request.workloads if ":" in spec), None)
+    if sized is not None:
+        raise InputError(f"--all-sizes: {sized} names a size; leave it out, or the option")
+    kernels = catalog.without_sizes(request.workloads)
+    if not kernels:
+        raise InputError("--all-sizes: names no kernel; add one, as in `tuner run --kernel FILE --all-sizes`")
+    specs = [kernel.spec_of(workload) for kernel in kernels for workload in kernel.workloads()]
+    echo(f"{len(specs)} sizes, a run each: {specs[0]} to {specs[-1]}", err=True)
+    return [replace(request, workloads=(spec,)) for spec in specs]
+
+
+def _sizes_left(request: "SearchRequest", catalog: "Catalog") -> Iterator[str]:
+    """Yield which of several sizes are taken of kernels that are named without."""
+    for kernel in catalog.without_sizes(request.workloads):
+        sizes = len(kernel.workloads())
+        if kernel.name in catalog.own and sizes > 1:
+            yield f"{kernel.example}: the first of {sizes} sizes; --all-sizes tunes each"
 
 
 def _both_go_to_the_same_place(json_path: str | None) -> bool:

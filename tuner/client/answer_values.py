@@ -271,7 +271,7 @@ class Use:
     """
 
     workloads: tuple[str, ...]
-    objective: str = "energy"
+    objective: str = "time"
     device: str = ""
     max_slowdown: float | None = None
     clocks_as_found: bool = False

@@ -4,7 +4,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
@@ -250,7 +250,7 @@ class Client:
     def best(
         self,
         *workloads: str,
-        objective: str = "energy",
+        objective: str = "time",
         device: str = "",
         max_slowdown: float | None = None,
         clocks_as_found: bool = False,
@@ -407,65 +407,3 @@ def _metric(name: str, lines: Sequence[str]) -> Iterator[tuple[str, float]]:
     form = re.compile(rf'{name}\{{gpu="([^"]*)"\}} ([0-9.eE+-]+)')
     for match in filter(None, map(form.fullmatch, lines)):
         yield match[1], float(match[2])
-
-
-# --- All answers that a daemon has: those of its jobs, each asked for once.
-
-MOST_ANSWERS = 500
-"""That are asked for, the newest first."""
-
-_JOBS_AT_ONCE = 500
-
-
-@dataclass(frozen=True)
-class KnownAnswer:
-    """Daemon's answer for workloads that it has tuned.
-
-    Attributes:
-        workloads: that run together.
-        objective: without its slowdown limit.
-        device: empty for the daemon's first.
-        best: what it serves; None where it cannot.
-        why: that it cannot, such as a kernel that is gone.
-    """
-
-    workloads: tuple[str, ...]
-    objective: str
-    device: str
-    best: Best | None
-    why: str = ""
-
-
-def known_answers(client: Client) -> list[KnownAnswer]:
-    """Answers of the workloads of all jobs that were tuned, the newest first; asking counts as no use.
-
-    Raises:
-        DaemonUnavailableError, DaemonError: see ``Client``.
-    """
-    answers: dict[tuple[object, ...], KnownAnswer] = {}
-    for job in _tuned(client):
-        limit = job.options.get("max_slowdown")
-        key = (tuple(sorted(job.workloads)), job.objective, job.device, limit)
-        if key not in answers and len(answers) < MOST_ANSWERS:
-            answers[key] = _answer(client, job, limit if isinstance(limit, int | float) else None)
-    return list(answers.values())
-
-
-def _tuned(client: Client) -> Iterator[Job]:
-    before: int | None = None
-    while jobs := client.jobs(limit=_JOBS_AT_ONCE, before=before):
-        yield from (job for job in jobs if job.kind == "tune" and job.run is not None)
-        before = jobs[-1].id
-
-
-def _answer(client: Client, job: Job, max_slowdown: float | None) -> KnownAnswer:
-    best, why = None, ""
-    try:
-        best = client.best(
-            *job.workloads, objective=job.objective, device=job.device, max_slowdown=max_slowdown, count=0
-        )
-    except DaemonUnavailableError:
-        raise
-    except InputError as error:
-        why = str(error)
-    return KnownAnswer(job.workloads, job.objective, job.device, best, why)

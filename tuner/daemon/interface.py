@@ -67,7 +67,7 @@ class Question:
     """
 
     workloads: tuple[str, ...]
-    objective: str = "energy"
+    objective: str = "time"
     device: str = ""
     max_slowdown: float | None = None
     clocks_as_found: bool = False

@@ -21,6 +21,7 @@ from tuner.daemon.state import (
     StartOptions,
     State,
     in_force,
+    named_directories,
     new_config,
     signature,
     usable_kernels,
@@ -301,7 +302,7 @@ class Daemon:
             _LOG.info("%s has changed since it was found to be wrong", self._options.file)
             await self._reload_files()
         elif self._state.left_out:
-            named = self._state.settings.kernels.directories
+            named = named_directories(self._state.settings)
             _, left_out = await asyncio.to_thread(usable_directories, named)
             if left_out != self._state.left_out:
                 await self._adopt(await asyncio.to_thread(usable_kernels, self._state.settings))

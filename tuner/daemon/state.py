@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from tuner.client.answer_values import Status
 from tuner.daemon import settings_file
 from tuner.daemon.settings import Settings
 from tuner.daemon.settings_file import kept_settings, service_table
-from tuner.kernel_files.catalog import Catalog, ChangeWatcher, ReadFolder
+from tuner.kernel_files.catalog import Catalog, ChangeWatcher, ReadFolder, user_directory, with_added
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.trust import kernel_directories, usable_directories
 from tuner.model.errors import InputError
@@ -95,7 +96,7 @@ def load_config(options: StartOptions) -> LoadedConfig:
         InputError: one is wrong, or can be changed by others; the message names file and key.
     """
     settings, text = _read(options.file)
-    directories = kernel_directories(settings.kernels.directories)
+    directories = kernel_directories(with_added(named_directories(settings)))
     return replace(_with_kernels(settings, directories), text=text)
 
 
@@ -132,8 +133,16 @@ def new_config(options: StartOptions) -> LoadedConfig:
 
 def usable_kernels(settings: Settings) -> LoadedConfig:
     """Read the kernels that settings name, without folders that cannot be trusted."""
-    directories, left_out = usable_directories(settings.kernels.directories)
+    directories, left_out = usable_directories(named_directories(settings))
     return replace(_with_kernels(settings, directories), left_out=left_out)
+
+
+def named_directories(settings: Settings) -> tuple[Path, ...]:
+    """The folders of kernel files that settings name; where they name none, that of this user beside them."""
+    named = settings.kernels.directories
+    with suppress(InputError):  # a user without a home
+        named = named if "directories" in settings.kernels.model_fields_set else (*named, user_directory())
+    return named
 
 
 def in_force(what: str) -> str:
@@ -147,7 +156,8 @@ def _read(file: Path | None) -> tuple[Settings, str]:
 
 
 def _with_kernels(settings: Settings, directories: tuple[Path, ...]) -> LoadedConfig:
-    watch = ChangeWatcher(directories)  # first: a change while they are read is seen
+    # first: a change while they are read is seen; in folders, too, that are made later
+    watch = ChangeWatcher((*named_directories(settings), *directories))
     shipped = kernels_root()
     read = ReadFolder.read(shipped)  # all at once, as changes of its files are seen from here on
     catalog = Catalog.load(search_path=(shipped, *directories), cached=[read])
@@ -202,7 +212,7 @@ class State:
         """
         names = {workload.partition(":")[0] for workload in workloads}
         for folder, reason in self.left_out.items():
-            hidden = {path.stem if path.is_file() else path.name for path in _entries(folder)}
+            hidden = {path.stem if path.is_file() else path.name for path in (folder, *_entries(folder))}
             if names & hidden or names - self.catalog.kernels.keys():
                 return f"its kernels cannot be read: {reason}"
         return ""

@@ -31,7 +31,7 @@ def staleness(
     Args:
         stored: the record of the conditions a run was made under.
         device: the present GPU with its driver and CUDA.
-        sources: kernel name -> present hash of its sources.
+        sources: kernel name -> present hash of its sources; empty for a kernel that is not known.
         batches: workload -> batch asked for now, the kernel file's where none is named.
     """
     recorded = stored.get("device", {})
@@ -43,6 +43,8 @@ def staleness(
     before = stored.get("sources", {})
     reasons += [
         f"the source of {kernel} has changed"
+        if hashed
+        else f"{kernel} is unknown here: `tuner kernels add FILE` makes it known"
         for kernel, hashed in sources.items()
         if before.get(kernel) != hashed
     ]

@@ -1,13 +1,84 @@
-"""Build settings of a configuration beside its source: options, template arguments, launch parameters."""
+"""Records of a kernel in the document of a run: its file, and the build settings of a configuration."""
 
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+
+from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.formulas import Environment, Template
 from tuner.kernel_files.kernel_file import KernelFile, environment
 from tuner.kernel_files.recipe import Recipe
 from tuner.kernel_files.source_checks import follow_derived
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.stage_recipe import StageRecipe
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration, Workload, without_priority
-from tuner.model.run_document import Expanded
+from tuner.model.records import WorkloadName
+from tuner.model.run_document import Expanded, KernelRecord, RunDocument
+from tuner.system.untrusted.reading import TEXT_BYTES, read_bytes
+
+_KEPT_CHARACTERS = 2**18  # of a kernel file and its sources; a run of larger ones keeps the path alone
+
+
+def kernel_record(kernel: KernelFile) -> KernelRecord | None:
+    """A kernel file with its path and what it and its sources say; None of one of the package."""
+    if kernel.path.is_relative_to(kernels_root()):
+        return None
+    path = Path.cwd() / kernel.path
+    texts: dict[str, str] = {}
+    with suppress(OSError, ValueError):  # of a program, or gone
+        content = read_bytes(path, TEXT_BYTES)
+        if hashlib.sha256(content).hexdigest() == kernel.text_sha256:  # it may have been written since
+            texts[str(path)] = content.decode()
+    for stage in kernel.recipe.stages:
+        if isinstance(stage, StageRecipe):
+            texts.setdefault(str(Path.cwd() / stage.source.path), stage.source.text)
+    files = {name.removeprefix(f"{path.parent}/"): text for name, text in texts.items()}
+    small = sum(map(len, files.values())) <= _KEPT_CHARACTERS
+    return {"path": str(path) if path.is_file() else "", "files": files if small else {}}
+
+
+def kernels_of(document: RunDocument | None, run: int | None) -> tuple[dict[str, KernelFile], dict[str, str]]:
+    """The kernels of a run that came from files of their own, as these are now, and why others do not.
+
+    Args:
+        document: of a run that was stored here; None for any other, whose paths are those of another host.
+        run: its number.
+    """
+    found: dict[str, KernelFile] = {}
+    reasons: dict[str, str] = {}
+    for workload in () if document is None else document["workloads"]:
+        name, record = WorkloadName.parse(workload["name"]).kernel, workload.get("kernel_file")
+        if record is None:
+            continue
+        path = record["path"]
+        if not path:
+            reasons[name] = f"run {run} has it from a Python program"
+        elif not Path(path).exists():
+            reasons[name] = f"the file of run {run}, {path}, is gone"
+        else:
+            try:
+                kernel = load_kernel_file(path)
+            except InputError as error:
+                reasons[name] = f"the file of run {run} cannot be used any more: {error}"
+                continue
+            if kernel.name == name:
+                found[name] = kernel
+            else:
+                reasons[name] = f"the file of run {run}, {path}, is of the kernel {kernel.name} now"
+    return found, reasons
+
+
+def with_kernels_of(
+    catalog: Catalog, document: RunDocument | None, run: int | None
+) -> tuple[Catalog, dict[str, str]]:
+    """A catalogue with the kernels of a run (``kernels_of``), and why others are not there.
+
+    Files that the catalogue was given by name come first.
+    """
+    found, reasons = kernels_of(document, run)
+    return catalog.with_kernels({name: found[name] for name in found if name not in catalog.own}), reasons
+
 
 _DEFINES = ("-D", "--define-macro=")
 

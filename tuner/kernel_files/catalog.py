@@ -22,7 +22,7 @@ from tuner.model.errors import InputError, KernelFileError, UnknownNameError, su
 from tuner.model.expressions.callables import PythonExpression
 from tuner.model.plan import Source, Workload
 from tuner.model.records import WorkloadName
-from tuner.system.untrusted.reading import SOURCE_BYTES
+from tuner.system.untrusted.reading import SOURCE_BYTES, read_bytes
 from tuner.system.user_folders import user_folder
 
 # --- Detects changes of kernel files, the driver or the GPUs.
@@ -95,7 +95,7 @@ class ChangeWatcher:
 def sources_seen(folders: Iterable[Path]) -> frozenset[tuple[object, ...]]:
     """Every file below folders, by path, times, size and number; those of links are what they lead to."""
     seen: set[tuple[object, ...]] = set()
-    pending = [Path(folder) for folder in folders]
+    pending = [_watched(Path(folder)) for folder in folders]
     entered: set[tuple[int, int]] = set()
     files = 0
     while pending and files < MOST_FILES:
@@ -122,6 +122,11 @@ def sources_seen(folders: Iterable[Path]) -> frozenset[tuple[object, ...]]:
             times = status.st_mtime_ns, status.st_ctime_ns
             seen.add((entry.path, *times, status.st_size, status.st_ino))
     return frozenset(seen)
+
+
+def _watched(folder: Path) -> Path:
+    """The folder; of a kernel file that stands in the place of one, that which it is in."""
+    return folder.parent if _is_kernel_file(folder) else folder
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:
@@ -196,12 +201,43 @@ def kernel_files(folder: Path) -> list[Path]:
     """The kernel files of a folder: ``NAME.toml``, ``NAME/kernel.toml``, and ``.cu`` files with pragmas.
 
     A source without pragmas belongs to a kernel file, unless it is the only ``kernel`` file of its folder.
+    A kernel file that stands in the place of a folder is itself all that is in it.
     """
+    if _is_kernel_file(folder):
+        return [folder]
     files = [*folder.glob("*.toml"), *folder.glob("*/kernel.toml")]
     alone = [path for path in folder.glob("*/kernel.cu") if not path.with_suffix(".toml").exists()]
     sources = {*folder.glob("*.cu"), *folder.glob("*/kernel.cu")} - set(alone)
     beginnings = ((path, path.read_bytes()[:SOURCE_BYTES].decode(errors="replace")) for path in sources)
     return sorted([*files, *alone, *(path for path, text in beginnings if has_pragmas(text))])
+
+
+def _is_kernel_file(path: Path) -> bool:
+    return path.suffix in (".toml", ".cu") and not path.is_dir()
+
+
+# --- Kernel files that were added to a folder: each stands there as ``NAME.path``, which holds its path.
+
+ADDED = ".path"
+_LONGEST_PATH = 4096  # bytes, as Linux has it
+
+
+def added_files(folder: Path) -> dict[str, Path]:
+    """Name of the kernel -> kernel file that was added to a folder, which need not be there any more."""
+    paths = {}
+    for place in sorted(folder.glob(f"*{ADDED}")):
+        try:
+            text = read_bytes(place, _LONGEST_PATH).decode().strip()
+        except (OSError, ValueError):  # gone, or none of ours
+            continue
+        if text.startswith("/") and "\n" not in text and "\0" not in text:
+            paths[place.stem] = Path(text)
+    return paths
+
+
+def with_added(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Folders, each followed by the kernel files that were added to it."""
+    return tuple(path for folder in folders for path in (folder, *added_files(folder).values()))
 
 
 @dataclass(frozen=True)
@@ -330,7 +366,7 @@ class LayeredKernels(Mapping[str, KernelFile]):
 
 def _listed(folder: Path) -> tuple[list[Path], list[KernelFileError]]:
     try:
-        return (kernel_files(folder) if folder.is_dir() else []), []
+        return (kernel_files(folder) if folder.is_dir() or _is_kernel_file(folder) else []), []
     except OSError as e:
         return [], [KernelFileError(f"{folder}: cannot be read: {e.strerror}")]
 
@@ -353,10 +389,10 @@ def _read(paths: Sequence[Path]) -> tuple[dict[str, KernelFile], list[KernelFile
 
 
 def _stamp(folder: Path) -> frozenset[tuple[str, int, int, int]]:
-    """Name, size and times of every file below a folder, which change with its content."""
+    """Name, size and times of every file below a folder, or beside a kernel file: they change with them."""
     stamps = set()
     with suppress(OSError):  # of a folder that this user may not read
-        for path in folder.rglob("*"):
+        for path in _watched(folder).rglob("*"):
             try:
                 status = path.stat()
             except OSError:  # gone since, or a broken link
@@ -380,7 +416,7 @@ def named_files(
 ) -> tuple[tuple[str, ...], tuple[Path, ...]]:
     """Workloads written with a file, as ``my.cu:N=4096``, with the name of its kernel; and all files.
 
-    A file without sizes stands for its first workload, as with ``Catalog.workloads``.
+    A file without sizes is its kernel without sizes, which ``Catalog.workloads`` knows what to take for.
 
     Raises:
         KernelFileError: a file is broken.
@@ -393,24 +429,29 @@ def named_files(
             continue
         path = Path(match["file"])
         kernel = load_kernel_file(path)
-        workloads.append(f"{kernel.name}:{match['sizes']}" if match["sizes"] else _first(kernel))
+        workloads.append(f"{kernel.name}:{match['sizes']}" if match["sizes"] else kernel.name)
         if path not in paths:
             paths.append(path)
     return tuple(workloads), tuple(paths)
 
 
+def user_directory() -> Path:
+    """The folder of the user's own kernel files, which need not be there."""
+    return user_folder("config") / "kernels.d"
+
+
 def default_search_path() -> tuple[Path, ...]:
-    """Folders of kernel files, the strongest last."""
-    return kernels_root(), SYSTEM_DIRECTORY, user_folder("config") / "kernels.d"
+    """Folders of kernel files and files that were added to them, the strongest last."""
+    return kernels_root(), *with_added((SYSTEM_DIRECTORY, user_directory()))
 
 
 def origin(path: Path) -> str:
-    """The origin of a kernel file: ``shipped``, ``system``, ``user`` or ``file``."""
-    names = ("shipped", "system", "user")
-    for name, folder in zip(names, default_search_path(), strict=True):
+    """The origin of a kernel file: ``shipped``, ``system``, ``user``, ``added`` or ``file``."""
+    folders = {"shipped": kernels_root(), "system": SYSTEM_DIRECTORY, "user": user_directory()}
+    for name, folder in folders.items():
         if folder in path.parents:
             return name
-    return "file"
+    return "added" if path in default_search_path() else "file"
 
 
 @dataclass(frozen=True)
@@ -442,7 +483,7 @@ class Catalog:
             extra_files: kernel files that override all folders.
             search_path: folders, the strongest last; None for those of the package, system and user. A
                 folder holds ``NAME.toml`` or ``NAME/kernel.toml``, or with tuning pragmas ``NAME.cu`` or
-                ``NAME/kernel.cu``; one that is not there is skipped.
+                ``NAME/kernel.cu``; one that is not there is skipped. A kernel file may stand for a folder.
             cached: folders that were read before, and are not read again while they are as they were.
 
         Raises:
@@ -478,14 +519,18 @@ class Catalog:
     def workloads(self, specs: Sequence[str]) -> list[Workload]:
         """The workloads of some specs; without any, the kernels of single files, else ``DEFAULT_WORKLOADS``.
 
-        A kernel of a file is taken at the first value of each size that lists its values.
+        A kernel of a file that is named without sizes is taken at the first value of each that lists them.
 
         Raises:
             UnknownNameError: as of ``workload``.
             InputError: as of ``workload``.
         """
-        own = [_first(self.kernels[name]) for name in self.own]
-        return [self.workload(spec) for spec in specs or own or DEFAULT_WORKLOADS]
+        named = specs or self.own or DEFAULT_WORKLOADS
+        return [self.workload(_first(self.kernels[spec]) if spec in self.own else spec) for spec in named]
+
+    def without_sizes(self, specs: Sequence[str]) -> list[KernelFile]:
+        """The kernels that some specs name without sizes, or that are meant without any spec."""
+        return [self.kernel(spec) for spec in specs or self.own if ":" not in spec]
 
     def workload_set(self, specs: Sequence[str]) -> list[Workload]:
         """The workloads of some specs, to run together; see ``workloads``.
@@ -509,15 +554,15 @@ class Catalog:
         """The kernel of this name.
 
         Raises:
-            UnknownNameError: no kernel has the name; the message lists those there are.
+            UnknownNameError: no kernel has the name; the message says where those there are stand.
         """
         name = name.strip()
         if name in self.kernels:
             return self.kernels[name]
-        names = ", ".join(self.names) or "there is none"
-        message = f"unknown kernel {name!r}; choose from: {names}{suggestion(name, self.names)}"
-        if name.endswith((".toml", ".cu")) or not suggestion(name, self.names):
-            message += "; a kernel file follows --kernel, as in --kernel FILE"
+        near = suggestion(name, self.names)
+        message = f"unknown kernel {name!r}{near}; `tuner kernels list` shows those there are"
+        if not near:
+            message += ", `tuner kernels add FILE` has one of a file known by its name"
         if self.broken:
             message += f" (kernel files that could not be read: {len(self.broken)}; {self.broken[0]})"
         raise UnknownNameError(message)

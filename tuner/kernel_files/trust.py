@@ -19,7 +19,7 @@ import stat
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from tuner.kernel_files.catalog import kernel_files
+from tuner.kernel_files.catalog import added_files, kernel_files
 from tuner.kernel_files.input_reader import named_files
 from tuner.kernel_files.kernel_document import read_document
 from tuner.kernel_files.schema import KernelDocument, StageTable
@@ -75,20 +75,30 @@ def kernel_directories(
 ) -> tuple[Path, ...]:
     """Trusted directories of kernel files, without symbolic links; those that are not there are left out.
 
+    A kernel file may stand in the place of a directory: the one that it is in is then looked at as a whole.
+
     Raises:
         InputError: others can change one, or a kernel file names a source or header outside all of them.
     """
     resolved = tuple(
-        trusted(directory, owners, below=below) for directory in directories if os.path.lexists(directory)
+        _trusted_place(directory, owners, below) for directory in directories if os.path.lexists(directory)
     )
+    folders = [place if place.is_dir() else place.parent for place in resolved]
     for directory in resolved:
         try:
             files = kernel_files(directory)
         except OSError as error:
             raise InputError(f"{directory}: cannot be read: {error.strerror}") from error
         for path in files:
-            _check_sources(path, resolved)
+            _check_sources(path, folders)
     return resolved
+
+
+def _trusted_place(path: Path, owners: Collection[int] | None, below: Path) -> Path:
+    """A trusted directory of kernel files, or a kernel file in one, without symbolic links."""
+    if path.is_dir():
+        return trusted(path, owners, below=below)
+    return trusted(path.parent, owners, below=below) / path.name
 
 
 def usable_directories(
@@ -97,14 +107,23 @@ def usable_directories(
     """Trusted directories of kernel files, as ``kernel_directories`` has them, and why others are left out.
 
     Returns:
-        Those that can be used, without symbolic links, and for each other one, as it was named, the reason.
+        Those that can be used and the kernel files that were added to them, without symbolic links, and for
+        each other one, as it was named, the reason.
     """
-    candidates, reasons = [path for path in directories if os.path.lexists(path)], dict[Path, str]()
-    for directory in candidates:
+    candidates, reasons = list[Path](), dict[Path, str]()
+    pending = [path for path in directories if os.path.lexists(path)]
+    while pending:
+        path = pending.pop(0)
+        candidates.append(path)
         try:
-            trusted(directory, owners, below=below)
-        except InputError as error:  # noqa: PERF203 - of a few
-            reasons[directory] = str(error)
+            place = _trusted_place(path, owners, below)
+        except InputError as error:
+            reasons[path] = str(error)
+            continue
+        if place.is_dir():  # what was added to one that others can change says nothing
+            pending[:0] = added_files(place).values()
+        elif not place.exists():
+            reasons[path] = f"{path}: is gone; `tuner kernels add --list` names it"
     while True:
         candidates = [path for path in candidates if path not in reasons]
         try:

@@ -254,7 +254,7 @@ class JobSpec:
     """
 
     workloads: tuple[str, ...]
-    objective: str = "energy"
+    objective: str = "time"
     policy: str = "auto"
     clocks: str = "off"
     device: str = ""

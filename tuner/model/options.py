@@ -183,7 +183,7 @@ class SearchOptions:
     """Options of a search. To add an option, add a field."""
 
     objective: str = _option(
-        "energy", "What to minimise: time, energy, edp, ed2p, or both time and energy with pareto."
+        "time", "What to minimise: time, energy, edp, ed2p, or both time and energy with pareto."
     )
     max_slowdown: float | None = _option(
         None,

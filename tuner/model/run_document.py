@@ -210,6 +210,16 @@ class Expanded(_Expanded, total=False):
     parameters: list[str]
 
 
+class KernelRecord(TypedDict):
+    """A kernel that does not come with the package: its file and what that and its sources said.
+
+    ``path`` is empty for a kernel of a Python program; ``files`` holds no files that are too large.
+    """
+
+    path: str
+    files: dict[str, str]
+
+
 class _Workload(TypedDict):
     name: str
     batch: Count
@@ -224,6 +234,7 @@ class WorkloadDocument(_Workload, total=False):
     rate_name: str
     work_assumed: bool
     expanded: Expanded | None
+    kernel_file: KernelRecord
     compile_errors: list[str]
     candidates: list[Any]
 

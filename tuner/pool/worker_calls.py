@@ -393,7 +393,7 @@ def require_dask(what: str) -> None:
         import distributed  # noqa: F401, PLC0415 - only where --on is used
     except ImportError as error:
         raise InputError(
-            f"{what}: {error.name} is not installed; pip install 'gpu-tuner[dask]' brings it"
+            f"{what}: {error.name} is not installed; pip install distributed cryptography brings it"
         ) from error
     for name in [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is told in our own words

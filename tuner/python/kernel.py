@@ -3,9 +3,9 @@
 import itertools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,12 +24,16 @@ from tuner.python.arguments import (
     KernelArgument,
     StructValueArgument,
     ValueArgument,
+    data_folder,
     entry_of,
     expected_outputs,
     gpu_of_arrays,
     on_host,
     read_arguments,
 )
+
+if TYPE_CHECKING:
+    from tuner.application import TunedKernel
 
 # --- What may be varied, and the names that expressions know: as callers write them, checked.
 
@@ -335,6 +339,7 @@ class Kernel:
         self._sizes = sizes_of(self.arguments, mapping_of("sizes", sizes))
         self._options = texts_of("options", options)
         self._cooperative, self._work = cooperative, mapping_of("work", work)
+        self._applicable: TunedKernel | None = None
 
     def __repr__(self) -> str:
         return f"Kernel({self.entry!r}, {len(self.arguments)} arguments)"
@@ -358,7 +363,7 @@ class Kernel:
 
     def kernel_file(
         self,
-        folder: Path,
+        folder: Path | None,
         tunables: Mapping[str, Sequence[Any]] | None = None,
         restrictions: Restrictions | None = None,
         name: str | None = None,
@@ -366,7 +371,8 @@ class Kernel:
         """The kernel as the rest of this package knows kernels.
 
         Args:
-            folder: its arrays are written there, as files that worker processes read.
+            folder: its arrays are written there, as files that worker processes read; None for a kernel
+                without them and what they are checked with, which others are handed.
             tunables: instead of its own; None for these.
             restrictions: beside its own.
             name: in the catalogue; None for its own.
@@ -411,6 +417,18 @@ class Kernel:
             data=folder,
         )
 
+    def applicable(self) -> "TunedKernel":
+        """The kernel as ``tuner.apply`` launches it, on other arrays of the same shapes."""
+        from tuner.application import TunedKernel  # noqa: PLC0415 - tuning does not need it
+
+        if self._applicable is None:
+            with data_folder(self.data_bytes) as folder:
+                fingerprint = self.kernel_file(folder).fingerprint
+            file = replace(self.kernel_file(None), answers_of=fingerprint)
+            (workload,) = file.workloads()
+            self._applicable = TunedKernel(file, workload)
+        return self._applicable
+
     # --- the tables of a kernel file -------------------------------------------------------------
 
     def _template(self, tunables: Collection[str], functions: Collection[str]) -> str:
@@ -422,8 +440,10 @@ class Kernel:
         filled = filled_entry(function, {*tunables, *self._sizes, *functions}, Location(self.label, "name"))
         return self.entry + filled.removeprefix(function.name)
 
-    def _problem(self, folder: Path) -> dict[str, Any]:
+    def _problem(self, folder: Path | None) -> dict[str, Any]:
         problem: dict[str, Any] = {"sizes": {name: [value] for name, value in self._sizes.items()}}
+        if folder is None:
+            return problem
         if self._tolerance is not None:
             problem["tolerance"] = plain_value(self._tolerance)
         if self._check is not None:
@@ -435,7 +455,7 @@ class Kernel:
             }
         return problem
 
-    def _argument(self, one: KernelArgument, folder: Path) -> dict[str, Any]:
+    def _argument(self, one: KernelArgument, folder: Path | None) -> dict[str, Any]:
         if isinstance(one, StructValueArgument):
             return {"scalar": one.name, "fields": dict(one.fields)}
         if isinstance(one, ValueArgument):
@@ -449,16 +469,16 @@ class Kernel:
         if one.name in self._complete:
             return argument | {"role": "out"}
         role = "inout" if one.name in self.outputs else "in"
-        return argument | {"role": role, "input": _file(folder, one.name, one.values)}
+        return argument | {"role": role} | _input(folder, one.name, one.values)
 
-    def _constants(self, folder: Path) -> list[dict[str, Any]]:
+    def _constants(self, folder: Path | None) -> list[dict[str, Any]]:
         return [
             {
                 "buffer": name,
                 "dtype": values.dtype.name,
                 "shape": list(values.shape),
                 "role": "constant",
-                "input": _file(folder, f"symbol-{name}", values),
+                **_input(folder, f"symbol-{name}", values),
             }
             for name, values in self._symbols.items()
         ]
@@ -487,6 +507,11 @@ def _output_names(arguments: Sequence[KernelArgument], outputs: Sequence[str] | 
         if name not in arrays:
             raise InputError(f"outputs: {name!r} is no array argument; choose from {', '.join(arrays)}")
     return tuple(outputs or ())
+
+
+def _input(folder: Path | None, name: str, values: HostArray) -> dict[str, Any]:
+    """Return what an argument says of its values; nothing where these are not written."""
+    return {} if folder is None else {"input": _file(folder, name, values)}
 
 
 def _file(folder: Path, name: str, values: HostArray) -> str:

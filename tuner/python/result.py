@@ -3,13 +3,14 @@
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.model.errors import InputError, UnknownNameError
-from tuner.model.plan import shown_values
+from tuner.model.plan import Configuration, shown_values, without_priority
+from tuner.model.records import WorkloadName
 from tuner.model.run_document import RunDocument
 from tuner.recordings.exchange.exported_run import build_of
 from tuner.system.ownership import open_result
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
+    from tuner.application import TunedKernel
+    from tuner.kernel_files.kernel_file import KernelFile
     from tuner.model.plan import TunableValue
 
 
@@ -116,13 +119,18 @@ class Result:
 
     Args:
         document: of the run, as ``tuner run --json`` writes it.
+        kernels: workload -> its kernel; None to find them by the files of the run, or in the catalogue.
 
     Attributes:
         document: see there; uncertainties in it are standard uncertainties.
     """
 
-    def __init__(self, document: RunDocument) -> None:
+    def __init__(
+        self, document: RunDocument, kernels: "Mapping[str, Callable[[], KernelFile]] | None" = None
+    ) -> None:
         self.document = document.copy()
+        self._kernels = {} if kernels is None else kernels
+        self._applicable: TunedKernel | None = None
 
     # --- the answer ------------------------------------------------------------------------------
 
@@ -151,6 +159,46 @@ class Result:
         if len(found) > 1:
             raise InputError(f"{len(found)} workloads were tuned: use configurations[{next(iter(found))!r}]")
         return next(iter(found.values()))
+
+    @property
+    def kernel(self) -> "TunedKernel":
+        """The kernel of the only workload in its best configuration, as a function of arrays.
+
+        Raises:
+            InputError: there is no best configuration, or several workloads; or the kernel is not here as it
+                was tuned.
+        """
+        if self._applicable is None:
+            from tuner.application import TunedKernel  # noqa: PLC0415 - results are read without a GPU, too
+
+            values = without_priority(Configuration(self.best))
+            (name,) = self.workloads
+            file = self._kernels[name]() if name in self._kernels else self._found(name)
+            parsed = WorkloadName.parse(name)
+            workload = file.workload(dict(parsed.sizes), self.document["workloads"][0]["batch"])
+            self._applicable = TunedKernel(file, workload, values)
+        return self._applicable
+
+    def applicable(self) -> "TunedKernel":
+        """The kernel as ``tuner.apply`` takes it."""
+        return self.kernel
+
+    def _found(self, workload: str) -> "KernelFile":
+        """The kernel of a workload of a document that was read."""
+        from tuner.kernel_files.build_record import with_kernels_of  # noqa: PLC0415 - same
+        from tuner.kernel_files.catalog import Catalog  # noqa: PLC0415 - same
+
+        catalog, reasons = with_kernels_of(Catalog.load(), self.document, self.run)
+        name = WorkloadName.parse(workload).kernel
+        if name in reasons:
+            raise InputError(f"{name}: is not here as it was tuned: {reasons[name]}")
+        kernel = catalog.kernel(name)
+        if (self.document.get("sources") or {}).get(name) != kernel.fingerprint:
+            raise InputError(
+                f"{name}: has changed since it was tuned ({kernel.path}); to launch it as it is now:"
+                f" tuner.apply({str(kernel.path)!r}, ..., configuration=result.best)"
+            )
+        return kernel
 
     @property
     def time_s(self) -> float | None:

@@ -4,13 +4,15 @@ import multiprocessing
 import os
 import re
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.kernel_files.catalog import Catalog
+from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError, TunerError, suggestion
 from tuner.model.options import OPTIONS, SearchOptions
 from tuner.python.arguments import data_folder
@@ -183,7 +185,7 @@ def tune(
         stack.enter_context(option_words())
         stack.enter_context(python_words([one.label for one in own], [s for one in own for s in one.symbols]))
         folder = stack.enter_context(data_folder(sum(one.data_bytes for one in own)))
-        catalog, names = _described(given, folder, tunables, restrictions, kernel_files)
+        catalog, names, described = _described(given, folder, tunables, restrictions, kernel_files)
         request = SearchRequest(
             names,
             objective=objective,
@@ -207,7 +209,7 @@ def tune(
             allow_simulated=allow_simulated,
             opener=opener_on(on, listener.told, stored, resume=resume),
         )
-    result = Result(outcome.document if store else outcome.document | {"run": None})
+    result = Result(outcome.document if store else outcome.document | {"run": None}, described)
     if result.modelled and device is None:
         warnings.warn(
             f"no GPU answers: {outcome.document['device']['spec']} stood in, and every number is modelled",
@@ -292,11 +294,11 @@ def _described(
     tunables: Mapping[str, Sequence[Any]] | None,
     restrictions: Restrictions | None,
     kernel_files: Sequence[str | Path],
-) -> tuple[Catalog, list[str]]:
-    """The catalogue with the kernels, and the names of the workloads."""
+) -> tuple[Catalog, list[str], dict[str, Callable[[], KernelFile]]]:
+    """The catalogue with the kernels, names of workloads, and the kernels of programs without data."""
     asked = any(isinstance(one, str) for one in given)
     catalog = Catalog.load(kernel_files) if asked else Catalog({})
-    names = list[str]()
+    names, described = list[str](), dict[str, Callable[[], KernelFile]]()
     for position, one in enumerate(given):
         if isinstance(one, str):
             names.append(one)
@@ -308,7 +310,8 @@ def _described(
         (workload,) = file.workloads()
         catalog = catalog.with_kernels({file.name: file})
         names.append(str(workload))
-    return catalog, names
+        described[str(workload)] = partial(one.kernel_file, None, tunables, restrictions, name)
+    return catalog, names, described
 
 
 def _database(database: str | Path | None, folder: Path, *, store: bool) -> Path | None:

@@ -222,9 +222,20 @@ def repeating_command(document: RunDocument) -> str:
     sensor, or of the moment.
     """
     specs = [_spec(workload) for workload in document["workloads"]]
+    records = [workload.get("kernel_file") for workload in document["workloads"]]
+    files = dict.fromkeys(record["path"] for record in records if record is not None and record["path"])
+    where = [word for file in files for word in ("--kernel", file)]
     device = document["device"].get("spec")
-    where = ["--device", device] if device else []
+    where += ["--device", device] if device else []
     return shlex.join(["tuner", "run", *specs, *where, *_options(document)])
+
+
+def repeating_hint(document: RunDocument) -> str:
+    """A sentence about the command that repeats a run."""
+    records = [workload.get("kernel_file") for workload in document["workloads"]]
+    program = any(record is not None and not record["path"] for record in records)
+    hint = "Sources, driver and GPU below tell whether it is the same work."
+    return f"A Python program has made a kernel of it: only that can repeat it. {hint}" if program else hint
 
 
 def clocks_command(document: RunDocument) -> str:

@@ -241,7 +241,7 @@ def complaints(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     objective = chosen.get("objective")
     if objective == "time" and chosen.get("max_slowdown") is not None:
-        yield "max_slowdown", "limits a search for energy; with the objective time it says nothing"
+        yield "max_slowdown", "limits a search for energy, and the objective is time: ask for energy"
     if objective == PARETO:
         policy, searching = chosen.get("policy"), registry.names("front")
         if policy in registry.names("policy") and policy not in searching:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.devices.replay import ReplayDevice
+from tuner.kernel_files.build_record import with_kernels_of
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
 from tuner.measurement.base import ComparisonTarget, TrialGate
@@ -366,11 +367,9 @@ def stored_space(store: Store, catalog: Catalog, run_id: int | None = None) -> S
                 trials[trial] = measurement
     identity = DeviceIdentity(**chosen.conditions["device"])
     device = _device(identity)
-    if device is None:
-        prepared, notices = _prepared_workloads(chosen.conditions, catalog, trials, None)
-    else:
-        with closing(device):
-            prepared, notices = _prepared_workloads(chosen.conditions, catalog, trials, device)
+    catalog, why = with_kernels_of(catalog, None if chosen.origin else chosen.answer, chosen.id)
+    with nullcontext() if device is None else closing(device):
+        prepared, notices = _prepared_workloads(chosen.conditions, catalog, trials, device, why)
     without_joules = sum(measurement.estimated_j is not None for measurement in trials.values())
     if without_joules:
         notices.append(
@@ -447,15 +446,21 @@ def _prepared_workloads(
     catalog: Catalog,
     trials: Mapping[Trial, Measurement],
     device: Device | None,
+    why: Mapping[str, str],
 ) -> tuple[list[PreparedWorkload], list[str]]:
-    """The workloads with the configurations that were tried, and what is not known of them."""
+    """The workloads with the configurations that were tried, and what is not known of them.
+
+    ``why`` has the reasons for which kernels are not in the catalogue, as far as these are known.
+    """
     prepared, notices = [], []
     for lane, (name, batch) in enumerate(conditions["workloads"]):
         tried = list(dict.fromkeys(trial.configurations[lane] for trial in trials))
-        kernel = _kernel(catalog, name, conditions["sources"])
-        if kernel is None:
+        kernel = catalog.kernels.get(WorkloadName.parse(name).kernel)
+        if kernel is None or conditions["sources"].get(kernel.name) != kernel.fingerprint:
             prepared.append(_forgotten(name, batch, conditions["sources"], tried))
-            notices.append(f"{name}: its kernel has changed or is gone: without launches, work and roles")
+            reason = why.get(WorkloadName.parse(name).kernel, "unknown here; --kernel names its file")
+            reason = reason if kernel is None else f"its kernel has changed since ({kernel.path})"
+            notices.append(f"{name}: {reason}: without launches, work and roles")
             continue
         levels = conditions["settings"].get("stream_priorities", 1)
         kernel = kernel if levels == 1 else with_stream_priorities(kernel, levels)
@@ -473,14 +478,6 @@ def _prepared_workloads(
             )
         )
     return prepared, notices
-
-
-def _kernel(catalog: Catalog, name: str, sources: Mapping[str, str]) -> KernelFile | None:
-    """The kernel of a workload, if it is what was measured."""
-    kernel = catalog.kernels.get(WorkloadName.parse(name).kernel)
-    if kernel is None or sources.get(kernel.name) != kernel.fingerprint:
-        return None
-    return kernel
 
 
 def _compiled_candidates(

@@ -1,10 +1,14 @@
-"""Stored runs as documents and as rows."""
+"""Stored runs as documents and as rows, and the kernels that they were made from."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import cast
 
 from tuner.database.runs import Store
-from tuner.model.records import RunStatus, StoredRun
+from tuner.kernel_files.build_record import kernels_of
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import InputError
+from tuner.model.records import RunStatus, StoredRun, WorkloadName
 from tuner.model.run_document import MergedFrom, RunDocument, RunRow, TrialDocument
 from tuner.search.document import series_record, trial_document
 from tuner.system.ownership import is_alive
@@ -134,3 +138,24 @@ def run_row(run: StoredRun) -> RunRow:
         "merged_from": origin_record(run),
         "best": None if run.answer is None else run.answer["best"],
     }
+
+
+def with_stored_kernels(catalog: Catalog, specs: Iterable[str], store: Store | None) -> Catalog:
+    """A catalogue with the kernels of workloads that it lacks, from the files of the newest runs of them.
+
+    Raises:
+        InputError: a run had one from a file that cannot be read any more; the message says why.
+    """
+    missing = {WorkloadName.parse(spec).kernel for spec in specs}
+    missing = {name for name in missing if name not in catalog.kernels}
+    for run in store.all_answered() if missing and store is not None else ():
+        found, reasons = kernels_of(None if run.origin else run.answer, run.id)
+        for name in missing & reasons.keys():
+            raise InputError(
+                f"{name} is unknown here: {reasons[name]}; `tuner show {run.id}` shows what it found"
+            )
+        catalog = catalog.with_kernels({name: found[name] for name in missing & found.keys()})
+        missing -= found.keys()
+        if not missing:
+            break
+    return catalog

@@ -3,15 +3,17 @@
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tuner.kernel_files import kernel_document as messages
-from tuner.model.errors import InputError, suggestion
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import InputError, KernelFileError, suggestion
 from tuner.model.objective import NAMES
 from tuner.model.options import OPTIONS
 from tuner.model.records import WorkloadName, canonical
@@ -53,14 +55,15 @@ class GroupTable(SweepFileTable):
     kernels: Texts | None = Field(default=None, description="Names of kernels, each tuned at every size.")
     sizes: dict[str, Choice] = Field(
         default={},
-        description="Sizes of the kernels by name, batch and data types too: a value, or a list of values.",
+        description="Sizes of the kernels by name, batch and data types too: a value, or a list of values;"
+        " without any those that the kernel files list.",
     )
     workloads: Annotated[tuple[str | Texts, ...], Field(min_length=1)] | None = Field(
         default=None,
         description="Workloads as `tuner run` takes them; a list in the list runs together on one GPU.",
     )
     objectives: Texts = Field(
-        default=("energy",), description="time, energy, edp, ed2p, pareto: a job for each."
+        default=("time",), description="time, energy, edp, ed2p, pareto: a job for each."
     )
     devices: Texts = Field(
         default=("",),
@@ -107,7 +110,7 @@ class SweepJob:
 
     group: str
     workloads: tuple[str, ...]
-    objective: str = "energy"
+    objective: str = "time"
     device: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     place: str = ""
@@ -160,16 +163,22 @@ def count(group: GroupTable, document: SweepDocument) -> int:
     return (sized + len(group.workloads or ())) * beside * len(group.objectives) * len(group.devices)
 
 
-def jobs_of(group: GroupTable, document: SweepDocument, place: str) -> Iterator[SweepJob]:
+def jobs_of(
+    group: GroupTable,
+    document: SweepDocument,
+    place: str,
+    listed_sizes: Callable[[str], Sequence[str]] = lambda kernel: (kernel,),
+) -> Iterator[SweepJob]:
     """The jobs of a group, before exclusions, in the order of the file.
 
     Args:
         group: of the file.
         document: the file.
         place: of the group, for messages.
+        listed_sizes: workloads that a kernel stands for where the group names no sizes.
     """
     for device, objective in itertools.product(group.devices, group.objectives):
-        for workloads in _workloads(group):
+        for workloads in _workloads(group, listed_sizes):
             for options in _combinations(options_of(group, document)):
                 yield SweepJob(group.name, workloads, objective, device, options, place)
 
@@ -187,8 +196,11 @@ def _matches(has: Mapping[str, set[str]], exclusion: Mapping[str, Choice]) -> bo
     )
 
 
-def _workloads(group: GroupTable) -> Iterator[tuple[str, ...]]:
+def _workloads(group: GroupTable, listed_sizes: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, ...]]:
     for kernel in group.kernels or ():
+        if not group.sizes and ":" not in kernel:
+            yield from ((one,) for one in listed_sizes(kernel))
+            continue
         for sizes in _combinations(group.sizes):
             pairs = ",".join(f"{name}={shown(value)}" for name, value in sizes.items())
             yield (f"{kernel}:{pairs}" if pairs else kernel,)
@@ -289,12 +301,23 @@ def place(number: int, name: str = "") -> str:
 
 
 def _expanded(document: SweepDocument, path: Path, text: str) -> SweepFile:
+    kernel_files = tuple(path.parent / one for one in document.sweep.kernel_files)
+    wrong = [
+        (
+            f"[sweep] kernel_files, item {number}",
+            f"{file}: there is no such file; name it relative to this file",
+        )
+        for number, file in enumerate(kernel_files, start=1)
+        if not file.is_file()
+    ]
+    if wrong:
+        raise InputError(_told(path, text, wrong))
+    listed_sizes = partial(_listed_sizes, cache(lambda: Catalog.load(kernel_files)))
     jobs: dict[str, SweepJob] = {}
     excluded = repeated = 0
-    wrong: list[Complaint] = []
     for number, group in enumerate(document.group):
         unused = set(range(len(group.exclude)))
-        for job in jobs_of(group, document, place(number)):
+        for job in jobs_of(group, document, place(number), listed_sizes):
             matched = is_excluded(job, group.exclude)
             unused.difference_update(matched)
             excluded += bool(matched)
@@ -309,19 +332,19 @@ def _expanded(document: SweepDocument, path: Path, text: str) -> SweepFile:
         raise InputError(_told(path, text, wrong))
     if not jobs:
         raise InputError(f"{path}: its exclusions leave no job")
-    kernel_files = tuple(path.parent / one for one in document.sweep.kernel_files)
-    wrong = [
-        (
-            f"[sweep] kernel_files, item {number}",
-            f"{file}: there is no such file; name it relative to this file",
-        )
-        for number, file in enumerate(kernel_files, start=1)
-        if not file.is_file()
-    ]
-    if wrong:
-        raise InputError(_told(path, text, wrong))
     description = document.sweep.description
     return SweepFile(path, text, description, tuple(jobs.values()), excluded, repeated, kernel_files)
+
+
+def _listed_sizes(catalog: Callable[[], Catalog], kernel: str) -> list[str]:
+    """The workloads that a kernel file lists; of one that is not here or has ranges, the kernel as it is."""
+    try:
+        found = catalog().kernels.get(kernel)
+    except KernelFileError:  # which is told when the jobs are checked
+        found = None
+    if found is None or any(isinstance(values, range) for values in found.sizes.values()):
+        return [kernel]
+    return [found.spec_of(workload) for workload in found.workloads()]
 
 
 # --- what cannot be ------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class BestQuery(RequestModel):
     """Which configurations are asked for."""
 
     workload: Workloads = Field(description="e.g. scan-lf:N=1024; repeated for workloads that run together.")
-    objective: Objective = "energy"
+    objective: Objective = "time"
     device: Device = ""
     max_slowdown: float | None = option_field("max_slowdown")
     clocks_as_found: bool = Field(default=False, description="Only answers that set no GPU clock.")
@@ -82,7 +82,7 @@ class UseReport(RequestModel):
     model_config = ConfigDict(strict=True)
 
     workloads: Workloads
-    objective: Objective = "energy"
+    objective: Objective = "time"
     device: Device = ""
     max_slowdown: float | None = option_field("max_slowdown")
     clocks_as_found: bool = False

@@ -320,7 +320,7 @@ class Program:
 
 
 _WHEEL = "scipy.libs"  # where SciPy's wheels keep their BLAS; NumPy's have one of their own
-_INSTALL = "pip install threadpoolctl, or gpu-tuner[hybrid]"
+_INSTALL = "pip install threadpoolctl"
 
 
 class CpuThreads:

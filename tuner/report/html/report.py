@@ -10,10 +10,9 @@ from datetime import datetime, timezone
 from importlib import metadata
 from importlib.resources import files
 
-from tuner.client.answer_values import DeviceStatus, Status
-from tuner.client.client import KnownAnswer
+from tuner.client.answer_values import DeviceStatus, ServedAnswer, Status
 from tuner.model.plan import shown_values
-from tuner.model.run_document import AnswerTrial, Changes, Device, RunDocument
+from tuner.model.run_document import AnswerTrial, Changes, RunDocument
 from tuner.model.units import MODELLED, moment, si, with_moments, with_uncertainty
 from tuner.report.diff import RunDifferences, change_of, differences_of, quantities
 from tuner.report.html.charts import Record, chart, effects_of, panel, run_data
@@ -132,7 +131,7 @@ _NOTHING = "No stored answer has joules of its own and of the default."
 
 def machine_page(
     status: Status,
-    answers: Sequence[KnownAnswer],
+    answers: Sequence[ServedAnswer],
     savings: Mapping[str, tuple[float, float]],
     made_at: datetime,
 ) -> str:
@@ -140,13 +139,13 @@ def machine_page(
 
     Args:
         status: as ``tuner status --json`` has it.
-        answers: of its jobs, the newest first.
+        answers: that it serves, the newest first.
         savings: expected joules saved since its start with half of their 95 % intervals, by GPU.
         made_at: when the page is made.
     """
     ratios = [
         {
-            "name": " + ".join(one.workloads),
+            "name": " + ".join(one["workloads"]),
             "change": -changes["energy_saving"],
             "interval": changes.get("energy_saving_interval"),
         }
@@ -184,18 +183,14 @@ def machine_page(
     return page("The daemon's answers – tuner", body, {"runs": [], "ratios": ratios}, made_at)
 
 
-def _summary(status: Status, answers: Sequence[KnownAnswer]) -> list[str]:
+def _summary(status: Status, answers: Sequence[ServedAnswer]) -> list[str]:
     fresh = sum(_state(one) == "fresh" for one in answers)
     version = f"tunerd {status['version']}: " if status.get("version") else ""
-    return [f"{version}{len(answers):,} answers, {fresh:,} of them stored and fresh"]
+    return [f"{version}{len(answers):,} answers, {fresh:,} of them fresh"]
 
 
-def _state(one: KnownAnswer) -> str:
-    if one.best is None:
-        return "not served"
-    if one.best.stale:
-        return "stale"
-    return "fresh" if one.best.origin == "stored" else one.best.origin
+def _state(one: ServedAnswer) -> str:
+    return "stale" if one["stale"] else "fresh"
 
 
 def _devices(status: Status, savings: Mapping[str, tuple[float, float]]) -> Markup:
@@ -224,7 +219,7 @@ def _devices(status: Status, savings: Mapping[str, tuple[float, float]]) -> Mark
     return panel("Devices", table, sub=sub, wide=True, id_="devices")
 
 
-def _mark(device: DeviceStatus | Device) -> str:
+def _mark(device: DeviceStatus | ServedAnswer) -> str:
     return f" ({MODELLED})" if device.get("modelled") else ""
 
 
@@ -237,24 +232,19 @@ def _troubles(status: Status) -> Markup | None:
     return panel("Troubles", listed(troubles, "warnings"), wide=True, id_="troubles") if troubles else None
 
 
-def _table(answers: Sequence[KnownAnswer]) -> Markup:
+def _table(answers: Sequence[ServedAnswer]) -> Markup:
     shown = Table(_ANSWERS, answers, Column("configuration", _configuration))
-    table = html_table(shown) if answers else paragraphs(("the daemon has tuned nothing yet",))
+    table = html_table(shown) if answers else paragraphs(("the daemon has no answer yet",))
     return panel("Answers", table, wide=True, id_="answers")
 
 
-def _device(one: KnownAnswer) -> Device:
-    return {"name": ""} if one.best is None else one.best.device
-
-
-def _amount(column: Column[AnswerTrial], one: KnownAnswer) -> str:
+def _amount(column: Column[AnswerTrial], one: ServedAnswer) -> str:
     """The text of a number of an answer; a number says that it is modelled."""
-    answer = None if one.best is None else one.best.answer
-    trial: AnswerTrial = {} if answer is None else answer["best"]
-    return f"{column.text(trial)}{'' if column.value(trial) is None else _mark(_device(one))}"
+    trial = one["best"]
+    return f"{column.text(trial)}{'' if column.value(trial) is None else _mark(one)}"
 
 
-def _against(one: KnownAnswer) -> str | None:
+def _against(one: ServedAnswer) -> str | None:
     changes = _changes(one)
     if changes is None:
         return None
@@ -262,47 +252,43 @@ def _against(one: KnownAnswer) -> str | None:
     return "is the default" if is_default else ENERGY_CHANGE.text(changes)
 
 
-def _configuration(one: KnownAnswer) -> str:
-    best = one.best
-    if best is None:
-        return ""
+def _configuration(one: ServedAnswer) -> str:
     parts = [
-        f"{name}: {shown_values(placed.configuration)}"
-        if len(best.workloads) > 1
-        else shown_values(placed.configuration)
-        for name, placed in best.workloads.items()
+        f"{name}: {shown_values(placed['configuration'])}"
+        if len(one["workloads"]) > 1
+        else shown_values(placed["configuration"])
+        for name, placed in one["workloads"].items()
     ]
-    clock = [] if best.clock_mhz is None else [f"clock {best.clock_mhz} MHz"]
+    clock = [] if one["clock_mhz"] is None else [f"clock {one['clock_mhz']} MHz"]
     return "; ".join([*parts, *clock])
 
 
-_ANSWERS: tuple[Column[KnownAnswer], ...] = (
-    Column("workloads", lambda one: " + ".join(one.workloads)),
-    Column("objective", lambda one: one.objective if one.best is None else one.best.objective),
-    Column("device", lambda one: str(_device(one).get("spec", one.device))),
+_ANSWERS: tuple[Column[ServedAnswer], ...] = (
+    Column("workloads", lambda one: " + ".join(one["workloads"])),
+    Column("objective", lambda one: one["objective"]),
+    Column("device", lambda one: one["device"]),
     Column("time", lambda one: _amount(BRIEF_TIME, one), number=True),
     Column("energy", lambda one: _amount(ENERGY, one), number=True),
     Column("against the default", _against, number=True),
     Column("state", _state),
-    Column("run", lambda one: None if one.best is None else _number(one.best.run), number=True),
+    Column("run", lambda one: _number(one["run"]), number=True),
 )
 
 
-def _stale(answers: Sequence[KnownAnswer]) -> Markup:
-    """Return the panel of reasons that answers are stale, or not served."""
-    lines = []
-    for known in answers:
-        reasons = [known.why] if known.why else [] if known.best is None else list(known.best.stale)
-        name = " + ".join(known.workloads)
-        lines += [f"{name} ({known.objective}): {with_moments(reason)}" for reason in reasons]
+def _stale(answers: Sequence[ServedAnswer]) -> Markup:
+    """Return the panel of reasons that answers are stale."""
+    lines = [
+        f"{' + '.join(one['workloads'])} ({one['objective']}): {with_moments(reason)}"
+        for one in answers
+        for reason in one["stale"]
+    ]
     content = listed(lines) if lines else paragraphs(("every answer is fresh",))
     return panel("Stale, and why", content, wide=True, id_="stale")
 
 
-def _changes(one: KnownAnswer) -> Changes | None:
-    """Changes of a stored answer against the default; None where that of the energy is not known."""
-    answer = one.best.answer if one.best is not None else None
-    against = None if answer is None else answer.get("against_default")
+def _changes(one: ServedAnswer) -> Changes | None:
+    """Changes of an answer against the default; None where that of the energy is not known."""
+    against = one["against_default"]
     return against if against is not None and "energy_saving" in against else None
 
 

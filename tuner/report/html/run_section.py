@@ -10,7 +10,7 @@ from tuner.model.plan import STREAM_PRIORITY, TunableValue
 from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
 from tuner.model.units import moment, si
 from tuner.report.clock_curve import clock_table
-from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command
+from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command, repeating_hint
 from tuner.report.html.charts import Effects, chart_panels, copyable, panel
 from tuner.report.html.markup import Markup, element, facts, html_table, joined, listed, paragraphs
 from tuner.report.layout import label, note, origin_words
@@ -362,13 +362,8 @@ def _left_out(document: RunDocument) -> Markup:
 
 def _repeating(document: RunDocument) -> Markup:
     command = repeating_command(document)
-    hint = (
-        "Kernels outside the catalogue need their file: --kernel FILE. Sources, driver and GPU below tell"
-        " whether it is the same work."
-    )
-    return panel(
-        "How to repeat it", copyable(command), element("p", hint, class_="sub"), wide=True, id_="repeat"
-    )
+    hint = element("p", repeating_hint(document), class_="sub")
+    return panel("How to repeat it", copyable(command), hint, wide=True, id_="repeat")
 
 
 def _provenance(document: RunDocument) -> Markup:
