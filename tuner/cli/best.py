@@ -21,7 +21,7 @@ from tuner.cli.options import (
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
 from tuner.model.errors import DaemonError, InputError
-from tuner.model.options import SearchOptions
+from tuner.model.options import OPTIONS, SearchOptions
 from tuner.model.units import moment
 
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
     " energy within it.",
 )
 @search_option("scope", default=SearchOptions.scope, text="What its joules are of, e.g. gpu+cpu.")
+@search_option(
+    "timing",
+    text="How its times were taken: back-to-back or single. Default: back-to-back, else what is stored.",
+)
 @click.option("--clocks-as-found", is_flag=True, help="Only answers that set no GPU clock.")
 @click.option("--no-daemon", is_flag=True, help="Read the database, whether or not a daemon answers.")
 @device_option
@@ -89,6 +93,7 @@ def _of_daemon(
     objective: str,
     max_slowdown: float | None,
     clocks_as_found: bool,
+    timing: str | None,
     device: str | None,
 ) -> "Best | None":
     """The daemon's answer; None to read the database, with the reason printed if a daemon is here.
@@ -108,6 +113,7 @@ def _of_daemon(
             device=device or "",
             max_slowdown=max_slowdown,
             clocks_as_found=clocks_as_found,
+            timing=timing,
         )
     except (DaemonError, InputError) as error:
         if socket is not None:
@@ -141,6 +147,7 @@ class _Question:
     objective: str
     max_slowdown: float | None
     scope: str
+    timing: str | None
     clocks_as_found: bool
     device: str | None
 
@@ -148,8 +155,10 @@ class _Question:
         """Return the query of the database."""
         from tuner.kernel_files.catalog import Catalog
         from tuner.model.objective import Objective
+        from tuner.search.option_checks import check_options
         from tuner.search.request import answer_query
 
+        check_options({"objective": self.objective, "timing": self.timing}, lambda name: OPTIONS[name].flag)
         limit = None if Objective(self.objective).is_front else self.max_slowdown
         return answer_query(
             Catalog.load(self.kernel_files),
@@ -157,18 +166,20 @@ class _Question:
             self.device,
             objective=self.stored_under(self.objective, limit),
             clocks_as_found=self.clocks_as_found,
+            any_timing=self.timing is None,
         )
 
     def stored_under(self, objective: str, max_slowdown: float | None) -> str:
         """Return the name under which answers for an objective and a limit are stored."""
         from tuner.model.objective import described, normalised_scope
 
-        return described(objective, max_slowdown, normalised_scope(self.scope))
+        return described(objective, max_slowdown, normalised_scope(self.scope), self.timing)
 
     def words(self, objective: str) -> str:
         """Return the arguments that give another command the same workloads, limit, device and database."""
         limit = [] if self.max_slowdown is None else ["--max-slowdown", f"{100 * self.max_slowdown:g}%"]
         counted = [] if self.scope == SearchOptions.scope else ["--scope", self.scope]
+        counted += [] if self.timing is None else ["--timing", self.timing]
         where = ["--device", self.device] if self.device else []
         where += [word for file in self.kernel_files for word in ("--kernel", str(file))]
         where += ["--database", str(self.database)] if self.database else []
@@ -190,7 +201,7 @@ def _show_stored(question: _Question, json_path: str | None) -> None:
         source = DatabaseSource(store)
         known = best_known(query, source)
         if known.stored is not None:
-            _warn(known.passed_over)
+            _warn((*known.passed_over, *known.other_timing(query)))
             _show_run(store, known.stored, query, json_path, within)
             return
         _point_to_front(question, query, source)

@@ -254,6 +254,7 @@ class Client:
         device: str = "",
         max_slowdown: float | None = None,
         clocks_as_found: bool = False,
+        timing: str | None = None,
         count: float | None = None,
     ) -> Best:
         """The best configurations known now of workloads that run together; never waits for a measurement.
@@ -264,6 +265,7 @@ class Client:
             device: empty for the daemon's first.
             max_slowdown: as a fraction of the fastest's time; None for no limit.
             clocks_as_found: take only answers that set no GPU clock.
+            timing: ``back-to-back`` or ``single``; None for the former, or what there is with a notice.
             count: uses of the answer to tell the daemon of. With None, being asked counts as one for what is
                 tuned first, and as none for what is saved.
         """
@@ -273,6 +275,7 @@ class Client:
             "device": device or None,
             "max_slowdown": max_slowdown,
             "clocks_as_found": "true" if clocks_as_found else None,
+            "timing": timing,
             "count": count,
         }
         return self._read(partial(read, Best), self._transport.ask("GET", target("/v1/best", query)))
@@ -444,10 +447,9 @@ def known_answers(client: Client) -> list[KnownAnswer]:
     """
     answers: dict[tuple[object, ...], KnownAnswer] = {}
     for job in _tuned(client):
-        limit = job.options.get("max_slowdown")
-        key = (tuple(sorted(job.workloads)), job.objective, job.device, limit)
+        key = (tuple(sorted(job.workloads)), job.objective, job.device, *of_answer(job).values())
         if key not in answers and len(answers) < MOST_ANSWERS:
-            answers[key] = _answer(client, job, limit if isinstance(limit, int | float) else None)
+            answers[key] = _answer(client, job)
     return list(answers.values())
 
 
@@ -458,11 +460,20 @@ def _tuned(client: Client) -> Iterator[Job]:
         before = jobs[-1].id
 
 
-def _answer(client: Client, job: Job, max_slowdown: float | None) -> KnownAnswer:
+def of_answer(job: Job) -> dict[str, Any]:
+    """What ``Client.best`` is told of a job's answer, beside workloads, objective and device."""
+    limit, timing = job.options.get("max_slowdown"), job.options.get("timing")
+    return {
+        "max_slowdown": limit if isinstance(limit, int | float) else None,
+        "timing": timing if isinstance(timing, str) else None,
+    }
+
+
+def _answer(client: Client, job: Job) -> KnownAnswer:
     best, why = None, ""
     try:
         best = client.best(
-            *job.workloads, objective=job.objective, device=job.device, max_slowdown=max_slowdown, count=0
+            *job.workloads, objective=job.objective, device=job.device, **of_answer(job), count=0
         )
     except DaemonUnavailableError:
         raise

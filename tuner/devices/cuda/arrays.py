@@ -191,6 +191,11 @@ def is_cold(sets: int, one_set: int, l2_bytes: int) -> bool:
     return sets * one_set >= _COLD * l2_bytes
 
 
+def flushing_bytes(l2_bytes: int) -> int:
+    """Bytes to write so that nothing of other arrays stays in the L2."""
+    return _COLD * l2_bytes
+
+
 # --- Inputs of workloads on the device: made once per workload and seed, shared by its configurations.
 #
 # The device draws what it can; other values are made on the host, or read from files, and copied.
