@@ -461,7 +461,7 @@ def _tuned(client: Client) -> Iterator[Job]:
 
 
 def of_answer(job: Job) -> dict[str, Any]:
-    """What ``Client.best`` is told of a job's answer, beside workloads, objective and device."""
+    """Arguments of ``Client.best`` for a job's answer, beside workloads, objective and device."""
     limit, timing = job.options.get("max_slowdown"), job.options.get("timing")
     return {
         "max_slowdown": limit if isinstance(limit, int | float) else None,

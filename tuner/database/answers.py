@@ -194,7 +194,7 @@ class StoredAnswer:
 
     @property
     def timing(self) -> str:
-        """How it was timed; ``back-to-back`` comes first in order."""
+        """Timing of its trials; ``back-to-back`` comes first in order."""
         return timing_of(self.objective)
 
     @property

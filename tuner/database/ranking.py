@@ -22,10 +22,10 @@ of the best speed at a factor of 2 and 95.3 % at 4, the analytical choice 98.6 %
 factor of 8 it is 93.7 %, where the default of the same kernels reaches 95.3 %.
 
 *Of several stored answers* come first: those timed back to back where nobody asks for a timing, this GPU's,
-those that are fresh but for their batch, the nearest batch, those of finished runs, the newest. Another GPU of the same model lends its answer, as stale; another
-model lends nothing. Where a configuration is lent without its clock, one that was tuned with clocks as found
-goes before another of the same freshness. Where clocks are to be as found, an answer that sets one is lent
-like that of a near size.
+those that are fresh but for their batch, the nearest batch, those of finished runs, the newest. Another GPU
+of the same model lends its answer, as stale; another model lends nothing. Where a configuration is lent
+without its clock, one that was tuned with clocks as found goes before another of the same freshness. Where
+clocks are to be as found, an answer that sets one is lent like that of a near size.
 
 A run that was merged from another database is ranked by the number it got here, so by when it was merged,
 and never by the clock of its host. Where the sources of its kernel are not those that are here, it is not

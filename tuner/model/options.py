@@ -20,7 +20,7 @@ _Model = TypeVar("_Model", bound="BaseModel")
 _YEAR_S = 365 * 86400.0
 
 BACK_TO_BACK, SINGLE = TIMINGS = ("back-to-back", "single")
-"""How trials are timed: rounds one behind the other, or single launches, each behind a flush of the L2."""
+"""Timings of trials: rounds one behind the other, or single launches, each behind a flush of the L2."""
 
 
 class OptionEffect(Enum):

@@ -829,13 +829,15 @@ def database_words(database: Path | None) -> str:
 
 
 def holding(document: RunDocument) -> str:
-    """Return the compiler, its flags and the timing that an answer holds for, as far as they are known."""
+    """Compiler, its flags and the timing that an answer holds for, as far as they are known.
+
+    How other tuners timed what they recorded is not.
+    """
     flags = (flag for workload in document["workloads"] for flag in workload.get("flags", ()))
     runtime = document["device"].get("runtime")
-    built = [f"NVRTC {runtime}"] if runtime else []
-    built += [shlex.join(dict.fromkeys(flags))]
-    timed = TIMED[timing_of(document["objective"])]
-    return ", ".join(filter(None, (" ".join(filter(None, built)), timed)))
+    built = " ".join([*([f"NVRTC {runtime}"] if runtime else []), *map(shlex.quote, dict.fromkeys(flags))])
+    timed = "" if document.get("recorded") else TIMED[timing_of(document["objective"])]
+    return ", ".join(filter(None, (built, timed)))
 
 
 def _use(document: RunDocument, width: int, named: str, *, more: bool) -> Iterator[ReportLine]:
@@ -851,7 +853,7 @@ def _use(document: RunDocument, width: int, named: str, *, more: bool) -> Iterat
             yield from lines_of(line, width)
     elif run is not None:
         yield from lines_of(f"use: {header_command(run, named)}", width)
-    if best is not None:
-        yield from lines_of(f"holds for: {holding(document)}", width)
+    if best is not None and (held := holding(document)):
+        yield from lines_of(f"holds for: {held}", width)
     if more and run is not None:
         yield from lines_of(f"more: tuner show {run}{named}", width)

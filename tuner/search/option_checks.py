@@ -262,7 +262,7 @@ def _contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _of_singles(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What single launches cannot have: between them the L2 is flushed, and a sensor sees both."""
+    """Options that need joules: between single launches the L2 is flushed, and a sensor sees both."""
     objective = chosen.get("objective")
     if objective in NAMES and objective != "time":
         why = (

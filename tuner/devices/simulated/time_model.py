@@ -786,7 +786,7 @@ class RoundModel:
         return Round(tuple(ends), active_watts(self._gpu, clock_mhz) + joules / max(ends), clock_mhz)
 
     def single(self, plans: Sequence[Plan], clock_mhz: int) -> tuple[float, ...]:
-        """When each plan ends in a round by itself behind a flush of the L2, without what restores arrays.
+        """Ends of plans in a round by itself, behind a flush of the L2 and without what restores arrays.
 
         Its start is hidden behind no other round. The flush has left the L2 full of lines that were written:
         what is read or written takes their places, and they go to device memory first.

@@ -172,7 +172,7 @@ class ExportedRun:
 
     @property
     def goal(self) -> str:
-        """What was minimised, with the timing where it is not that of rounds back to back."""
+        """The objective, with the timing where it is not that of rounds back to back."""
         return described(self.objective, None, timing=self.timing)
 
     @property
