@@ -214,6 +214,7 @@ def _show_stored(question: _Question, json_path: str | None) -> None:
             nearest = ranked[0]
             which = f" that is near enough (run {nearest.answer.run}: {'; '.join(nearest.stale)})"
         echo(f"nothing is stored{which}: {hint}", err=True)
+        _warn(_of_other_timing(query, source))
         _warn(_of_other_devices(query, source))
         _warn(_models_left_out(query, source))
         sys.exit(1)
@@ -269,6 +270,19 @@ def _show_run(
         out.print(f"stale: {reason}")
     document = within_slowdown(stored_document(store, run), max_slowdown)
     show_run(document, out, database=named_database())
+
+
+def _of_other_timing(query: "AnswerQuery", source: "DatabaseSource") -> list[str]:
+    """The answer of another timing than the one that is asked for."""
+    from tuner.database.ranking import served_answer
+    from tuner.model.objective import OF_SINGLES, TIMED
+
+    of_any = replace(query, objective=query.objective.replace(OF_SINGLES, ""), any_timing=True)
+    other = served_answer(of_any, source.of_set(tuple(query.batches)))
+    if other is None:
+        return []
+    timing = other.answer.timing
+    return [f"run {other.answer.run} has an answer by {TIMED[timing]}: --timing {timing}"]
 
 
 def _of_other_devices(query: "AnswerQuery", source: "DatabaseSource") -> list[str]:
