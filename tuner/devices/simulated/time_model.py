@@ -631,7 +631,7 @@ def _footprint(launch: LaunchModel, gpu: GpuModel) -> tuple[float, float, float,
 # between the lowest clock (which lasts long) and the highest (which wastes voltage).
 
 CONTENTION = 0.02
-_FLUSHED = 3  # sizes of the L2, as on a real GPU
+_FLUSHED, _LEAST_FLUSHED = 3, 2**25  # sizes of the L2, and bytes at least, as on a real GPU
 _MEMORY = 0  # place of device memory among a demand's shares
 _Key = tuple[Workload, Configuration]  # a plan's own hash would hash its source text every time
 
@@ -800,7 +800,8 @@ class RoundModel:
 
     def flush_s(self, clock_mhz: int) -> float:
         """Time in which the L2 is flushed, by writing a few times as much."""
-        return self._gpu.launch_s + _FLUSHED * self._gpu.limits.l2_bytes / bandwidth(self._gpu, clock_mhz)
+        written = max(_FLUSHED * self._gpu.limits.l2_bytes, _LEAST_FLUSHED)
+        return self._gpu.launch_s + written / bandwidth(self._gpu, clock_mhz)
 
     def _behind_flush(self, plan: Plan, clock_mhz: int, written: float) -> list[Demand]:
         """Demands of a plan's stages; the first of them drive so many written bytes out of the L2."""
