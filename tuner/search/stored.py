@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import cast
 
 from tuner.database.runs import Store
+from tuner.model.objective import timing_of
 from tuner.model.records import RunStatus, StoredRun
 from tuner.model.run_document import MergedFrom, RunDocument, RunRow, TrialDocument
 from tuner.search.document import series_record, trial_document
@@ -100,6 +101,7 @@ def _without_answer(run: StoredRun, failed: int) -> RunDocument:
         "modelled": device["modelled"],
         "recorded": device.get("recorded") or None,
         "objective": run.objective,
+        "timing": timing_of(run.objective),
         "policy": conditions["policy"],
         "seed": conditions["seed"],
         "clocks": conditions["clocks"],
