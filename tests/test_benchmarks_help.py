@@ -24,7 +24,7 @@ SMALLEST = {
     "counter_reads": [],
     "energy_region_intervals": ["--runs", "1"],
     "headlines": [],
-    "kernel_tuner_wall": ["--show", str(RESULTS / "kernel-tuner-wall-h200.json")],
+    "kernel_tuner_wall": ["--only", "triad", "vector-add"],
     "kernels/peers": ["--show", str(RESULTS / "peers-h200.json")],
     "show_results": [],
     "traced_energy": ["--pieces", "60"],
