@@ -636,6 +636,7 @@ def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
 LONGEST_TIMED_S = 2e-3
 """Of longer rounds start and cold L2 are less than a hundredth: timings do not differ."""
 
+_TIMED_AGAIN = 12  # trials, for some hundredths of a second in all
 _LEAST_GAIN = 0.01  # that is worth a line
 
 
@@ -660,7 +661,7 @@ def other_winner(
         The trial, what it gave, and its time by the answer's; None where the answer may be the lowest.
     """
     time = Objective("time")
-    by_time = sorted(known, key=lambda trial: time.cost(known[trial]))[:_BRIEF_CONTENDERS]
+    by_time = sorted(known, key=lambda trial: time.cost(known[trial]))[:_TIMED_AGAIN]
     once: dict[Trial, Measurement] = {}
     for trial in dict.fromkeys((answer, *(one for one in by_time if known[one].ok))):
         if not may_go_on():
