@@ -37,8 +37,8 @@ the end: what they show of repeatability is printed, with the number of other tr
 the lowest.
 
 ``benchmarks/racing.py`` simulates races: with windows of that H200 and 0.05 to 0.4 % of noise on 63 recorded
-spaces, the best was thrown away in none of 5,240. At most twelve contenders are confirmed: of more that tie,
-the best one may be left out, which cost 0.03 % on average and 0.5 % at most.
+spaces, the best was thrown away in none of 3,144. At most eight contenders are confirmed: of more that tie,
+the best one may be left out, which cost 0.04 % on average and 0.6 % at most.
 """
 
 import math
