@@ -14,17 +14,23 @@ from fake_cupy import DeviceArray
 from hypothesis import given
 from hypothesis import strategies as st
 from modelled import device, scan
+from tuning_runs import CallbackListener, FormulaMeasurer
 
 from tuner.daemon.interface import Question
 from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import AnswerQuery, served_answer
+from tuner.database.runs import Store
 from tuner.devices.cuda.rounds import SINGLES, resolution_s
+from tuner.kernel_files.catalog import Catalog
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.model.objective import NAMES, described, timing_of
 from tuner.model.options import BACK_TO_BACK, SINGLE, TIMINGS
 from tuner.model.plan import Configuration, Plan
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 from tuner.search.answer import other_winner, told_of_other
+from tuner.search.request import SearchRequest
+from tuner.search.setup import open_setup
+from tuner.search.tuning import tune
 
 NAME = "scan-lf:N=64"
 
@@ -245,6 +251,42 @@ def test_the_notice_names_the_winner_in_units() -> None:
         "timing: single launches with a cold L2 have another winner (modelled): B=64 takes 5.000 µs,"
         " -16.7 ± 0.5 % against the answer; --timing single looks for it"
     )
+
+
+class OtherLikes(FormulaMeasurer):
+    """Blocks of 256 threads, the default's, take the least; by the other timing they take twice as long."""
+
+    def measure(self, trial: Trial, plans: Sequence[Plan], target: Any = None) -> Measurement:
+        """A percent less for the default's blocks."""
+        del plans, target
+        time_s = 1e-3 if trial.configurations[0]["L"] == 256 else 1.01e-3
+        return self.measured([time_s], time_s)
+
+    def measure_otherwise(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+        """Half of it for all others."""
+        del plans
+        time_s = 1e-3 if trial.configurations[0]["L"] == 256 else 5e-4
+        return self.measured([time_s], time_s)
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+def test_a_run_names_the_winner_of_the_other_timing(timing: str, tmp_path: Path) -> None:
+    """One line, which is a notice of the stored answer, too."""
+    request = SearchRequest(
+        workloads=("scan-lf:N=4",), policy="random", budget=12, objective="time", timing=timing
+    )
+    other = next(one for one in TIMINGS if one != timing)
+    with Store(tmp_path / "tuner.db") as store, open_setup("sim:k40c", request) as setup:
+        own = replace(setup, measurer=OtherLikes())
+        outcome = tune(own, request, Catalog.load(), store, CallbackListener(), resume=False)
+        (stored_run,) = store.history()
+    told = [one for one in outcome.notices if one.startswith("timing: ")]
+    assert len(told) == 1
+    assert f"--timing {other}" in told[0]
+    assert "L=256" not in told[0]
+    assert "takes 500.0 µs, -50.0 ± " in told[0]
+    assert stored_run.answer is not None
+    assert told[0] in stored_run.answer["notices"]
 
 
 # --- from the command line
