@@ -48,7 +48,15 @@ ELSEWHERE = {  # played in small by a test of their own
     "verification": "test_fleet",
 }
 BY_HAND = {  # their smallest case takes longer than a test may, or asks for a GPU and a process of its own
-    *("applications", "clock_search", "daemon_hostile", "default_set", "energy_regions", "energy_windows"),
+    *(
+        "applications",
+        "clock_search",
+        "daemon_hostile",
+        "default_set",
+        "energy_regions",
+        "energy_walls",
+        "energy_windows",
+    ),
     *(
         "kernel_tuner_child",
         "kernel_tuner_loop",
