@@ -67,6 +67,9 @@ class Pointer:
 
         def fill() -> None:
             self.array.view(np.uint8).reshape(-1)[...] = value
+            if stream is not None:
+                stream.cp.filled_bytes.append(size)
+                stream.ready_s = max(stream.ready_s, stream.cp.now_s) + stream.cp.fill_s
 
         if stream is None:
             fill()
@@ -138,6 +141,8 @@ class FakeCupy(ModuleType):
         self.most_queued_s = 0.0
         self.host_call_s = 0.0
         self.copy_s = 0.0
+        self.fill_s = 0.0
+        self.filled_bytes: list[int] = []  # in streams, in their order
         self.graph_gap_s = 0.0
         self.first_launch_s = 0.0
         self.busy_until_s = 0.0

@@ -311,6 +311,7 @@ def _of_database(
         device=device,
         limits=limits_of(device),
         clocks_as_found=True,
+        any_timing=True,
     )
     try:
         if not database.exists():

@@ -22,7 +22,7 @@ from tuner.cli.options import (
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
 from tuner.model.errors import DaemonError, InputError
-from tuner.model.options import SearchOptions
+from tuner.model.options import OPTIONS, SearchOptions
 from tuner.model.units import moment
 
 if TYPE_CHECKING:
@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     " energy within it.",
 )
 @search_option("scope", default=SearchOptions.scope, text="What its joules are of, e.g. gpu+cpu.")
+@search_option(
+    "timing",
+    text="How its times were taken: back-to-back or single. Default: back-to-back, else what is stored.",
+)
 @click.option("--clocks-as-found", is_flag=True, help="Only answers that set no GPU clock.")
 @click.option("--no-daemon", is_flag=True, help="Read the database, whether or not a daemon answers.")
 @device_option
@@ -106,6 +110,7 @@ def _of_daemon(question: "_Question", socket: str | None, instead: tuple[str, ..
             device=question.device or "",
             max_slowdown=question.max_slowdown,
             clocks_as_found=question.clocks_as_found,
+            timing=question.timing,
             count=count,
         )
 
@@ -148,6 +153,7 @@ class _Question:
     objective: str
     max_slowdown: float | None
     scope: str
+    timing: str | None
     clocks_as_found: bool
     device: str | None
 
@@ -155,9 +161,11 @@ class _Question:
         """Return the query of the database, which may know kernels that nothing else here does."""
         from tuner.kernel_files.catalog import Catalog
         from tuner.model.objective import Objective
+        from tuner.search.option_checks import check_options
         from tuner.search.request import answer_query
         from tuner.search.stored import with_stored_kernels
 
+        check_options({"objective": self.objective, "timing": self.timing}, lambda name: OPTIONS[name].flag)
         limit = None if Objective(self.objective).is_front else self.max_slowdown
         return answer_query(
             with_stored_kernels(Catalog.load(self.kernel_files), self.workloads, store),
@@ -165,18 +173,20 @@ class _Question:
             self.device,
             objective=self.stored_under(self.objective, limit),
             clocks_as_found=self.clocks_as_found,
+            any_timing=self.timing is None,
         )
 
     def stored_under(self, objective: str, max_slowdown: float | None) -> str:
         """Return the name under which answers for an objective and a limit are stored."""
         from tuner.model.objective import described, normalised_scope
 
-        return described(objective, max_slowdown, normalised_scope(self.scope))
+        return described(objective, max_slowdown, normalised_scope(self.scope), self.timing)
 
     def words(self, objective: str) -> str:
         """Return the arguments that give another command the same workloads, limit, device and database."""
         limit = [] if self.max_slowdown is None else ["--max-slowdown", f"{100 * self.max_slowdown:g}%"]
         counted = [] if self.scope == SearchOptions.scope else ["--scope", self.scope]
+        counted += [] if self.timing is None else ["--timing", self.timing]
         where = ["--device", self.device] if self.device else []
         where += [word for file in self.kernel_files for word in ("--kernel", str(file))]
         where += ["--database", str(self.database)] if self.database else []
@@ -210,7 +220,7 @@ def _show_stored(question: _Question, json_path: str | None, instead: tuple[str,
                 _tell_instead(question.objective, other)
                 query, known = query_instead, found
         if known.stored is not None:
-            _warn(known.passed_over)
+            _warn((*known.passed_over, *known.other_timing(query)))
             _show_run(store, known.stored, query, json_path, within)
             return
         _point_to_front(question, query, source)
@@ -223,6 +233,7 @@ def _show_stored(question: _Question, json_path: str | None, instead: tuple[str,
             nearest = ranked[0]
             which = f" that is near enough (run {nearest.answer.run}: {'; '.join(nearest.stale)})"
         echo(f"nothing is stored{which}: {hint}", err=True)
+        _warn(_of_other_timing(query, source))
         _warn(_of_other_devices(query, source))
         _warn(_models_left_out(query, source))
         sys.exit(1)
@@ -278,6 +289,19 @@ def _show_run(
         out.print(f"stale: {reason}")
     document = within_slowdown(stored_document(store, run), max_slowdown)
     show_run(document, out, database=named_database())
+
+
+def _of_other_timing(query: "AnswerQuery", source: "DatabaseSource") -> list[str]:
+    """The answer of another timing than the one that is asked for."""
+    from tuner.database.ranking import served_answer
+    from tuner.model.objective import OF_SINGLES, TIMED
+
+    of_any = replace(query, objective=query.objective.replace(OF_SINGLES, ""), any_timing=True)
+    other = served_answer(of_any, source.of_set(tuple(query.batches)))
+    if other is None:
+        return []
+    timing = other.answer.timing
+    return [f"run {other.answer.run} has an answer by {TIMED[timing]}: --timing {timing}"]
 
 
 def _of_other_devices(query: "AnswerQuery", source: "DatabaseSource") -> list[str]:

@@ -7,6 +7,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from tuner.model import registry
 from tuner.model.errors import TunerError
+from tuner.model.options import TIMINGS
 
 _PATIENCE_S = 0.5  # a shell that hangs is worse than one that offers nothing
 _JOBS = 50  # as many numbers as somebody may still read
@@ -47,6 +48,12 @@ def objectives(ctx: click.Context, parameter: click.Parameter, incomplete: str) 
     from tuner.model.objective import NAMES
 
     return _starting(NAMES, incomplete)
+
+
+def timings(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Timings of trials."""
+    del ctx, parameter
+    return _starting(TIMINGS, incomplete)
 
 
 def jobs(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -11,6 +11,8 @@ from tuner.daemon.settings_file import SYSTEM_FILE
 from tuner.daemon.state import StartOptions, load_config
 from tuner.model.errors import InputError
 from tuner.model.jobs import JobSpec
+from tuner.model.objective import OF_SINGLES
+from tuner.model.options import SINGLE
 from tuner.system.service_manager import default_sockets
 
 _EVERY_DEVICE = "every GPU found"
@@ -89,7 +91,9 @@ def _tuning(tuning: TuningTable) -> Iterator[str]:
 def _search(spec: JobSpec) -> str:
     limit = spec.options.get("max_slowdown")
     within = "" if limit is None else f", at most {100 * limit:g} % slower than the fastest"
-    return f"{' '.join(spec.workloads)} for {spec.objective}{within} by {spec.policy}, clocks {spec.clocks}"
+    singles = OF_SINGLES if spec.options.get("timing") == SINGLE else ""
+    goal = f"{spec.objective}{singles}{within}"
+    return f"{' '.join(spec.workloads)} for {goal} by {spec.policy}, clocks {spec.clocks}"
 
 
 def _online(online: OnlineTable) -> Iterator[str]:

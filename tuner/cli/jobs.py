@@ -122,12 +122,14 @@ def _answer(client: "Client", job: "Job") -> "Best | None":
     """The daemon's answer for the workloads of a finished job; None if it has not finished."""
     if job.state != _FINISHED:
         return None
+    limit, timing = job.options.get("max_slowdown"), job.options.get("timing")
     try:
         return client.best(
             *job.workloads,
             objective=job.objective,
             device=job.device,
-            max_slowdown=job.options.get("max_slowdown"),
+            max_slowdown=limit if isinstance(limit, int | float) else None,
+            timing=timing if isinstance(timing, str) else None,
             count=0.0,  # looked at, not used
         )
     except (DaemonError, InputError) as error:
@@ -210,6 +212,7 @@ def _where_its_answer_is(job: "Job") -> str:
     slower = job.options.get("max_slowdown")
     words = [*job.workloads, "--objective", job.objective]
     words += [] if slower is None else ["--max-slowdown", f"{100 * slower:g}%"]
+    words += ["--timing", str(job.options["timing"])] if "timing" in job.options else []
     command = shlex.join(["tuner", "best", *words, "--device", job.device])
     return f"`{command}` shows its answer"
 

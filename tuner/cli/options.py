@@ -16,7 +16,11 @@ from tuner.model.options import JOB_OPTIONS, OPTIONS, Option, Range, Switch, Tex
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_COMPLETERS = {"objective": completion.objectives, "policy": completion.policies}
+_COMPLETERS = {
+    "objective": completion.objectives,
+    "policy": completion.policies,
+    "timing": completion.timings,
+}
 _SQLITE = b"SQLite format 3\0"  # how every database begins
 _FAR = 1e6  # the help shows no limit from here on
 

@@ -254,6 +254,7 @@ class Client:
         device: str = "",
         max_slowdown: float | None = None,
         clocks_as_found: bool = False,
+        timing: str | None = None,
         count: float | None = None,
     ) -> Best:
         """The best configurations known now of workloads that run together; never waits for a measurement.
@@ -264,6 +265,7 @@ class Client:
             device: empty for the daemon's first.
             max_slowdown: as a fraction of the fastest's time; None for no limit.
             clocks_as_found: take only answers that set no GPU clock.
+            timing: ``back-to-back`` or ``single``; None for the former, or what there is with a notice.
             count: uses of the answer to tell the daemon of. With None, being asked counts as one for what is
                 tuned first, and as none for what is saved.
         """
@@ -273,6 +275,7 @@ class Client:
             "device": device or None,
             "max_slowdown": max_slowdown,
             "clocks_as_found": "true" if clocks_as_found else None,
+            "timing": timing,
             "count": count,
         }
         return self._read(partial(read, Best), self._transport.ask("GET", target("/v1/best", query)))

@@ -63,6 +63,7 @@ class Question:
     Attributes:
         device: empty for the daemon's first.
         max_slowdown: as a fraction; None for no limit.
+        timing: of the answer; empty for the default, of which others stand in while there is no such answer.
         count: uses of the answer that the client reports; None where it reports none.
     """
 
@@ -71,6 +72,7 @@ class Question:
     device: str = ""
     max_slowdown: float | None = None
     clocks_as_found: bool = False
+    timing: str = ""
     count: float | None = field(default=None, compare=False)
 
     @property

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 
 from tuner.model.jobs import DeviceIdentity
+from tuner.model.objective import TIMED, timing_of
+from tuner.model.options import SINGLE
 from tuner.model.plan import TunableValue
 from tuner.model.records import PROTOCOL, RunStatus, StoredRun, WorkloadName
 from tuner.model.run_document import AnswerDocument, AnswerTrial, RunConditions, SampleDocument, TrialDocument
@@ -193,10 +195,17 @@ class StoredAnswer:
         return verification["told"] if verification and verification["held"] is False else ""
 
     @property
+    def timing(self) -> str:
+        """Timing of its trials; ``back-to-back`` comes first in order."""
+        return timing_of(self.objective)
+
+    @property
     def told(self) -> str:
-        """The run in words."""
+        """The run in words; a timing that need not be the one that is expected is told."""
         merged = f", merged from {self.merged_from}" if self.merged_from else ""
-        return f"run {self.run} of {self.at}{'' if self.finished else f', which was {self.status}'}{merged}"
+        timed = f", {TIMED[SINGLE]}" if self.timing == SINGLE else ""
+        ended = "" if self.finished else f", which was {self.status}"
+        return f"run {self.run} of {self.at}{ended}{timed}{merged}"
 
     def on(self, device: DeviceIdentity) -> bool:
         """True on this GPU, or another of its model: what was tuned for another model need not even start."""
@@ -259,6 +268,7 @@ def stored_answer(run: StoredRun, samples: Sequence[SampleDocument] = ()) -> Sto
         answer={
             "status": document["status"],
             "modelled": document["modelled"],
+            "timing": timing_of(run.objective),
             "against_default": document.get("against_default"),
             "trade_off": document.get("trade_off"),
             "repeatability": document.get("repeatability"),

@@ -28,6 +28,8 @@ from tuner.database.runs import Store
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.size_condition import is_allowed
 from tuner.model.errors import InputError
+from tuner.model.objective import TIMED, timing_of
+from tuner.model.options import BACK_TO_BACK, SINGLE
 from tuner.model.plan import Configuration, TunableValue, Workload
 from tuner.model.records import StoredRun, WorkloadName
 from tuner.model.run_document import AnalyticalDocument, Best, WorkloadAnswer, device_document
@@ -56,9 +58,9 @@ def predicted(
 ) -> tuple[Configuration, str] | None:
     """The configuration that a model picks, and where it comes from; None where no model serves.
 
-    A model serves if it was trained for the objective, from the present sources, on a GPU of this model,
-    modelled or not, and at the kernel file's own batch. The one of this very GPU and driver comes first. What
-    differs is told, as it makes the stated accuracy less sure.
+    A model serves if it was trained for the objective, which no model is for single launches, from the
+    present sources, on a GPU of this model, modelled or not, and at the kernel file's own batch. The one of
+    this very GPU and driver comes first. What differs is told, as it makes the stated accuracy less sure.
 
     Args:
         query: with the device and the objective.
@@ -67,7 +69,7 @@ def predicted(
         models: of the kernel.
     """
     sizes = dict(workload.sizes)
-    if workload.batch != kernel.workload(sizes).batch:
+    if workload.batch != kernel.workload(sizes).batch or timing_of(query.objective) == SINGLE:
         return None
     objective = query.objective.partition(" ")[0] or "time"
     fitting = [
@@ -263,9 +265,15 @@ class BestKnown:
             notices=self.notices(query),
         )
 
+    def other_timing(self, query: AnswerQuery) -> tuple[str, ...]:
+        """A notice where nobody asked for the timing of the answer, which is not the default one."""
+        if not query.any_timing or self.stored is None or self.stored.answer.timing == BACK_TO_BACK:
+            return ()
+        return (f"its times are of {TIMED[SINGLE]}: no answer of {TIMED[BACK_TO_BACK]} is stored",)
+
     def notices(self, query: AnswerQuery) -> tuple[str, ...]:
         """Return the notices that go with the answer."""
-        notices = list(self.passed_over)
+        notices = [*self.passed_over, *self.other_timing(query)]
         if query.device.modelled:
             notices.append(f"{query.device.spec} is modelled, and so is every number measured on it")
         if len(self.parts) > 1:

@@ -21,11 +21,11 @@ recorded H200 spaces (``benchmarks/neighbour_sizes.py``) the best configuration 
 of the best speed at a factor of 2 and 95.3 % at 4, the analytical choice 98.6 %, the default 92.8 %. At a
 factor of 8 it is 93.7 %, where the default of the same kernels reaches 95.3 %.
 
-*Of several stored answers* come first: this GPU's, those that are fresh but for their batch, the nearest
-batch, those of finished runs, the newest. Another GPU of the same model lends its answer, as stale; another
-model lends nothing. Where a configuration is lent without its clock, one that was tuned with clocks as found
-goes before another of the same freshness. Where clocks are to be as found, an answer that sets one is lent
-like that of a near size.
+*Of several stored answers* come first: those timed back to back where nobody asks for a timing, this GPU's,
+those that are fresh but for their batch, the nearest batch, those of finished runs, the newest. Another GPU
+of the same model lends its answer, as stale; another model lends nothing. Where a configuration is lent
+without its clock, one that was tuned with clocks as found goes before another of the same freshness. Where
+clocks are to be as found, an answer that sets one is lent like that of a near size.
 
 A run that was merged from another database is ranked by the number it got here, so by when it was merged,
 and never by the clock of its host. Where the sources of its kernel are not those that are here, it is not
@@ -43,6 +43,7 @@ from tuner.database.answers import StoredAnswer
 from tuner.kernel_files.kernel_file import KernelFile, stored_configuration
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.objective import OF_SINGLES
 from tuner.model.plan import Configuration, TunableValue, Workload
 from tuner.model.records import WorkloadName
 from tuner.space.occupancy import upper_bound
@@ -63,11 +64,12 @@ class AnswerQuery:
         workloads: that run together, with their batches.
         kernels: their kernel files by name; a kernel without one (of a recording) has stored answers only.
         sources: kernel -> present hash of its sources.
-        objective: as stored, with the slowdown limit; empty for any.
+        objective: as stored, with timing and slowdown limit; empty for any.
         device: the GPU, as it is now.
         limits: of that GPU; None where they are not known, and grids are not looked at.
         clocks_as_found: no clock and no power limit may be set.
         doubts: further reasons for which an answer is stale.
+        any_timing: nobody asks for a timing: answers of single launches serve, too, after all others.
     """
 
     workloads: tuple[Workload, ...]
@@ -78,6 +80,7 @@ class AnswerQuery:
     limits: DeviceLimits | None = None
     clocks_as_found: bool = False
     doubts: Callable[[StoredAnswer], Iterable[str]] = _no_doubts
+    any_timing: bool = False
 
     @property
     def batches(self) -> dict[str, int]:
@@ -94,7 +97,8 @@ class AnswerQuery:
 
     def concerns(self, answer: StoredAnswer) -> bool:
         """True for an answer for this objective, of this GPU or one of its model, that may be served."""
-        of_it = self.objective in ("", answer.objective) and answer.on(self.device)
+        asked = answer.objective.replace(OF_SINGLES, "") if self.any_timing else answer.objective
+        of_it = self.objective in ("", asked) and answer.on(self.device)
         return of_it and not answer.of_other_sources(self.sources)
 
 
@@ -147,6 +151,7 @@ def rank_stored(
         near = max(apart) <= math.log2(NEAR_BATCH)
         rank = (
             not near,
+            answer.timing,
             answer.uuid != query.device.uuid,
             bool(query.stale(answer, {})),
             lent and not answer.as_found,
@@ -403,6 +408,6 @@ def _rank(query: AnswerQuery, apart: Distance, neighbour: Neighbour) -> tuple[ob
     """Of answers of one size, as ``rank_stored`` has them."""
     _, answer = neighbour
     return (
-        *(apart.far, answer.uuid != query.device.uuid, bool(query.stale(answer, {}))),
+        *(apart.far, answer.timing, answer.uuid != query.device.uuid, bool(query.stale(answer, {}))),
         *(not answer.as_found, apart.batches, not answer.finished, -answer.run),
     )

@@ -82,6 +82,12 @@ class Device(Protocol):
         Never raises for the plans: a failure is a status.
         """
 
+    def run_single(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """Run single rounds for about ``window_s`` seconds, each behind a flush of the L2; else as ``run``.
+
+        The window holds the flushes too, the times do not, and they are without what restores arrays.
+        """
+
     def free_memory_bytes(self) -> int:
         """Device memory that is free now (all of it on a simulated device)."""
 

@@ -108,6 +108,10 @@ class ReplayDevice:
             flags=measurement.flags,
         )
 
+    def run_single(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """Return the record of the plans, as ``run``: a recording is of one timing (``require_timing``)."""
+        return self.run(plans, window_s)
+
     def free_memory_bytes(self) -> int:
         """All of the GPU's memory; 0 where that was not recorded."""
         return 0 if self.limits is None else self.limits.memory_bytes

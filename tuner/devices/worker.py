@@ -180,9 +180,16 @@ class WorkerDevice:
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """Run in the worker; a time-out or a crash is the status of all, and the worker is replaced."""
+        return self._run("run", plans, window_s)
+
+    def run_single(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """Run single rounds in the worker; failures as in ``run``."""
+        return self._run("run_single", plans, window_s)
+
+    def _run(self, method: str, plans: Sequence[Plan], window_s: float) -> RunRecord:
         begun = self.now_s()
         timeout_s = self._run_timeout_s + window_s
-        answer = self._attempt("run", tuple(plans), window_s, timeout_s=timeout_s)
+        answer = self._attempt(method, tuple(plans), window_s, timeout_s=timeout_s)
         if isinstance(answer, Check):
             results = tuple(WorkloadResult(answer.status, detail=answer.detail) for _ in plans)
             return RunRecord(results, start_s=begun, end_s=self.now_s())

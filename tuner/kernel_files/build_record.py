@@ -101,7 +101,7 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
     options = []
     for option in dict.fromkeys(option for stage in launched for option in stage.options):
         name, value = _macro(option)
-        if name and (option in tuned_options or name in values):
+        if _defines(option, values, tuned_options):
             defined.setdefault(name, set()).add(value)
         elif option in tuned_options and option.startswith("-"):
             options.append(option)
@@ -117,6 +117,28 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
         "entries": entries,
         "parameters": [name for name in configuration if name not in macros and name not in named],
     }
+
+
+def fixed_options(kernel: KernelFile, workload: Workload, configuration: Configuration) -> list[str]:
+    """Return the options of the compiler that no tunable decides, such as ``-std=c++17``.
+
+    Raises:
+        KernelFileError: the configuration cannot be launched.
+    """
+    values = without_priority(configuration)
+    _, tuned_options = _named_by_options(kernel.recipe, workload, values)
+    launched = (stage for stage in kernel.launches(workload, values) if stage.library is None)
+    return [
+        option
+        for option in dict.fromkeys(option for stage in launched for option in stage.options)
+        if option not in tuned_options and not _defines(option, values, tuned_options)
+    ]
+
+
+def _defines(option: str, values: Configuration, tuned_options: set[str]) -> bool:
+    """True for an option that defines a macro for a tunable."""
+    name, _ = _macro(option)
+    return bool(name) and (option in tuned_options or name in values)
 
 
 def _named_by_options(recipe: Recipe, workload: Workload, values: Configuration) -> tuple[set[str], set[str]]:

@@ -66,6 +66,9 @@ class Measurer(Protocol):
             PowerError: joules are needed, and the sensor is lost.
         """
 
+    def measure_otherwise(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+        """A short window, by the other timing than ``measure``, of a measured trial; errors as there."""
+
     def measure_idle(self, clock_mhz: int | None) -> float:
         """Read the power of the idle GPU at a clock; returns the joules that took.
 

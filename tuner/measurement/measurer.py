@@ -21,7 +21,7 @@ from tuner.measurement.gates import passed
 from tuner.measurement.race import RUNGS_S, JouleBounds, Race, is_clearly_worse
 from tuner.measurement.settle import IdlePower, LimitedWindows, SettingLock, WarmUp, is_limited
 from tuner.measurement.window import JouleWindows, WindowRunner, recording_of, suggested_window_s
-from tuner.model.options import SearchOptions
+from tuner.model.options import BACK_TO_BACK, SINGLE, SearchOptions
 from tuner.model.plan import Configuration, Plan, Workload, without_priority
 from tuner.model.trial import (
     SPOILING,
@@ -65,6 +65,8 @@ class TrialMeasurer:
             (``race``); for joules, bounds may rule a trial out (``JouleBounds``), or a brief window.
         limits: sets the power limits of trials that name one.
         gates: passed, in their order, before anything runs on the device, and left in the reverse one.
+        timing: ``back-to-back`` for windows of rounds; ``single`` for windows of single rounds, each behind a
+            flush of the L2, which have no joules.
 
     Attributes:
         window_s: length of a full window.
@@ -84,6 +86,7 @@ class TrialMeasurer:
         thrifty: bool = False,
         limits: PowerLimitControl | None = None,
         gates: Sequence[TrialGate] = (),
+        timing: str = BACK_TO_BACK,
     ) -> None:
         self.window_s = window_s or suggested_window_s(None if meter is None else meter.info, precision)
         self._fixed = window_s is not None
@@ -94,7 +97,8 @@ class TrialMeasurer:
         self._gates = gates
         self._setting = SettingLock(clocks, limits)
         self._checks = AnswerChecks(device, seed)
-        self._windows = WindowRunner(device, meter, self._setting, needs_energy=needs_energy)
+        self._windows = WindowRunner(device, meter, self._setting, needs_energy=needs_energy, timing=timing)
+        self._other_timing = BACK_TO_BACK if timing == SINGLE else SINGLE
         self._idle = None if meter is None else IdlePower(device, meter)
         self._warm_up = warm_up
         self._limited = LimitedWindows(self.window_s, precision)
@@ -143,6 +147,18 @@ class TrialMeasurer:
                 spent_j += self._read_idle(trial.clock_mhz)  # now that the GPU is warm
             measurement = self.with_idle(measurement, trial.clock_mhz)
             return replace(measurement, check_s=check_s, energy_total_j=spent_j)
+
+    def measure_otherwise(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+        """A short window by the other timing, for the time alone, of a trial whose answers were right."""
+
+        def measured() -> Measurement:
+            with self._setting.held(trial.setting):
+                self._ramp(plans)
+                window = self._windows.run(plans, RUNGS_S[0], joules=False, timing=self._other_timing)
+                self._busy_s = self._device.now_s()
+            return window
+
+        return passed(self._gates, trial, measured)
 
     def _checked(self, plans: Sequence[Plan]) -> tuple[list[Check], float, float]:
         """Checks of the plans, with the seconds and joules that those took which were not made yet."""

@@ -10,7 +10,7 @@ from tuner.devices.base import Device, RunRecord
 from tuner.measurement.settle import SettingLock
 from tuner.model.errors import ClockError, PowerError
 from tuner.model.objective import COVERAGE
-from tuner.model.options import SearchOptions
+from tuner.model.options import BACK_TO_BACK, SINGLE, SearchOptions
 from tuner.model.plan import Plan
 from tuner.model.trial import (
     Energy,
@@ -158,34 +158,46 @@ class WindowRunner:
         meter: for joules; None measures time only.
         setting: the clock that it holds is what the clock seen is held against.
         needs_energy: see ``TrialMeasurer``.
+        timing: see ``TrialMeasurer``.
 
     Attributes:
         total_s: length of all windows so far.
     """
 
     def __init__(
-        self, device: Device, meter: Meter | None, setting: SettingLock, *, needs_energy: bool = False
+        self,
+        device: Device,
+        meter: Meter | None,
+        setting: SettingLock,
+        *,
+        needs_energy: bool = False,
+        timing: str = BACK_TO_BACK,
     ) -> None:
         self._device = device
         self._meter = meter
         self._setting = setting
         self._needs_energy = needs_energy
+        self._timing = timing
         self._mute = 0
         self.total_s = 0.0
 
-    def run(self, plans: Sequence[Plan], window_s: float, *, joules: bool = True) -> Measurement:
+    def run(
+        self, plans: Sequence[Plan], window_s: float, *, joules: bool = True, timing: str = ""
+    ) -> Measurement:
         """Measure plans together in a window of about ``window_s`` seconds.
 
         Args:
             plans: what is run.
             window_s: length of the window.
             joules: False to measure time only, though there is a meter.
+            timing: another one than that of all windows; empty for that.
 
         Raises:
             PowerError: joules are needed, and the sensor has not answered several times in a row.
         """
         with recording_of(self._meter if joules else None) as recording:
-            record = self._device.run(plans, window_s)
+            single = (timing or self._timing) == SINGLE
+            record = (self._device.run_single if single else self._device.run)(plans, window_s)
             if recording is None:
                 try:
                     clock = self._setting.read()  # right behind a window that no meter has watched
@@ -207,7 +219,7 @@ class WindowRunner:
             makespan_uncertainty_s=record.makespan_uncertainty_s,
             rounds=record.rounds,
             window_s=length_s,
-            flags=(*record.flags, *_unsteady(record)),
+            flags=(*record.flags, *(() if single else _unsteady(record))),
             modelled=self._device.identity.modelled,
         )
         if recording is None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuner.model.errors import InputError, UnknownNameError
+from tuner.model.options import BACK_TO_BACK, SINGLE
 from tuner.model.trial import Measurement, Trial
 
 PARETO = "pareto"
@@ -109,11 +110,29 @@ def of_one_cost(name: str, user: str) -> Objective:
     return objective
 
 
-def described(name: str, max_slowdown: float | None, scope: str = "gpu") -> str:
-    """The words an answer is stored under: the objective, what joules are of, and the slowdown limit."""
+OF_SINGLES = " of single launches"
+"""Behind the name of an objective whose times are those of single launches."""
+
+TIMED = {BACK_TO_BACK: "rounds back to back", SINGLE: "single launches with a cold L2"}
+"""Timings in words."""
+
+
+def described(
+    name: str, max_slowdown: float | None, scope: str = "gpu", timing: str | None = BACK_TO_BACK
+) -> str:
+    """The words an answer is stored under: the objective, what it is of, and the slowdown limit.
+
+    So answers of different timings are never those of one objective.
+    """
     of = f" of {scope}" if scope != "gpu" and Objective(name).needs_energy else ""
+    singles = OF_SINGLES if timing == SINGLE else ""
     within = "" if max_slowdown is None else f" within {max_slowdown:.2%} of the fastest"
-    return f"{name}{of}{within}"
+    return f"{name}{of}{singles}{within}"
+
+
+def timing_of(objective: str) -> str:
+    """The timing of an answer, by the words it is stored under."""
+    return SINGLE if OF_SINGLES in objective else BACK_TO_BACK
 
 
 def choose(

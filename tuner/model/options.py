@@ -19,6 +19,9 @@ _Model = TypeVar("_Model", bound="BaseModel")
 
 _YEAR_S = 365 * 86400.0
 
+BACK_TO_BACK, SINGLE = TIMINGS = ("back-to-back", "single")
+"""Timings of trials: rounds one behind the other, or single launches, each behind a flush of the L2."""
+
 
 class OptionEffect(Enum):
     """Effect of an option."""
@@ -184,6 +187,13 @@ class SearchOptions:
 
     objective: str = _option(
         "time", "What to minimise: time, energy, edp, ed2p, or both time and energy with pareto."
+    )
+    timing: str = _option(
+        BACK_TO_BACK,
+        "How trials are timed: back-to-back, rounds one behind the other; or single, launches by themselves,"
+        " each with a cold L2, as in a program that launches a kernel now and then (for the objective time).",
+        Text(f"({BACK_TO_BACK}|{SINGLE})", 12, f"{BACK_TO_BACK} or {SINGLE}"),
+        table="set",
     )
     max_slowdown: float | None = _option(
         None,

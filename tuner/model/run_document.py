@@ -43,6 +43,7 @@ class RunSettings(TypedDict, total=False):
     min_occupancy: Number | None
     window_s: Amount | None
     energy_precision: Number | None
+    timing: str
     joules: bool
     power_limits_w: list[Count]
     stream_priorities: Count
@@ -234,6 +235,7 @@ class WorkloadDocument(_Workload, total=False):
     rate_name: str
     work_assumed: bool
     expanded: Expanded | None
+    flags: list[str]
     kernel_file: KernelRecord
     compile_errors: list[str]
     candidates: list[Any]
@@ -474,6 +476,7 @@ class AnswerDocument(_Answer, Comparisons, total=False):
 
     status: str
     modelled: bool
+    timing: str
     repeatability: RepeatabilityDocument | None
     verification: Verdict | None
     default: AnswerTrial | None
@@ -584,6 +587,7 @@ class RunDocument(_Run, total=False):
 
     run: int | None
     recorded: str | None
+    timing: str
     max_slowdown: Amount | None
     energy_precision: Number | None
     policy: str

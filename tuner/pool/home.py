@@ -64,6 +64,11 @@ class HomeDevice:
         record: RunRecord = self._pool.at_home("device", "run", tuple(plans), window_s)
         return record
 
+    def run_single(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """See ``Device.run_single``."""
+        record: RunRecord = self._pool.at_home("device", "run_single", tuple(plans), window_s)
+        return record
+
     def free_memory_bytes(self) -> int:
         """Return the least free memory of any GPU of the pool when it was opened, in bytes."""
         return min(member.known.free_memory_bytes for member in self._pool.crew.all_members)
@@ -127,6 +132,11 @@ class HomeMeasurer:
         measured: Measurement = self._pool.at_home("measurer", "measure", trial, tuple(plans), target)
         self._pool.learn(trial, measured)
         return replace(measured, gpu=self._pool.crew.home.gpu)
+
+    def measure_otherwise(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+        """See ``Measurer.measure_otherwise``."""
+        measured: Measurement = self._pool.at_home("measurer", "measure_otherwise", trial, tuple(plans))
+        return measured
 
     def measure_idle(self, clock_mhz: int | None) -> float:
         """See ``Measurer.measure_idle``."""

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Column
 
 from tuner.model.jobs import OWN, Job, Origin
-from tuner.model.objective import UNITS
+from tuner.model.objective import OF_SINGLES, UNITS
+from tuner.model.options import SINGLE
 from tuner.model.units import lasting, si
 from tuner.report.layout import PlainConsole
 
@@ -59,7 +60,8 @@ def search_of(job: Job) -> str:
     limit = "" if slower is None else f", at most {100 * slower:g} % slower"
     clocks = "" if job.clocks == "off" else f", clocks {job.clocks}"
     how = f"verify, else {job.policy}" if job.options.get("verify") else job.policy
-    return f"{job.objective}{limit}, {how}{clocks}"
+    singles = OF_SINGLES if job.options.get("timing") == SINGLE else ""
+    return f"{job.objective}{singles}{limit}, {how}{clocks}"
 
 
 # --- Bars of runs and comparisons.

@@ -13,6 +13,7 @@ from rich.console import Console, Group
 
 from tuner.model import registry
 from tuner.model.errors import InputError, LaunchMisfitError
+from tuner.model.objective import TIMED, timing_of
 from tuner.model.plan import shown_values
 from tuner.model.run_document import (
     Changes,
@@ -827,6 +828,18 @@ def database_words(database: Path | None) -> str:
     return "" if database is None else f" --database {shlex.quote(str(database))}"
 
 
+def holding(document: RunDocument) -> str:
+    """Compiler, its flags and the timing that an answer holds for, as far as they are known.
+
+    How other tuners timed what they recorded is not.
+    """
+    flags = (flag for workload in document["workloads"] for flag in workload.get("flags", ()))
+    runtime = document["device"].get("runtime")
+    built = " ".join([*([f"NVRTC {runtime}"] if runtime else []), *map(shlex.quote, dict.fromkeys(flags))])
+    timed = "" if document.get("recorded") else TIMED[timing_of(document["objective"])]
+    return ", ".join(filter(None, (built, timed)))
+
+
 def _use(document: RunDocument, width: int, named: str, *, more: bool) -> Iterator[ReportLine]:
     """Yield the text to paste into a build, and the command that prints more."""
     best, run, chosen = document["best"], document.get("run"), document.get("front_slowdown")
@@ -840,5 +853,7 @@ def _use(document: RunDocument, width: int, named: str, *, more: bool) -> Iterat
             yield from lines_of(line, width)
     elif run is not None:
         yield from lines_of(f"use: {header_command(run, named)}", width)
+    if best is not None and (held := holding(document)):
+        yield from lines_of(f"holds for: {held}", width)
     if more and run is not None:
         yield from lines_of(f"more: tuner show {run}{named}", width)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from tuner.model.errors import ExpressionError, InputError, suggestion
 from tuner.model.expressions.callables import Expression
-from tuner.model.objective import NAMES, UNITS, Objective
+from tuner.model.objective import NAMES, TIMED, UNITS, Objective, timing_of
+from tuner.model.options import SINGLE
 from tuner.model.plan import TunableValue, shown_values
 from tuner.model.run_document import PARTS, Changes, Part, RunDocument, TrialDocument, WorkloadDocument
 from tuner.model.trial import Status
@@ -108,7 +109,8 @@ def goal(document: RunDocument) -> str:
     """Return the goal of the run, in words."""
     limit = document.get("max_slowdown")
     within = "" if limit is None else f" within {100 * limit:g} % of the fastest"
-    return GOALS[objective_name(document)] + within
+    singles = f" of {TIMED[SINGLE]}" if timing_of(str(document["objective"])) == SINGLE else ""
+    return GOALS[objective_name(document)] + singles + within
 
 
 def unit_of_cost(document: RunDocument) -> str:

@@ -20,7 +20,8 @@ from tuner.measurement.paired import (
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.measurement.race import clearly_higher
 from tuner.measurement.window import MOST_S
-from tuner.model.objective import COVERAGE, Objective, choose, tied
+from tuner.model.objective import COVERAGE, TIMED, Objective, choose, tied
+from tuner.model.plan import shown_values
 from tuner.model.records import RunStatus
 from tuner.model.run_document import Changes, RunDocument
 from tuner.model.trial import (
@@ -34,6 +35,7 @@ from tuner.model.trial import (
     of_window,
     stated,
 )
+from tuner.model.units import percent_with_interval, si
 from tuner.power.base import SpentEnergy
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.plan import SearchPlan
@@ -627,6 +629,69 @@ def _power_limited(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
         " little more than limit times time; lower clocks (--clocks) or limits (--power-limits) may save some"
     )
     return [notice]
+
+
+# --- Whether the other timing has another winner.
+
+LONGEST_TIMED_S = 2e-3
+"""Of longer rounds start and cold L2 are less than a hundredth: timings do not differ."""
+
+_TIMED_AGAIN = 12  # trials, for some hundredths of a second in all
+_LEAST_GAIN = 0.01  # that is worth a line
+
+
+def other_winner(
+    answer: Trial,
+    known: Mapping[Trial, Measurement],
+    measure: Callable[[Trial], Measurement],
+    may_go_on: Callable[[], bool],
+) -> tuple[Trial, Measurement, Ratio] | None:
+    """The trial that takes less time than the answer by the other timing, by more than the interval.
+
+    A dozen trials of lowest time are measured once. The lowest of them and the answer then take turns of
+    their own, as the lowest of a dozen values is too low by selection.
+
+    Args:
+        answer: by the timing of the run.
+        known: trials with their measurements by that.
+        measure: a trial by the other timing.
+        may_go_on: tells whether there is time left.
+
+    Returns:
+        The trial, what it gave, and its time by the answer's; None where the answer may be the lowest.
+    """
+    time = Objective("time")
+    by_time = sorted(known, key=lambda trial: time.cost(known[trial]))[:_TIMED_AGAIN]
+    once: dict[Trial, Measurement] = {}
+    for trial in dict.fromkeys((answer, *(one for one in by_time if known[one].ok))):
+        if not may_go_on():
+            return None
+        once[trial] = measure(trial)
+    lowest = min(once, key=lambda trial: time.cost(once[trial]))
+    if lowest == answer:
+        return None
+    turns = ((answer, lowest), (lowest, answer), (answer, lowest))
+    paired = PairedRepeats(tuple({trial: measure(trial) for trial in turn} for turn in turns))
+    ratio = paired.ratio(lowest, answer, time)
+    if ratio is None:
+        return None
+    between = COVERAGE * math.sqrt(2) * TIME_REPEATABILITY * ratio.value
+    ratio = replace(ratio, interval=math.hypot(ratio.interval, between))
+    if ratio.value + max(ratio.interval, _LEAST_GAIN) >= 1.0:
+        return None
+    return lowest, paired.joined()[lowest], ratio
+
+
+def told_of_other(timing: str, winner: tuple[Trial, Measurement, Ratio], label: str) -> str:
+    """The winner by a timing that is not the run's, as a notice."""
+    trial, measurement, ratio = winner
+    values = "; ".join(shown_values(one) for one in trial.configurations)
+    clock = "" if trial.clock_mhz is None else f" at {trial.clock_mhz} MHz"
+    less = percent_with_interval(ratio.value - 1.0, ratio.interval)
+    return (
+        f"timing: {TIMED[timing]} have another winner{label and f' ({label})'}: {values}{clock} takes"
+        f" {si(measurement.makespan_s, 's')}, {less} against the answer; --timing {timing} looks for it"
+    )
 
 
 def against(outcome: Outcome, index: int | None, other: int | None) -> Changes | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Literal, cast
 
-from tuner.kernel_files.build_record import build_record, kernel_record
+from tuner.kernel_files.build_record import build_record, fixed_options, kernel_record
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.model.objective import COVERAGE, Objective
@@ -327,6 +327,7 @@ def document(
         "modelled": conditions.device.modelled,
         "recorded": conditions.device.recorded or None,
         "objective": conditions.objective,
+        "timing": request.timing,
         "max_slowdown": request.max_slowdown,
         "energy_precision": request.energy_precision,
         "policy": conditions.policy,
@@ -444,6 +445,7 @@ def _workload(
         "default": _part(item, outcome, outcome.default, position),
         "best": _part(item, outcome, outcome.answer, position),
         "expanded": _expanded(item, outcome, outcome.answer, position),
+        "flags": _flags(item, outcome, position),
         "compile_errors": list(item.compile_errors),
     }
     kept = kernel_record(item.kernel) if isinstance(item.kernel, KernelFile) else None
@@ -470,6 +472,14 @@ def _expanded(item: PreparedWorkload, outcome: Outcome, index: int | None, posit
         return None
     trial, _ = outcome.trials[index]
     return build_record(item.kernel, item.workload, trial.configurations[position])
+
+
+def _flags(item: PreparedWorkload, outcome: Outcome, position: int) -> list[str]:
+    """Options of the compiler beside those that tunables decide; none without an answer or a file."""
+    if outcome.answer is None or not isinstance(item.kernel, KernelFile):
+        return []
+    trial, _ = outcome.trials[outcome.answer]
+    return fixed_options(item.kernel, item.workload, trial.configurations[position])
 
 
 def _candidate(candidate: Candidate) -> Record:

@@ -11,7 +11,7 @@ from tuner.model import registry
 from tuner.model.errors import ClockError, InputError, suggestion
 from tuner.model.jobs import JobSpec
 from tuner.model.objective import NAMES, PARETO
-from tuner.model.options import JOB_OPTIONS, OPTIONS
+from tuner.model.options import BACK_TO_BACK, JOB_OPTIONS, OPTIONS, SINGLE, TIMINGS
 
 # --- When a search ends before its policy does.
 
@@ -222,7 +222,7 @@ def complaints(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     Args:
         chosen: values by the names of options; None is not chosen.
     """
-    named = {"objective": NAMES, "policy": registry.names("policy")}
+    named = {"objective": NAMES, "policy": registry.names("policy"), "timing": TIMINGS}
     for name, value in chosen.items():
         if value is None:
             continue
@@ -240,6 +240,8 @@ def complaints(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     objective = chosen.get("objective")
+    if chosen.get("timing") == SINGLE:
+        yield from _of_singles(chosen)
     if objective == "time" and chosen.get("max_slowdown") is not None:
         yield "max_slowdown", "limits a search for energy, and the objective is time: ask for energy"
     if objective == PARETO:
@@ -257,6 +259,19 @@ def _contradictions(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if objective in NAMES and objective not in _PAID_IN and chosen.get("runs_per_day") is not None:
         paid = " or ".join(_PAID_IN)
         yield "runs_per_day", f"measuring costs joules and seconds, not {objective}; use the objective {paid}"
+
+
+def _of_singles(chosen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Options that need joules: between single launches the L2 is flushed, and a sensor sees both."""
+    objective = chosen.get("objective")
+    if objective in NAMES and objective != "time":
+        why = (
+            f"{SINGLE} launches have no joules, which the objective {objective} needs; use the objective time"
+        )
+        yield "timing", f"{why}, or {BACK_TO_BACK}"
+    for name in ("joules", "sensor", "scope"):
+        if chosen.get(name) not in (None, OPTIONS[name].default):
+            yield name, f"{SINGLE} launches have no joules; leave it out, or use the timing {BACK_TO_BACK}"
 
 
 def check_options(chosen: Mapping[str, Any], label: Callable[[str], str] = str) -> None:

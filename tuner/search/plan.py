@@ -19,7 +19,8 @@ from tuner.kernel_files.source_checks import overridden_macros
 from tuner.model import registry
 from tuner.model.errors import ClockError, InputError
 from tuner.model.jobs import DeviceIdentity
-from tuner.model.objective import PARETO, Objective
+from tuner.model.objective import PARETO, Objective, described
+from tuner.model.options import BACK_TO_BACK
 from tuner.model.plan import Configuration, Workload
 from tuner.model.records import PROTOCOL, Conditions, StoredRun
 from tuner.model.run_document import Device as DeviceRecord
@@ -194,6 +195,7 @@ def plan_search(request: SearchRequest, catalog: Catalog, setup: MeasurementSetu
             "min_occupancy": request.min_occupancy,
             "window_s": request.window_s,
             "energy_precision": request.energy_precision,
+            **({} if request.timing == BACK_TO_BACK else {"timing": request.timing}),  # as the next
             **({"joules": True} if request.joules else {}),  # absent in runs of before there was the option
             **({"power_limits_w": list(power_limits_w)} if power_limits_w else {}),
             **({"stream_priorities": request.stream_priorities} if request.stream_priorities > 1 else {}),
@@ -353,16 +355,14 @@ Points = tuple[tuple[Configuration, float], ...]
 def knowledge(plan: SearchPlan, store: Store, run_id: int, objective: str) -> tuple[PriorRun, ...]:
     """Return the earlier finished runs of the same kernels, with their measurements, nearest first.
 
-    Taken are runs of one workload, for the same objective, with clocks as found, made by the same sources: at
-    other sizes on a GPU of this name, or of the same workload on another GPU of this name, or of a model with
-    the same compute capability. Where several workloads run together, those of the same workload alone on a
-    GPU of this name are taken, too. A modelled run tells nothing of a real GPU, nor the other way round; nor
-    does a replay: a recording that was made of runs of this database would be searched with its own answers
-    at hand. This GPU's runs come first, then those of near sizes at near batches
-    (``tuner.database.ranking``), then the nearest size, then the newest. Of a long run, points are taken
-    evenly from the cheapest to the last.
-
-    A finished run never changes, so that a resumed run knows what it knew when it began.
+    Taken are runs of one workload, for the same objective, by the same timing, with clocks as found, made by
+    the same sources: at other sizes on a GPU of this name, or of the same workload on another GPU of this
+    name, or of a model with the same compute capability. Where several workloads run together, those of the
+    same workload alone on a GPU of this name are taken, too. A modelled run tells nothing of a real GPU, nor
+    the other way round; nor does a replay: a recording that was made of runs of this database would be
+    searched with its own answers at hand. This GPU's runs come first, then those of near sizes at near
+    batches (``tuner.database.ranking``), then the nearest size, then the newest. Of a long run, points are
+    taken evenly from the cheapest to the last.
 
     Args:
         plan: of the run that wants to know.
@@ -386,7 +386,8 @@ def _told(
     here = kernel.workload(sizes_named(str(workload)))  # as runs are read: names leave some sizes out
     own = size_point(here, here.batch)
     runs: list[tuple[tuple[object, ...], StoredRun, str, Workload]] = []
-    for run in store.finished_before(run_id, kernel.name, objective):
+    stored = described(objective, None, timing=plan.request.timing)
+    for run in store.finished_before(run_id, kernel.name, stored):
         conditions = run.conditions
         ((name, measured),) = conditions["workloads"]
         same_model = conditions["device"]["name"] == device.name

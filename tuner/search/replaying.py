@@ -26,6 +26,8 @@ from tuner.model.errors import (
     UnknownNameError,
 )
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.objective import TIMED
+from tuner.model.options import BACK_TO_BACK
 from tuner.model.plan import (
     Configuration,
     Plan,
@@ -88,6 +90,10 @@ class ReplayMeasurer:
             return measurement
 
         return passed(self._gates, trial, replayed)
+
+    def measure_otherwise(self, trial: Trial, plans: Sequence[Plan]) -> Measurement:
+        """Return the measurement of the trial: a recording is of one timing."""
+        return self.measure(trial, plans)
 
     def measure_idle(self, clock_mhz: int | None) -> float:  # noqa: ARG002 - idle power is part of a recording
         """Nothing is measured."""
@@ -237,6 +243,18 @@ def require_power_limits(space: RecordedSpace, power_limits: str) -> None:
         )
 
 
+def require_timing(space: RecordedSpace, timing: str) -> None:
+    """Refuse a timing that trials were not recorded by.
+
+    Raises:
+        InputError: the message says which they were.
+    """
+    settings = space.provenance.get("settings")
+    held = settings.get("timing", BACK_TO_BACK) if isinstance(settings, Mapping) else BACK_TO_BACK
+    if timing != held:
+        raise InputError(f"--timing {timing}: {TIMED.get(held, held)} were recorded; use --timing {held}")
+
+
 def require_joules(space: RecordedSpace, recording: RecordedSpaces, objective: str) -> None:
     """Refuse an objective that needs joules where none were recorded.
 
@@ -256,7 +274,12 @@ def require_joules(space: RecordedSpace, recording: RecordedSpaces, objective: s
 # --- Runs as recorded spaces: from a session's trials, or from the database with what was not measured.
 
 Trials = Mapping[Trial, Measurement] | Iterable[tuple[Trial, Measurement]]
-_MEASURED_ALIKE = ("window_s", "sensor", "stream_priorities")  # settings of trials that stand side by side
+_MEASURED_ALIKE = (
+    "window_s",
+    "sensor",
+    "stream_priorities",
+    "timing",
+)  # settings of trials that stand side by side
 
 
 def recorded_space(  # noqa: PLR0917 - what a recording is made of

@@ -53,8 +53,8 @@ class SearchRequest(SearchOptions):
 
     @property
     def stored_objective(self) -> str:
-        """The objective as stored answers name it, with the slowdown limit and the scope."""
-        return described(self.objective, self.max_slowdown, normalised_scope(self.scope))
+        """The objective as stored answers name it, with scope, timing and slowdown limit."""
+        return described(self.objective, self.max_slowdown, normalised_scope(self.scope), self.timing)
 
     @property
     def policy_options(self) -> dict[str, int]:
@@ -80,6 +80,7 @@ def answer_query(
     *,
     objective: str = "",
     clocks_as_found: bool = False,
+    any_timing: bool = False,
 ) -> AnswerQuery:
     """Return the query for stored answers to workloads, with the present kernels and device.
 
@@ -89,6 +90,7 @@ def answer_query(
         device_spec: as `worker.open_device` takes it.
         objective: as stored; empty for any.
         clocks_as_found: no clock and no power limit may be set.
+        any_timing: see ``AnswerQuery``.
 
     Raises:
         InputError: an unknown kernel, size or device, or a recording that cannot be used.
@@ -116,4 +118,5 @@ def answer_query(
         device=identity,
         limits=limits_of(identity),
         clocks_as_found=clocks_as_found,
+        any_timing=any_timing,
     )

@@ -13,6 +13,7 @@ from tuner.measurement.base import ComparisonTarget, PlannedTrial, ReferenceTria
 from tuner.measurement.paired import LEAST_TURNS, CoRunComparison, PairedRepeats, window_scatter
 from tuner.model.errors import InputError, PoolLostError, RunInterrupted, StoreError
 from tuner.model.objective import Objective
+from tuner.model.options import BACK_TO_BACK, SINGLE
 from tuner.model.plan import Plan
 from tuner.model.records import RunStatus, fingerprint
 from tuner.model.run_document import RunDocument
@@ -30,10 +31,13 @@ from tuner.policies.analytical import first_compiled
 from tuner.power.base import SpentEnergy
 from tuner.search import verification
 from tuner.search.answer import (
+    LONGEST_TIMED_S,
     Confirmation,
     ContenderRepeats,
     Outcome,
+    other_winner,
     outcome_of,
+    told_of_other,
 )
 from tuner.search.candidates import PreparedWorkload, as_declared
 from tuner.search.compilation import Compilation
@@ -181,6 +185,7 @@ class Session:
                 if confirm:
                     limit = self._confirm(solo.trial, limit)
                     co_run = self._compare_answer()
+                    self._compare_timings()
                 notices += [] if limit is None else [f"stopped: {limit}"]
                 status = RunStatus.FINISHED if limit is None else RunStatus.LIMITED
             except (KeyboardInterrupt, RunInterrupted) as order:
@@ -579,6 +584,28 @@ class Session:
         return compare_in_turn(
             trial, lambda index: self._measure_again(trial, index), lambda: not self.out_of_time
         )
+
+    def _compare_timings(self) -> None:
+        """Tell where the other timing has another winner, by more than the interval of their ratio.
+
+        Of long rounds, start and cold L2 are nothing, and nothing is measured.
+        """
+        outcome = self._outcome(RunStatus.FINISHED)
+        timed = self._plan.request.objective == "time" and bool(self._confirmation.paired.repeats)
+        if outcome.answer is None or not timed:
+            return
+        answer, known = outcome.trials[outcome.answer]
+        if (known.makespan_s or 0.0) > LONGEST_TIMED_S:
+            return
+        winner = other_winner(
+            answer,
+            {**self._trials, **self._confirmation.measurements},
+            lambda trial: self._counted(self._measurer.measure_otherwise(trial, self._plans(trial))),
+            lambda: not self.out_of_time,
+        )
+        if winner is not None:
+            other = SINGLE if self._plan.request.timing == BACK_TO_BACK else BACK_TO_BACK
+            self._notice(told_of_other(other, winner, self._device.identity.label))
 
     def _outcome(self, status: RunStatus) -> Outcome:
         """The outcome as it would be now."""

@@ -141,6 +141,7 @@ def open_setup(
                 thrifty=request.window_s is None and not every,
                 limits=limits,
                 gates=gates if turns is None else (*gates, TurnGate(turns, alone=meter is not None)),
+                timing=request.timing,
             )
         )
         notices = [notice] if notice else []
@@ -168,6 +169,7 @@ def _replay_setup(
         require_clocks,
         require_joules,
         require_power_limits,
+        require_timing,
     )
 
     measured_options = (
@@ -180,6 +182,7 @@ def _replay_setup(
             raise InputError(f"{option} {value}: {device.spec} was measured already; leave the option out")
     if Objective(request.objective).needs_energy:
         require_joules(device.space, device.recording, request.objective)
+    require_timing(device.space, request.timing)
     require_clocks(device.space, request.clocks)
     require_power_limits(device.space, request.power_limits)
     clocks, no_clocks = open_clocks(device)

@@ -8,6 +8,7 @@ from tuner.database.runs import Store
 from tuner.kernel_files.build_record import kernels_of
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError
+from tuner.model.objective import timing_of
 from tuner.model.records import RunStatus, StoredRun, WorkloadName
 from tuner.model.run_document import MergedFrom, RunDocument, RunRow, TrialDocument
 from tuner.search.document import series_record, trial_document
@@ -104,6 +105,7 @@ def _without_answer(run: StoredRun, failed: int) -> RunDocument:
         "modelled": device["modelled"],
         "recorded": device.get("recorded") or None,
         "objective": run.objective,
+        "timing": timing_of(run.objective),
         "policy": conditions["policy"],
         "seed": conditions["seed"],
         "clocks": conditions["clocks"],

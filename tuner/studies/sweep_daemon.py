@@ -130,15 +130,15 @@ class DaemonQueues:
                 if option not in (*JOB_OPTIONS, *OWN_FIELDS):
                     why = f"jobs of the daemon have no option {option}; leave it out, or use --on local"
                     refused.append((job, why))
-            slowdown = job.options.get("max_slowdown")
-            question = (job.workloads, job.objective, job.device, slowdown)
+            chosen: dict[str, Any] = {name: job.options.get(name) for name in ("max_slowdown", "timing")}
+            question = (job.workloads, job.objective, job.device, *chosen.values())
             try:
                 if question not in asked:
                     asked[question] = self._client.best(
                         *job.workloads,
                         objective=job.objective,
                         device=self._one_of(job.device),
-                        max_slowdown=slowdown,
+                        **chosen,
                         count=0.0,  # looked at, not used
                     )
                 named[job.key] = asked[question]

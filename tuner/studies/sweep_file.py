@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tuner.kernel_files import kernel_document as messages
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, KernelFileError, suggestion
-from tuner.model.objective import NAMES
+from tuner.model.objective import NAMES, described
 from tuner.model.options import OPTIONS
 from tuner.model.records import WorkloadName, canonical
 from tuner.search.option_checks import complaints as option_complaints
@@ -119,6 +119,11 @@ class SweepJob:
     def key(self) -> str:
         """The same text for jobs that ask for the same search."""
         return canonical([sorted(self.workloads), self.objective, self.device, dict(self.options)])
+
+    @property
+    def goal(self) -> str:
+        """The objective, with the timing where it is not the default one."""
+        return described(self.objective, None, timing=self.options.get("timing"))
 
     @property
     def title(self) -> str:

@@ -254,7 +254,7 @@ def _jobs(results: Sequence[JobResult], width: int) -> Group:
     columns: list[Column[JobResult]] = [
         Column("workloads", lambda one: " + ".join(one.job.workloads)),
         Column("device", lambda one: one.device or one.job.device or None),
-        Column("objective", lambda one: one.job.objective),
+        Column("objective", lambda one: one.job.goal),
         *([Column[JobResult]("numbers", lambda one: _kinds([one]))] if len(kinds) > 1 else []),
         replace(TIME, name=f"time{label}").of(_answer),
         replace(ENERGY, name=f"energy{label}").of(_answer),
@@ -285,11 +285,11 @@ def _groups(results: Sequence[JobResult], width: int) -> Group:
     kinds = kinds_of(results)
     alike: dict[tuple[str, str, str], list[JobResult]] = {}
     for one in results:
-        alike.setdefault((one.job.group, one.job.device, one.job.objective), []).append(one)
+        alike.setdefault((one.job.group, one.job.device, one.job.goal), []).append(one)
     columns: list[Column[list[JobResult]]] = [
         Column("group", lambda members: members[0].job.group),
         Column("device", lambda members: members[0].job.device or None),
-        Column("objective", lambda members: members[0].job.objective),
+        Column("objective", lambda members: members[0].job.goal),
         *([Column[list[JobResult]]("numbers", _kinds)] if len(kinds) > 1 else []),
         Column("jobs", lambda members: str(len(members)), number=True),
         _ended_as("known", "answered before"),

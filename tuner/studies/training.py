@@ -24,7 +24,8 @@ from tuner.kernel_files.schema import MAX_SIZE
 from tuner.kernel_files.size_condition import written_out
 from tuner.model.errors import InputError, RunInterrupted, suggestion
 from tuner.model.jobs import DeviceIdentity
-from tuner.model.objective import Objective
+from tuner.model.objective import Objective, timing_of
+from tuner.model.options import BACK_TO_BACK
 from tuner.model.plan import Configuration
 from tuner.model.records import PROTOCOL, RunStatus, StoredRun, canonical
 from tuner.policies.independent import predicted
@@ -94,6 +95,7 @@ def _is_comparable(run: StoredRun, kernel: KernelFile, device: DeviceIdentity) -
         conditions["sources"].get(kernel.name) == kernel.fingerprint
         and conditions["clocks"] == "off"
         and not conditions["settings"].get("power_limits_w")
+        and timing_of(conditions["objective"]) == BACK_TO_BACK
         and conditions["protocol"] == PROTOCOL
         and all(measured_on[name] == getattr(device, name) for name in ("uuid", "driver", "runtime"))
     )

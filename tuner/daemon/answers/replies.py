@@ -6,6 +6,7 @@ A question also names the job specs that would answer it better.
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tuner.daemon.interface import MOST_LETTERS, MOST_WORKLOADS, NotNowError, Question, Reply
 from tuner.daemon.jobs.specs import answer_key, choices_of, sets_on, topic, with_defaults
@@ -28,7 +29,7 @@ from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, JobKind, JobSpec
 from tuner.model.objective import described
-from tuner.model.options import LIMITS
+from tuner.model.options import LIMITS, SINGLE
 from tuner.model.records import RunStatus, WorkloadName, canonical
 from tuner.model.run_document import AnalyticalDocument, TrialRecord
 from tuner.model.typed import UnfitError, document, typed
@@ -277,7 +278,8 @@ def check(question: Question) -> None:
     Raises:
         InputError: the message names the field and what would be right.
     """
-    check_options({"objective": question.objective, "max_slowdown": question.max_slowdown})
+    names = ("objective", "max_slowdown", "timing")
+    check_options({name: getattr(question, name) or None for name in names})
     if not question.workloads:
         raise InputError("workload: name at least one, such as scan-lf:N=1024")
     if len(question.workloads) > MOST_WORKLOADS:
@@ -313,6 +315,7 @@ def question_key(question: Question) -> str:
             "max_slowdown": question.max_slowdown,
             "clocks_as_found": question.clocks_as_found,
             "device": question.device,
+            **({"timing": question.timing} if question.timing else {}),  # absent in keys of before
         }
     )
 
@@ -337,7 +340,7 @@ def query_of(question: Question, snapshot: AnswerSnapshot) -> AnswerQuery:
         workloads=tuple(map(snapshot.catalog.workload, question.workloads)),
         kernels=snapshot.catalog.kernels,
         sources=snapshot.sources,
-        objective=described(question.objective, question.max_slowdown),
+        objective=described(question.objective, question.max_slowdown, timing=question.timing),
         device=device,
         limits=limits_of(device),
         clocks_as_found=question.clocks_as_found,
@@ -348,14 +351,18 @@ def query_of(question: Question, snapshot: AnswerSnapshot) -> AnswerQuery:
 def tuning_spec(question: Question, snapshot: AnswerSnapshot) -> JobSpec:
     """The search that answers a normalised question: a set's of daemon.toml, else by ``[tuning]``."""
     tuning = snapshot.settings.tuning
-    limit = {} if question.max_slowdown is None else {"max_slowdown": question.max_slowdown}
+    asked: dict[str, Any] = {}
+    if question.max_slowdown is not None:
+        asked["max_slowdown"] = question.max_slowdown
+    if question.timing == SINGLE:
+        asked["timing"] = SINGLE
     spec = JobSpec(
         workloads=question.workloads,
         objective=question.objective,
         policy=tuning.policy,
         clocks=tuning.clocks,
         device=question.device,
-        options=with_defaults(limit, tuning),
+        options=with_defaults(asked, tuning),
     )
     spec = snapshot.searches.get(answer_key(spec), spec)
     return replace(spec, clocks="off") if question.clocks_as_found else spec
@@ -381,6 +388,7 @@ def question_answered_by(spec: JobSpec, *, clocks_as_found: bool = False) -> Que
         spec.device,
         spec.options.get("max_slowdown"),
         clocks_as_found=clocks_as_found,
+        timing=SINGLE if spec.options.get("timing") == SINGLE else "",
         count=0.0,
     )
 
@@ -435,6 +443,7 @@ def prepare(question: Question, snapshot: AnswerSnapshot) -> PreparedReply:
     """
     question = normalised(question, snapshot)
     query = query_of(question, snapshot)
+    query = replace(query, any_timing=not question.timing)
     best = best_known(query, snapshot)
     search = tuning_spec(question, snapshot)
     for name, part in best.parts.items():

@@ -35,6 +35,7 @@ from tuner.database.answers import StoredAnswer
 from tuner.database.ranking import ServedAnswer
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import OWN, Job, JobKind, JobSpec, JobState, Origin
+from tuner.model.options import SINGLE
 from tuner.model.records import WorkloadName, canonical
 from tuner.model.run_document import SampleDocument, TrialRecord
 
@@ -398,7 +399,10 @@ class CandidateJobs:
             self._stale[answer.run] = None
             with contextlib.suppress(InputError):  # its kernel or size is gone
                 if device is not None:
-                    question = Question(specs, objective, device.spec, answer.max_slowdown, count=0.0)
+                    timing = SINGLE if answer.timing == SINGLE else ""
+                    question = Question(
+                        specs, objective, device.spec, answer.max_slowdown, timing=timing, count=0.0
+                    )
                     self._stale[answer.run] = self._assess(question)
         return self._stale[answer.run]
 

@@ -58,6 +58,7 @@ class BestQuery(RequestModel):
     device: Device = ""
     max_slowdown: float | None = option_field("max_slowdown")
     clocks_as_found: bool = Field(default=False, description="Only answers that set no GPU clock.")
+    timing: str | None = option_field("timing")
     count: Count | None = Field(
         default=None,
         description="Uses of the answer that are told of. Without it, being asked counts as one for what is"
@@ -72,6 +73,7 @@ class BestQuery(RequestModel):
             device=self.device,
             max_slowdown=self.max_slowdown,
             clocks_as_found=self.clocks_as_found,
+            timing=self.timing or "",
             count=self.count,
         )
 

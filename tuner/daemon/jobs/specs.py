@@ -9,7 +9,7 @@ from tuner.daemon.settings import SetTable, Settings, TuningTable
 from tuner.kernel_files.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.model.errors import DeviceUnavailableError, InputError, UnknownNameError, suggestion
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, Job, JobSpec, JobState, Origin, wrong_choice
-from tuner.model.options import METHODS
+from tuner.model.options import METHODS, SINGLE
 from tuner.model.records import WorkloadName, canonical
 from tuner.search.option_checks import check_options, job_options
 
@@ -109,7 +109,8 @@ def topic(spec: JobSpec) -> str:
 
 def answer_key(spec: JobSpec) -> str:
     """The same text for specs that answer the same question, however they search."""
-    return canonical([spec.device, sorted(spec.workloads), spec.objective, spec.options.get("max_slowdown")])
+    limit, singles = spec.options.get("max_slowdown"), spec.options.get("timing") == SINGLE
+    return canonical([spec.device, sorted(spec.workloads), spec.objective, limit, singles])
 
 
 def with_site_rules(spec: JobSpec, tuning: TuningTable) -> JobSpec:

@@ -23,6 +23,7 @@ _GUARD_VALUE = 0xA5
 _POISON = 0xFF  # a NaN in every floating-point format, -1 in every signed integer
 _COLD = 3  # bytes touched between two uses of an array, in sizes of the L2
 _MOST_SETS = 1024
+_LEAST_FLUSHED = 2**25  # bytes: takes some ten microseconds at least, longer than a host takes to launch
 _WARM_SETS = 64  # where the most sets stay within half the L2: more cost time, and find their data there too
 
 
@@ -189,6 +190,11 @@ def rotation_sets(one_set: int, l2_bytes: int, available_bytes: int) -> int:
 def is_cold(sets: int, one_set: int, l2_bytes: int) -> bool:
     """True when going round the sets touches three times the L2."""
     return sets * one_set >= _COLD * l2_bytes
+
+
+def flushing_bytes(l2_bytes: int) -> int:
+    """Bytes to write so that nothing of other arrays stays in the L2, and the host has time for a launch."""
+    return max(_COLD * l2_bytes, _LEAST_FLUSHED)
 
 
 # --- Inputs of workloads on the device: made once per workload and seed, shared by its configurations.

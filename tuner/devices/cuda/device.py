@@ -23,7 +23,15 @@ from tuner.devices.base import Check, RunRecord
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.answer_check import AnswerCheck, CheckedRuns
 from tuner.devices.cuda.answer_kernels import AnswerKernels
-from tuner.devices.cuda.arrays import BufferPool, Inputs, is_cold, original_bytes, rotation_sets, set_bytes
+from tuner.devices.cuda.arrays import (
+    BufferPool,
+    Inputs,
+    flushing_bytes,
+    is_cold,
+    original_bytes,
+    rotation_sets,
+    set_bytes,
+)
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.driver import Array, CudaEvent, DriverCalls, Stream
 from tuner.devices.cuda.launches import LaunchRefusedError, Restoring, Step
@@ -212,6 +220,7 @@ class CudaDevice:
         self._runner = RoundRunner(self._cp)
         runs = CheckedRuns(self._cp, self._pool, self._code, self._runner, kernels, self._inputs)
         self._answers = AnswerCheck(self._cp, runs)
+        self._flushed: Array | None = None  # as large as it takes to leave nothing of other arrays in the L2
         self._dead = ""
 
     @property
@@ -270,7 +279,16 @@ class CudaDevice:
 
     def run(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
         """Run rounds of the plans; whatever goes wrong is the status of one of them, or of all."""
-        answer = self._guarded(plans, lambda: self._rounds(plans, window_s))
+        return self._record(plans, lambda: self._rounds(plans, window_s))
+
+    def run_single(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """Run single rounds of the plans, each behind a flush of the L2; failures as in ``run``."""
+        return self._record(plans, lambda: self._single_rounds(plans, window_s))
+
+    def _record(
+        self, plans: Sequence[Plan], rounds_of: Callable[[], tuple[Rounds, tuple[Flag, ...]]]
+    ) -> RunRecord:
+        answer = self._guarded(plans, rounds_of)
         if isinstance(answer, _Failure):
             return RunRecord(tuple(answer.result(lane) for lane in range(len(plans))))
         rounds, flags = answer
@@ -284,7 +302,7 @@ class CudaDevice:
             results=tuple(results),
             makespan_s=makespan_s,
             makespan_spread_s=spread_s,
-            makespan_uncertainty_s=uncertainty(rounds.makespan_s),
+            makespan_uncertainty_s=math.hypot(uncertainty(rounds.makespan_s), rounds.resolution_s),
             rounds=rounds.rounds,
             start_s=rounds.start_s,
             end_s=rounds.end_s,
@@ -315,6 +333,7 @@ class CudaDevice:
         """Release arrays and code."""
         if not self._dead:
             self._answers.forget()
+            self._flushed = None
             self._pool.keep_only((), 0)
         if self._own_compiler:
             self._compiler.close()
@@ -326,21 +345,43 @@ class CudaDevice:
         one_set = set_bytes(plans)
         rotated = self._sets_to_go_round(plans, one_set)
         count = min(rotated, most_sets(sum(len(plan.stages) for plan in plans)))
+        rotation = self._rotation(plans, count)
+        rounds = self._runner.measure(rotation, window_s, [plan.stream_priority for plan in plans])
+        flags = self._flags(plans, rounds)
+        if not is_cold(rotated, one_set, self._limits.l2_bytes):
+            detail = f"{rotated} sets of {one_set} bytes do not reach past the L2"
+            flags.append(Flag(FlagKind.WARM_L2, detail))
+        return rounds, tuple(flags)
+
+    def _single_rounds(self, plans: Sequence[Plan], window_s: float) -> tuple[Rounds, tuple[Flag, ...]]:
+        """Rounds on one set of arrays, each behind a flush of the L2."""
+        self._pool.evict(plans)
+        if self._flushed is None:
+            self._flushed = self._cp.empty(flushing_bytes(self._limits.l2_bytes), dtype="uint8")
+        flushed = self._flushed
+        (parts,) = self._rotation(plans, 1)
+        rounds = self._runner.measure_cold(
+            parts,
+            window_s,
+            lambda stream: flushed.data.memset_async(0, flushed.nbytes, stream),
+            [plan.stream_priority for plan in plans],
+        )
+        return rounds, tuple(self._flags(plans, rounds))
+
+    def _rotation(self, plans: Sequence[Plan], count: int) -> list[tuple[tuple[Step, ...], ...]]:
+        """Rounds on as many sets of arrays, which are ready for them."""
         sets = [self._sets(plan, count) for plan in plans]
         runs = [self._runs(plan, lane, sets[lane]) for lane, plan in enumerate(plans)]
-        rotation = list(zip(*runs, strict=True))
         self._cp.cuda.runtime.deviceSynchronize()
         for plan, of_plan in zip(plans, sets, strict=True):
             steps = [step for arrays in of_plan for step in self._code.preparation(plan, arrays)]
             if steps:
                 self._runner.once(steps)
-        rounds = self._runner.measure(rotation, window_s, [plan.stream_priority for plan in plans])
+        return list(zip(*runs, strict=True))
+
+    def _flags(self, plans: Sequence[Plan], rounds: Rounds) -> list[Flag]:
         flags = [rounds.flag] if rounds.flag else []
-        flags += dict.fromkeys(flag for plan in plans for flag in self._code.flags(plan))
-        if not is_cold(rotated, one_set, self._limits.l2_bytes):
-            detail = f"{rotated} sets of {one_set} bytes do not reach past the L2"
-            flags.append(Flag(FlagKind.WARM_L2, detail))
-        return rounds, tuple(flags)
+        return [*flags, *dict.fromkeys(flag for plan in plans for flag in self._code.flags(plan))]
 
     def _sets_to_go_round(self, plans: Sequence[Plan], one_set: int) -> int:
         """As many sets as are wanted, or as there is memory for, that of right answers included."""

@@ -430,6 +430,34 @@ class ReplayBuilder:
             *(round_s, False, flag),
         )
 
+    def singles(self, parts: RoundParts, before: Callable[[], None]) -> ReplayCycle:
+        """Rounds by themselves, each stamped, with something before it that its stamps leave out.
+
+        A lone launch is put into the stream as a program does it. Of several the host would be what takes
+        long: they are a graph, unless the host computes some of them.
+
+        Args:
+            parts: the round.
+            before: puts into the main stream what comes before each.
+        """
+        replays = [self._launched([parts], stamped=True) for _ in range(_SAMPLES)]
+        flag = None
+        if sum(map(len, parts)) > 1 and not any(map(has_host_stage, parts)):
+            try:
+                replays = [self._captured([parts], stamped=True) for _ in range(_SAMPLES)]
+            except (self._cp.cuda.runtime.CUDARuntimeError, DriverCallError, LaunchRefusedError) as error:
+                self._lanes.open(self._lanes.count)
+                flag = Flag(FlagKind.NO_GRAPH, f"rounds launched one by one ({error})")
+
+        def behind(replay: Replay) -> Replay:
+            def put() -> None:
+                before()
+                replay.put()
+
+            return replace(replay, put=put)
+
+        return ReplayCycle(tuple(map(behind, replays)), (), _FLYING_S, flag=flag)
+
     def _captured(self, rounds: Sequence[RoundParts], *, stamped: bool) -> Replay:
         lanes = self._lanes
         stamps = lanes.stamps(len(rounds[0])) if stamped else None
@@ -460,12 +488,14 @@ class ReplayTime:
         seconds: from the end of the replay before to its own.
         shares: per workload, the part of the round until it had ended, 0 to 1; None of several rounds.
         sample: True for one that is not of the cycle's own replays.
+        stamped_s: from the begin of the round to its end, by its stamps; 0 without them.
     """
 
     rounds: int
     seconds: float
     shares: tuple[float, ...] | None
     sample: bool
+    stamped_s: float = 0.0
 
 
 class ReplayQueue:
@@ -538,13 +568,14 @@ class ReplayQueue:
         edge.synchronize()
         seconds = self._lanes.elapsed_s(self._edge, edge)
         self._edge = edge
-        shares = None
+        shares, stamped_s = None, 0.0
         if replay.stamps is not None:
             begin, ends = replay.stamps.begin, replay.stamps.ends
             ends_s = [self._lanes.elapsed_s(begin, end) for end in ends]
-            shares = tuple(end_s / max(*ends_s, 1e-9) for end_s in ends_s)
+            stamped_s = max(*ends_s, 1e-9)
+            shares = tuple(end_s / stamped_s for end_s in ends_s)
         sample = any(replay is other for other in self._cycle.samples)
-        self.readings.append(ReplayTime(replay.rounds, seconds, shares, sample))
+        self.readings.append(ReplayTime(replay.rounds, seconds, shares, sample, stamped_s))
 
     def _recorded(self) -> CudaEvent:
         event = self._lanes.event()
@@ -577,6 +608,7 @@ _NOTABLE = 0.01  # of a round
 _KEPT = 20  # rotations whose graphs are kept: contenders take turns
 _KEPT_LAUNCHES = 2**15  # in all of them: a node of a graph takes about a kilobyte
 _ROTATED_LAUNCHES = 2048  # in a rotation: of a long chain, little is read for the first time in a round
+_STEP_S = 1.024e-6  # in which events tell times, at worst
 _RESTORED = 16  # times that copies are made to time them
 
 
@@ -592,6 +624,7 @@ class Rounds:
         end_s: end of the window.
         flag: what was not as it should be; None for nothing.
         restore_s: per workload, the time in which the arrays of a round are restored, measured alone.
+        resolution_s: standard uncertainty of one time by the steps in which events tell it.
     """
 
     shares: list[list[float]]
@@ -601,6 +634,7 @@ class Rounds:
     end_s: float
     flag: Flag | None = None
     restore_s: tuple[float, ...] = ()
+    resolution_s: float = 0.0
 
 
 @dataclass
@@ -669,10 +703,7 @@ class RoundRunner:
         Raises:
             LaunchRefusedError: a launch was refused.
         """
-        workloads = len(rotation[0])
-        if self._lanes.count < workloads:
-            self._lanes.open(workloads)
-        self._lanes.prioritise(priorities)
+        workloads = self._opened(rotation[0], priorities)
         if not window_s:
             return self._singles(rotation)
         state = self._of(rotation, tuple(priorities))
@@ -702,6 +733,70 @@ class RoundRunner:
             cycle.flag or _too_short(workloads, statistics.median(makespans)),
             state.restore_s,
         )
+
+    def measure_cold(
+        self,
+        parts: RoundParts,
+        window_s: float,
+        flush: Callable[[Stream], None],
+        priorities: Sequence[int] = (),
+    ) -> Rounds:
+        """Time single rounds, each behind a flush of the L2; for a window of no length, a few.
+
+        The flush hides how long the host takes to launch. What a round restores is restored before the flush,
+        and its time is no part of the round's.
+
+        Args:
+            parts: per workload, its launches in order.
+            window_s: length of the window, flushes included.
+            flush: puts into a stream what leaves nothing of the arrays in the L2.
+            priorities: see ``measure``.
+
+        Raises:
+            LaunchRefusedError: a launch was refused.
+        """
+        workloads = self._opened(parts, priorities)
+        timed = [tuple(step for step in steps if not isinstance(step, Restoring)) for steps in parts]
+        restored = [step for steps in parts for step in steps if isinstance(step, Restoring)]
+
+        def before() -> None:
+            for step in restored:
+                step.enqueue(self._lanes.main)
+            flush(self._lanes.main)
+
+        cycle = self._builder.singles(timed, before)
+        queue = ReplayQueue(self._lanes, cycle)
+        for _ in cycle.replays:  # the first time of each may take some milliseconds more
+            queue.push()
+            queue.land()
+            if queue.readings[-1].stamped_s >= _LONG_ROUND_S:
+                break
+        self._launched |= _code_of([step for steps in timed for step in steps])
+        warmed, first = queue.queued, queue.pushed
+        least = _LEAST_LONG_ROUNDS if queue.readings[-1].stamped_s >= _LONG_ROUND_S else _LEAST_REPLAYS
+        start_s = self._now_s()
+        while queue.pushed < first + (least if window_s else SINGLES) or self._now_s() - start_s < window_s:
+            queue.push()
+        queue.land()
+        window = queue.readings[warmed:]
+        times_s = [reading.stamped_s for reading in window]
+        return Rounds(
+            [list(shares) for shares in zip(*(reading.shares or () for reading in window), strict=True)],
+            times_s,
+            len(window),
+            start_s,
+            self._now_s(),
+            cycle.flag,
+            (0.0,) * workloads,
+            resolution_s(times_s),
+        )
+
+    def _opened(self, parts: RoundParts, priorities: Sequence[int]) -> int:
+        """Have a stream for each workload, at its priority; returns how many there are."""
+        if self._lanes.count < len(parts):
+            self._lanes.open(len(parts))
+        self._lanes.prioritise(priorities)
+        return len(parts)
 
     def _singles(self, rotation: Rotation) -> Rounds:
         """Time single rounds, behind one that loads code and hides how long the host takes to launch."""
@@ -843,6 +938,16 @@ class RoundRunner:
         queue.land()
         round_s = min(reading.seconds / reading.rounds for reading in queue.readings if not reading.sample)
         return replace(cycle, round_s=max(round_s, 1e-6))
+
+
+def resolution_s(times_s: Sequence[float]) -> float:
+    """Standard uncertainty of a time that events tell in steps, by the least difference between times.
+
+    Some GPUs tell them in steps of a microsecond, which is much of a short launch; so it is taken to be where
+    all times are the same.
+    """
+    steps = [after - before for before, after in pairwise(sorted(set(times_s)))]
+    return min(steps, default=_STEP_S) / math.sqrt(12)  # of a uniform distribution as wide as a step
 
 
 def _code_of(steps: Sequence[Step]) -> set[Hashable]:

@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -294,14 +294,9 @@ class SimulatedDevice:
         The median time of a round and its power carry noise that depends on the seed and the trial only, so
         a resumed run sees the same numbers.
         """
-        self._occupant.enter()
-        self.sleep(_HOST_GAP_S)
-        results = self._failures(plans)
-        failed = next((r.status for r in results if r.status is not Status.OK), None)
+        failed = self._failed(plans)
         if failed is not None:
-            start = self.now_s()
-            self._fail(failed)
-            return RunRecord(results=tuple(results), start_s=start, end_s=self.now_s())
+            return failed
         draws = self._draws(plans)
         modelled = (self._model.round_at(plans, self._set_mhz), self._model.round(plans, self._set_mhz))
         free, capped = (RoundsAtClock.of(each, draws, self._noise) for each in modelled)
@@ -314,20 +309,55 @@ class SimulatedDevice:
         start = self.now_s()
         for rounds in (over, after):
             self._timeline.pass_time(rounds.count * rounds.round_s, rounds.watts)
-        times, makespan = most.times_s, most.round_s  # medians
-        spread = _SCATTER * self._noise
+        restored = [self._model.restore_s(plan, self.clock_mhz) for plan in plans]
+        return self._recorded(most.times_s, restored, over.count + after.count, start)
+
+    def run_single(self, plans: Sequence[Plan], window_s: float) -> RunRecord:
+        """Run single rounds, each behind a flush of the L2, for about ``window_s`` virtual seconds.
+
+        The flushes are part of the window. No power limit is reached: between rounds nothing is computed.
+        """
+        failed = self._failed(plans)
+        if failed is not None:
+            return failed
+        draws = self._draws(plans, "single|")
+        modelled = replace(
+            self._model.round_at(plans, self._set_mhz), ends_s=self._model.single(plans, self._set_mhz)
+        )
+        rounds = RoundsAtClock.of(modelled, draws, self._noise)
+        self.clock_mhz, self.throttle_reasons = self._set_mhz, ()
+        start, each_s = self.now_s(), rounds.round_s + self._model.flush_s(self._set_mhz)
+        count = max(rounds.least, round(window_s / each_s)) if window_s else _LEAST_LONG_ROUNDS
+        self._timeline.pass_time(count * each_s, min(rounds.watts, self._model.limit_w))
+        return self._recorded(rounds.times_s, [0.0] * len(plans), count, start)
+
+    def _failed(self, plans: Sequence[Plan]) -> RunRecord | None:
+        """The record of plans that do not run; None where they do."""
+        self._occupant.enter()
+        self.sleep(_HOST_GAP_S)
+        results = self._failures(plans)
+        failed = next((r.status for r in results if r.status is not Status.OK), None)
+        if failed is None:
+            return None
+        start = self.now_s()
+        self._fail(failed)
+        return RunRecord(results=tuple(results), start_s=start, end_s=self.now_s())
+
+    def _recorded(
+        self, times_s: Sequence[float], restored_s: Sequence[float], rounds: int, start_s: float
+    ) -> RunRecord:
+        """The record of rounds that end now, by the median times of the plans."""
+        makespan_s, spread = max(times_s), _SCATTER * self._noise
         return RunRecord(
             results=tuple(
-                WorkloadResult(
-                    Status.OK, time, spread * time, restore_s=self._model.restore_s(plan, self.clock_mhz)
-                )
-                for plan, time in zip(plans, times, strict=True)
+                WorkloadResult(Status.OK, time_s, spread * time_s, restore_s=restore_s)
+                for time_s, restore_s in zip(times_s, restored_s, strict=True)
             ),
-            makespan_s=makespan,
-            makespan_spread_s=spread * makespan,
-            makespan_uncertainty_s=self._noise * makespan,
-            rounds=over.count + after.count,
-            start_s=start,
+            makespan_s=makespan_s,
+            makespan_spread_s=spread * makespan_s,
+            makespan_uncertainty_s=self._noise * makespan_s,
+            rounds=rounds,
+            start_s=start_s,
             end_s=self.now_s(),
         )
 
@@ -408,9 +438,9 @@ class SimulatedDevice:
         self._timeline.pass_time(seconds, active_watts(self.gpu, self._set_mhz))
         return seconds
 
-    def _draws(self, plans: Sequence[Plan]) -> list[float]:
-        """Standard normal numbers that depend on the seed and the trial only: one per plan and one more."""
-        names = "|".join(_key(plan) for plan in plans)
+    def _draws(self, plans: Sequence[Plan], timing: str = "") -> list[float]:
+        """Standard normal numbers that depend on seed, trial and timing only: one per plan and one more."""
+        names = timing + "|".join(_key(plan) for plan in plans)
         key = f"{self._seed}|{self.gpu.name}|{self._set_mhz}|{names}"
         digest = hashlib.blake2b(key.encode(), digest_size=16).digest()
         generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))

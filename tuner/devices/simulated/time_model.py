@@ -631,6 +631,7 @@ def _footprint(launch: LaunchModel, gpu: GpuModel) -> tuple[float, float, float,
 # between the lowest clock (which lasts long) and the highest (which wastes voltage).
 
 CONTENTION = 0.02
+_FLUSHED, _LEAST_FLUSHED = 3, 2**25  # sizes of the L2, and bytes at least, as on a real GPU
 _MEMORY = 0  # place of device memory among a demand's shares
 _Key = tuple[Workload, Configuration]  # a plan's own hash would hash its source text every time
 
@@ -783,6 +784,35 @@ class RoundModel:
         ends = finish_times([demands for demands, _ in terms])
         joules = sum(work for _, work in terms)
         return Round(tuple(ends), active_watts(self._gpu, clock_mhz) + joules / max(ends), clock_mhz)
+
+    def single(self, plans: Sequence[Plan], clock_mhz: int) -> tuple[float, ...]:
+        """Ends of plans in a round by itself, behind a flush of the L2 and without what restores arrays.
+
+        Its start is hidden behind no other round. The flush has left the L2 full of lines that were written:
+        what is read or written takes their places, and they go to device memory first.
+        """
+        written = self._gpu.limits.l2_bytes / len(plans)
+        ends = finish_times([self._behind_flush(plan, clock_mhz, written) for plan in plans])
+        return tuple(
+            self._gpu.launch_s + end_s - self.restore_s(plan, clock_mhz)
+            for plan, end_s in zip(plans, ends, strict=True)
+        )
+
+    def flush_s(self, clock_mhz: int) -> float:
+        """Time in which the L2 is flushed, by writing a few times as much."""
+        written = max(_FLUSHED * self._gpu.limits.l2_bytes, _LEAST_FLUSHED)
+        return self._gpu.launch_s + written / bandwidth(self._gpu, clock_mhz)
+
+    def _behind_flush(self, plan: Plan, clock_mhz: int, written: float) -> list[Demand]:
+        """Demands of a plan's stages; the first of them drive so many written bytes out of the L2."""
+        demands = list(self._term(plan, clock_mhz)[0])
+        for index, launch in enumerate(self._launches[plan.workload, plan.configuration][1]):
+            driven_out = min(launch.bytes, written)
+            if not driven_out:
+                break
+            demands[index] = demand(replace(launch, bytes=launch.bytes + driven_out), self._gpu, clock_mhz)
+            written -= driven_out
+        return demands
 
     def _described(
         self, plan: Plan, resources: Sequence[Resources], arithmetic: Sequence[StageArithmetic]

@@ -23,7 +23,7 @@ def flags(runs: Sequence[ExportedRun]) -> str:
         InputError: a run has no answer, or one of its values is not safe in a command.
     """
     lines = [
-        (f"# {plain_label(name)} on {plain_label(run.device)} for {plain_label(run.objective)}", build)
+        (f"# {plain_label(name)} on {plain_label(run.device)} for {plain_label(run.goal)}", build)
         for run in runs
         for name, build in zip(run.workloads, run.builds(), strict=True)
     ]
@@ -99,7 +99,7 @@ def _by_target(runs: Sequence[ExportedRun]) -> dict[str, list[str]]:
             prefix = f"{identifier(name)}_" if several else ""
             others = {key: value for key, value in configuration.items() if key not in build.macros}
             lines = [
-                f"/* {comment_text(name)}, for {comment_text(run.objective)} */",
+                f"/* {comment_text(name)}, for {comment_text(run.goal)} */",
                 *(define_line(f"{prefix}{key}", value) for key, value in build.macros.items()),
                 *(define_line(f"{_TUNED}{prefix}{identifier(key)}", value) for key, value in others.items()),
             ]
@@ -313,6 +313,10 @@ def wisdom(runs: Sequence[ExportedRun]) -> str:
     if len(kernels) > 1 or len(kernels[0]) > 1:
         names_listed = ", ".join(dict.fromkeys(name for names in kernels for name in names))
         raise InputError(f"a wisdom file is of one kernel; these runs are of {names_listed}")
+    if len(timings := {run.timing for run in runs}) > 1:
+        raise InputError(
+            f"a wisdom file has times of one kind; these runs have {' and '.join(sorted(timings))}"
+        )
     names = list(dict.fromkeys(name for run in runs for name in run.parameter_names()))
     head = {"version": "1.0", "objective": "time", "tunable_parameters": names, "key": kernels[0][0]}
     lines = [json.dumps(head)]

@@ -9,7 +9,8 @@ from typing import Any
 from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.kernel_file import KernelFile, stored_configuration
 from tuner.model.errors import InputError, suggestion
-from tuner.model.objective import TIME_EXPONENT
+from tuner.model.objective import TIME_EXPONENT, described, timing_of
+from tuner.model.options import BACK_TO_BACK
 from tuner.model.plan import STREAM_PRIORITY, Configuration, TunableValue
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded
@@ -157,6 +158,7 @@ class ExportedRun:
         best: the answer; None where there is none.
         problem_size: sizes that are numbers, of all workloads.
         expanded: per workload the record of the build of its answer, where it is known (``build_of``).
+        timing: of its times.
     """
 
     device: str
@@ -166,6 +168,12 @@ class ExportedRun:
     best: ExportedTrial | None
     problem_size: tuple[int, ...] = ()
     expanded: tuple[Expanded | None, ...] = ()
+    timing: str = BACK_TO_BACK
+
+    @property
+    def goal(self) -> str:
+        """The objective, with the timing where it is not that of rounds back to back."""
+        return described(self.objective, None, timing=self.timing)
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -264,6 +272,7 @@ def run_of_document(document: object, where: str) -> ExportedRun:
             best=None if best is None else _trial(Fields(best, "best"), workloads),
             problem_size=_sizes(workloads),
             expanded=tuple(workload.get("expanded") for workload in listed),
+            timing=timing_of(fields.value("objective", checking.NAME)),
         )
     except (ValueError, AttributeError, TypeError, LookupError) as error:
         raise InputError(f"{where}: no document of a run: {error}") from error
@@ -376,8 +385,9 @@ def results_document(runs: Sequence[ExportedRun]) -> dict[str, Any]:
     """
     kernels = {" + ".join(run.kernels) for run in runs}
     objectives = {run.objective for run in runs}
-    if len(kernels) > 1 or len(objectives) > 1:
-        several = ", ".join(sorted(kernels if len(kernels) > 1 else objectives))
+    goals = {run.goal for run in runs}
+    if len(kernels) > 1 or len(goals) > 1:
+        several = ", ".join(sorted(kernels if len(kernels) > 1 else goals))
         raise InputError(f"a results file is of one kernel and one objective; these runs have {several}")
     data = [row for run in runs for row in _rows(run)]
     return {

@@ -23,6 +23,7 @@ from tuner.report.run_report import (
     front_table,
     gains_of,
     head_lines,
+    holding,
     no_answer,
     notices_of,
     rates,
@@ -133,6 +134,8 @@ def conditions_of(document: RunDocument) -> Iterator[tuple[str, str]]:
     if document.get("recorded"):
         yield "recorded on", str(document["recorded"])
     yield "objective", goal(document)
+    if holding(document):
+        yield "answer holds for", holding(document)
     bound = {key: document.get(key) for key in ("policy", "seed", "clocks", "energy_precision")}
     for key, value in bound.items():
         if value is not None:

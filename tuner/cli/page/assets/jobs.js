@@ -47,11 +47,12 @@ function newRow(job, trials) {
   const state = [element("span", job.state, `state ${job.state}`)];
   if (job.reason) state.push(element("div", job.reason, "muted"));
   const limit = job.options.max_slowdown === undefined ? "" : `, at most ${100 * job.options.max_slowdown} % slower`;
+  const singles = job.options.timing === "single" ? " of single launches" : "";
   row.append(
     cell("job", String(job.id), "number"),
     cell("state", element("div", null)),
     cell("workloads", element("div", job.workloads.join("\n"))),
-    cell("search", element("div", `${job.objective}${limit}, ${job.policy}, clocks ${job.clocks}`)),
+    cell("search", element("div", `${job.objective}${singles}${limit}, ${job.policy}, clocks ${job.clocks}`)),
     cell("device", job.device || "any"),
     cell("trials", trials.toLocaleString(), "number"),
     cell("submitted", moment(job.created_at), "number"),
