@@ -260,7 +260,9 @@ def _candidates(rows: "Sequence[Mapping[str, Any]]") -> "Table[Mapping[str, Any]
     help="Measure on several GPUs of one kind at once: local or local:N of this host, dask://HOST:PORT of a"
     " running scheduler, or slurm within an allocation. Needs pip install 'gpu-tuner[dask]'.",
 )
-@click.option("--verbose", is_flag=True, help="Report everything: how sure, net of idle, where time went.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Report everything: why, how sure, net of idle, where time went."
+)
 @device_option
 @kernel_option
 @database_option
@@ -317,7 +319,7 @@ def run(
     with orderly_stop():
         request.check()
         catalog = Catalog.load(request.kernel_files)
-        with RunProgress(request.objective) as progress:
+        with RunProgress(request.objective, verbose=verbose) as progress:
             outcome = run_request(
                 request,
                 catalog,

@@ -13,6 +13,7 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from tuner.model import registry
 from tuner.model.units import MODELLED, RECORDED, si
 from tuner.system.untrusted.reading import plain
 
@@ -193,7 +194,18 @@ def ruled(table: "Table[Row]") -> RichTable:
     return painted
 
 
-# --- Formats numbers with units, times, labels and sensor responses for people.
+# --- Formats numbers with units, times, labels and sensor responses for people; which sentences wait for -v.
+
+_REASON = re.compile(r"(precision|spared|clocks auto|power limits):|.*: batch capped from|.* rule \(")
+
+
+def is_reason(sentence: str) -> bool:
+    """True for a sentence that says why the search went as it did: which rule chose, what statistics said.
+
+    It changes nothing of how the numbers are read, so that only ``--verbose`` shows it.
+    """
+    said = sentence.partition(":")[0] in registry.names("policy")
+    return said or _REASON.match(sentence) is not None
 
 
 def label(document: "RunDocument | RunRow | Mapping[str, Any]", form: str = "{}") -> str:

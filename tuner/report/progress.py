@@ -15,7 +15,7 @@ from rich.table import Column
 from tuner.model.jobs import OWN, Job, Origin
 from tuner.model.objective import UNITS
 from tuner.model.units import lasting, si
-from tuner.report.layout import PlainConsole
+from tuner.report.layout import PlainConsole, is_reason
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -82,12 +82,16 @@ class RunProgress:
         objective: whose costs are shown.
         label: of what the numbers are, such as modelled.
         tells_trials: on what is no terminal, a line for every new best and every tenth trial.
+        verbose: with the reasons that a policy has for its choices.
     """
 
-    def __init__(self, objective: str, label: str = "", *, tells_trials: bool = False) -> None:
+    def __init__(
+        self, objective: str, label: str = "", *, tells_trials: bool = False, verbose: bool = False
+    ) -> None:
         self._unit = UNITS[objective]
         self._label = f" ({label})" if label else ""
         self._tells_trials = tells_trials
+        self._verbose = verbose
         self._lowest = math.inf
         self._compiled = 0
         self._measuring = False
@@ -189,7 +193,10 @@ class RunProgress:
         self._show("confirming" if confirming else "measuring", number, expected, detail)
 
     def told(self, sentence: str) -> None:
-        """Called by the policy with a choice and its reason."""
+        """Called with what is worth knowing before the report, which says itself how the search ended."""
+        shown_besides = ("done: ",) if self._display.disable else ("done: ", "first answer: ")
+        if sentence.startswith(shown_besides) or (is_reason(sentence) and not self._verbose):
+            return
         whole = not self._console.is_terminal  # a file or a pipe gets whole lines
         self._console.print(sentence, soft_wrap=whole)
 

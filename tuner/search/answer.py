@@ -14,7 +14,6 @@ from tuner.measurement.paired import (
     PairedRepeats,
     Ratio,
     Repeatability,
-    near,
     repeatability,
 )
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
@@ -470,12 +469,6 @@ def outcome_of(
         answer = chosen(objective)
         alike = tuple(places[trial] for trial in paired.tied(objective, precision)) or tuple(ties)
     best = None if answer is None else at_end[answer][1]
-    once_tied = []  # of a recording, or of a run that was stopped
-    if len(ties) > 1:
-        once_tied.append(
-            f"tie: {len(ties):,} trials, each measured once, cannot be told apart in cost by their 95 %"
-            " intervals; the answer is the fastest of them"
-        )
     return Outcome(
         status=status,
         trials=at_end,
@@ -493,35 +486,12 @@ def outcome_of(
             *_power_limited(at_end),
             *_spared(objective, at_end),
             *_without_joules(objective, at_end),
-            *once_tied,
-            *([] if objective.is_front else _tie(objective, searched, paired, precision)),
             *_imprecise(plan, spaces, best, scatter),
             *_unreferenced(spaces),
             *_restoring(spaces, best),
             *_uncounted_cpu(spaces, best),
         ],
     )
-
-
-def _tie(
-    objective: Objective, searched: Mapping[Trial, Measurement], paired: PairedRepeats, precision: float
-) -> list[str]:
-    """A notice where more than one trial may have the lowest cost, contenders and others apart."""
-    rivals = paired.tied(objective, precision)
-    notices = []
-    if objective.needs_energy and len(rivals) > 1:
-        notices.append(
-            f"tie: {len(rivals)} contenders cost the same within {100 * precision:.2g} % or the interval of"
-            " their costs turn by turn; the answer is the fastest of them"
-        )
-    again = repeatability(searched, paired, objective) if rivals else None
-    others = 0 if again is None else near(searched, paired, objective, again)
-    if again is not None and others:
-        notices.append(
-            f"near: {others} {'trial' if others == 1 else 'trials'} measured once may be below the lowest"
-            f" cost: trials repeat to ± {100 * again.interval:.2g} %"
-        )
-    return notices
 
 
 def _spared(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
