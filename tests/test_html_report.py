@@ -236,14 +236,15 @@ def test_what_a_lower_clock_saves_is_told_or_how_to_measure_it() -> None:
 
 
 def test_a_gain_has_a_colour_only_where_it_is_certain() -> None:
-    """The change against the default stands first; one within its interval is neither gain nor loss."""
+    """Time and energy stand first, then the changes; one within its interval is neither gain nor loss."""
     against = {"slowdown": 0.02, "slowdown_interval": 0.001, "energy_saving": 0.01, "turn_by_turn": True}
     document = ordinary(against_default={**against, "energy_saving_interval": 0.02})
     page = Page(run_page(document, NOW))
-    classes = [one.get("class") for tag, one in page.elements if tag == "b"][:2]
+    classes = [one.get("class") for tag, one in page.elements if tag == "b"][:4]
 
+    assert re.search(r"time of a round \S+ ± \S+ m?J energy of a round, 95 % -1.0 ±", page.text)
     assert "-1.0 ± 2.0 % energy against the default, 95 % +2.0 ± 0.1 % time against the default" in page.text
-    assert classes == [None, "more"]
+    assert classes == [None, None, None, "more"]
 
 
 def test_two_runs_stand_side_by_side_with_ratios() -> None:

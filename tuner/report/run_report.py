@@ -38,7 +38,6 @@ from tuner.report.layout import (
     note,
     origin_words,
     rendered,
-    rows_in,
     table_lines,
     tied,
     wrapped,
@@ -155,15 +154,8 @@ def _part(workload: WorkloadDocument) -> WorkloadPart | None:
 
 def workloads_table(document: RunDocument, width: int) -> list[ReportLine]:
     """A row per workload with its configuration; the title above it says what kind of numbers these are."""
-    shown = workloads_of(document)
-    note = Column[WorkloadDocument]("configuration", _configuration)
-    if rows_in(shown, width, indent=_INDENT) is not None:
-        return table_lines(replace(shown, note=note), width, indent=_INDENT, head=_QUIET)
-    name, *columns = shown.columns
-    named = Column[WorkloadDocument](
-        f"{name.name}: {note.name}", lambda one: f"{name.text(one)}: {note.text(one)}"
-    )
-    return table_lines(Table(columns, shown.rows, named), width, indent=_INDENT, head=_QUIET)
+    shown = replace(workloads_of(document), note=Column("configuration", _configuration))
+    return table_lines(shown, width, indent=_INDENT, head=_QUIET)
 
 
 def _configuration(workload: WorkloadDocument) -> str:
@@ -188,12 +180,9 @@ class Gain:
 
 
 def comparisons(document: RunDocument, width: int) -> list[str]:
-    """The gains of the answer, as lines; where it is narrow, without what the others take themselves."""
+    """The gains of the answer, as lines."""
     gains = gains_of(document)
-    lines = rows_in(gains, width, indent=_INDENT) if gains.rows else []
-    if lines is None:
-        of_answer = [column for column in gains.columns if not column.rank]
-        lines = table_lines(replace(gains, columns=of_answer), width, indent=_INDENT)
+    lines = table_lines(gains, width, indent=_INDENT) if gains.rows else []
     return [line.text for line in lines] + [
         line for text in gains.sentences for line in wrapped(_INDENT + text, width, "", _INDENT * 2)
     ]
@@ -659,7 +648,9 @@ def _short(text: str) -> str:
 
 _NO_GPU = "no GPU"
 _ENDED = re.compile("(?:done|stopped): (.*)", re.DOTALL)
-_ELSEWHERE = re.compile(f"{_NO_GPU}|done:|stopped:|first answer:")  # of the report, or only of the moment
+_ELSEWHERE = re.compile(
+    f"{_NO_GPU}|done:|stopped:|first answer:|tie:|near:"
+)  # the report has lines of its own
 
 
 def stand_in(document: RunDocument, seen: Collection[str] = ()) -> list[str]:

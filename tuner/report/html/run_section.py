@@ -13,7 +13,7 @@ from tuner.report.clock_curve import clock_table
 from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command
 from tuner.report.html.charts import Effects, chart_panels, copyable, panel
 from tuner.report.html.markup import Markup, element, facts, html_table, joined, listed, paragraphs
-from tuner.report.layout import label, note, origin_words
+from tuner.report.layout import field_words, label, note, origin_words
 from tuner.report.rows import ENERGY, POWER, Column, Row, Table
 from tuner.report.run_report import (
     changes_of,
@@ -144,7 +144,8 @@ def conditions_of(document: RunDocument) -> Iterator[tuple[str, str]]:
             yield f"batch of {workload['name']}", f"{workload['batch']:,}"
     for key, value in (document.get("settings") or {}).items():
         if value is not None and key != "energy_precision":
-            yield f"option {key}", str(value)
+            words, text = field_words(key, value)
+            yield f"option {words}", text
 
 
 def _of_run(document: RunDocument) -> Iterator[tuple[str, str]]:
@@ -281,7 +282,7 @@ def _answer(document: RunDocument) -> Markup:
         element("div", *_figures(document), class_="figures"),
         element("div", *tables, class_="tables"),
         paragraphs(gains.sentences),
-        paragraphs((done_line(document), cost_line(document, verbose=True))),
+        paragraphs((cost_line(document, verbose=True),)),
         listed(with_links([*ties(document), *warnings(document)]), "warnings"),
     ]
     return panel("The answer, and what it gains", *content, wide=True, id_="answer")
@@ -317,7 +318,7 @@ def _figure(value: str, caption: str, class_: str | None = None) -> Markup:
 
 def _sureness(document: RunDocument) -> Markup:
     """Return the panel on the uncertainty of the numbers, and the use of time and joules."""
-    sentences = with_links(detail_lines(document))
+    sentences = with_links([done_line(document), *detail_lines(document)])
     calm = _folded("What the search said of itself", list(notices_of(document)), "quiet")
     return panel("How sure, and what it took", listed(sentences, "columns"), calm, wide=True, id_="sure")
 
