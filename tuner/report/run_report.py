@@ -213,6 +213,8 @@ def gains_of(document: RunDocument) -> Table[Gain]:
     if itself:
         *others, last = itself
         sentences.insert(0, f"the answer is {' and '.join(filter(None, (', '.join(others), last)))}")
+    if len(document.get("front") or ()) == 1:
+        sentences.append("the Pareto front is the answer alone")
     rows += _one_after_another(document)
     sentences += _co_running(document)
     sentences += _solo_bests(document)
@@ -427,6 +429,7 @@ def _count(runs: float) -> str:
 
 # --- The Pareto front of a run: its points as a table, and the choice of one by a time budget.
 
+_LEAST_POINTS = 2  # that are worth a table
 _WHICH = "the answer is the point of least energy × time"
 _WHICH_CHOSEN = "the answer is the point of least energy at most {slower} % slower than the fastest"
 _HOW_TO_CHOOSE = (
@@ -480,20 +483,19 @@ def _time_s(point: FrontPoint) -> float:
 
 
 def front_table(document: RunDocument, named: str = "") -> Table[FrontPoint] | None:
-    """The points of the front, fastest first; None where the run has none.
+    """The points of the front, fastest first; None where the answer is the only one, or there is none.
 
     Args:
         document: of a run.
         named: option of a command that reads its database.
     """
     points = document.get("front") or ()
-    if not points:
+    if len(points) < _LEAST_POINTS:
         return None
     mark = label(document, "{}; ")
-    words = "point" if len(points) == 1 else "points"
     chosen, run = document.get("front_slowdown"), document.get("run")
     which = _WHICH if chosen is None else _WHICH_CHOSEN.format(slower=f"{100 * chosen:g}")
-    if chosen is None and run is not None and len(points) > 1:
+    if chosen is None and run is not None:
         which = f"{which}; {_HOW_TO_CHOOSE.format(run=run, named=named)}"
     against = replace(ENERGY_CHANGE, name="against the default")
     return Table(
@@ -506,7 +508,7 @@ def front_table(document: RunDocument, named: str = "") -> Table[FrontPoint] | N
         ],
         points,
         Column("configuration", lambda point: _note(document, point)),
-        title=f"Pareto front of time and energy ({mark}{len(points)} {words}, fastest first; ± is 95 %)",
+        title=f"Pareto front of time and energy ({mark}{len(points)} points, fastest first; ± is 95 %)",
         sentences=[which],
     )
 
