@@ -59,7 +59,10 @@ REPEATABILITIES = (0.0005, 0.001, 0.002, 0.004)
 IDLE_W = (120.0, 1.0)  # of the recorded H200
 TIME, ENERGY = Objective("time"), Objective("energy")
 
-Rungs = Callable[[Trial], list[Measurement]]
+LOOKS_S = (0.0, *RUNGS_S)
+"""Single rounds, and the rungs behind them."""
+
+Looks = Callable[[Trial], list[Measurement]]
 
 
 def main() -> None:
@@ -94,26 +97,26 @@ def record(options: argparse.Namespace) -> dict[str, Any]:
         (item,) = Compilation(spaces, setup.device).begin(SearchLimits())
         candidates = [candidate.configuration for candidate in item.candidates]
         windows: dict[str, list[list[list[float]]]] = {str(one): [] for one in candidates}
-        took: dict[float, list[float]] = {rung_s: [] for rung_s in RUNGS_S}
+        took: dict[float, list[float]] = {rung_s: [] for rung_s in LOOKS_S}
         order = random.Random(0)  # noqa: S311 - orders and noise, no secrets
         for _ in range(options.passes):
             order.shuffle(candidates)
             for configuration in candidates:
                 rungs = []
-                for rung_s in RUNGS_S:
+                for rung_s in LOOKS_S:
                     begun_s = time.monotonic()
                     record = setup.device.run([item.plans[configuration]], rung_s)
                     took[rung_s].append(time.monotonic() - begun_s - (record.end_s - record.start_s))
                     if record.makespan_s is not None:
                         rungs.append([record.makespan_s, record.makespan_uncertainty_s])
-                if len(rungs) == len(RUNGS_S):
+                if len(rungs) == len(LOOKS_S):
                     windows[str(configuration)].append(rungs)
         beside = {f"{rung_s:g}": statistics.median(times) for rung_s, times in took.items()}
         print(f"{len(candidates)} configurations, {options.passes} passes; beside the window, in s: {beside}")
         return {
             "device": setup.device.identity.name,
             "workload": options.workload,
-            "looks_s": RUNGS_S,
+            "looks_s": LOOKS_S,
             "beside_the_window_s": beside,
             "windows": {name: passes for name, passes in windows.items() if passes},
         }
@@ -161,10 +164,10 @@ def of_windows(document: Mapping[str, Any], seeds: int) -> dict[str, Any]:
     for seed in range(10 * seeds):
         draw = random.Random(seed)  # noqa: S311 - as above
 
-        def rungs(trial: Trial, draw: random.Random = draw) -> list[Measurement]:
-            return [measured(*rung) for rung in draw.choice(by_trial[trial])]
+        def looks(trial: Trial, draw: random.Random = draw) -> list[Measurement]:
+            return [measured(*look) for look in draw.choice(by_trial[trial])]
 
-        played.append(race(truths, rungs, draw))
+        played.append(race(truths, looks, draw))
     return summed(f"windows of {document['device']}, {document['workload']}", played)
 
 
@@ -178,9 +181,10 @@ def of_spaces(
         for seed in range(seeds):
             draw = random.Random(f"{name} {seed}")  # noqa: S311 - as above
 
-            def rungs(trial: Trial, draw: random.Random = draw) -> list[Measurement]:
+            def looks(trial: Trial, draw: random.Random = draw) -> list[Measurement]:
                 one = space[trial]  # noqa: B023 - played before the next space
-                found = []
+                factor = math.exp(draw.gauss(0.0, SINGLE_REPEATABILITY))
+                found = [measured(truths[trial] * factor, MOST_WITHIN * truths[trial])]  # noqa: B023
                 for rung_s in RUNGS_S:
                     length_s = max(rung_s, LEAST_ROUNDS * truths[trial])  # noqa: B023 - as above
                     own = TIME.relative_uncertainty(one)
@@ -189,11 +193,7 @@ def of_spaces(
                     found.append(measured(truths[trial] * factor, within * truths[trial]))  # noqa: B023
                 return found
 
-            def singles(trial: Trial, draw: random.Random = draw) -> Measurement:
-                factor = math.exp(draw.gauss(0.0, SINGLE_REPEATABILITY))
-                return measured(truths[trial] * factor, MOST_WITHIN * truths[trial])  # noqa: B023
-
-            played.append(race(truths, rungs, draw, singles))
+            played.append(race(truths, looks, draw))
     return summed(f"{len(spaces)} recorded spaces, repeatability {deviation:.2%}", played)
 
 
@@ -205,9 +205,8 @@ def measured(makespan_s: float, uncertainty_s: float) -> Measurement:
 
 def race(
     truths: Mapping[Trial, float],
-    rungs: Rungs,
+    looks: Looks,
     draw: random.Random,
-    singles: Callable[[Trial], Measurement] | None = None,
 ) -> dict[str, float]:
     """One race in random order: whether the best is among the contenders, and what was measured."""
     order = list(truths)
@@ -217,14 +216,14 @@ def race(
     spent_s = 0.0
     for trial in order:
         taken: list[Measurement] = []
-        if singles is not None:
-            rounds = singles(trial)
+        singles, *rungs = looks(trial)
+        if runner.takes_singles(target):
             spent_s += SINGLES * truths[trial]
-            if runner.lost_in_singles(rounds, target):
-                ended[trial] = rounds
+            if runner.lost_in_singles(singles, target):
+                ended[trial] = runner.honest_singles(singles, target)
                 continue
-            runner.add_singles(trial, rounds)
-        for rung_s, rung in zip(RUNGS_S, rungs(trial), strict=True):
+            runner.add_singles(trial, singles)
+        for rung_s, rung in zip(RUNGS_S, rungs, strict=True):
             taken.append(rung)
             spent_s += rung_s
             if runner.lost(taken, target) or not runner.tells_more(taken, target):

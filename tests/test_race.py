@@ -137,11 +137,12 @@ def test_longer_windows_are_taken_where_they_tell_more() -> None:
 
 
 def test_short_windows_are_held_against_short_ones_only() -> None:
-    """A new best takes all rungs, which others are held against; so does a co-run, which reads longest."""
+    """A new best takes two rungs, which others are held against; a co-run, which reads longest, all."""
     race, held = race_of(window(1e-4)), target(window(1e-4))
     lower, alike = window(0.999e-4, unsure=1e-5), window(1.001e-4, unsure=1e-5)
 
     assert race.tells_more([lower], held)
+    assert not race.tells_more([lower, lower], held)
     assert not race.tells_more([alike], held)
     assert race.tells_more([replace(alike, results=2 * alike.results)], held)
 
@@ -167,6 +168,30 @@ def test_a_runs_own_scatter_is_learnt() -> None:
     assert not loud.lost([window(1.02e-4)], held)
     assert quiet.honest(window(1.0, unsure=0.0)) == pytest.approx(ASSUMED_REPEATABILITY)
     assert loud.honest(window(1.0, unsure=0.0)) == pytest.approx(0.01, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("deviation", "unsure", "excess", "lost"),
+    [
+        pytest.param(None, 1e-3, 1.03, False, id="nothing is known yet: 1 % is assumed"),
+        pytest.param(0.002, 1e-3, 1.03, True, id="the run has shown 0.2 %"),
+        pytest.param(0.002, 1e-3, 1.005, False, id="what the run has shown does not tell them apart"),
+        pytest.param(0.002, 0.05, 1.03, False, id="its own rounds scatter far more"),
+        pytest.param(0.02, 1e-3, 1.06, False, id="single rounds of this run scatter by 2 %"),
+    ],
+)
+def test_the_scatter_of_single_rounds_is_learnt(
+    deviation: float | None, unsure: float, excess: float, *, lost: bool
+) -> None:
+    """Single rounds that agree with the windows behind them tell smaller differences, others larger ones."""
+    race, draw = Race(), random.Random(2)  # noqa: S311 - as above
+    race.add_singles(BEST, window(1e-4, unsure=1e-3))
+    for number in range(40 if deviation is not None else 0):
+        race.add_singles(Trial((), 100 + number), window(math.exp(draw.gauss(0.01, deviation or 0.0))))
+        race.add(Trial((), 100 + number), [window(1.0)])
+
+    held = target(window(1e-4), 40)
+    assert race.lost_in_singles(window(excess * 1e-4, unsure=unsure), held) is lost
 
 
 def test_spoilt_looks_teach_nothing() -> None:

@@ -117,7 +117,7 @@ def test_a_lone_trial_that_is_clearly_worse_takes_single_rounds() -> None:
     ("circumstances", "asked_s"),
     [
         pytest.param({"slower": 1.02}, [0.0, *RUNGS_S[:1]], id="it is nearly as fast"),
-        pytest.param({"slower": 0.9}, [0.0, *RUNGS_S], id="it is the best"),
+        pytest.param({"slower": 0.9}, [0.0, *RUNGS_S[:2]], id="it is the best"),
         pytest.param({"slower": 1.1, "scatter": 0.1}, [0.0, RUNGS_S[0]], id="clocks come up"),
     ],
 )

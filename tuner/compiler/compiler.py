@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from ctypes import CDLL, POINTER, byref, c_char_p, c_int, c_size_t, c_void_p, string_at
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePath
 from types import TracebackType
 
@@ -222,19 +223,23 @@ def _ask(path: str, server: str) -> tuple[str, tuple[int, ...]]:
         return version, architectures
 
 
+# The two lines stay together, also where a unit's entries are compiled at the same time.
+_REPORT = re.compile(
+    r"\D*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\n"
+    r"[^\n]*Used (\d+) registers([^\n]*)"
+)
+_STATIC_SHARED = re.compile(r"(\d+) bytes smem")
+
+
 def resources_in(log: str, lowered_name: str, architecture: str) -> Resources | None:
     """Return the resources that ptxas reports of an entry (``--ptxas-options=-v``); None without a report."""
-    # The two lines stay together, also where a unit's entries are compiled at the same time.
-    report = re.search(
-        rf"Function properties for {re.escape(lowered_name)}\n"
-        r"\D*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads\n"
-        r"[^\n]*Used (\d+) registers([^\n]*)",
-        log,
-    )
+    head = f"Function properties for {lowered_name}\n"
+    begin = log.find(head)
+    report = None if begin < 0 else _REPORT.match(log, begin + len(head))
     if report is None:
         return None
     stack, stores, loads, registers = map(int, report.groups()[:4])
-    shared = re.search(r"(\d+) bytes smem", report[5])
+    shared = _STATIC_SHARED.search(report[5])
     return Resources(
         registers_per_thread=registers,
         static_shared_bytes=int(shared[1]) if shared else 0,
@@ -564,20 +569,26 @@ def demangled(name: str) -> str | None:
     Returns:
         None where the name is not mangled, or the library is not here.
     """
-    if not name.startswith(_MANGLED):
-        return None
+    demangle = _demangler() if name.startswith(_MANGLED) else None
+    return None if demangle is None else demangle(name)
+
+
+@cache
+def _demangler() -> Callable[[str], str | None] | None:
     try:
-        library = CDLL("libstdc++.so.6")
-        demangle, release = getattr(library, "__cxa_demangle"), CDLL(None).free
+        demangle, release = getattr(CDLL("libstdc++.so.6"), "__cxa_demangle"), CDLL(None).free
     except (OSError, AttributeError):
         return None
     demangle.restype, release.argtypes = c_void_p, [c_void_p]
     demangle.argtypes = [c_char_p, c_char_p, POINTER(c_size_t), POINTER(c_int)]
-    status = c_int()
-    pointer = demangle(os.fsencode(name), None, None, byref(status))
-    if not pointer:
-        return None
-    try:
-        return string_at(pointer).decode()
-    finally:
-        release(pointer)
+
+    def call(name: str) -> str | None:
+        pointer = demangle(os.fsencode(name), None, None, byref(c_int()))
+        if not pointer:
+            return None
+        try:
+            return string_at(pointer).decode()
+        finally:
+            release(pointer)
+
+    return call

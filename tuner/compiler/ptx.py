@@ -6,6 +6,7 @@ NVIDIA's "Parallel Thread Execution ISA" describes it.
 
 import math
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _FUNCTION = re.compile(
@@ -69,8 +70,7 @@ def excerpt(ptx: str, entry: str, symbols: tuple[str, ...] = ()) -> str:
 
 def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
     """Return the launch requirements in an ``excerpt``; None if it is empty."""
-    entry = next(iter(functions(text).values()), "")
-    head, _, _ = entry.partition("{")
+    head = next((text[begin:brace] for _, begin, brace in _heads(text)), "")
     parameters, _, directives = head.partition(")")
     sizes = {
         variable[1]: _bytes(kind[2], variable[2])
@@ -89,7 +89,7 @@ def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
             _GRID_WORKSPACE.search(text) is not None,
             tuple(sizes.get(name, 0) for name in symbols),
         )
-        if entry
+        if head
         else None
     )
 
@@ -97,17 +97,22 @@ def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
 def functions(ptx: str) -> dict[str, str]:
     """Name and text of the functions that have a body."""
     bodies: dict[str, str] = {}
-    for match in _FUNCTION.finditer(ptx):
-        beginning = _BEGINNING.search(ptx, match.end())
-        if beginning is None or beginning[0] == ";":  # declared only
-            continue
+    for name, begin, beginning in _heads(ptx):
         depth = 0
-        for brace in _BRACE.finditer(ptx, beginning.start()):
+        for brace in _BRACE.finditer(ptx, beginning):
             depth += 1 if brace[0] == "{" else -1
             if depth == 0:
-                bodies[match[1]] = ptx[match.start() : brace.end()]
+                bodies[name] = ptx[begin : brace.end()]
                 break
     return bodies
+
+
+def _heads(ptx: str) -> Iterator[tuple[str, int, int]]:
+    """Names of the functions that have a body, where their text begins, and where their body does."""
+    for match in _FUNCTION.finditer(ptx):
+        beginning = _BEGINNING.search(ptx, match.end())
+        if beginning is not None and beginning[0] == "{":  # else declared only
+            yield match[1], match.start(), beginning.start()
 
 
 def _parameter(declaration: str) -> tuple[str, int]:

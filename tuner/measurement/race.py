@@ -11,13 +11,16 @@ Satterthwaite, and n the number of trials measured before. Windows of one rung a
 soon after idling, so what a GPU does differently in longer windows is in both and cancels.
 
 A trial that has not lost takes the next rung only where that can tell more: once the variance within the
-windows is a quarter of that between them, longer windows would not.
+windows is a quarter of that between them, longer windows would not. A new best takes two rungs in any case,
+which later trials are held against.
 
 Before the rungs a lone workload of one launch takes three single rounds, which cost less than the first
-window. They are held against the best trial's single rounds, with a repeatability of their own. Clocks that
-are still coming up show in their scatter, and are no proof; the bound below holds while a round scatters by
-2 % at most. Where the best trial's single rounds do not agree with its windows within `SINGLE_EXCESS`, none
-are made: of a round of some microseconds the events around it are a part.
+window. They are held against the best trial's single rounds, with a repeatability of their own: 1 % until the
+run has shown how single rounds agree with the first windows behind them, from then on what it has shown, and
+more for a trial whose three rounds differ by more (a moderated t-test, after Smyth 2004). Clocks that are
+still coming up show in that scatter, and are no proof; the bound below holds while a round scatters by 2 % at
+most. Where the best trial's single rounds do not agree with its windows within `SINGLE_EXCESS`, none are
+made: of a round of some microseconds the events around it are a part.
 
 *The error.* The trial that is truly best is thrown away only if one of its tests errs: in single rounds, at
 each rung, and against the final best, which chooses whose costs are confirmed: TESTS in all. The best so far
@@ -42,6 +45,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tuner.measurement.base import ComparisonTarget
 from tuner.model.distributions import student_quantile
@@ -71,7 +75,7 @@ ASSUMED_REPEATABILITY = 0.002
 """Relative standard deviation of a trial's time from one window to another, unless a run shows more."""
 
 SINGLE_REPEATABILITY = 0.01
-"""The same of single rounds: on an H200 they repeated to 0.2 % in the median, and to 1.1 % at worst."""
+"""The same of single rounds, until a run shows it: on an H200 0.2 % in the median, and 1.1 % at worst."""
 
 SINGLE_EXCESS = 0.03
 """Single rounds take longer than rounds of windows by so much at most, if they are to tell anything."""
@@ -127,6 +131,11 @@ class _Scatter:
         self._mean += before / self.count
         self.squares += before * (value - self._mean)
 
+    def part(self) -> Part | None:
+        """The variance of a value with its degrees of freedom; None of too few values."""
+        degrees = self.count - 1.0
+        return Part(self.squares / degrees, degrees) if degrees >= _ENOUGH else None
+
 
 class Race:
     """The rungs of a run's trials, and which trial has lost."""
@@ -135,6 +144,7 @@ class Race:
         self._rungs: dict[Trial, tuple[Measurement, ...]] = {}
         self._singles: dict[Trial, Measurement] = {}
         self._steps = [_Scatter() for _ in RUNGS_S[1:]]
+        self._single_steps = _Scatter()  # from single rounds to the first window
 
     def takes_singles(self, target: ComparisonTarget) -> bool:
         """True unless single rounds of the best so far are known to differ from those in its windows."""
@@ -155,8 +165,21 @@ class Race:
         if best is None or singles.spoilt or not (singles.makespan_uncertainty_s or singles.modelled):
             return False
         difference = _TIME.cost(singles) / _TIME.cost(best) - 1.0
-        parts = [*_within(singles, best, degrees=_SINGLE_DEGREES), Part(2 * SINGLE_REPEATABILITY**2)]
-        return clearly_higher(difference, parts, target.measured)
+        return clearly_higher(difference, self._of_singles(singles, best), target.measured)
+
+    def _of_singles(self, *singles: Measurement) -> list[Part]:
+        """Relative variances of single rounds, within and between them.
+
+        What the run has shown is both. It counts as `_ENOUGH` degrees of freedom beside the two of the
+        trial's own rounds, so that one whose rounds scatter far more is not judged by the others.
+        """
+        within = _within(*singles, degrees=_SINGLE_DEGREES)
+        learnt = self._single_steps.part()
+        if learnt is None:
+            return [*within, Part(len(singles) * SINGLE_REPEATABILITY**2)]
+        common = _ENOUGH * max(learnt.variance, ASSUMED_REPEATABILITY**2)
+        degrees = _ENOUGH + _SINGLE_DEGREES
+        return [Part((common + _SINGLE_DEGREES * own.variance) / degrees, degrees) for own in within]
 
     def honest_singles(self, singles: Measurement, target: ComparisonTarget) -> Measurement:
         """Single rounds of a trial that lost in them, as they are stored.
@@ -164,8 +187,8 @@ class Race:
         Their uncertainty is that within and between single rounds. The time in which arrays are restored,
         which windows alone tell, is the best trial's: it is that of the same arrays.
         """
-        between_s = SINGLE_REPEATABILITY * (singles.makespan_s or 0.0)
-        unsure_s = math.hypot(singles.makespan_uncertainty_s, between_s)
+        unsure = math.sqrt(math.fsum(part.variance for part in self._of_singles(singles)))
+        unsure_s = unsure * (singles.makespan_s or 0.0)
         results = singles.results
         if target.best is not None:
             restored = target.best[1].results
@@ -206,7 +229,7 @@ class Race:
         if target.best is None or last.spoilt or len(last.results) > 1:
             return True
         best = self._opponent(rungs, target.best)
-        if _TIME.cost(last) < _TIME.cost(best):
+        if _TIME.cost(last) < _TIME.cost(best) and len(rungs) == 1:
             return True
         within = math.fsum(part.variance for part in _within(last, best))
         return within > _SMALL * self._between().variance
@@ -221,9 +244,13 @@ class Race:
         self._singles[trial] = singles
 
     def add(self, trial: Trial, rungs: Sequence[Measurement]) -> None:
-        """Keep the rungs of a trial, and learn from those behind the first how windows repeat."""
+        """Keep the rungs of a trial, and learn from them how windows repeat, and single rounds."""
         self._rungs[trial] = tuple(rungs)
-        for step, before, after in zip(self._steps, rungs, rungs[1:], strict=False):
+        singles = [self._singles[trial]] if trial in self._singles else []
+        steps = self._steps[:]
+        if singles:
+            steps.insert(0, self._single_steps)
+        for step, (before, after) in zip(steps, pairwise((*singles, *rungs)), strict=False):
             if before.makespan_s and after.makespan_s and not before.spoilt | after.spoilt:
                 step.add(math.log(after.makespan_s / before.makespan_s))
 

@@ -153,8 +153,17 @@ _RUN_SEED = 1  # inputs of a run that no check has provided with inputs
 
 def median_and_spread(values: Sequence[float]) -> tuple[float, float]:
     """Median, and half the range from the 16th to the 84th percentile."""
-    low, middle, high = np.percentile(values, (16, 50, 84))
-    return float(middle), float(high - low) / 2
+    ordered = sorted(values)  # NumPy's percentile takes a thousand times as long for a few values
+    low, middle, high = (_quantile(ordered, fraction) for fraction in (0.16, 0.5, 0.84))
+    return middle, (high - low) / 2
+
+
+def _quantile(ordered: Sequence[float], fraction: float) -> float:
+    """Interpolate linearly between two values, as NumPy does."""
+    place = fraction * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def uncertainty(values: Sequence[float]) -> float:
