@@ -219,7 +219,9 @@ def ruled(table: "Table[Row]") -> RichTable:
 
 # --- Formats numbers with units, times, labels and sensor responses for people; which sentences wait for -v.
 
-_REASON = re.compile(r"(precision|spared|clocks auto|power limits):|.*: batch capped from|.* rule \(")
+_REASON = re.compile(
+    r"(precision|spared|break-even|clocks auto|power limits):|.*: batch capped from|.* rule \("
+)
 
 
 def is_reason(sentence: str) -> bool:

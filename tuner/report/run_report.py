@@ -303,10 +303,14 @@ def _co_running(document: RunDocument) -> Iterator[str]:
         "energy": (co_run["energy_change"] or 0.0, co_run["energy_change_interval"]),
         "time": (co_run["time_change"], co_run["time_change_interval"]),
     }
-    sure = {name: change for name, (change, half) in changes.items() if abs(change) > (half or 0.0)}
+    sure = {
+        name: change
+        for name, (change, half) in changes.items()
+        if abs(change) > (half or 0.0) and abs(change) >= GAIN
+    }
     gained, lost = ([name for name in sure if (sure[name] > 0) is more] for more in (False, True))
     if not sure:
-        yield "co-running brings neither gain nor loss against one after another"
+        yield "co-running brings neither gain nor loss worth having against one after another"
     elif not lost:
         yield f"co-running gains {' and '.join(gained)} against one after another"
     elif not gained:

@@ -33,6 +33,7 @@ from tuner.model.trial import (
     of_window,
     stated,
 )
+from tuner.model.units import si
 from tuner.power.base import SpentEnergy
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.plan import SearchPlan
@@ -554,8 +555,8 @@ def _restoring(spaces: Sequence[PreparedWorkload], answer: Measurement | None) -
     """A notice for every workload whose arrays are restored behind each run."""
     results = () if answer is None else answer.results
     return [
-        f"restored: of the {1e6 * result.time_s:.4g} us of {item.workload}, copies of its input take"
-        f" {1e6 * result.restore_s:.3g} us; times and joules include them"
+        f"restored: of the {si(result.time_s, 's')} of {item.workload}, copies of its input take"
+        f" {si(result.restore_s, 's', 3)}; times and joules include them"
         for item, result in zip(spaces, results, strict=False)
         if result.restore_s and result.time_s
     ]
