@@ -21,7 +21,7 @@ from report_pages import MARKUP, odd_runs, ordinary
 from tuner.report.details import repeating_command
 from tuner.report.html.charts import effects_of
 from tuner.report.html.markup import trial_columns
-from tuner.report.html.report import notebook_frame, pair_page, run_page
+from tuner.report.html.report import asset, notebook_frame, pair_page, run_page
 from tuner.report.html.run_section import MEANINGS
 from tuner.report.rows import CLOCK, ENERGY, POWER, POWER_LIMIT, TIME
 from tuner.report.run_report import cost_line, done_line
@@ -101,6 +101,16 @@ def test_links_of_words_lead_to_the_meanings_of_the_glossary() -> None:
     assert {"word-restored", "word-net-of-idle", "word-sensor-s-gain"} <= set(links) <= places
     for word, meaning in MEANINGS.items():
         assert f"| {word} | {meaning} |" in GLOSSARY.read_text(encoding="utf-8")
+
+
+def test_a_phone_shows_time_and_energy_first() -> None:
+    """On 390 px figures stand in two columns; in the table of trials only the rank stands before them."""
+    style, trials = asset("style.css"), asset("trials.js")
+    narrow = style.partition("@media (max-width: 480px) {")[2].partition("\n}")[0]
+
+    assert ".figures { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr))" in narrow
+    places = [trials.index(f'title: "{name}"') for name in ("rank", "known for", "trial")]
+    assert places[0] < trials.index("of run.columns.filter") < places[1] < places[2]
 
 
 def test_names_that_are_markup_stay_text() -> None:

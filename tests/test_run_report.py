@@ -232,6 +232,45 @@ def test_reports_are_the_golden_ones(name: str) -> None:
     assert text == path.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["one-energy", "one-time", "one-time-with-joules", "one-recorded"])
+def test_a_lone_kernel_takes_twelve_lines(name: str) -> None:
+    """At 80 columns, where nothing failed; nothing in them is told twice."""
+    lines = printed(CASES[name], 80).splitlines()
+
+    assert len(lines) <= 12
+    assert len(set(lines)) == len(lines)
+
+
+@pytest.mark.parametrize(
+    ("energy", "time", "told"),
+    [
+        (-0.05, -0.02, "co-running gains energy and time against one after another"),
+        (0.018, 0.029, "co-running loses energy and time: run these workloads one after another"),
+        (0.013, -0.037, "co-running gains time and loses energy against one after another"),
+        (-0.001, -0.0002, "co-running brings neither gain nor loss worth having"),
+        (None, 0.029, "co-running loses time: run these workloads one after another"),
+        (-0.004, -0.004, "co-running brings neither gain nor loss worth having"),
+    ],
+)
+def test_it_is_said_what_co_running_brings(energy: float | None, time: float, told: str) -> None:
+    """A gain, a loss, one for the other, or neither; what is less than half a percent is neither."""
+    document = of_co_run(3)
+    document["one_after_another"] |= {"energy_change": energy, "time_change": time}
+
+    assert told in " ".join(printed(document, 80).split())
+
+
+def test_what_ties_is_marked_and_counted() -> None:
+    """Contenders that tied, and trials that were measured once and cost as much as trials repeat to."""
+    trials = [*MATMULS, run_trial(tile(8, 8, 8, 8), 3.9e-3, 2.46), run_trial(tile(8, 4, 8, 8), 3.9e-3, 2.44)]
+    document = run_document(trials, **OF_MATMULS, tied=[1, 3])
+    ties = {one.number for one in ranked_trials(document) if "tie" in one.marks}
+
+    assert ties == {3, 8, 9}
+    assert "tie: 3 other trials cost the same, as far as can be told" in printed(document, 80)
+    assert "tie" not in printed(CASES["one-energy"], 80)
+
+
 # --- what holds for every document ---------------------------------------------------------------
 
 UNIT = re.compile(r"(?: ± [\d.,]+(?:e[+-]?\d+)?)? (?:[mµn]?[sJW]\b|%|MHz|GFlop/s|min\b|h\b)")

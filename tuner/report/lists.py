@@ -268,9 +268,8 @@ def _host_and_device(gpu: GpuAnswer) -> str:
 def show_best(best: Best, console: Console) -> None:
     """Print the best known configurations with their origins, and the answer for all together."""
     device = best.device
-    modelled = f" – {MODELLED}" if device.get("modelled") else ""
     width = max(console.width, LEAST_WIDTH)
-    lines = lines_of(f"{device.get('name')} ({device.get('spec')}){modelled}", width, "bold")
+    lines = lines_of(f"{device.get('name')} ({device.get('spec')})", width, "bold")
     workloads = Table(
         [Column("workload", lambda one: one[0]), Column("origin", lambda one: _origin(one[1]))],
         list(best.workloads.items()),

@@ -176,7 +176,7 @@ class RunProgress:
         left = self._left(number, expected, confirming=confirming)
         several = f"on {gpus} GPUs" if gpus > 1 else ""
         parts = (
-            f"trial {self._cost(cost) or status}",
+            f"trial {self._cost(cost) or ('without joules' if status == 'ok' else status)}",
             f"best {lowest}{self._label}",
             spent,
             compiled,
