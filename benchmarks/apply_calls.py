@@ -40,10 +40,10 @@ PLAN, APPLY = "tuner.plan", "tuner.apply"
 
 
 def show(path: Path, page: Path | None) -> None:
-    """Print the tables of a result, and put them into a page where one is given."""
+    """Print the tables of a result, and put the first into a page where one is given."""
     document = json.loads(path.read_text())
-    text = f"{host_table(document['host'])}\n{end_table(document['end'])}"
-    print(text)
+    text = host_table(document["host"])
+    print(f"{text}\n{end_table(document['end'])}")
     if page is not None:
         before, _, rest = page.read_text().partition(BEGIN)
         _, _, after = rest.partition(END)
@@ -468,7 +468,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds; what comes later is left out")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--show", type=Path, metavar="FILE", help="print a result; time nothing")
-    parser.add_argument("--docs", type=Path, help="page to put them into, between its marks")
+    parser.add_argument("--docs", type=Path, help="page to put the first into, between its marks")
     options = parser.parse_args()
     if options.show is not None:
         show(options.show, options.docs)

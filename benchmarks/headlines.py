@@ -172,7 +172,7 @@ _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
         "`scan-lf:N=512` on an H200: the answer for energy against the answer for time",
         _scan,
         ("scan-512-h200",),
-        "run.md#how-a-trial-is-measured",
+        "measuring.md",
     ),
     (
         "scan, tridiagonal system and FFT at once on an H100: the answer for energy against the defaults",
@@ -214,7 +214,7 @@ _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
         "exhaustive search of 160 scans on an H200, whole process, against Kernel Tuner and a user's loop",
         _wall,
         ("kernel-tuner-wall-loop-h200",),
-        "run.md#against-kernel-tuner",
+        "results.md#against-kernel-tuner",
     ),
     (
         "tridiagonal systems on an H200 against cuSPARSE",

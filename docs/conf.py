@@ -52,6 +52,9 @@ html_show_copyright = False
 copybutton_prompt_text = "$ "
 
 
+# Whoever searches wants to use the tool: these are read by links.
+_NOT_SEARCHED = ("lab/", "changelog")
+
 # What they show stands in other files: an incremental build reads them again.
 _GENERATED = {*SHOWN, "index", "cli", "results"}
 
@@ -59,6 +62,7 @@ _GENERATED = {*SHOWN, "index", "cli", "results"}
 def setup(app: Sphinx) -> None:
     """Prepare pages before they are parsed."""
     app.connect("source-read", _prepared)
+    app.connect("doctree-read", _kept_from_search)
 
 
 def _prepared(app: Sphinx, page: str, source: list[str]) -> None:
@@ -66,3 +70,9 @@ def _prepared(app: Sphinx, page: str, source: list[str]) -> None:
         app.env.note_reread()
     stored = table() if page == "results" else ""
     source[0] = page_source(page, source[0]).replace("<!-- stored results -->", stored)
+
+
+def _kept_from_search(app: Sphinx, _: object) -> None:
+    page = app.env.docname
+    if page.startswith(_NOT_SEARCHED):
+        app.env.metadata[page]["nosearch"] = ""

@@ -414,9 +414,10 @@ def test_import_is_light() -> None:
 
 
 def test_page_shows_the_function() -> None:
-    """docs/python.md names every argument there is, and its examples are Python that calls with those."""
-    page = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
-    text = page.partition("## Running tuned kernels")[2]
+    """docs/python.md names every argument there is, and examples, PyTorch's too, call with those."""
+    docs = Path(__file__).parent.parent / "docs"
+    text = (docs / "python.md").read_text().partition("## Running tuned kernels")[2]
+    tensors = (docs / "pytorch.md").read_text().partition("## A kernel of your own")[0]
     parameters = inspect.signature(tuner.apply).parameters
     named = {name for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
     assert named == {
@@ -425,7 +426,7 @@ def test_page_shows_the_function() -> None:
     }
     calls = [
         node
-        for example in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        for example in re.findall(r"^```python\n(.*?)^```$", text + tensors, re.MULTILINE | re.DOTALL)
         for node in ast.walk(ast.parse(example))
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("tuner.")
     ]

@@ -235,8 +235,8 @@ def test_a_scalar_of_steps_outside_of_its_loop(tmp_path: Path) -> None:
 
 
 def test_the_documented_example(tmp_path: Path) -> None:
-    """The factorisation of docs/kernel-files.md is a well-formed chain in two streams."""
-    page = (Path(__file__).parent.parent / "docs" / "kernel-files.md").read_text()
+    """The factorisation of docs/kernel-keys.md is a well-formed chain in two streams."""
+    page = (Path(__file__).parent.parent / "docs" / "kernel-keys.md").read_text()
     found = re.search(r"### An example\n.*?```toml\n(.*?)```", page, re.DOTALL)
     assert found is not None
     text = '[kernel]\nname = "lu"\nsource = "chain.cu"\n[problem.sizes]\nN = [64]\n' + found[1]

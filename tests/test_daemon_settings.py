@@ -315,8 +315,9 @@ def test_the_documented_keys_are_those_there_are() -> None:
 
 
 def test_the_documented_settings_can_be_used(tmp_path: Path) -> None:
-    """Settings that the page shows are read without a complaint."""
-    shown = re.findall(r"^```toml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    """Settings that the pages show are read without a complaint."""
+    text = PAGE.read_text() + PAGE.with_name("daemon-operation.md").read_text()
+    shown = re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
     assert shown
     for text in shown:

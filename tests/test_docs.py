@@ -115,6 +115,27 @@ def test_a_page_says_for_whom_it_is(path: Path) -> None:
     assert first.startswith("For ")
 
 
+def test_the_pages_for_users_are_short() -> None:
+    """What a user reads fits into 60,000 words; how-tos and the lab stand beside it."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    assert sum(len(path.read_text().split()) for path in pages) <= 60_000
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        *("list of sizes", "stop and resume", "cmake", "pytorch", "triton", "what was tried"),
+        *("cluster", "tolerance", "rtx 4090", "amd"),
+    ],
+)
+def test_a_heading_has_what_users_ask_for(asked: str) -> None:
+    """The site's search puts headings first."""
+    pages = [path for name in ("", "howto") for path in (ROOT / "docs" / name).glob("*.md")]
+    text = "\n".join(FENCE.sub("", path.read_text()) for path in pages)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    assert any(asked in heading.lower() for heading in headings)
+
+
 def test_the_pages_of_the_lab_are_short() -> None:
     """What was measured, and still holds, fits into 40,000 words."""
     pages = (ROOT / "docs" / "lab").rglob("*.md")
@@ -140,7 +161,7 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-# --- docs/kernel-files.md ------------------------------------------------------------------------
+# --- docs/kernel-files.md, docs/kernel-keys.md -----------------------------------------------------
 
 
 @pytest.fixture
@@ -148,7 +169,7 @@ def example(tmp_path: Path) -> KernelFile:
     """The longer kernel that docs/kernel-files.md shows."""
     text = page("kernel-files.md")
     (tmp_path / "saxpy.cu").write_text(blocks(text, "cuda")[2])
-    (tmp_path / "kernel.toml").write_text(blocks(text, "toml")[1])
+    (tmp_path / "kernel.toml").write_text(blocks(text, "toml")[-2])
     return load_kernel_file(tmp_path / "kernel.toml")
 
 
@@ -198,7 +219,7 @@ def test_example_answers_rightly(example: KernelFile) -> None:
 def test_every_key_is_explained() -> None:
     """The section of each table of kernel.toml names every key of it that the JSON Schema has."""
     schema = json_schema()
-    _, *parts = re.split(r"^### `\[+(\w+)\]+`$", page("kernel-files.md"), flags=re.MULTILINE)
+    _, *parts = re.split(r"^### `\[+(\w+)\]+`$", page("kernel-keys.md"), flags=re.MULTILINE)
     sections = {name: text.split("\n## ")[0] for name, text in zip(parts[::2], parts[1::2], strict=True)}
     assert set(sections) == set(schema["properties"])
     for table, form in schema["properties"].items():

@@ -519,8 +519,8 @@ def test_an_answer_that_spills_is_a_warning(prepared: tuple[PreparedWorkload, ..
 
 
 def test_every_key_is_documented(prepared: tuple[PreparedWorkload, ...]) -> None:
-    """docs/run.md names each key of the document, of a trial, of a comparison and of a workload."""
-    text = (Path(__file__).parent.parent / "docs" / "run.md").read_text()
+    """docs/run-json.md names each key of the document, of a trial, of a comparison and of a workload."""
+    text = (Path(__file__).parent.parent / "docs" / "run-json.md").read_text()
     record = make(prepared, GOOD, paired=[GOOD], alone=[(GOOD[0], [alone(0.004, 1.0), alone(0.008, 1.5)])])
     workload, co_run = record["workloads"][0], record["one_after_another"]
     parts = [record, record["best"], record["trade_off"], record["repeatability"], record["wall"], workload]

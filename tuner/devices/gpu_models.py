@@ -162,7 +162,7 @@ def _ina3221(scope: str) -> SensorModel:
     return SensorModel("stream", kind="stream", period_s=0.1, window_s=0.1, noise=0.004, scope=scope)
 
 
-_HOPPER_SENSORS = (  # of one H200, measured under a known load: see docs/power.md
+_HOPPER_SENSORS = (  # of one H200, measured under a known load: see docs/lab/power.md
     SensorModel("counter", kind="counter", period_s=0.1, noise=0.0005),
     SensorModel("ring", kind="ring", period_s=0.02, capacitance_s=0.0132, noise=0.003),
     SensorModel("instant", kind="stream", period_s=0.1, window_s=0.025, noise=0.003),

@@ -81,7 +81,7 @@ SINGLE_EXCESS = 0.03
 """Single rounds take longer than rounds of windows by so much at most, if they are to tell anything."""
 
 SHORT_EXCESS = 0.015
-"""Windows of some milliseconds read a time longer than others, by so much at most (see ``docs/run.md``)."""
+"""Windows of some milliseconds read a time longer than others, by so much at most (``docs/measuring.md``)."""
 
 _BLOCKS_DEGREES = 4.0  # of uncertainties within a window: a device makes at least five rounds
 _SINGLE_DEGREES = 2.0  # of three rounds

@@ -1,8 +1,8 @@
 """The document of a run: what the database keeps, ``--json`` writes, and every report reads.
 
 One definition says what its keys hold: mypy reads it at every access, and ``run_document`` checks what comes
-from outside against it, once, where it comes in. ``docs/run.md`` describes the keys. Keys that are not here,
-such as those of a newer version, are left as they are. Times are seconds, energies joules, of one round.
+from outside against it, once, where it comes in. ``docs/run-json.md`` describes the keys. Keys that are not
+here, such as those of a newer version, are left as they are. Times are seconds, energies joules of a round.
 """
 
 from collections.abc import Iterator, Mapping

@@ -117,8 +117,8 @@ def clock_curve(outcome: Outcome, clocks_mhz: Sequence[int], names: Sequence[str
         names: of the workloads.
 
     Returns:
-        ``clock_curve`` and ``clock_curve_of`` as ``docs/run.md`` describes them; an empty list and null where
-        the clock was not searched.
+        ``clock_curve`` and ``clock_curve_of`` as ``docs/run-json.md`` describes them; an empty list and null
+        where the clock was not searched.
     """
     nothing: ClockCurve = {"clock_curve": [], "clock_curve_of": None}
     if outcome.answer is None:
@@ -254,7 +254,7 @@ def power_limit_curve(outcome: Outcome) -> list[PowerLimitPoint]:
     Ratios are against the highest limit, with halves of their 95 % intervals.
 
     Returns:
-        Points as ``docs/run.md`` describes them; none where the answer was measured at one limit.
+        Points as ``docs/run-json.md`` describes them; none where the answer was measured at one limit.
     """
     if outcome.answer is None:
         return []
@@ -303,7 +303,7 @@ def document(
 ) -> RunDocument:
     """The run as a JSON object.
 
-    Its keys are described in ``docs/run.md``. Times are seconds and energies joules of one round; +- 1.96
+    Its keys are described in ``docs/run-json.md``. Times are seconds, energies joules of one round; +- 1.96
     uncertainties cover 95 %. Numbers that were not measured are null.
 
     Args:
@@ -614,7 +614,7 @@ def _wall(outcome: Outcome) -> WallDocument:
 def series_record(
     searched: Measurement, final: Measurement, names: Sequence[str], ended_at: str | None = None
 ) -> TrialSeries:
-    """The further keys of a trial; ``docs/run.md`` describes them.
+    """The further keys of a trial; ``docs/run-json.md`` describes them.
 
     Args:
         searched: what the search saw.

@@ -67,7 +67,7 @@ def compare_in_turn(
 def record_of(
     comparison: CoRunComparison | None, names: Sequence[str], scatter: WindowScatter = ASSUMED
 ) -> CoRunDocument | None:
-    """The comparison in the document of a run; its keys are described in ``docs/run.md``.
+    """The comparison in the document of a run; its keys are described in ``docs/run-json.md``.
 
     Args:
         comparison: None where there is none.
@@ -531,7 +531,7 @@ class SoloTimeDocument(TypedDict):
 
 
 class BalanceDocument(TypedDict):
-    """The result of balancing; its keys are described in ``docs/run.md``."""
+    """The result of balancing; its keys are described in ``docs/run-json.md``."""
 
     device: Device
     modelled: bool

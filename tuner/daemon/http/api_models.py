@@ -311,7 +311,7 @@ class RunsAnswer(BaseModel):
 
 
 class TrialRow(BaseModel):
-    """A trial as it is known at the end; `docs/run.md` describes further fields."""
+    """A trial as it is known at the end; `docs/run-json.md` describes further fields."""
 
     number: Id
     ended_at: str = Field(description="UTC, ISO 8601.")

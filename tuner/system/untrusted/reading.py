@@ -62,7 +62,7 @@ def shown_bytes(count: int) -> str:
 
 # --- Bounds of what is read, each far above what real files need and checked before memory is taken.
 #
-# Docs: "Limits of files" in ``docs/kernel-files.md``.
+# Docs: "Limits of files" in ``docs/kernel-keys.md``.
 
 KIB = 2**10
 MIB = 2**20
