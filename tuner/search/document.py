@@ -95,7 +95,10 @@ def _seconds(document: RunDocument) -> float | None:
     wall = document.get("wall")
     if not (document["modelled"] or document.get("recorded")):  # old documents lack the latter
         return document.get("wall_s")
-    return None if wall is None else math.fsum((wall["prepare_s"], wall["windows_s"], wall["checks_s"]))
+    if wall is None:
+        return None
+    prepare_s = 0.0 if document.get("recorded") else wall["prepare_s"]  # that is of the replay
+    return math.fsum((prepare_s, wall["windows_s"], wall["checks_s"]))
 
 
 # --- What other clocks would bring: the answer's configurations over the clock, and its neighbours there.
