@@ -48,8 +48,8 @@ def break_even(document: RunDocument, objective: str, runs_per_day: float | None
 
     In joules where the objective has joules in it, else in seconds. The seconds are the wall time of the
     run; of a simulated device those of preparing, and the modelled ones of windows and checks; of a recording
-    the recorded ones of these. The interval of the runs goes from the least cost and the largest saving to the
-    most and the smallest.
+    the recorded ones of these. The interval of the runs goes from the least cost and the largest saving to
+    the most and the smallest.
 
     Args:
         document: of the run, up to here.
