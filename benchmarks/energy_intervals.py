@@ -16,7 +16,9 @@ Noise is white; AR(1), with a correlation of 0.9 between neighbouring samples; o
 taken 2 ms (standard deviation) from where they are dated to (a counter's ticks are dated by polls 4.5 ms
 apart).
 
-*Twelfth window*: of a meter that has seen eleven before, and knows the sensor's noise from them. Joined are
+*Twelfth window*: of a meter that has seen eleven before, and knows the sensor's noise from them. *As long as
+needed*: the same, each as long as those before have shown to be enough, and a full one behind it where it is
+not; noise of a sample is a tenth there, as good sensors have it. Joined are
 three repeats of one meter, and three whose loads truly differ by 0.5 % (varying; the truth is then the mean
 of all such loads). Everything is modelled, nothing here runs on a GPU. 500 runs of all take a quarter of an
 hour of one core.
@@ -38,7 +40,7 @@ from tuner.power.energy.meter import SamplingMeter
 from tuner.power.sensors.simulated import SimulatedSampler
 
 from tuner.measurement.paired import join
-from tuner.measurement.window import suggested_window_s
+from tuner.measurement.window import JouleWindows, suggested_window_s
 from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE
 from tuner.model.trial import Energy, Measurement, Status, WorkloadResult
@@ -58,7 +60,7 @@ SENSORS: dict[str, dict[str, Any]] = {
 LOADS = ("steady", "drift", "rounds", "pulses", "irregular", "in step")
 JOINED = ("steady", "varying")
 SMOOTH = ("steady", "drift", "rounds")
-NOISE = 0.01
+NOISE, GOOD_NOISE = 0.01, 0.001
 NOISES: dict[str, dict[str, float]] = {
     "white": {},
     "AR(1) 0.9": {"correlation": 0.9},
@@ -68,7 +70,7 @@ POLLS_S = 0.0045  # between two reads of a counter whose ticks jitter
 PRECISION = 0.01  # what windows are chosen for
 PULSES_WINDOW_S = 4.0
 PULSES_S = 0.02, 0.2
-BURSTS, WINDOWS = 3, 12
+BURSTS, WINDOWS, WARM_WINDOWS = 3, 12, 2
 IDLE_W, BUSY_W, STEADY_W = 125.0, 600.0, 400.0
 WARM_UP_S, REST_S = 0.25, 0.05
 DRIFT, VARYING = 0.05, 0.005
@@ -145,7 +147,7 @@ class Bench:
     def __init__(self, options: dict[str, Any], seed: int) -> None:
         self.random = np.random.default_rng(seed)
         self.source = Source()
-        sampler = SimulatedSampler(self.source, noise=NOISE, seed=seed, **options)
+        sampler = SimulatedSampler(self.source, seed=seed, **({"noise": NOISE} | options))
         polled = options["kind"] == "counter" and "jitter_s" in options
         self.meter = SamplingMeter(
             PolledTicks(sampler, self.random) if polled else sampler, None, self.source.now_s
@@ -226,6 +228,21 @@ def known(options: dict[str, Any], load: str, run: int) -> tuple[Window, float]:
     return [bench.window(load, length_s) for _ in range(WINDOWS)][-1], length_s
 
 
+def needed(options: dict[str, Any], load: str, run: int) -> tuple[Window, float]:
+    """The last of twelve trials of one meter, each in a window as short as may be, and its length."""
+    bench = Bench(options | {"noise": GOOD_NOISE}, seed=run)
+    bench.draw_pulse(load)
+    full_s = suggested_window_s(bench.meter.info, PRECISION)
+    lengths = JouleWindows(bench.meter.info, PRECISION, full_s)
+    for number in range(WINDOWS):
+        length_s = full_s if number < WARM_WINDOWS else lengths.short_s
+        window = bench.window(load, length_s)
+        if not lengths.suffices(repeat(window)) and length_s < full_s:
+            length_s, window = full_s, bench.window(load, full_s)
+        lengths.learn(replace(repeat(window), window_s=length_s))
+    return window, length_s
+
+
 def joined(options: dict[str, Any], load: str, run: int) -> tuple[Window, float]:
     """Three repeats of one meter, joined; in ``varying`` each load differs."""
     bench = Bench(options, seed=run)
@@ -247,8 +264,13 @@ def repeat(window: Window) -> Measurement:
     return Measurement((WorkloadResult(Status.OK, 1.0),), 1.0, energy=energy)
 
 
-KINDS = {"single": single, "known": known, "joined": joined}
-SUFFIXES = {"single": "", "known": " (twelfth window)", "joined": " x 3"}
+KINDS = {"single": single, "known": known, "needed": needed, "joined": joined}
+SUFFIXES = {
+    "single": "",
+    "known": " (twelfth window)",
+    "needed": " (as long as needed)",
+    "joined": " x 3",
+}
 
 
 def case(sensor: str, kind: str, load: str, runs: int, noise: str = "white") -> dict[str, Any]:
@@ -264,7 +286,7 @@ def case(sensor: str, kind: str, load: str, runs: int, noise: str = "white") -> 
         "kind": kind,
         "load": load,
         "noise": noise,
-        "window_s": found[0][1],
+        "window_s": float(np.mean([length_s for _, length_s in found])),
         "runs": runs,
         "covered": float(np.mean(np.abs(errors) <= COVERAGE * stated)),
         "error_rms": float(np.sqrt(np.mean(errors**2))),
@@ -284,6 +306,8 @@ def cases() -> Iterator[tuple[str, str, str, str]]:
                 yield sensor, "single", load, noise
             if noise.startswith("AR"):
                 yield sensor, "known", "steady", noise
+            for load in SMOOTH:
+                yield sensor, "needed", load, noise
             for load in JOINED if noise == "white" else JOINED[:1]:
                 yield sensor, "joined", load, noise
 

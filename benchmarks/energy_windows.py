@@ -176,8 +176,8 @@ class Tools(NamedTuple):
 
 
 @contextmanager
-def tools_of(spec: str) -> Iterator[Tools]:
-    """Open a device and its sensors."""
+def tools_of(spec: str, window_s: float | None = None) -> Iterator[Tools]:
+    """Open a device and its sensors; short windows are what the sensor asks for, if no length is given."""
     with ExitStack() as stack:
         device = stack.enter_context(closing(open_device(spec).device))
         clocks, _ = open_clocks(device)
@@ -201,11 +201,10 @@ def tools_of(spec: str) -> Iterator[Tools]:
         if not device.identity.modelled:
             gauge = Thermometer(device.identity.uuid)
             celsius = stack.enter_context(closing(gauge)).read
-        window_s = suggested_window_s(meter.info, PRECISION)
         yield Tools(
             Sensors(device, meter, ring),
             WindowRunner(device, meter, SettingLock(clocks)),
-            window_s,
+            window_s or suggested_window_s(meter.info, PRECISION),
             celsius,
         )
 
@@ -347,10 +346,11 @@ def main() -> None:
     logging.basicConfig(level=logging.ERROR)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--window", type=float, help="length of the short windows in s, such as a run's 0.34")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     begun_s = time.monotonic()
-    with tools_of(options.device) as tools:
+    with tools_of(options.device, options.window) as tools:
         identity = tools.sensors.device.identity
         label = "modelled: no GPU ran" if identity.modelled else f"driver {identity.driver}"
         print(f"{identity.name}, {tools.sensors.meter.info.name}, {label}")

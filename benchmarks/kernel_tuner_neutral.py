@@ -1,154 +1,142 @@
-"""Times the configurations of a space by CUDA events, in turn, for whichever tuner chose them.
+"""Times the configurations of a space by CUDA events, for whichever tuner chose them, in both timings.
 
-First every configuration, a few launches each, cold L2 (160 MB are set to zero before each); those that are
-twice as slow as the best after two launches get no more. Then the finalists, 200 launches each, in an order
-drawn anew in every round, once with cold L2 and once behind a launch of the same (warm L2).
+*Back to back* is a launch among launches of the same; *single* is one launch with a cold L2 (160 MB are set
+to zero before it). All configurations are compiled by CuPy with the same options. First each is launched
+alone twice; those that take twice as long as the best get no more. The others have a few rounds in both
+timings. The best of either, and those that were chosen, have 60 rounds more, in an order drawn anew in
+every round; of these the medians count.
 
-    python kernel_tuner_neutral.py TASK.json OUT.json [--finalists 3 17 ...]
+    python kernel_tuner_neutral.py TASK-FOLDER OUT.json [--finalists 3 17 ...]
 """
 
 import argparse
 import json
 import os
 import random
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from cold_timing import Timer, median, spread
+from cold_timing import Timer, median
 
-LAUNCHES = 9
-SOON = 2  # launches after which slow ones are left
 SLOW = 2.0  # times the best
-BEST = 5  # of all, that are finalists beside those given
-FINAL_LAUNCHES = 200
+ROUNDS, FINAL_ROUNDS = 5, 60
+BEST = 4  # of each timing, that are finalists beside those given
+BATCH_MS = 1.0  # launches back to back between two events take about this long
+LEAST_RUNS, MOST_RUNS = 2, 64
 
 Run = Callable[[], None]
 
 
 def main() -> None:
-    """Time all, then the finalists, and write the medians."""
+    """Time all, then the finalists, and write their medians."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("task", type=Path)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--finalists", type=int, nargs="*", default=[])
     options = parser.parse_args()
-    task = json.loads(options.task.read_text())
     import cupy  # noqa: PLC0415 - --help needs no GPU
 
-    runs = runs_of(cupy, task)
-    timer = Timer(cupy)
-    every = all_times(timer, runs)
-    medians = {number: median(times) for number, times in every.items()}
-    best = sorted(medians, key=medians.__getitem__)[:BEST]
-    chosen = {number: runs[number] for number in dict.fromkeys([*options.finalists, *best])}
-    cold = timer.interleaved(named(chosen), FINAL_LAUNCHES, seed=1)
-    warm = warm_times(cupy, chosen)
-    document = {
-        "ms": [medians[number] for number in range(len(runs))],
-        "launches": [len(every[number]) for number in range(len(runs))],
-        "finalists": {
-            str(number): {
-                "cold_ms": median(cold[str(number)]),
-                "cold_spread_ms": spread(cold[str(number)]),
-                "warm_ms": median(warm[number]),
-                "warm_spread_ms": spread(warm[number]),
-            }
-            for number in chosen
-        },
-    }
-    options.out.write_text(json.dumps(document))
+    judge = Judge(cupy, runs_of(cupy, options.folder))
+    chosen = judge.finalists(options.finalists)
+    options.out.write_text(json.dumps(judge.medians(chosen, FINAL_ROUNDS)))
 
 
-def named(runs: dict[int, Run]) -> dict[str, Run]:
-    """The runs by text, as the timer wants them."""
-    return {str(number): run for number, run in runs.items()}
+class Judge:
+    """Times runs in turn; ``cp`` is CuPy, ``runs`` has one for each configuration."""
+
+    def __init__(self, cp: Any, runs: Sequence[Run]) -> None:
+        self._cp, self._runs, self._timer = cp, runs, Timer(cp)
+        self._begin, self._end = cp.cuda.Event(), cp.cuda.Event()
+        self._order = random.Random(1)  # noqa: S311 - an order, not a secret
+        for run in runs:
+            self._timer.once(run)
+        self._first_ms = [self._timer.once(run) for run in runs]
+
+    def finalists(self, given: Iterable[int]) -> list[int]:
+        """Those given, and the best of either timing."""
+        least = min(self._first_ms)
+        fast = [number for number, ms in enumerate(self._first_ms) if ms <= SLOW * least]
+        found = self.medians(fast, ROUNDS).values()
+        best = [number for medians in found for number in sorted(medians, key=medians.__getitem__)[:BEST]]
+        return list(dict.fromkeys([*given, *best]))
+
+    def medians(self, numbers: Iterable[int], rounds: int) -> dict[str, dict[int, float]]:
+        """Milliseconds of each by timing, over rounds in which each has its turn."""
+        order = list(numbers)
+        times: dict[str, dict[int, list[float]]] = {
+            timing: {number: [] for number in order} for timing in ("back_to_back", "single")
+        }
+        for _ in range(rounds):
+            self._order.shuffle(order)
+            for number in order:
+                times["back_to_back"][number].append(self._back_to_back(number))
+                times["single"][number].append(self._timer.once(self._runs[number]))
+        return {timing: {n: median(ms) for n, ms in found.items()} for timing, found in times.items()}
+
+    def _back_to_back(self, number: int) -> float:
+        """Milliseconds of one of several launches, behind one that hides the launch itself."""
+        run = self._runs[number]
+        count = max(LEAST_RUNS, min(MOST_RUNS, round(BATCH_MS / max(self._first_ms[number], 1e-3))))
+        run()
+        self._begin.record()
+        for _ in range(count):
+            run()
+        self._end.record()
+        self._end.synchronize()
+        return float(self._cp.cuda.get_elapsed_time(self._begin, self._end)) / count
 
 
-def all_times(timer: Timer, runs: dict[int, Run]) -> dict[int, list[float]]:
-    """Milliseconds of each configuration, cold; slow ones are timed ``SOON`` times."""
-    times = timer.interleaved(named(runs), SOON)
-    least = min(min(found) for found in times.values())
-    fast = {key: run for key, run in named(runs).items() if min(times[key]) <= SLOW * least}
-    for key, more in timer.interleaved(fast, LAUNCHES - SOON, seed=2).items():
-        times[key] += more
-    return {number: times[str(number)] for number in runs}
+def runs_of(cp: Any, folder: Path) -> list[Run]:
+    """Every configuration, compiled by CuPy on every core, on one set of arrays."""
+    task = json.loads((folder / "task.json").read_text())
+    options = tuple(options_of(task, folder))
 
-
-def warm_times(cp: Any, runs: dict[int, Run]) -> dict[int, list[float]]:
-    """Milliseconds of each run right behind another launch of the same, which hides the launch itself."""
-    begin, end = cp.cuda.Event(), cp.cuda.Event()
-    times: dict[int, list[float]] = {number: [] for number in runs}
-    order = list(runs)
-    rng = random.Random(3)  # noqa: S311 - an order, not a secret
-    for _ in range(FINAL_LAUNCHES):
-        rng.shuffle(order)
-        for number in order:
-            runs[number]()
-            begin.record()
-            runs[number]()
-            end.record()
-            end.synchronize()
-            times[number].append(float(cp.cuda.get_elapsed_time(begin, end)))
-    return times
-
-
-def runs_of(cp: Any, task: dict[str, Any]) -> dict[int, Run]:
-    """Every configuration, compiled by CuPy as in Kernel Tuner's run, on one set of arrays."""
-    code, options = Path(task["source"]).read_text(), tuple(task["options"])
-    names = [instance_name(task, row) for row in task["configurations"]]
-
-    def function(name: str) -> Any:
-        return cp.RawModule(code=code, options=options, name_expressions=[name]).get_function(name)
+    def function(number: int) -> Any:
+        module = cp.RawModule(code=text_of(task, number), options=options, name_expressions=["TUNED_KERNEL"])
+        return module.get_function("TUNED_KERNEL")
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        functions = list(pool.map(function, names))
-    most = allowed_shared_bytes(names, task["launches"])
-    for name, function_of_name in zip(names, functions, strict=True):
-        if most[name]:
-            function_of_name.max_dynamic_shared_size_bytes = most[name]
-    arguments = arrays(cp, task)
-    return {
-        number: _run(function, launch, arguments)
-        for number, (function, launch) in enumerate(zip(functions, task["launches"], strict=True))
-    }
-
-
-def allowed_shared_bytes(names: list[str], launches: list[dict[str, Any]]) -> dict[str, int]:
-    """Dynamic shared memory that each function must be allowed.
-
-    Configurations that differ in the launch alone are one function of the driver's, which keeps what was
-    asked for last.
-    """
-    most: dict[str, int] = dict.fromkeys(names, 0)
-    for name, launch in zip(names, launches, strict=True):
-        most[name] = max(most[name], launch["shared_bytes"])
-    return most
+        functions = list(pool.map(function, range(len(task["configurations"]))))
+    arguments = tuple(arrays(cp, task, folder))
+    return [_run(one, launch, arguments) for one, launch in zip(functions, task["launches"], strict=True)]
 
 
 def _run(function: Any, launch: dict[str, Any], arguments: tuple[Any, ...]) -> Run:
     grid, block, shared = tuple(launch["grid"]), tuple(launch["block"]), launch["shared_bytes"]
+    if shared:
+        function.max_dynamic_shared_size_bytes = max(function.max_dynamic_shared_size_bytes, shared)
     return lambda: function(grid, block, arguments, shared_mem=shared)
 
 
-def instance_name(task: dict[str, Any], row: list[Any]) -> str:
-    """The name of the template's instance: words that are tunables are replaced by their labels."""
-    labels = dict(zip(task["tunables"], row, strict=True))
-    return re.sub(r"\w+", lambda word: str(labels.get(word[0], word[0])), task["kernel"])
+def text_of(task: dict[str, Any], number: int) -> str:
+    """The source of a configuration, its macros before it, as Kernel Tuner writes it."""
+    macros = "".join(f"#define {name} {values[number]}\n" for name, values in task["macros"].items())
+    return f"{macros}#line 1\n{task['source']}"
 
 
-def arrays(cp: Any, task: dict[str, Any]) -> tuple[Any, ...]:
-    """Random inputs in [-1, 1), outputs and scalars."""
-    rng = cp.random.default_rng(0)
+def options_of(task: dict[str, Any], folder: Path) -> list[str]:
+    """Compiler options, with the folder of the headers."""
+    return [*task["options"], *([f"-I{folder}"] if task["headers"] else [])]
+
+
+def arrays(cp: Any, task: dict[str, Any], folder: Path) -> list[Any]:
+    """Random inputs in [-1, 1), stored ones of whole numbers, outputs and scalars."""
+    import numpy as np  # noqa: PLC0415 - Kernel Tuner hides PyTorch before
+
+    some = 2 * np.random.default_rng(0).random(2**20, dtype="float32") - 1
     found = []
     for one in task["arguments"]:
         if "value" in one:
-            found.append(cp.dtype(one["dtype"]).type(one["value"]))
+            found.append(np.dtype(one["dtype"]).type(one["value"]))
+        elif (folder / f"{one['buffer']}.npy").exists():
+            found.append(cp.asarray(np.load(folder / f"{one['buffer']}.npy")))
+        elif one["role"] in ("in", "inout"):
+            found.append(cp.asarray(np.resize(some.astype(one["dtype"]), one["shape"])))
         else:
-            found.append(2 * rng.random(one["shape"], dtype=one["dtype"]) - 1)
-    return tuple(found)
+            found.append(cp.empty(one["shape"], one["dtype"]))
+    return found
 
 
 if __name__ == "__main__":

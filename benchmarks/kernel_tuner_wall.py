@@ -1,150 +1,127 @@
-"""Kernel Tuner and ``tuner`` over the same spaces on one GPU: whole-process wall, quality, memory.
+"""Walls of processes that tune a kernel: Kernel Tuner, a user's loop and ``tuner``, judged by one timer.
 
-Both get the same CUDA sources, configurations, launches and compiler options, one after the other on one GPU.
-Wall is from the start of a process to its end; *cold* processes have new folders for all caches, *warm* ones
-those of the process before. Both tuners' byte code is there before, as after an installation. Memory is the
-most that a process and its children took together. The answers are then measured again in turn by one neutral
-timer, and so is, more briefly, every configuration: the best of them is the optimum. *To 98 %* is the wall
-after which a run's own best was, and stayed, within 2 % of it.
+Every column gets the same source, configurations, launches and compiler options, all made from one kernel
+file (``benchmarks/users``), and is a process of its own; columns take turns on one GPU. Wall is from a
+process's start to its end. *Cold* processes have new folders for all caches, *warm* ones those of the cold
+one before. Byte code is there before, as pip leaves it. Memory is the most that a process and its children
+took together.
 
-Kernel Tuner sweeps cold with both of its CUDA backends, CuPy and cuda-python (nvcuda); warm with CuPy, which
-alone keeps what it compiled; and runs its strategy with cuda-python, which compiles a little faster.
-It runs with its defaults (7 iterations, cold L2 is not asked for, nothing printed) and with the
-legal configurations as one constraint that its solver prunes by. See ``kernel_tuner_child.py`` for the two
-repairs that its CuPy backend needs. Answers of ``tuner`` are always checked; Kernel Tuner runs without
-checks, which is in its favour, and once with them. Its strategy with 50 evaluations is the first half of the
-run with 100 of the same seed.
+    brute-force             Kernel Tuner over CuPy, every configuration, its defaults (7 launches each)
+    adaptive_tabu_greywolf  its strategy of that name, 100 evaluations
+    hybrid_vndx             likewise
+    loop                    the loop that a user writes in an hour (kernel_tuner_loop.py)
+    auto, exhaustive        ``tuner run --objective time``
+
+``tuner`` checks every answer; the others check none. CuPy always flushes denormals, so users' kernel files
+ask for that too; the scan's, which is the catalogue's, does not. When all columns of a kernel have ended,
+one more process times what they chose and the whole space, both back to back and in single launches with a
+cold L2 (kernel_tuner_neutral.py). Efficiency is the best time by the chosen one's, for each of the two
+timings.
 
     pip install '.[cuda13,search]'
-    python benchmarks/kernel_tuner_wall.py --out benchmarks/results/kernel-tuner-wall-h100.json
-        [--spaces scan convolution matmul] [--parts exhaustive strategies neutral] [--seeds 5]
-    python benchmarks/kernel_tuner_wall.py --show benchmarks/results/kernel-tuner-wall-h200.json
+    python benchmarks/kernel_tuner_wall.py                        # what there is to run; needs no GPU
+    python benchmarks/kernel_tuner_wall.py --out walls-h200.json [--only softmax triad] [--columns loop auto]
+        [--cold 1] [--warm 3]
+    python benchmarks/kernel_tuner_wall.py --show walls-h200.json [--docs docs/results.md]
 
-Without neutral times (a run that was stopped) shares of the optimum are by the median of ``tuner``'s sweeps.
-What ``--out`` holds of other parts and spaces stays; it is written after every process.
+``--out`` is written after every process. What it holds of other kernels, columns and caches stays, if it is
+of the same GPU, driver and kernels.
 """
 
 import argparse
+import compileall
 import contextlib
+import hashlib
+import importlib.util
 import json
+import math
 import os
-import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields, replace
-from datetime import datetime, timezone
-from importlib import metadata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 from process_memory import MemoryPeak
 from provenance import provenance
 
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.model.errors import InputError
-from tuner.model.plan import Configuration, Plan, Scalar, StructValue, TunableValue, Workload
+from tuner.model.errors import InputError, TunerError
+from tuner.model.plan import Configuration, Plan, Scalar, Stage, StructValue, TunableValue, Workload
+from tuner.problems.lookup import problem_for
 
-# --- a kernel file's space in the terms of Kernel Tuner --------------------------------------------
+# --- a kernel file's space as plain data, for processes that know nothing of ``tuner`` ---------------
+
+KERNEL = "TUNED_KERNEL"
+"""Macro that stands for the function with its template arguments."""
+
+FLUSH = "--ftz=true"
+"""Given by CuPy always, so it is not given twice."""
 
 LAYOUT_BYTES = 16
 """Of a ``RowLayout`` of two arrays, which nothing reads where rows follow each other."""
 
 Label = int | float | str
-"""A tunable's value as Kernel Tuner gets it: truth values as 0 and 1, as C++ and its users write them."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Blocks, threads and dynamic shared memory of one configuration."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int
+"""A tunable's value as others get it: truth values are 0 and 1."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What Kernel Tuner is asked to tune.
+    """What is tuned.
 
     Attributes:
         workload: name, as ``tuner run`` takes it.
-        kernel: kernel name with template arguments; a tunable's name stands for its value.
-        source: file of the translation unit.
-        options: NVRTC options, with the folders of headers.
-        tunables: name -> labels that occur.
-        configurations: the legal ones, labels in the order of ``tunables``.
-        launches: one per configuration.
+        source: text of the translation unit.
+        headers: name -> text.
+        options: NVRTC options.
+        tunables: name -> labels that occur, in the order of the kernel file.
+        configurations: labels in the order of ``tunables``.
+        macros: name -> its value for each configuration; ``KERNEL`` is the function's.
+        launches: blocks, threads and dynamic shared memory of each configuration.
         block_names: the tunables that are threads of a block in x, y, z, as far as there are any.
         arguments: of the function, in order: ``{"buffer", "dtype", "shape", "role"}`` or
             ``{"dtype", "value"}``.
     """
 
     workload: str
-    kernel: str
     source: str
+    headers: dict[str, str]
     options: tuple[str, ...]
     tunables: dict[str, tuple[Label, ...]]
     configurations: tuple[tuple[Label, ...], ...]
-    launches: tuple[Launch, ...]
+    macros: dict[str, tuple[str, ...]]
+    launches: tuple[dict[str, Any], ...]
     block_names: tuple[str, ...]
     arguments: tuple[dict[str, Any], ...]
 
-    def write(self, path: Path) -> Path:
-        """Write it as JSON, for a process that knows nothing of ``tuner``."""
-        path.write_text(json.dumps(asdict(self)))
-        return path
-
-
-@dataclass(frozen=True)
-class ComparedSpace:
-    """A task, and the same configurations in our words.
-
-    Attributes:
-        task: for Kernel Tuner.
-        configurations: in the order of the task's.
-    """
-
-    task: Task
-    configurations: tuple[Configuration, ...]
+    @property
+    def digest(self) -> str:
+        """Of all it says: numbers of configurations mean the same where it is the same."""
+        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:16]
 
     def index(self, values: Mapping[str, TunableValue]) -> int:
         """The number of a configuration as ``tuner`` names it."""
-        return self.configurations.index(Configuration(values))
+        return self.configurations.index(tuple(plain(values[name]) for name in self.tunables))
 
-    def index_of_row(self, row: Sequence[Label]) -> int:
-        """The number of a configuration as Kernel Tuner names it."""
-        return self.task.configurations.index(tuple(row))
-
-
-@dataclass(frozen=True)
-class Naming:
-    """How a configuration is written into the name of a template's instance.
-
-    Attributes:
-        kernel: see ``Task``.
-        labels: tunable -> value -> label.
-    """
-
-    kernel: str
-    labels: Mapping[str, Mapping[TunableValue, Label]]
-
-    def row(self, configuration: Configuration) -> tuple[Label, ...]:
-        """The labels of a configuration, in the order of the tunables."""
-        return tuple(self.labels[name][configuration[name]] for name in self.labels)
+    def named(self, number: int) -> str:
+        """A configuration in words."""
+        return " ".join(
+            f"{name}={v}" for name, v in zip(self.tunables, self.configurations[number], strict=True)
+        )
 
 
-def space_of(kernel: KernelFile, workload: Workload, architecture: int) -> ComparedSpace:
-    """The space of a workload on a device.
+def task_of(kernel: KernelFile, workload: Workload, architecture: int) -> Task:
+    """The space of a workload.
 
     Args:
-        kernel: with one stage, and an entry that is a template with one argument for each tunable that
-            matters to the code.
+        kernel: of one launch, without conditions, whose blocks are as large as tunables say.
         workload: what is computed.
         architecture: compute capability times ten; configurations for newer devices are left out.
 
@@ -156,168 +133,114 @@ def space_of(kernel: KernelFile, workload: Workload, architecture: int) -> Compa
     stages = [plan.stages[0] for plan in plans]
     if any(len(plan.stages) != 1 or plan.stages[0].resident for plan in plans) or kernel.conditions:
         raise InputError(f"{workload}: only kernels of one launch, without conditions, can be compared")
-    if len({(stage.source, stage.options, stage.arguments) for stage in stages}) != 1:
+    if len({(s.source, s.arguments, s.symbols, _other_options(s)) for s in stages}) != 1 or stages[0].symbols:
         raise InputError(f"{workload}: source, options and arguments must be those of all configurations")
-    naming = name_of(plans, kernel.tunables)
-    rows = tuple(naming.row(plan.configuration) for plan in plans)
-    if len(set(rows)) != len(rows):
-        raise InputError(f"{workload}: different configurations have the same labels")
-    used = list(zip(*rows, strict=True))
-    task = Task(
+    rows = tuple(tuple(map(plain, plan.configuration.values())) for plan in plans)
+    names = tuple(plans[0].configuration)
+    return Task(
         workload=str(workload),
-        kernel=naming.kernel,
-        source=stages[0].source.path,
-        options=(*stages[0].options, *(f"-I{folder}" for folder in header_folders(kernel))),
+        source=stages[0].source.text,
+        headers=dict(stages[0].source.headers),
+        options=tuple(option for option in _other_options(stages[0]) if option != FLUSH),
         tunables={
-            name: tuple(label for label in labels.values() if label in column)
-            for (name, labels), column in zip(naming.labels.items(), used, strict=True)
+            name: tuple(plain(v) for v in kernel.tunables[name] if plain(v) in column)
+            for name, column in zip(names, zip(*rows, strict=True), strict=True)
         },
         configurations=rows,
-        launches=tuple(Launch(stage.grid, stage.block, stage.shared_bytes) for stage in stages),
-        block_names=block_names([plan.configuration for plan in plans], [stage.block for stage in stages]),
-        arguments=arguments_of(plans[0]),
+        macros=_macros(stages),
+        launches=tuple({"grid": s.grid, "block": s.block, "shared_bytes": s.shared_bytes} for s in stages),
+        block_names=block_names([plan.configuration for plan in plans], [s.block for s in stages]),
+        arguments=tuple(arguments_of(plans[0])),
     )
-    return ComparedSpace(task, tuple(plan.configuration for plan in plans))
 
 
-def name_of(plans: Sequence[Plan], tunables: Mapping[str, Sequence[TunableValue]]) -> Naming:
-    """The instance's name with tunables in place of their values.
-
-    A template argument that is a tunable's value becomes the tunable's name. One that only follows from a
-    tunable (``bulk``, where ``store`` is ``"bulk"``) becomes its name too, and the tunable's labels are the
-    arguments.
-
-    Args:
-        plans: of all configurations.
-        tunables: the values of each, in the order of the kernel file, which the labels keep.
-
-    Raises:
-        InputError: an argument follows from no single tunable.
-    """
-    entry, _, arguments = plans[0].stages[0].entry.partition("<")
-    rows = [plan.stages[0].entry.partition("<")[2].rstrip(">").split(", ") for plan in plans]
-    names = list(plans[0].configuration)
-    labels: dict[str, dict[TunableValue, Label]] = {
-        name: {value: plain(value) for value in tunables[name] if value in occurring}
-        for name in names
-        for occurring in [{plan.configuration[name] for plan in plans}]
-    }
-    columns = list(zip(*rows, strict=True))
-    behind = {place: one for place, column in enumerate(columns) if (one := _same(plans, names, column))}
-    words = []
-    for place, column in enumerate(columns):
-        if len(set(column)) == 1:
-            words.append(column[0])
-            continue
-        if place not in behind:
-            free = [name for name in names if name not in behind.values()]
-            name = _cause(plans, free, column)
-            known = dict(_pairs(plans, name, column))
-            labels[name] = {value: truth(known[value]) for value in labels[name]}
-            behind[place] = name
-        words.append(behind[place])
-    return Naming(f"{entry}<{', '.join(words)}>" if arguments else entry, labels)
+def _macros(stages: Sequence[Stage]) -> dict[str, tuple[str, ...]]:
+    """Macros that the options define, and the function's name, which may be one too."""
+    found = [dict(_defined(s)) | {KERNEL: s.entry} for s in stages]
+    return {name: tuple(macros[name] for macros in found) for name in found[0]}
 
 
-def _same(plans: Sequence[Plan], names: Sequence[str], column: Sequence[str]) -> str | None:
-    """The tunable whose values stand in a place of the name."""
-    fitting = (n for n in names if all(written(v) == word for v, word in _pairs(plans, n, column)))
-    return next(fitting, None)
+def _defined(stage: Stage) -> Iterator[tuple[str, str]]:
+    for option in stage.options:
+        if option.startswith("-D"):
+            name, _, value = option[2:].partition("=")
+            yield name, value
 
 
-def _cause(plans: Sequence[Plan], names: Sequence[str], column: Sequence[str]) -> str:
-    """The tunable from which a place of the name follows."""
-    for name in names:
-        pairs = set(_pairs(plans, name, column))
-        if len(pairs) == len({value for value, _ in pairs}):
-            return name
-    raise InputError(f"the template argument {column[0]!r} follows from no tunable alone")
-
-
-def _pairs(plans: Sequence[Plan], name: str, column: Sequence[str]) -> list[tuple[TunableValue, str]]:
-    """What a tunable is, and what stands in a place of the name, in every plan."""
-    return [(plan.configuration[name], word) for plan, word in zip(plans, column, strict=True)]
+def _other_options(stage: Stage) -> tuple[str, ...]:
+    return tuple(option for option in stage.options if not option.startswith("-D"))
 
 
 def plain(value: TunableValue) -> Label:
-    """A value as Kernel Tuner gets it."""
+    """A value as others get it."""
     return int(value) if isinstance(value, bool) else value
-
-
-def truth(word: str) -> Label:
-    """A template argument as label: 0 and 1 for truth values, else the word."""
-    return {"false": 0, "true": 1}.get(word, word)
-
-
-def written(value: TunableValue) -> str:
-    """A value as kernel files write it into names."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def block_names(
     configurations: Sequence[Configuration], blocks: Sequence[tuple[int, int, int]]
 ) -> tuple[str, ...]:
-    """The tunables that are the threads of a block, one per axis that has more than one thread.
+    """The tunables that are the threads of a block, one per axis up to the last with more than one thread.
 
     Raises:
         InputError: an axis is no tunable's value.
     """
+    columns = list(zip(*blocks, strict=True))
+    while columns and set(columns[-1]) == {1}:
+        columns.pop()
     chosen = []
-    for axis, column in enumerate(zip(*blocks, strict=True)):
-        if set(column) == {1}:
-            continue
-        name = next(
-            (
-                name
-                for name in configurations[0]
-                if all(c[name] == threads for c, threads in zip(configurations, column, strict=True))
-            ),
-            None,
+    for axis, column in enumerate(columns):
+        fitting = (
+            name
+            for name in configurations[0]
+            if all(c[name] == threads for c, threads in zip(configurations, column, strict=True))
         )
-        if name is None or axis != len(chosen):
+        name = next(fitting, None)
+        if name is None:
             raise InputError(f"the threads of a block along axis {axis} are no tunable's value")
         chosen.append(name)
     return tuple(chosen)
 
 
-def header_folders(kernel: KernelFile) -> tuple[str, ...]:
-    """Folders in which the source's headers lie."""
-    headers = {name for stage in kernel.recipe.stages for name, _ in stage.source.headers}
-    around = [kernel.path.parent, *sorted(kernel.path.parent.parent.iterdir())]
-    return tuple(
-        str(folder.resolve())
-        for folder in around
-        if folder.is_dir() and any((folder / header).is_file() for header in headers)
-    )
-
-
-def arguments_of(plan: Plan) -> tuple[dict[str, Any], ...]:
+def arguments_of(plan: Plan) -> Iterator[dict[str, Any]]:
     """The function's arguments as plain values.
 
     Raises:
         InputError: one is a tensor map, or a struct other than a layout of rows of two arrays.
     """
     buffers = {buffer.name: buffer for buffer in plan.buffers}
-    found: list[dict[str, Any]] = []
     for argument in plan.stages[0].arguments:
         if isinstance(argument, Scalar):
-            found.append({"dtype": argument.dtype, "value": argument.value})
+            yield {"dtype": argument.dtype, "value": argument.value}
         elif isinstance(argument, StructValue) and len(argument.bytes) == LAYOUT_BYTES:
-            found.append({"dtype": "complex128", "value": 0.0})
+            yield {"dtype": "complex128", "value": 0.0}
         elif isinstance(argument, str):
             one = buffers[argument]
-            found.append({"buffer": one.name, "dtype": one.dtype, "shape": list(one.shape), "role": one.role})
+            yield {"buffer": one.name, "dtype": one.dtype, "shape": list(one.shape), "role": one.role}
         else:
             raise InputError("tensor maps and other structs cannot be passed by Kernel Tuner")
-    return tuple(found)
 
 
-# --- the tuners as processes of their own, cold or warm --------------------------------------------
+def write(task: Task, plan: Plan, folder: Path) -> None:
+    """Write a task with its headers and its whole-numbered inputs, which may not be just any numbers."""
+    for name, text in task.headers.items():
+        (folder / name).write_text(text)
+    indices = [
+        buffer for buffer in plan.buffers if buffer.role == "in" and np.dtype(buffer.dtype).kind in "iu"
+    ]
+    if indices:
+        sizes = {**dict(plan.workload.sizes), "batch": plan.workload.batch}
+        made = problem_for(plan.problem).inputs(np, np.random.default_rng(0), plan.buffers, sizes)
+        for buffer in indices:
+            np.save(folder / f"{buffer.name}.npy", np.asarray(made[buffer.name]))
+    (folder / "task.json").write_text(json.dumps(asdict(task)))
+
+
+# --- processes, cold or warm -------------------------------------------------------------------------
 
 BENCHMARKS = Path(__file__).resolve().parent
-TIMEOUT_S = 300.0
+TIMEOUT_S = 180.0
 TUNER = (sys.executable, "-c", "from tuner.cli.main import main; main()")
-CACHES = {  # every folder in which either tuner, CuPy or the driver keeps what it compiled
+CACHES = {  # every folder in which a column, CuPy or the driver keeps what it compiled
     "XDG_CACHE_HOME": "cache",
     "XDG_STATE_HOME": "state",
     "CUPY_CACHE_DIR": "cupy",
@@ -331,56 +254,35 @@ class Ended:
     """A process that ended by itself.
 
     Attributes:
-        began: seconds since the epoch at which it was started.
         wall_s: from its start to its end.
         peak_bytes: most memory of it and its children together.
         memory: ``pss`` or ``rss``: how that was measured.
-        processes: how many they were then.
         trouble: the end of what it wrote, if it failed.
     """
 
-    began: float
     wall_s: float
     peak_bytes: int
     memory: str
-    processes: int
     trouble: str = ""
 
 
-@dataclass(frozen=True)
-class Caches:
-    """A set of cache folders: cold when they are new, warm for the processes after the first.
-
-    Attributes:
-        folder: where they are.
-    """
-
-    folder: Path
-
-    @classmethod
-    @contextlib.contextmanager
-    def new(cls) -> Iterator["Caches"]:
-        """Empty ones, for as long as the context lasts."""
-        with folder() as place:
-            yield cls(place)
-
-    def environment(self) -> dict[str, str]:
-        """The environment of a process that keeps its caches here, and byte code as an installation does."""
-        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        return {**kept, **{name: str(self.folder / part) for name, part in CACHES.items()}}
+def environment(caches: Path) -> dict[str, str]:
+    """The environment of a process that keeps its caches there, and byte code as an installation does."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, **{name: str(caches / part) for name, part in CACHES.items()}}
 
 
-def ended(command: Sequence[str | Path], caches: Caches, log: Path) -> Ended:
+def ended(command: Sequence[str | Path], caches: Path, log: Path) -> Ended:
     """Run a command to its end, its output into a file.
 
     A process that takes longer than ``TIMEOUT_S`` is stopped; so is it when we are.
     """
     with log.open("w") as output:
-        began = time.time()
+        began = time.monotonic()
         process = subprocess.Popen(
             list(map(str, command)),
-            env=caches.environment(),
-            cwd=caches.folder,
+            env=environment(caches),
+            cwd=caches,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -388,13 +290,13 @@ def ended(command: Sequence[str | Path], caches: Caches, log: Path) -> Ended:
         try:
             with MemoryPeak(process.pid) as memory:
                 status = process.wait(TIMEOUT_S)
-                wall_s = time.time() - began
+                wall_s = time.monotonic() - began
         except subprocess.TimeoutExpired:
             status, wall_s = -1, TIMEOUT_S
         finally:
             _stop(process)
     trouble = f"status {status}: {log.read_text()[-TAIL_CHARACTERS:]}" if status else ""
-    return Ended(began, wall_s, memory.peak_bytes, memory.measure, memory.processes, trouble)
+    return Ended(wall_s, memory.peak_bytes, memory.measure, trouble)
 
 
 def _stop(process: subprocess.Popen[Any]) -> None:
@@ -408,391 +310,374 @@ def _stop(process: subprocess.Popen[Any]) -> None:
         process.wait()
 
 
-def kernel_tuner_run(
-    space: ComparedSpace,
-    caches: Caches,
-    *,
-    strategy: str,
-    budget: int | None = None,
-    seed: int = 0,
-    verify: bool = False,
-    backend: str = "cupy",
-) -> dict[str, Any]:
-    """Kernel Tuner over a space, or a user's own loop."""
-    with folder() as place:
-        task, out = space.task.write(place / "task.json"), place / "out.json"
-        given = ["--strategy", strategy, "--seed", str(seed), "--backend", backend]
-        given += ["--budget", str(budget)] if budget else []
-        given += ["--verify"] if verify else []
-        script, words = ("kernel_tuner_loop.py", []) if strategy == LOOP else ("kernel_tuner_child.py", given)
-        end = ended([sys.executable, BENCHMARKS / script, task, out, *words], caches, place / "log")
-        if end.trouble:
-            return _facts(end)
-        document = json.loads(out.read_text())
-    trace = [
-        (seconds(one["timestamp"]) - end.began, space.index_of_row(one["values"]), _in_s(one["time_ms"]))
-        for one in document["results"]
-    ]
-    return {
-        **_facts(end),
-        "version": document["version"],
-        "imported_s": document["imported_s"],
-        "phases_s": {name: ms / 1e3 for name, ms in document["times_ms"].items()},
-        "trace": trace,
-        "evaluations": len(trace),
-        "best": space.index_of_row(document["best"]),
-    }
-
-
-def tuner_run(
-    space: ComparedSpace, caches: Caches, *, policy: str, seed: int = 0, kernel_file: Path | None = None
-) -> dict[str, Any]:
-    """``tuner run`` over a space; its answers are always checked."""
-    with folder() as place:
-        database, out = place / "tuner.db", place / "out.json"
-        command: list[str | Path] = [*TUNER, "run", space.task.workload, "--objective", "time"]
-        command += ["--policy", policy, "--seed", str(seed), "--min-occupancy", "0%"]
-        command += ["--database", database, "--json", out]
-        command += ["--kernel", kernel_file] if kernel_file else []
-        end = ended(command, caches, place / "log")
-        if end.trouble:
-            return _facts(end)
-        document = json.loads(out.read_text())
-        trace = stored_trace(database, space, end.began)
-    return {
-        **_facts(end),
-        "device": {key: document["device"][key] for key in ("name", "driver", "runtime")},
-        "candidates": len(document["workloads"][0]["candidates"]),
-        "phases_s": document.get("wall"),
-        "trace": trace,
-        "evaluations": document["space"]["measured"],
-        "best": space.index(document["best"]["configurations"][space.task.workload]),
-    }
-
-
-def neutral_run(space: ComparedSpace, caches: Caches, finalists: Sequence[int]) -> dict[str, Any]:
-    """Neutral times of a space.
-
-    Raises:
-        RuntimeError: the process failed; the message is the end of what it wrote.
-    """
-    with folder() as place:
-        task, out = space.task.write(place / "task.json"), place / "out.json"
-        script = BENCHMARKS / "kernel_tuner_neutral.py"
-        command: list[str | Path] = [sys.executable, script, task, out, "--finalists", *map(str, finalists)]
-        end = ended(command, caches, place / "log")
-        if end.trouble:
-            raise RuntimeError(end.trouble)
-        document: dict[str, Any] = json.loads(out.read_text())
-        return {**document, "wall_s": end.wall_s}
-
-
-def stored_trace(database: Path, space: ComparedSpace, began: float) -> list[tuple[float, int, float | None]]:
-    """The trials of the only run in a database, in their order: when each was stored, and its time."""
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        found = connection.execute("SELECT ended_at, trial, makespan_s, status FROM trials ORDER BY number")
-        return [
-            (
-                seconds(at) - began,
-                space.index(json.loads(trial)["configurations"][space.task.workload]),
-                time_s if status == "ok" else None,
-            )
-            for at, trial, time_s, status in found
-        ]
-
-
 @contextlib.contextmanager
-def folder() -> Iterator[Path]:
+def new_folder() -> Iterator[Path]:
     """A folder for what processes leave."""
     with tempfile.TemporaryDirectory(prefix="wall-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
-def seconds(text: str) -> float:
-    """A time of day in UTC as seconds since the epoch."""
-    moment = datetime.fromisoformat(text)
-    return moment.replace(tzinfo=moment.tzinfo or timezone.utc).timestamp()
+STRATEGIES = ("adaptive_tabu_greywolf", "hybrid_vndx")
+KERNEL_TUNER, OURS = ("brute-force", *STRATEGIES), ("auto", "exhaustive")
+COLUMNS = (*KERNEL_TUNER, "loop", *OURS)
+BUDGET = 100  # evaluations of a strategy
 
 
-def _in_s(time_ms: float | None) -> float | None:
-    return None if time_ms is None else time_ms / 1e3
+def run(
+    column: str, task: Task, *, folder: Path, caches: Path, kernel: Path, seed: int
+) -> tuple[Ended, dict[str, int]]:
+    """A column's process; ``evaluations`` and the number ``chosen``, unless it failed.
+
+    Args:
+        column: of ``COLUMNS``.
+        task: what is tuned.
+        folder: where it is written.
+        caches: folder of the process's caches.
+        kernel: the kernel file.
+        seed: of the search.
+    """
+    with new_folder() as place:
+        out = place / "out.json"
+        if column in OURS:
+            command: list[str | Path] = [
+                *TUNER,
+                "run",
+                task.workload,
+                "--kernel",
+                kernel,
+                "--objective",
+                "time",
+            ]
+            command += ["--policy", column, "--seed", str(seed), "--min-occupancy", "0%"]
+            command += ["--database", place / "tuner.db", "--json", out]
+        elif column == "loop":
+            command = [sys.executable, BENCHMARKS / "kernel_tuner_loop.py", folder, out]
+        else:
+            command = [sys.executable, BENCHMARKS / "kernel_tuner_child.py", folder, out, "--seed", str(seed)]
+            command += ["--strategy", column, "--budget", str(BUDGET)] if column in STRATEGIES else []
+        end = ended(command, caches, place / "log")
+        if end.trouble:
+            return end, {}
+        found = json.loads(out.read_text())
+    if column not in OURS:
+        return end, found
+    chosen = task.index(found["best"]["configurations"][task.workload])
+    return end, {"evaluations": found["space"]["measured"], "chosen": chosen}
 
 
-def _facts(end: Ended) -> dict[str, Any]:
-    return {
-        "wall_s": end.wall_s,
-        "peak_bytes": end.peak_bytes,
-        "memory": end.memory,
-        "processes": end.processes,
-        "trouble": end.trouble,
-        "best": None,
+# --- what the runs come to ---------------------------------------------------------------------------
+
+WIDTH = 120  # of lines of a page
+TIMINGS = {"back_to_back": "back to back", "single": "single launches, cold L2"}
+
+
+def judge(part: dict[str, Any], task: Task, folder: Path) -> None:
+    """Add the best of the space and the efficiency of what was chosen, by both timings."""
+    chosen = sorted({number for row in part["rows"] for number in row["chosen"]})
+    with new_folder() as caches:
+        out = caches / "out.json"
+        script = BENCHMARKS / "kernel_tuner_neutral.py"
+        command: list[str | Path] = [sys.executable, script, folder, out, "--finalists", *map(str, chosen)]
+        end = ended(command, caches, caches / "log")
+        if end.trouble:  # what was run before is worth having all the same
+            print(f"judgement: {end.trouble}", flush=True)
+            return
+        found = json.loads(out.read_text())
+    part["best"] = {}
+    for timing in TIMINGS:
+        times_ms = {int(number): ms for number, ms in found[timing].items()}
+        best = min(times_ms, key=times_ms.__getitem__)
+        part["best"][timing] = {"configuration": task.named(best), "ms": rounded(times_ms[best])}
+        for row in part["rows"]:
+            row.setdefault("efficiency", {})[timing] = [
+                rounded(times_ms[best] / times_ms[number]) for number in row["chosen"]
+            ]
+
+
+def rounded(value: float) -> float:
+    """Four digits: no wall or time here is known better."""
+    return float(f"{value:.4g}")
+
+
+def table(document: Mapping[str, Any], link: str = "") -> str:
+    """A result in Markdown: walls with efficiencies by both timings, and ratios below."""
+    first, *_, last = [*document["provenance"]] * 2
+    dates = " to ".join(dict.fromkeys((first["date"][:10], last["date"][:10])))
+    versions = last["packages"]
+    peer = f"Kernel Tuner {versions['kernel_tuner']}, " if "kernel_tuner" in versions else ""
+    origin = f"{gpu_of(last)}, {last['cpus']}, {peer}{dates}{link}."
+    runs = {len(row["wall_s"]) for part in document["kernels"].values() for row in part["rows"]}
+    repeats = " to ".join(map(str, sorted({min(runs, default=0), max(runs, default=0)})))
+    meaning = f"Wall of the process, median of {repeats} runs; in brackets the median efficiency in percent,"
+    head = ["kernel", "configurations", "caches", *(f"`{name}`" for name in COLUMNS), "memory of `tuner`"]
+    lines = [
+        *textwrap.wrap(f"{origin} {meaning} {' / '.join(TIMINGS.values())}:", WIDTH),
+        "",
+        f"| {' | '.join(head)} |",
+        f"| --- | ---: | --- | {' | '.join(['---:'] * (len(COLUMNS) + 1))} |",
+    ]
+    for name, part in document["kernels"].items():
+        for cache in ("cold", "warm"):
+            rows = {row["column"]: row for row in part["rows"] if row["cache"] == cache}
+            if not rows:
+                continue
+            least_s = min((wall_s(row) for row in rows.values()), default=math.inf)
+            peaks = [peak for one in OURS if one in rows for peak in rows[one]["peak_mb"]]
+            cells = [f"`{name}`", str(part["configurations"]), cache]
+            cells += [cell(rows[one], least_s) if one in rows else "–" for one in COLUMNS]
+            lines.append(f"| {' | '.join(cells)} | {f'{max(peaks):.0f} MB' if peaks else '–'} |")
+    return "\n".join([*lines, "", *ratios(document["kernels"])]).rstrip()
+
+
+def wall_s(row: Mapping[str, Any]) -> float:
+    """The median of a row's runs; infinite where all failed."""
+    return float(statistics.median(row["wall_s"] or [math.inf]))
+
+
+def cell(row: Mapping[str, Any], least_s: float) -> str:
+    """Wall, bold if it is the least of its line, and efficiencies where they were judged."""
+    if not row["wall_s"]:
+        return "failed"
+    bold = "**" * (wall_s(row) == least_s)
+    shares = [f"{100 * statistics.median(found):.1f}" for found in row.get("efficiency", {}).values()]
+    return f"{bold}{wall_s(row):.1f} s{bold}" + f" ({' / '.join(shares)})" * bool(shares)
+
+
+def ratios(kernels: Mapping[str, Any]) -> list[str]:
+    """``auto``'s wall by that of its peers: the median over the kernels, least and most."""
+    lines = []
+    peers = {
+        "the faster of Kernel Tuner's strategies": STRATEGIES,
+        "Kernel Tuner's brute force": ("brute-force",),
+        "the loop": ("loop",),
     }
+    for cache in ("cold", "warm"):
+        for peer, columns in peers.items():
+            found = []
+            for part in kernels.values():
+                walls = {r["column"]: wall_s(r) for r in part["rows"] if r["cache"] == cache and r["wall_s"]}
+                others = [walls[column] for column in columns if column in walls]
+                if others and "auto" in walls:
+                    found.append(walls["auto"] / min(others))
+            if found:
+                middle, least, most = statistics.median(found), min(found), max(found)
+                span = f"{least:.2f} to {most:.2f} ×, {len(found)} kernels"
+                lines.append(
+                    f"- {cache}: `auto` took {middle:.2f} × the wall of {peer} in the median ({span})"
+                )
+    return lines
 
 
-# --- what the runs come to: quality by one neutral timer, and wall to it ---------------------------
+# --- the command -------------------------------------------------------------------------------------
 
-NEAR = 0.98
-"""Share of the optimum at which an answer counts as found."""
-
-Step = tuple[float, int, float]
-"""One evaluation: seconds since the process was started, number of the configuration, own time in seconds."""
-
-
-def neutral_ms(neutral: Mapping[str, Any]) -> list[float]:
-    """Milliseconds of every configuration, cold L2: those of 200 launches where there are as many."""
-    times = list(neutral["ms"])
-    for number, found in neutral["finalists"].items():
-        times[int(number)] = found["cold_ms"]
-    return times
+ROOT = BENCHMARKS.parent
+SCAN = ROOT / "kernels" / "scan-lf" / "kernel.toml"
+USERS = BENCHMARKS / "users"
+BEGIN, END, BEFORE = "<!-- walls -->\n\n", "\n\n<!-- end of walls -->\n\n", "## Pictures\n"
+HEADING = "### Users' kernels\n\n"
+HOPPER = 90  # what is listed without a GPU
 
 
-def swept_ms(runs: Iterable[Mapping[str, Any]], configurations: int) -> list[float] | None:
-    """Median milliseconds of every configuration in the sweeps of ``tuner``; None without a whole sweep.
-
-    They stand in for neutral times where a run was stopped before those were taken.
-    """
-    sweeps = []
-    for run in runs:
-        times = {number: 1e3 * time_s for _, number, time_s in run["trace"] if time_s is not None}
-        if run["tuner"] == "tuner" and len(times) == configurations:
-            sweeps.append(times)
-    if not sweeps:
-        return None
-    return [statistics.median(times[number] for times in sweeps) for number in range(configurations)]
+def kernel_files() -> dict[str, Path]:
+    """Kernel files by name: users' kernels, and a scan of the catalogue."""
+    pragmas = (path for path in USERS.glob("*.cu") if "#pragma tuner" in path.read_text())
+    return {"scan": SCAN, **{path.stem: path for path in sorted([*USERS.glob("*.toml"), *pragmas])}}
 
 
-def efficiencies(times_ms: Sequence[float]) -> list[float]:
-    """The least time by each time."""
-    least = min(times_ms)
-    return [least / time if time > 0 else 0.0 for time in times_ms]
-
-
-def incumbents(trace: Iterable[Step]) -> list[tuple[float, int]]:
-    """When a run's own best changed, and to what, by its own times; failed evaluations have none."""
-    found: list[tuple[float, int]] = []
-    least = float("inf")
-    for at_s, number, time_s in trace:
-        if time_s is not None and time_s < least:
-            least = time_s
-            found.append((at_s, number))
-    return found
-
-
-def settled_s(run: Mapping[str, Any], efficiency: Sequence[float], share: float = NEAR) -> float | None:
-    """Seconds after which the run's own best was, and stayed, within a share of the optimum.
-
-    What the run answered in the end is its last incumbent, from the end of the process on.
-
-    Returns:
-        None where it ended with something worse.
-    """
-    history = [*incumbents(run["trace"]), (run["wall_s"], run["best"])]
-    reached = None
-    for at_s, number in history:
-        if efficiency[number] < share:
-            reached = None
-        elif reached is None:
-            reached = at_s
-    return reached
-
-
-def first_of(run: Mapping[str, Any], evaluations: int) -> dict[str, Any]:
-    """A run with a smaller budget, of the same seed: its first evaluations, and the same way out.
-
-    Kernel Tuner's strategies draw the same numbers whatever ``max_fevals`` is.
-    """
-    trace = [tuple(step) for step in run["trace"][:evaluations]]
-    after_s = run["wall_s"] - run["trace"][-1][0]
-    return {
-        **run,
-        "method": f"{run['method'].rpartition(' ')[0]} {evaluations}",
-        "trace": trace,
-        "evaluations": len(trace),
-        "wall_s": trace[-1][0] + after_s,
-        "best": incumbents(trace)[-1][1],
-    }
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: runs of one tuner and method, alike but for the seed.
-
-    Attributes:
-        runs: how many.
-        wall_s: median, least and most seconds from start to end of the process.
-        evaluations: median.
-        efficiency: median and least share of the optimum that the answers reach.
-        reached: how many were within ``NEAR``.
-        near_s: median seconds until then, over all runs; None where half never were.
-        peak_bytes: most memory of the process tree.
-        memory: how it was measured.
-    """
-
-    tuner: str
-    method: str
-    cache: str
-    checked: bool
-    runs: int
-    wall_s: tuple[float, float, float]
-    evaluations: float
-    efficiency: tuple[float, float]
-    reached: int
-    near_s: float | None
-    peak_bytes: int
-    memory: str
-
-
-def rows(runs: Iterable[Mapping[str, Any]], efficiency: Sequence[float] | None) -> list[Row]:
-    """The lines of a space; without neutral times there is no quality."""
-    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for run in runs:
-        if run.get("best") is not None:
-            method = " ".join(filter(None, (run["method"], run["backend"])))
-            key = (run["tuner"], method, run["cache"], run["checked"])
-            groups.setdefault(key, []).append(run)
-    return [_row(key, group, efficiency) for key, group in groups.items()]
-
-
-def _row(key: tuple[Any, ...], group: list[Mapping[str, Any]], efficiency: Sequence[float] | None) -> Row:
-    walls = [run["wall_s"] for run in group]
-    reached = [None if efficiency is None else settled_s(run, efficiency) for run in group]
-    shares = [0.0 if efficiency is None else efficiency[run["best"]] for run in group]
-    middle = statistics.median_low([float("inf") if one is None else one for one in reached])
-    return Row(
-        *key,
-        runs=len(group),
-        wall_s=(statistics.median(walls), min(walls), max(walls)),
-        evaluations=statistics.median(run["evaluations"] for run in group),
-        efficiency=(statistics.median(shares), min(shares)),
-        reached=sum(one is not None for one in reached),
-        near_s=None if middle == float("inf") else middle,
-        peak_bytes=max(run["peak_bytes"] for run in group),
-        memory=group[0]["memory"],
-    )
-
-
-def table(name: str, found: Sequence[Row]) -> str:
-    """A space's lines as text."""
-    head = (
-        f"{name}\n{'tuner':13s}{'method':35s}{'caches':8s}{'checks':8s}{'wall s':>8s}{'range s':>15s}"
-        f"{'evaluations':>13s}{'optimum %':>11s}{'least %':>9s}{'to 98 % s':>11s}{'of runs':>9s}"
-        f"{'peak MB':>9s}"
-    )
-    return "\n".join([head, *map(_line, found)])
-
-
-def _line(row: Row) -> str:
-    middle, least, most = row.wall_s
-    known = row.efficiency[0] > 0
-    near = "never" if row.near_s is None else f"{row.near_s:.1f}"
-    return (
-        f"{row.tuner:13s}{row.method:35s}{row.cache:8s}{'yes' if row.checked else 'no':8s}{middle:8.1f}"
-        f"{f'{least:.1f}-{most:.1f}':>15s}{row.evaluations:13.0f}"
-        + (f"{100 * row.efficiency[0]:11.2f}{100 * row.efficiency[1]:9.2f}" if known else f"{'':20s}")
-        + (f"{near:>11s}{f'{row.reached} of {row.runs}':>9s}" if known else f"{'':20s}")
-        + f"{row.peak_bytes / 1e6:9.0f}"
-    )
-
-
-# --- the command -----------------------------------------------------------------------------------
-
-ROOT = Path(__file__).resolve().parents[1]
-SPACES = {
-    "scan": (ROOT / "kernels" / "scan-lf" / "kernel.toml", {"N": 1024}),
-    "convolution": (ROOT / "benchmarks" / "spaces" / "convolution" / "kernel.toml", {"N": 4096}),
-    "matmul": (ROOT / "benchmarks" / "spaces" / "matmul" / "kernel.toml", {"N": 2048}),
-}
-TUNERS = ("kernel-tuner", "loop", "tuner")
-BACKENDS = ("cupy", "nvcuda")
-BACKENDS_HELP = "of Kernel Tuner: all sweep cold, the first warm too; the last runs the strategy"
-PARTS = ("exhaustive", "strategies", "neutral")
-SWEEP, OWN_SWEEP, LOOP = "brute_force", "exhaustive", "loop"
-STRATEGY = "adaptive_tabu_greywolf"  # the best of 20 on recorded spaces: benchmarks/search.py
-BUDGETS = (50, 100)
-CHECKED_HELP = "spaces that Kernel Tuner also sweeps with answers checked"
-PROTOCOL = {
-    "Kernel Tuner": "7 iterations; the legal configurations as one "
-    "constraint; quiet; the benchmark pads the UUID to 16 bytes and asks for shared memory beyond 48 KiB; "
-    "no NVML observer; PyTorch hidden",
-    "tuner": "tuner run --objective time, every answer checked",
-    "neutral": "CUDA events; optimum and shares by cold L2; finalists 200 launches each in turn",
-}
-
-
-@dataclass(frozen=True)
-class Job:
-    """One process.
-
-    Attributes:
-        tuner: ``kernel-tuner``, ``loop`` or ``tuner``.
-        method: strategy or policy, with the number of evaluations where there is a budget.
-        cache: ``cold`` or ``warm``: after a cold run of the same method.
-        seed: of the search and its inputs.
-        checked: whether answers are; those of ``tuner`` always.
-        backend: of Kernel Tuner.
-    """
-
-    tuner: str
-    method: str
-    cache: str = "cold"
-    seed: int = 0
-    checked: bool = True
-    backend: str = ""
-
-    def __str__(self) -> str:
-        checks = "" if self.checked else ", answers not checked"
-        backend = f" ({self.backend})" if self.backend else ""
-        return f"{self.tuner} {self.method}{backend}, {self.cache}, seed {self.seed}{checks}"
+def workload_of(kernel: KernelFile) -> Workload:
+    """What is timed: the first sizes of a file, 1024 elements of the scan."""
+    if kernel.path == SCAN:
+        return kernel.workload({"N": 1024})
+    return kernel.workloads()[0]
 
 
 def main() -> None:
-    """Run the parts chosen, print the tables, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required="--show" not in sys.argv)
-    parser.add_argument("--show", type=Path, metavar="FILE", help="print the tables of a result; run nothing")
-    parser.add_argument("--spaces", nargs="+", choices=list(SPACES), default=list(SPACES))
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--seeds", type=int, default=5, help="of each strategy")
-    parser.add_argument("--repeats", type=int, default=3, help="of the sweeps, cold and warm in turn")
-    parser.add_argument("--tuners", nargs="+", choices=TUNERS, default=list(TUNERS))
-    parser.add_argument("--checked", nargs="*", choices=list(SPACES), default=["scan"], help=CHECKED_HELP)
-    parser.add_argument("--backends", nargs="+", choices=BACKENDS, default=list(BACKENDS), help=BACKENDS_HELP)
-    options = parser.parse_args()
+    """Run the columns chosen and judge them, list what there is, or show a result."""
+    options = parsed(sys.argv[1:])
     if options.show is not None:
-        for part in json.loads(options.show.read_text())["spaces"].values():
-            print(table(title_of(part), [Row(**row) for row in part["rows"]]))
+        show(options.show, options.docs)
+    elif options.out is None:
+        listed(options.only)
+    else:
+        try:
+            measure(options)
+        except KeyboardInterrupt:
+            sys.exit(f"\nstopped; what was finished is in {options.out}")
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    names = list(kernel_files())
+    parser.add_argument("--out", type=Path, metavar="FILE", help="run, and write the results to this file")
+    parser.add_argument("--show", type=Path, metavar="FILE", help="print the table of a result; run nothing")
+    parser.add_argument("--docs", type=Path, metavar="PAGE", help="with --show: write it into this page")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="KERNEL")
+    parser.add_argument("--columns", nargs="+", choices=COLUMNS, default=list(COLUMNS), metavar="COLUMN")
+    parser.add_argument("--cold", type=int, default=3, metavar="N", help="cold runs (%(default)s)")
+    parser.add_argument(
+        "--warm", type=int, default=3, metavar="N", help="warm runs after these (%(default)s)"
+    )
+    options = parser.parse_args(words)
+    options.only, options.columns = list(dict.fromkeys(options.only)), list(dict.fromkeys(options.columns))
+    if options.cold < 1 or options.warm < 0:
+        parser.error("--cold is at least 1, as warm runs need its caches, and --warm at least 0")
+    if options.docs is not None and options.show is None:
+        parser.error("--docs is given with --show")
+    if options.out is not None and not options.out.resolve().parent.is_dir():
+        parser.error(f"--out: there is no folder {options.out.resolve().parent}")
+    return options
+
+
+def refuse(message: str) -> NoReturn:
+    """End with exit code 2."""
+    print(message, file=sys.stderr)
+    sys.exit(2)
+
+
+def stored(path: Path) -> dict[str, Any]:
+    """A result of this benchmark."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        table(document)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        refuse(f"{path} is no result of this benchmark: {type(error).__name__}: {error}")
+    return dict(document)
+
+
+def show(path: Path, page: Path | None) -> None:
+    """Print a result's table, or put it into a page, in place of the one that is there."""
+    found = table(stored(path), "" if page is None else f" ([JSON](../benchmarks/results/{path.name}))")
+    if page is None:
+        print(found)
         return
-    document = opened(options.out)
-    if "kernel-tuner" in options.tuners:
-        document["kernel_tuner"] = installed_version()
+    try:
+        text = page.read_text("utf-8")
+    except OSError as error:
+        refuse(f"--docs: {error}")
+    before, begin, rest = text.partition(BEGIN)
+    if begin:
+        _, end, after = rest.partition(END)
+    else:
+        before, end, after = text.partition(BEFORE)
+        before, after = before + HEADING, BEFORE + after
+    if not end:
+        refuse(f"{page} has neither {BEGIN.strip()} with {END.strip()} nor {BEFORE.strip()!r}")
+    page.write_text(before + BEGIN + found + END + after, "utf-8")
+
+
+def listed(names: Sequence[str]) -> None:
+    """Print what there is to run."""
+    print(f"{'kernel':14}{'workload':32}{'configurations':>15}  threads are   template or macros")
+    for name in names:
+        kernel = load_kernel_file(kernel_files()[name])
+        task = task_of(kernel, workload_of(kernel), HOPPER)
+        macros = ", ".join(f"{macro}={values[0]}" for macro, values in task.macros.items())
+        threads = " ".join(task.block_names)
+        print(f"{name:14}{task.workload:32}{len(task.configurations):>15}  {threads}   {macros}")
+    print(f"columns: {', '.join(COLUMNS)}; --out FILE runs them")
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Run the columns of all kernels chosen."""
     architecture = compute_capability()
-    touch(options.tuners)
-    try:
-        for name in options.spaces:
-            compare(name, architecture, options, document)
-    except KeyboardInterrupt:
-        sys.exit(f"\nstopped; what was finished is in {options.out}")
+    document = opened(options)
+    compile_first(options.columns)
+    for name in options.only:
+        path = kernel_files()[name]
+        kernel = load_kernel_file(path)
+        workload = workload_of(kernel)
+        try:
+            task = task_of(kernel, workload, architecture)
+        except TunerError as error:
+            refuse(str(error))
+        fresh = {"workload": task.workload, "configurations": len(task.configurations), "digest": task.digest}
+        part = document["kernels"].setdefault(name, {**fresh, "rows": []})
+        if part.get("digest") != task.digest:
+            refuse(f"{options.out} has {name} of another kernel file; write to another file")
+        print(f"{task.workload}: {len(task.configurations)} configurations", flush=True)
+        with new_folder() as folder:
+            write(task, kernel.plan(workload, kernel.default(workload)), folder)
+            sitting = len(document["provenance"]) - 1
+            for _ in compare(
+                part["rows"], task, folder=folder, kernel=path, options=options, sitting=sitting
+            ):
+                save(options.out, document)
+            judge(part, task, folder)
+        save(options.out, document)
+    print(table(document))
 
 
-def installed_version() -> str:
-    """Of Kernel Tuner.
+def compare(
+    rows: list[dict[str, Any]],
+    task: Task,
+    *,
+    folder: Path,
+    kernel: Path,
+    options: argparse.Namespace,
+    sitting: int,
+) -> Iterator[dict[str, Any]]:
+    """Run the columns in turn, cold and then warm; yields the row to which each run was added."""
+    with contextlib.ExitStack() as stack:
+        caches: dict[str, Path] = {}
+        turns = [("cold", seed) for seed in range(options.cold)] + [("warm", options.cold - 1)] * options.warm
+        made: dict[tuple[str, str], dict[str, Any]] = {}
+        for cache, seed in turns:  # a warm run has the seed whose caches it gets
+            for column in options.columns:
+                if cache == "cold":
+                    caches[column] = stack.enter_context(new_folder())
+                if (column, cache) not in made:
+                    made[column, cache] = new_row(rows, column, cache, sitting)
+                end, found = run(column, task, folder=folder, caches=caches[column], kernel=kernel, seed=seed)
+                add(made[column, cache], end, found)
+                told = end.trouble or f"{end.wall_s:.1f} s, {found['evaluations']} evaluations"
+                print(f"  {column}, {cache}: {told}", flush=True)
+                yield made[column, cache]
 
-    Raises:
-        SystemExit: it is not installed.
-    """
-    try:
-        return metadata.version("kernel_tuner")
-    except metadata.PackageNotFoundError:
-        sys.exit("Kernel Tuner is not installed: pip install '.[search]', or give --tuners tuner")
+
+def new_row(rows: list[dict[str, Any]], column: str, cache: str, sitting: int) -> dict[str, Any]:
+    """A row without runs, in place of one of an earlier sitting."""
+    rows[:] = [row for row in rows if (row["column"], row["cache"]) != (column, cache)]
+    lists: dict[str, Any] = {key: [] for key in ("wall_s", "evaluations", "chosen", "peak_mb")}
+    rows.append({"column": column, "cache": cache, "sitting": sitting, **lists})
+    return rows[-1]
 
 
-def opened(path: Path) -> dict[str, Any]:
-    """What the file holds already, with the origin of this run."""
-    document: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"spaces": {}}
-    return {**document, "provenance": provenance(), "protocol": PROTOCOL}
+def add(row: dict[str, Any], end: Ended, found: Mapping[str, int]) -> None:
+    """Add a run to its row."""
+    if end.trouble:
+        row["trouble"] = end.trouble[-300:]
+        return
+    row["wall_s"].append(rounded(end.wall_s))
+    row["peak_mb"].append(rounded(end.peak_bytes / 1e6))
+    row["memory"] = end.memory
+    row["evaluations"].append(found["evaluations"])
+    row["chosen"].append(found["chosen"])
 
 
-def save(path: Path, document: dict[str, Any]) -> None:
+def opened(options: argparse.Namespace) -> dict[str, Any]:
+    """What the file holds already, with the origin of this sitting."""
+    sitting = provenance()
+    document: dict[str, Any] = {"provenance": [], "kernels": {}}
+    if options.out.exists():
+        document = stored(options.out)
+        before, machine = (gpu_of(one) for one in (document["provenance"][0], sitting))
+        if machine != before:
+            refuse(f"{options.out} is of {before}; this machine has {machine}; write to another file")
+    document["provenance"].append(sitting)
+    for module, extra in (("cupy", "cuda13"), ("kernel_tuner", "search")):
+        wanted = module == "cupy" or set(KERNEL_TUNER) & set(options.columns)
+        if wanted and importlib.util.find_spec(module) is None:
+            refuse(f"{module} is not installed: pip install '.[{extra}]'; --columns leaves out what needs it")
+    return document
+
+
+def gpu_of(sitting: Mapping[str, Any]) -> str:
+    """Name and driver of the first GPU of a sitting."""
+    return "{name}, driver {driver_version}".format_map(sitting["gpus"][0])
+
+
+def save(path: Path, document: Mapping[str, Any]) -> None:
     """Write it whole or not at all."""
     draft = path.with_suffix(".part")
     draft.write_text(json.dumps(document, separators=(",", ":")) + "\n")
@@ -800,149 +685,28 @@ def save(path: Path, document: dict[str, Any]) -> None:
 
 
 def compute_capability() -> int:
-    """Of GPU 0, times ten.
-
-    Raises:
-        SystemExit: there is none.
-    """
+    """Of GPU 0, times ten."""
     command = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader", "--id=0"]
     try:
         answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
-        sys.exit(f"this benchmark needs an NVIDIA GPU: {error}")
+        refuse(f"this benchmark needs an NVIDIA GPU: {error}")
     return int(answer.strip().replace(".", ""))
 
 
-def touch(tuners: list[str]) -> None:
-    """Import both once, so that neither is the first to read its files and to write their byte code."""
-    with folder() as place, Caches.new() as caches:
-        if "kernel-tuner" in tuners:
-            ended([sys.executable, "-c", "import cupy, kernel_tuner; cupy.zeros(1)"], caches, place / "log")
+def compile_first(columns: Sequence[str]) -> None:
+    """Make the byte code of all that is timed, and let each import its libraries once."""
+    peers = ["kernel_tuner"] if set(KERNEL_TUNER) & set(columns) else []
+    for name in ("tuner", "tuner.power", "tuner.policies", *peers):
+        spec = importlib.util.find_spec(name)
+        for folder in spec.submodule_search_locations or () if spec else ():
+            compileall.compile_dir(folder, quiet=2)
+    imported = [sys.executable, "-c", f"import {', '.join(['cupy', *peers])}; cupy.zeros(1)"]
+    with new_folder() as caches:
         first = ["run", "scan-lf:N=64", "--objective", "time", "--policy", "analytical"]
-        ended([*TUNER, *first, "--database", place / "tuner.db"], caches, place / "log")
-
-
-def compare(name: str, architecture: int, options: argparse.Namespace, document: dict[str, Any]) -> None:
-    """All parts of one space."""
-    path, sizes = SPACES[name]
-    kernel = load_kernel_file(path)
-    space = space_of(kernel, kernel.workload(sizes), architecture)
-    part: dict[str, Any] = document["spaces"].setdefault(name, {"runs": [], "neutral": None})
-    part["workload"], part["configurations"] = space.task.workload, len(space.configurations)
-    part["tunables"] = {key: list(values) for key, values in space.task.tunables.items()}
-    print(f"{space.task.workload}: {len(space.configurations)} configurations", flush=True)
-    kernel_file = path if path.is_relative_to(ROOT / "benchmarks") else None
-    jobs = schedule(name, options)
-    with ExitStack() as stack:
-        kept: dict[Job, Caches] = {}
-        for number, job in enumerate(jobs, 1):
-            print(f"[{number}/{len(jobs)}] {job} ... ", end="", flush=True)
-            warm = replace(job, cache="warm")
-            if job.cache == "cold":
-                kept[warm] = stack.enter_context(Caches.new())
-            found = run(job, space, kept[warm], kernel_file)
-            keep(part["runs"], found)
-            save(options.out, document)
-            print(
-                found["trouble"] or f"{found['wall_s']:.1f} s, {found['evaluations']} evaluations", flush=True
-            )
-        if "neutral" in options.parts:
-            finalists = sorted({found["best"] for found in part["runs"] if found["best"] is not None})
-            try:
-                part["neutral"] = neutral_run(space, stack.enter_context(Caches.new()), finalists)
-            except RuntimeError as error:  # what was run before is worth having all the same
-                print(f"neutral times: {error}", flush=True)
-    finish(space, part)
-    save(options.out, document)
-
-
-def schedule(name: str, options: argparse.Namespace) -> list[Job]:
-    """The processes of a space, those of both tuners in turn."""
-    jobs = []
-    first, *others = options.backends
-    if "exhaustive" in options.parts:
-        for repeat in range(options.repeats):
-            for cache in ("cold", "warm"):
-                jobs += [
-                    Job("kernel-tuner", SWEEP, cache, repeat, checked=False, backend=first),
-                    Job("loop", LOOP, cache, repeat, checked=False),
-                    Job("tuner", OWN_SWEEP, cache, repeat),
-                    Job("tuner", "auto", cache, repeat),
-                ]
-        jobs += [Job("kernel-tuner", SWEEP, checked=False, backend=other) for other in others]
-        jobs += [Job("kernel-tuner", SWEEP, backend="cupy")] if name in options.checked else []
-    if "strategies" in options.parts:
-        for seed in range(1, options.seeds + 1):
-            method = f"{STRATEGY} {max(BUDGETS)}"
-            jobs.append(Job("kernel-tuner", method, seed=seed, checked=False, backend=options.backends[-1]))
-            jobs.append(Job("tuner", "auto", seed=seed))
-    return [job for job in dict.fromkeys(jobs) if job.tuner in options.tuners]
-
-
-def run(job: Job, space: ComparedSpace, caches: Caches, kernel_file: Path | None) -> dict[str, Any]:
-    """Run a job; what it found, with what it was."""
-    if job.tuner == "tuner":
-        found = tuner_run(space, caches, policy=job.method, seed=job.seed, kernel_file=kernel_file)
-    else:
-        strategy, _, budget = job.method.partition(" ")
-        found = kernel_tuner_run(
-            space,
-            caches,
-            strategy=strategy,
-            budget=int(budget) if budget else None,
-            seed=job.seed,
-            verify=job.checked,
-            backend=job.backend,
-        )
-    return {**found, **asdict(job)}
-
-
-def keep(runs: list[dict[str, Any]], found: dict[str, Any]) -> None:
-    """Add a run in place of an earlier one of the same kind."""
-    kind = [field.name for field in fields(Job)]
-    runs[:] = [one for one in runs if any(one[key] != found[key] for key in kind)] + [found]
-
-
-def summarise(part: dict[str, Any]) -> list[dict[str, Any]]:
-    """Print a space's table and add it to the document; returns the runs in it."""
-    runs = with_halves(part["runs"])
-    if part["neutral"] is not None:
-        times_ms, by = neutral_ms(part["neutral"]), "neutral times"
-    else:
-        times_ms, by = swept_ms(runs, part["configurations"]), "own sweeps of tuner"
-    share = None if times_ms is None else efficiencies(times_ms)
-    found = rows(runs, share)
-    part["rows"], part["optimum_by"] = [asdict(row) for row in found], None if share is None else by
-    print(table(title_of(part), found), flush=True)
-    return runs
-
-
-def title_of(part: dict[str, Any]) -> str:
-    """The heading of a space's table."""
-    title = f"\n{part['workload']}, {part['configurations']} configurations"
-    return title if part["optimum_by"] is None else f"{title}, shares by {part['optimum_by']}"
-
-
-def finish(space: ComparedSpace, part: dict[str, Any]) -> None:
-    """Print a space's table and its finalists, and add the table to the document."""
-    runs = summarise(part)
-    if part["neutral"] is None:
-        return
-    for number, one in part["neutral"]["finalists"].items():
-        chosen = sorted({f"{run['tuner']} {run['method']}" for run in runs if run["best"] == int(number)})
-        print(
-            f"  {1e3 * one['cold_ms']:9.1f} ± {1e3 * one['cold_spread_ms']:.1f} µs cold L2, "
-            f"{1e3 * one['warm_ms']:9.1f} ± {1e3 * one['warm_spread_ms']:.1f} µs warm: "
-            f"{space.configurations[int(number)]} {'(' + ', '.join(chosen) + ')' if chosen else ''}",
-            flush=True,
-        )
-
-
-def with_halves(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The runs, and those with smaller budgets that are in them."""
-    whole = f"{STRATEGY} {max(BUDGETS)}"
-    finished = [run for run in runs if run["method"] == whole and run["best"] is not None]
-    return [first_of(run, n) for n in BUDGETS if n < max(BUDGETS) for run in finished] + runs
+        for command in (imported, [*TUNER, *first, "--database", caches / "tuner.db"]):
+            if trouble := ended(command, caches, caches / "log").trouble:
+                refuse(f"a first run failed: {trouble}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.model.version import VERSION
 
-PACKAGES = ("numpy", "scipy", "cupy-cuda12x", "cupy-cuda13x", "nvidia-ml-py")
+PACKAGES = ("numpy", "scipy", "cupy-cuda12x", "cupy-cuda13x", "kernel_tuner", "nvidia-ml-py")
 
 
 def provenance() -> dict[str, Any]:

@@ -48,6 +48,7 @@ class FakeMeter:
     def __init__(self, clocks: Sequence[ClockReading] = (), watts: float | None = 100.0) -> None:
         self.clocks = list(clocks)
         self.watts = watts
+        self.uncertainty_w = 0.5
         self.windows: list[tuple[float, float]] = []
         self.recordings = 0
         self.notes: tuple[str, ...] = ()
@@ -62,7 +63,7 @@ class FakeMeter:
         self.windows.append((start_s, end_s))
         if self.watts is None:
             return None
-        return PowerReading(self.watts, 0.5, "fake-counter", "gpu", self.notes)
+        return PowerReading(self.watts, self.uncertainty_w, "fake-counter", "gpu", self.notes)
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:
         del start_s, end_s

@@ -273,7 +273,7 @@ def run_plan_on_host(
             array.flags.writeable = buffer.role == "inout"
         else:
             array = np.zeros(buffer.shape, element_dtype(buffer.dtype))
-            if buffer.role != "zeroed":
+            if not buffer.zeroed:
                 poison(array)
         arrays[buffer.name] = array
     run_plan(plan, arrays, flags=flags, order=order, seed=seed, without=without)

@@ -46,7 +46,15 @@ _HOST = ("kernels", "tests/host", "tests/host_build.py", "tests/pairwise.py")  #
 
 SUITES = {
     "kernels": Suite(
-        (*_HOST, "examples", "tuner/compiler", "tuner/devices/cuda", "tuner/linalg", "tuner/problems"),
+        (
+            *_HOST,
+            "benchmarks/users",
+            "examples",
+            "tuner/compiler",
+            "tuner/devices/cuda",
+            "tuner/linalg",
+            "tuner/problems",
+        ),
         (
             *(f"tuner/{room}" for room in ("application", "cli", "devices", "kernel_files")),
             *(f"tuner/{room}" for room in ("model", "search", "space", "system")),

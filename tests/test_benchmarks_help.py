@@ -23,7 +23,7 @@ SMALLEST = {
     "counter_reads": [],
     "energy_region_intervals": ["--runs", "1"],
     "headlines": [],
-    "kernel_tuner_wall": ["--show", str(RESULTS / "kernel-tuner-wall-h200.json")],
+    "kernel_tuner_wall": ["--only", "triad", "vector-add"],
     "kernels/peers": ["--show", str(RESULTS / "peers-h200.json")],
     "show_results": [],
     "traced_energy": ["--pieces", "60"],
@@ -47,7 +47,15 @@ ELSEWHERE = {  # played in small by a test of their own
     "verification": "test_fleet",
 }
 BY_HAND = {  # their smallest case takes longer than a test may, or asks for a GPU and a process of its own
-    *("applications", "clock_search", "daemon_hostile", "default_set", "energy_regions", "energy_windows"),
+    *(
+        "applications",
+        "clock_search",
+        "daemon_hostile",
+        "default_set",
+        "energy_regions",
+        "energy_walls",
+        "energy_windows",
+    ),
     *(
         "kernel_tuner_child",
         "kernel_tuner_loop",

@@ -288,6 +288,158 @@ def test_check_of_words_the_problem_does_not_know(file: Path, problem: str, size
     assert f"Error: {file}: [problem.sizes] {words}" in result.stderr
 
 
+ROWS = """
+[kernel]
+source = "rows.cu"
+[problem.sizes]
+N = [64]
+M = [100]
+[tunables]
+B = [32, 64]
+[arguments]
+x = "in float32[N, M]"
+y = "out float32[N, M]"
+[launch]
+grid = "N"
+block = "B"
+"""
+SUMS = ROWS.replace('[N, M]"\n[launch]', '[N]"\n[launch]')
+SQUARE = ROWS.replace("[100]", "[64]")
+LARGE = ROWS.replace("[64]\nM = [100]", "[65536]\nM = [1048576]")
+KERNEL = "__global__ void f(const float* x, float* y) { y[B] = x[0]; }"
+LISTED, OTHER = "(at rows:N=64,M=100)", "which the file does not list)"
+FUNCTIONS = """
+def right(x): return x + 1
+def needy(x, w): return x
+def leaves(x): raise SystemExit(3)
+def dies(x): import os; os._exit(4)
+def narrow(x, N): return x[:, :3]
+def law(x, y): return 0.0
+"""
+SOFTMAX = (
+    "exp(x - max(x, axis=1, keepdims=true)) / sum(exp(x - max(x, axis=1, keepdims=true)), 1, keepdims=true)"
+)
+SHAPES = "shapes do not fit: x has [64, 100], and sum(x, axis=1) has [64]; keepdims=true keeps an axis"
+
+
+@pytest.mark.parametrize(
+    ("text", "stated", "level", "words"),
+    [
+        (ROWS, ("y", "x / sum(x, axis=1)"), "Error", f"{SHAPES}|{LISTED}"),
+        (ROWS, ("y", "log(x - 2 + 0 * sum(x))"), "Error", f"the result is not finite|{LISTED}"),
+        (ROWS, ("y", SOFTMAX), "", ""),
+        (ROWS, ("y", "x > 0 ? x : 0"), "Error", "select(a, b, c) stands for a ? b : c"),
+        (
+            SQUARE,
+            ("y", "x / sum(x, axis=1)"),
+            "Warning",
+            f"x has [64, 128], and sum(x, axis=1) has [64]|{OTHER}",
+        ),
+        (LARGE, ("y", "x / sum(x, axis=1)"), "Warning", f"shapes do not fit|{OTHER}"),
+        (LARGE, ("y", SOFTMAX), "", ""),
+        (SUMS, ("y", "sum(x, axis=0)"), "Error", "the result has shape [100], and y has [64]"),
+        (ROWS, ("reference_function", "r.py:right"), "", ""),
+        (ROWS, ("reference_function", "r.py:nothere"), "Error", "r.py: has no function 'nothere'"),
+        (ROWS, ("reference_function", "broken.py:f"), "Error", "broken.py: cannot be imported: SyntaxError"),
+        (ROWS, ("reference_function", "missing.py:f"), "Error", "missing.py: cannot be read: No such file"),
+        (
+            ROWS,
+            ("reference_function", "asks.py:f"),
+            "Warning",
+            "ModuleNotFoundError: No module named 'no_such'",
+        ),
+        (ROWS, ("reference_function", "r.py:leaves"), "Error", "raised SystemExit: 3 (line 4)"),
+        (ROWS, ("reference_function", "r.py:dies"), "Warning", "the reference was not tried: "),
+        (
+            ROWS,
+            ("reference_function", "r.py:narrow"),
+            "Error",
+            "the result has shape [64, 3], and y has [64, 100]",
+        ),
+        (ROWS, ("law", "r.py:law"), "", ""),
+        (ROWS, ("law", "r.py:needy"), "Error", "takes 'w', which is none of what it is called"),
+    ],
+)
+def test_check_tries_the_reference(
+    file: Path, text: str, stated: tuple[str, str], level: str, words: str
+) -> None:
+    """It makes a right answer for a small problem, or is told of with the shapes that do not fit."""
+    key, value = stated
+    table = f"[problem.reference]\ny = {value!r}\n" if key == "y" else f"[problem]\n{key} = {value!r}\n"
+    file.write_text(text + table + ("tolerance = 0.001\n" if key == "law" else ""))
+    files = {"r.py": FUNCTIONS, "broken.py": "def f(x:\n", "asks.py": "import no_such\n", "rows.cu": KERNEL}
+    for name, code in files.items():
+        file.with_name(name).write_text(code)
+    result = run("check", file, "--no-compile")
+    assert result.exit_code == (2 if level == "Error" else 0), result.stderr
+    told = [line for line in result.stderr.splitlines() if "nothing uses it" not in line]
+    assert bool(told) == bool(level), told
+    assert not level or told[0].startswith(f"{level}: {file}: ")
+    assert all(part in result.stderr for part in words.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("body", "output", "words"),
+    [
+        (
+            "atomicAdd(&y[x[0]], B);",
+            "out int32[16]",
+            "y has the role out, and f of rows.cu, line 2, changes what is in it",
+        ),
+        ("atomicMax(y + 3, B);", "out int32[16]", "by an atomic operation; '= constant(0)' behind its shape"),
+        ("atomicAdd(&y[x[0]], B);", "out int32[16] = constant(0)", ""),
+        ("atomicAdd(&y[x[0]], B);", "inout int32[16]", ""),
+        ("y[B] = x[0]; atomicExch(&y[2], 1);", "out int32[16]", ""),
+        ("y[B] = 1;", "out int32[16] = constant(1)", "out takes constant(0): zeros before every run"),
+        ("y[B] = 1;", "out int32[16] = uniform(0, 1)", "only in and inout are given values; out takes"),
+    ],
+)
+def test_check_of_outputs_that_begin_with_zeros(file: Path, body: str, output: str, words: str) -> None:
+    """What atomic operations add to is set to zero by the kernel file, or told of."""
+    file.write_text(ROWS.replace("in float32[N, M]", "in int32[N]").replace("out float32[N, M]", output))
+    file.with_name("rows.cu").write_text(f"\n__global__ void f(const int* x, int* y) {{ {body} }}\n")
+    result = run("check", file, "--no-compile")
+    assert words in result.stderr
+    assert bool(words) == ("role" in result.stderr)
+
+
+@pytest.mark.parametrize("key", ["row_pitch = true", 'in_place = "x"'])
+def test_outputs_whose_memory_is_of_others_are_not_set_to_zero(file: Path, key: str) -> None:
+    """Zeros would be written into what lies between rows, or into the input."""
+    arrays = 'dtype = "float32"\nshape = ["batch", "N"]\n'
+    tables = f"""[[argument]]\nbuffer = "x"\n{arrays}role = "in"
+[[argument]]\nbuffer = "y"\n{arrays}role = "out"\ninput = "constant(0)"\n{key}\n[launch]"""
+    text = ROWS.partition("[arguments]")
+    file.write_text(text[0] + tables + text[2].partition("[launch]")[2])
+    file.with_name("rows.cu").write_text(KERNEL)
+    result = run("check", file, "--no-compile")
+    assert result.exit_code == 2
+    assert "is not set to zero" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("before", "words"),
+    [
+        (
+            "__device__ int twice() { return 2 * B; }",
+            'identifier "B" is undefined; B is a template parameter of f',
+        ),
+        (
+            "#if B > 4\n#endif",
+            "B: #if of rows.cu, line 1, takes it for 0, as it is a template parameter and no macro",
+        ),
+        ("#if defined(B) || __CUDA_ARCH__ > 700\n#endif", ""),
+    ],
+)
+def test_check_of_tunables_that_are_template_parameters(file: Path, before: str, words: str) -> None:
+    """They are no macros, which other functions and conditions of the source may take them for."""
+    file.write_text(ROWS)
+    file.with_name("rows.cu").write_text(f"{before}\ntemplate <int B> {KERNEL}\n")
+    result = run("check", file, "--arch", "sm_90")
+    assert words in result.stderr
+    assert bool(words) == ("template" in result.stderr)
+
+
 def test_schema_goes_to_standard_output_or_a_file(tmp_path: Path) -> None:
     """The JSON Schema is written whole to the place asked for."""
     target = tmp_path / "schema.json"

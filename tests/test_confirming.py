@@ -279,8 +279,10 @@ def test_a_time_limit_leaves_room_for_the_end(limit_s: float, fits: bool, store:
 
 def test_a_run_of_minutes_knows_what_is_left_of_the_drift(store: Store) -> None:
     """On a GPU that has been warm for minutes the drift that short runs assume has left the interval."""
-    request = replace(REQUEST, policy="exhaustive", workloads=("scan-lf:N=64",))
+    request = replace(REQUEST, policy="exhaustive", workloads=("scan-lf:N=1024",))
     with warming_setup(request, 1, Warming(30.0, 0.04, 10.0, 1e-3)) as setup:
+        assert isinstance(setup.device, SimulatedDevice)
+        setup.device.pulse([(60.0, 0.0)])
         outcome = tune_on(setup, request, store)
 
     assert outcome.scatter.drift < 0.5 * ASSUMED_DRIFT

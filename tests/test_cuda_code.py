@@ -188,6 +188,23 @@ def test_zeroed_buffers(cp: FakeCupy, device: CudaDevice) -> None:
     assert cp.kernels["scan"].runs > 50
 
 
+def test_zeroed_outputs(cp: FakeCupy, device: CudaDevice) -> None:
+    """An output that the kernel file sets to zero is so before every run, as atomic operations need it."""
+
+    def add(x: DeviceArray, y: DeviceArray, *_: object) -> None:
+        assert not y.any()
+        y += np.cumsum(x.astype(np.float64), axis=1)
+
+    cp.kernels["scan"].action = add
+    base = plan("scan")
+    cleared = replace(base, buffers=(base.buffers[0], replace(base.buffers[1], cleared=True)))
+    for _ in range(2):
+        check = device.check(cleared, 1)
+        assert check.status is Status.OK, check.detail
+    assert device.run([cleared], 0.05).results[0].status is Status.OK
+    assert cp.kernels["scan"].runs > 20
+
+
 def test_tensor_maps(cp: FakeCupy, device: CudaDevice) -> None:
     """Every launch is handed the map of its own set of arrays, by value, beside the pointers."""
     seen: set[tuple[int, ...]] = set()

@@ -1,6 +1,7 @@
 """Resident grids, zeroed buffers, clusters and tensor maps on a real GPU: the same sums in each way."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +54,15 @@ __global__ void tickets(const float* x, float* y, unsigned* taken, int count) {
         row = __shfl_sync(~0u, row, 0);
         if (row >= count) return;
         sum_row(x + row * 256ll, y + row * 256ll);
+    }
+}
+
+// rows added to what is there
+__global__ void added(const float* x, float* y, int count) {
+    __shared__ float sums[256];
+    for (int row = blockIdx.x; row < count; row += gridDim.x) {
+        sum_row(x + row * 256ll, sums);
+        for (int i = threadIdx.x; i < 256; i += 32) atomicAdd(y + row * 256ll + i, sums[i]);
     }
 }
 
@@ -165,6 +175,12 @@ def test_resident(device: CudaDevice, rows: int) -> None:
 def test_zeroed(device: CudaDevice) -> None:
     """Tickets begin at zero in every run, or only the first one would write anything."""
     judge(device, plan("tickets", ("x", "y", "taken"), ROWS, ROWS))
+
+
+def test_zeroed_output(device: CudaDevice) -> None:
+    """Sums are added to zeros in every run, and not to those of the run before."""
+    asked = plan("added", ("x", "y"), ROWS, ROWS)
+    judge(device, replace(asked, buffers=(asked.buffers[0], replace(asked.buffers[1], cleared=True))))
 
 
 @pytest.mark.parametrize("cluster", [2, 8, 16])

@@ -1,4 +1,7 @@
-"""The examples are short, compile everywhere and, but for tensor cores, are right on the host."""
+"""The examples are short, compile everywhere and, but for tensor cores, are right on the host.
+
+So are the kernels of benchmarks/users, which are timed against other tuners.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -21,7 +24,12 @@ from tuner.problems.base import Deviation, agreement
 from tuner.problems.lookup import problem_for
 
 FOLDER = Path(__file__).parents[1] / "examples"
+USERS = FOLDER.parent / "benchmarks" / "users"
 KERNELS = {path.parent.name: load_kernel_file(path) for path in sorted(FOLDER.glob("*/kernel.toml"))}
+OF_USERS = {
+    f"users/{path.stem}": load_kernel_file(path)
+    for path in sorted([*USERS.glob("*.toml"), USERS / "triad.cu"])
+}
 CONFIGURATIONS = {
     "convolution": 157,
     "histogram": 160,
@@ -59,7 +67,7 @@ def threads(plan: Plan) -> int:
 
 
 def smallest(kernel: KernelFile) -> Workload:
-    return kernel.workload({"N": kernel.sizes["N"][-1]})
+    return kernel.workload({name: values[-1] for name, values in kernel.sizes.items() if name != "dtype"})
 
 
 def convolution(image: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
@@ -74,7 +82,33 @@ def nbody(body: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(((mass / ((apart**2).sum(axis=2) + 0.01) ** 1.5)[..., None] * apart).sum(axis=1))
 
 
-BY_NAIVE_KERNELS: dict[str, Callable[..., Any]] = {"convolution": convolution, "nbody": nbody}
+def softmax(x: NDArray[Any]) -> NDArray[Any]:
+    powers = np.exp(x.astype(float))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def stencil(x: NDArray[Any]) -> NDArray[Any]:
+    wide = np.pad(x.astype(float), 1)
+    around = sum(np.roll(wide, step, axis) for axis in range(3) for step in (-1, 1))
+    return np.asarray((0.4 * wide + 0.1 * around)[1:-1, 1:-1, 1:-1])
+
+
+def spmv(offsets: NDArray[Any], columns: NDArray[Any], values: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
+    rows = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return np.bincount(rows, values.astype(float) * x[columns], len(offsets) - 1)
+
+
+BY_NAIVE_KERNELS: dict[str, Callable[..., Any]] = {
+    "convolution": convolution,
+    "nbody": nbody,
+    "users/bgemm": lambda A, B: A.astype(float) @ B,
+    "users/convolution": convolution,
+    "users/matmul": lambda A, B: A.astype(float) @ B,
+    "users/reduction": lambda x: x.sum(axis=1, dtype=float),
+    "users/softmax": softmax,
+    "users/spmv": spmv,
+    "users/stencil": stencil,
+}
 
 
 def inputs_of(plan: Plan) -> dict[str, NDArray[Any]]:
@@ -84,9 +118,8 @@ def inputs_of(plan: Plan) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(array) for name, array in made.items()}
 
 
-def judged(plan: Plan, inputs: Arrays, outputs: Arrays) -> Deviation:
+def judged(name: str, plan: Plan, inputs: Arrays, outputs: Arrays) -> Deviation:
     """Outputs against what the kernel file says is right; where that is a naive kernel, against NumPy."""
-    name = plan.workload.kernel
     if name in BY_NAIVE_KERNELS:
         (output,) = outputs.values()
         return agreement(BY_NAIVE_KERNELS[name](**inputs), output, plan.problem.tolerance, "out")
@@ -126,10 +159,10 @@ def test_every_example_is_listed() -> None:
 
 
 @pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", [*CONFIGURATIONS, *OF_USERS])
 def test_values_give_right_answers(name: str) -> None:
     """Each value of each tunable gives NumPy's answer without races, blocks not filled."""
-    kernel = KERNELS[name]
+    kernel = (KERNELS | OF_USERS)[name]
     plans = sample(kernel, smallest(kernel), HOST_THREADS)
     inputs = inputs_of(plans[0])
     plans = [with_constants(plan, inputs) for plan in plans]
@@ -137,7 +170,7 @@ def test_values_give_right_answers(name: str) -> None:
     naive = plans[0].reference
     for plan in [*plans, *([] if naive is None else [with_constants(naive, inputs)])]:
         outputs = host_build.run_plan_on_host(plan, inputs, flags=host_build.CHECKED, order="shuffle")
-        deviation = judged(plan, inputs, outputs)
+        deviation = judged(name, plan, inputs, outputs)
         assert deviation.ok, f"{plan.label()}: {deviation}"
 
 

@@ -145,6 +145,13 @@ def test_a_t1_file_is_a_kernel_file() -> None:
     assert [note.split(" ")[0] for note in kernel.notes] == ["Budget", "CompilerOptions:"]
 
 
+def test_an_empty_option_is_none() -> None:
+    """As suites of benchmarks write it where there is none."""
+    changed = document("axpy.json")
+    changed["KernelSpecification"]["CompilerOptions"] = [""]
+    assert "options" not in kernel_of_t1(changed).toml
+
+
 def test_a_constant_argument_is_a_symbol() -> None:
     """Memory of the kind constant is filled before the launch."""
     changed = document("axpy.json")

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import subprocess
 import sys
 import threading
 import weakref
@@ -133,3 +134,24 @@ def test_a_library_that_makes_an_error_of_it() -> None:
             send()
         with pytest.raises(SignalInterrupt, match="SIGUSR1"):
             signals.raise_again(begun)
+
+
+@pytest.mark.parametrize(("word", "code"), [("--version", 0), ("--nonsense", 2)])
+def test_a_command_ends_behind_all_that_is_to_be_done_at_the_end(word: str, code: int) -> None:
+    """Handlers of the end run, threads are waited for, and the status is its own; nothing is taken apart."""
+    program = (
+        "import atexit, sys, threading; from tuner.__main__ import main\n"
+        f"sys.argv = ['tuner', '{word}']\n"
+        "threading.Thread(target=lambda: (threading.main_thread().join(), print('thread'))).start()\n"
+        "class Last:\n"
+        "    def __del__(self): print('taken apart')\n"
+        "last = Last()\n"
+        "try: main()\n"
+        "finally: atexit.register(print, 'handler')\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+
+    assert ended.returncode == code
+    assert ended.stdout.splitlines()[-2:] == ["thread", "handler"]

@@ -71,6 +71,22 @@ def test_the_lowest_net_energy_rules_out() -> None:
     assert bounds_of(*SEEN).rules_out(timed(1.02), GpuSetting(), IDLE, held(BEST)) is None, "too close"
 
 
+@pytest.mark.parametrize(
+    ("held_w", "seconds", "more"),
+    [((500.0,), 2.0, False), ((500.0, 510.0), 1.05, True), ((500.0, 510.0), 1.02, False)],
+)
+def test_a_trial_at_the_limit_draws_what_others_draw_there(
+    held_w: tuple[float, ...], seconds: float, more: bool
+) -> None:
+    """In its time at the least power of two trials that were held back: clearly above 500 J, or not."""
+    bounds = JouleBounds()
+    for watts in held_w:
+        bounds.add_held(GpuSetting(), spent(1.0, watts))
+
+    assert bounds.costs_more_when_held(timed(seconds), GpuSetting(), held(BEST)) == more
+    assert not bounds.costs_more_when_held(timed(seconds), GpuSetting(900), held(BEST)), "another clock"
+
+
 def test_bounds_are_those_of_a_clock() -> None:
     """What was seen at one clock says nothing of another."""
     assert bounds_of(*SEEN, clock_mhz=900).rules_out(timed(2.0), GpuSetting(800), IDLE, held(BEST)) is None

@@ -95,6 +95,37 @@ def test_no_more_is_measured_of_what_cannot_win_or_leaves_the_limit() -> None:
     assert [one.window_s for one in found] == [1.6]
 
 
+@pytest.mark.parametrize(
+    ("joules", "enough_s"),
+    [((1.0,), 0.8), ((1.0, 0.9985), 0.8), ((1.0, 0.99, 0.986), 3.2 * 0.8), ((1.0, 0.9), 1.6)],
+)
+def test_a_length_is_enough_that_leaves_what_is_flat(joules: Sequence[float], enough_s: float) -> None:
+    """Of what the last window has changed by as much is left in it, and more in shorter ones."""
+    windows = [window(each, 0.8 * 2**place) for place, each in enumerate(joules)]
+
+    assert LimitedWindows(0.8, 0.01).enough_of(windows) == pytest.approx(enough_s, rel=0.02)
+
+
+def test_a_trial_at_the_limit_is_measured_again_in_one_window() -> None:
+    """The length that was enough for it is known; that of another trial there is the longest of the run."""
+    plans, other = [scan(4, 256)], [scan(8, 128)]
+    device = SimulatedDevice("h200", 0, NoNvrtc(), noise=0.0)
+    device.set_power_limit_w(620)
+    clocks, _ = open_clocks(device)
+    meter, _ = open_meter(device, clocks)
+    measurer = TrialMeasurer(device, meter, clocks, thrifty=True)
+    first = measurer.measure(trial_of(plans), plans)
+    before_s = measurer.windows_s
+    again = measurer.measure(trial_of(plans), plans)
+
+    assert first.energy is not None
+    assert again.energy is not None
+    assert measurer.windows_s - before_s == pytest.approx(again.window_s)
+    assert 0.5 * first.window_s <= again.window_s <= first.window_s
+    assert again.energy.joules == pytest.approx(first.energy.joules, rel=0.006)
+    assert measurer.measure(trial_of(other), other).window_s >= 0.9 * again.window_s
+
+
 def test_a_modelled_gpu_over_its_limit_is_measured_until_it_is_held() -> None:
     """Joules of an H200 whose limit is lowered to 620 W come near those of a long run, and say why."""
     plans = [scan(4, 256)]

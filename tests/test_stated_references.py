@@ -439,6 +439,11 @@ def test_stated_inputs_on_the_host(tmp_path: Path) -> None:
         ("(y > 1) + (y > 2)", [0, 1, 2]),
         ("y ** -1 * 6", [6.0, 3.0, 2.0]),
         ("7 // y % 3", [1, 0, 2]),
+        ("m / sum(m, 1, keepdims=true) * 30", [[10.0, 10.0, 10.0], [6.0, 12.0, 12.0]]),
+        ("m - min(m, axis=0, keepdims=true)", [[0, 0, 0], [0, 2, 2]]),
+        ("m - max(m, axis=-1, keepdims=true)", [[0, 0, 0], [-2, 0, 0]]),
+        ("mean(m, keepdims=true) + sum(m, axis=0, keepdims=false) * 0", [[16 / 6] * 3]),
+        ("select(y > 1, y, 0)", [0, 2, 3]),
     ],
 )
 def test_array_expressions(text: str, value: Any) -> None:
@@ -461,6 +466,39 @@ def test_no_other_language(text: str) -> None:
     """Attributes, indices, calls of anything else and statements are no expressions."""
     with pytest.raises(ExpressionError):
         ArrayExpression(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "m / sum(m, axis=1)",
+            "shapes do not fit: m has [2, 3], and sum(m, axis=1) has [2]; keepdims=true keeps",
+        ),
+        ("x < sum(m, axis=1)", "x has [3], and sum(m, axis=1) has [2]; keepdims"),
+        ("x and sum(m, axis=1)", "x has [3], and sum(m, axis=1) has [2]"),
+        ("m if x > 1 else transpose(m)", "x > 1 has [3], m has [2, 3], and transpose(m) has [3, 2]"),
+        ("max(x, sum(m, 1))", "x has [3], and sum(m, 1) has [2]"),
+        ("matmul(m, m)", "shapes do not fit: m has [2, 3], and m has [2, 3]"),
+        ("transpose(m, 0, 1, 2)", "axes don't match array"),
+        ("sum(m, 5)", "axis 5 is out of bounds"),
+        ("sum(m, keepdim=true)", "sum takes axis and keepdims beside its values, not keepdim"),
+        ("cumsum(m, axis=1, keepdims=true)", "cumsum takes axis beside its values, not keepdims"),
+        ("sqrt(m, axis=1)", "sqrt takes no names beside its values, not axis"),
+        ("max(x, y, axis=0)", "axis of several arrays; give a single one"),
+        ("sum(m, axis=0, keepdims=3)", "keepdims is true or false"),
+        ("sum(m, axis=x)", "an axis is a whole number"),
+        ("x > 0 ? x : 0", "select(a, b, c) stands for a ? b : c"),
+        ("x > 0 && x < 1", "and, or, not stand for && || !"),
+        ("!x", "and, or, not stand for && || !"),
+        ("x = 3", "== compares"),
+    ],
+)
+def test_what_is_wrong_with_an_array_expression(text: str, words: str) -> None:
+    """Shapes that do not fit are all named, and what another language would write has its word here."""
+    env = {"x": np.ones(3), "y": np.ones(3), "m": np.ones((2, 3))}
+    with pytest.raises(ExpressionError, match=re.escape(words)):
+        ArrayExpression(text).evaluate(env)
 
 
 def test_values_of_the_host_are_made_once(

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 from fake_setup import PLANS, FakeClocks, FakeMeter, Watched, trial_of
+from hypothesis import given
+from hypothesis import strategies as st
 from modelled import scan
 from tuner.power.base import ClockReading, PowerReading
 
@@ -14,10 +16,11 @@ from tuner.devices.cuda.rounds import SINGLES
 from tuner.measurement.base import ComparisonTarget
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.race import RUNGS_S, SINGLE_REPEATABILITY
+from tuner.measurement.window import JouleWindows, suggested_window_s
 from tuner.model.errors import PowerError
-from tuner.model.objective import Objective
+from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Plan
-from tuner.model.trial import FlagKind, Measurement, Status
+from tuner.model.trial import Energy, FlagKind, Measurement, Status
 
 TIME, ENERGY = Objective("time"), Objective("energy")
 WORSE = (scan(16, 64), PLANS[1])
@@ -268,14 +271,41 @@ def test_no_bound_is_drawn_from_a_gpu_that_idled() -> None:
     assert measured.energy is not None
 
 
-def test_a_trial_that_may_be_the_best_has_joules() -> None:
-    """A trial of the same time takes the full window."""
+@pytest.mark.parametrize(("unsure_w", "full"), [(0.4, False), (0.6, True)])
+@pytest.mark.parametrize("searched", [True, False])
+def test_a_trial_that_may_be_the_best_has_joules(unsure_w: float, *, full: bool, searched: bool) -> None:
+    """A full window follows a short one only where that is less sure than 1 %, also of a contender."""
     device, meter = Fast(), FakeMeter()
+    meter.uncertainty_w = 0.1
     measurer, target = bounded(device, meter)
-    measured = measurer.measure(trial_of(PLANS), PLANS, target)
+    meter.uncertainty_w = unsure_w
+    measured = measurer.measure(trial_of(PLANS), PLANS, target if searched else None)
+    asked_s = [one for one in device.asked_s if one > RUNGS_S[-1]]  # others are for its time
 
     assert measured.energy is not None
-    assert device.asked_s[-1] == measurer.window_s
+    assert asked_s[0] < measurer.window_s
+    assert asked_s[1:] == [measurer.window_s] * full
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 20.0), st.floats(0.0, 0.2)), max_size=8), st.floats(0.001, 0.5))
+def test_windows_are_as_long_as_the_last_have_needed(
+    seen: list[tuple[float, float]], precision: float
+) -> None:
+    """No window is longer than a full one, nor shorter than the sensor's least, whatever others stated."""
+    info = FakeMeter.info
+    full_s = suggested_window_s(info, precision)
+    lengths = JouleWindows(info, precision, full_s)
+    least_s = lengths.short_s
+    for length_s, unsure in seen:
+        window = Measurement(
+            (), window_s=length_s, energy=Energy(2.0, 2.0 * unsure, 2.0, "fake-counter", "gpu")
+        )
+        lengths.learn(window)
+        assert least_s <= lengths.short_s <= full_s
+        assert lengths.suffices(window) == (COVERAGE * unsure <= precision or length_s >= full_s)
+        if lengths.suffices(window):
+            continue
+        assert lengths.short_s >= min(length_s, full_s)
 
 
 def test_the_fastest_trial_is_looked_for_with_full_windows() -> None:

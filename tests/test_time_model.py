@@ -220,6 +220,9 @@ def test_zeroed_arrays_cost_their_bytes_and_a_launch() -> None:
     much = replace(plain, buffers=(*plain.buffers, like_y), configuration=Configuration({"zeroed": 2}))
     assert makespan(sim, some) - makespan(sim, plain) == pytest.approx(sim.gpu.launch_s, rel=0.01)
     assert 1.4 < makespan(sim, much) / makespan(sim, plain) < 1.6
+    cleared = replace(plain.buffers[1], cleared=True)
+    output = replace(plain, buffers=(plain.buffers[0], cleared), configuration=Configuration({"zeroed": 3}))
+    assert 1.4 < makespan(sim, output) / makespan(sim, plain) < 1.6
 
 
 def test_tensor_maps_cost_nothing() -> None:

@@ -1,15 +1,19 @@
 """CUDA's headers: where they are found, what is compiled with them, and what is said where they lack."""
 
-from collections.abc import Iterator
+import hashlib
+import string
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.nvrtc import Nvrtc, library_files
-from tuner.compiler.toolkit_headers import ToolkitHeaders, found_folders, with_package
+from tuner.compiler.toolkit_headers import STAND_INS, ToolkitHeaders, explained, found_folders
 from tuner.model.errors import CompileError
 from tuner.model.plan import Source, Stage
+from tuner.system.untrusted.reading import load_toml
 
 HALVES = """
 #include <cuda_fp16.h>
@@ -167,8 +171,15 @@ def test_stamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "12.9",
             "vector",
-            "; NVRTC has no C++ standard library: <cuda/std/...> stands for it in kernels, and code of",
+            "; <vector> is for the host, device code has nothing of it; kernels have arrays of a",
         ),
+        ("12.9", "sys/time.h", "; <sys/time.h> is for the host"),
+        (
+            "12.9",
+            "mdspan",
+            "; <cuda/std/...> stands for the C++ standard library in kernels, and code of the",
+        ),
+        ("12.9", "stdint.h", "; [kernel] system_headers = false leaves out"),
         ("12.9", "cutlass/gemm.h", "; include_paths in [kernel] names folders of headers"),
     ],
 )
@@ -177,11 +188,131 @@ def test_what_brings_a_header(version: str, header: str, words: str) -> None:
     error = (
         f'k.cu(1): catastrophic error: could not open source file "{header}" (no directories in search list)'
     )
-    assert with_package(error, version).startswith(error + words)
-    assert with_package("k.cu(1): error: expected a ';'", version).endswith("';'")
+    assert explained(error, stage(""), version).startswith(error + words)
+    assert explained("k.cu(1): error: expected a ';'", stage(""), version).endswith("';'")
 
 
-def test_a_macro_that_breaks_a_header_of_nvrtc() -> None:
-    """``-DT=128`` comes before ``template <typename T>`` of headers that the source does not include."""
-    error = "__nv_nvrtc_builtin_header.h(3181): error: expected an identifier"
-    assert "give a tunable or size with a short name another" in with_package(error, "12.9")
+USES = load_toml((Path(__file__).parent / "data" / "headers.toml").read_text())
+OWN = next(names for names, row in USES.items() if "using namespace std" in row.get("before", ""))
+
+
+def using(names: str, standard: int = 17, *, system_headers: bool = True) -> Stage:
+    """A kernel with all that a row of the table uses."""
+    row = USES[names]
+    includes = "".join(f"#include <{name}>\n" for name in names.split())
+    body = f"void f(int* x, float y, double z, int n) {{\n{row['use']}\n}}"
+    made = stage(f"{includes}{row.get('before', '')}\n__global__ {body}")
+    source = replace(made.source, system_headers=system_headers)
+    return replace(made, source=source, options=(f"--std=c++{max(standard, row.get('since', 11))}",))
+
+
+def test_headers_of_c_and_cpp(cubins: Path) -> None:
+    """What device code uses of the usual headers compiles: their stand-ins have it."""
+    with Compiler("sm_90", cubins) as compiler:
+        results = compiler.compile([using(names) for names in USES])
+    failed = {names: str(r) for names, r in zip(USES, results, strict=True) if isinstance(r, CompileError)}
+    assert not failed
+    assert {name for names in USES for name in names.split()} >= {
+        path.name for path in STAND_INS.iterdir()
+    } - {
+        "inttypes.h",
+        "stdarg.h",
+    }
+
+
+@pytest.mark.parametrize("architecture", ["sm_53", "sm_72"])
+def test_stand_ins_for_older_devices(cubins: Path, architecture: str) -> None:
+    """Whatever C++ standard the options name."""
+    with Compiler(architecture, cubins) as compiler:
+        for result in compiler.compile([using(OWN, standard) for standard in (11, 14, 20)]):
+            assert isinstance(result, CompiledStage), result
+
+
+def test_stand_ins_can_be_left_out(compiler: Compiler) -> None:
+    """A kernel that brings its own has its own."""
+    (error,) = compiler.compile([using("cstdint", system_headers=False)])
+    assert "system_headers = false leaves out what stands in for it" in str(error)
+
+
+def test_stand_ins_change_no_hash_of_a_source() -> None:
+    """Stored answers stay fresh; a source without stand-ins is another one, and so is its cached code."""
+    source = Source("a.cu", "#include <cstdint>\n")
+    without = replace(source, system_headers=False)
+    assert source.sha256 == hashlib.sha256(source.text.encode()).hexdigest() != without.sha256
+    headers = ToolkitHeaders("12.9")
+    assert set(headers.stamps(source)) > set(headers.stamps(without))
+
+
+def test_own_headers_come_before_stand_ins(compiler: Compiler, tmp_path: Path) -> None:
+    """Folders of the kernel file have the first word."""
+    (tmp_path / "stdint.h").write_text("#define OWN 7\n")
+    text = "#include <stdint.h>\n__global__ void f(int* x) { x[0] = OWN; }"
+    assert compiled(compiler, stage(text, include_paths=(str(tmp_path),))).cubin
+
+
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        ("x[0] = INFINITY + M_PI + INT_MAX + FLT_MAX; uint32_t a = 3; x[1] = a + isnan(NAN);", ()),
+        ("x[0] = sqrt(2) + pow(2, 3) + fmax(x[1], 2.0);", ()),
+        (
+            "std::size_t at = 1; x[0] = std::max(x[at], std::sin(x[2])) + std::numeric_limits<float>::max();",
+            (),
+        ),
+        ("assert(no_such_name); x[0] = T + F(3) + SET;", ("-DT=128", "-DF(a)=a", "-DSET", "-DNDEBUG")),
+        (
+            "x[0] = A" + "".join(f" + {name}" for name in string.ascii_uppercase),
+            [f"-D{name}=1" for name in string.ascii_uppercase],
+        ),
+    ],
+)
+def test_what_nvcc_gives_unasked(compiler: Compiler, body: str, options: Sequence[str]) -> None:
+    """A source has it at its second try, and macros in front of it where NVRTC's header has their names."""
+    wanted = replace(stage(f"__global__ void f(float* x) {{ {body}; }}"), options=tuple(options))
+    assert compiled(compiler, wanted).cubin
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "words"),
+    [
+        (["", "x[0] = UNKNOWN;"], (), 'headers.cu(2): error: identifier "UNKNOWN" is undefined'),
+        (
+            ["#include <cstdio>", 'fopen("a", "b");'],
+            (),
+            "fopen is for the host, device code has none, whatever line 1 includes",
+        ),
+        (
+            ["#include <stdlib.h>", "x[0] = rand();"],
+            (),
+            '(2): error: identifier "rand" is undefined; rand is for the host',
+        ),
+        (["#include <algorithm>", "std::sort(x, x + 3);"], (), "sort is for the host"),
+        (["", "std::vector<int> v;"], (), "vector is for the host, device code has none; code of the host"),
+        (
+            ["#include <cub/cub.cuh>", "x[0] = T;"],
+            ("-DT=3", "-DBLOCK=4"),
+            "macros reach headers: give the tunable or size T another name",
+        ),
+        (
+            ["#include <cmath>", "x[0] = round;"],
+            ("-Dround=4", "-DBLOCK=3"),
+            "give the tunable or size round another name",
+        ),
+    ],
+)
+def test_why_a_name_is_not_there(
+    compiler: Compiler, lines: list[str], options: tuple[str, ...], words: str
+) -> None:
+    """An error says why a name is not there, and where the header stands that has it elsewhere."""
+    text = f"{lines[0]}\n__global__ void f(int* x) {{ {lines[1]} }}\n"
+    (error,) = compiler.compile([replace(stage(text), options=options)])
+    assert words in str(error)
+
+
+def test_libcupp_that_is_missing() -> None:
+    """What stands on it is told with the line that includes it."""
+    error = f'{STAND_INS}/tuple(3): catastrophic error: cannot open source file "cuda/std/tuple"'
+    words = explained(error, stage("\n#include <tuple>\n"), "12.9")
+    assert words.startswith(
+        "headers.cu(2): error: <tuple> stands on libcu++, and its cuda/std/tuple is not here; pip"
+    )

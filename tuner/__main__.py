@@ -1,5 +1,6 @@
 """The program ``tuner``: as little as possible before Ctrl-C is heeded."""
 
+import atexit
 import gc
 import os
 import signal
@@ -20,6 +21,22 @@ def _show_error(kind: type[BaseException], error: BaseException, trace: Tracebac
         sys.stderr.write(plain("".join(traceback.format_exception(kind, error, trace))))
 
 
+def _end_at_once(ended: list[int]) -> None:
+    """Leave with the status of a command that has ended, behind all other handlers of the end.
+
+    The interpreter would take a tenth of a short run to take its modules apart.
+    """
+    if not ended or "coverage" in sys.modules:  # which was there first, and writes what it counted after this
+        return
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except (OSError, ValueError):
+        return  # the interpreter says so
+    os._exit(ended[0])
+
+
 def main() -> None:
     """Run the command line. Ctrl-C before it and behind it ends the program without a traceback."""
 
@@ -27,6 +44,8 @@ def main() -> None:
         del number, frame
         os._exit(_INTERRUPTED)  # nothing is open, before and after; an exception could be lost in a callback
 
+    ended: list[int] = []
+    atexit.register(_end_at_once, ended)  # the first of all: it is called last
     gc.set_threshold(_NEW_OBJECTS)
     sys.excepthook = _show_error
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not where it is ignored
@@ -40,6 +59,10 @@ def main() -> None:
             command_line(prog_name="tuner")
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+    except SystemExit as end:
+        if isinstance(end.code, int):
+            ended.append(end.code)
+        raise
     finally:
         gc.freeze()  # as it ends, the interpreter would look through all objects for garbage, several times
 

@@ -1,6 +1,7 @@
 """The joint space of a search: one axis per workload and one for the clock, and where it begins."""
 
 import math
+import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
@@ -52,7 +53,7 @@ def slower_alone(run: PriorRun | None, choices: Sequence[Configuration]) -> Floa
     logs = [measured[choice] for choice in bare if choice in measured]
     if not logs or min(logs) == max(logs):
         return np.zeros((len(choices), 0))
-    lowest, highest, middle = min(logs), max(logs), float(np.median(logs))
+    lowest, highest, middle = min(logs), max(logs), statistics.median(logs)
     extra = [highest if choice in failed else measured.get(choice, middle) for choice in bare]
     return ((np.array(extra) - lowest) / (highest - lowest))[:, None]
 
@@ -461,7 +462,7 @@ def respond(
     """
     logs = _logs(costs)
     lowest = float(np.min(logs))
-    bend = float(np.median(logs)) if reach is None else lowest + reach
+    bend = float(statistics.median(logs)) if reach is None else lowest + reach
     bent = _bent(logs, bend)
     middle = float(np.mean(bent))
     variance = (weight * scale**2 + float(np.sum((bent - middle) ** 2))) / (weight + len(bent))

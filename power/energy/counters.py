@@ -9,7 +9,7 @@ import numpy as np
 from ..base import SensorInfo
 from ..response.models import Array, energy_weights_s
 from .noise import Spread, sample_variances_w2
-from .samples import SampleSeries
+from .samples import SampleSeries, median
 
 _FEW = 4  # of fewer ticks no rhythm is taken
 _JITTER = 0.002  # of the period: standard deviation of a tick from its rhythm; an H200's show half of it
@@ -53,7 +53,7 @@ def on_rhythm(trace: SampleSeries, earlier: Period | None = None) -> tuple[Sampl
     """
     if len(trace) < _FEW or not trace.time_sigmas_s.any():
         return trace, None
-    period_s = float(np.median(np.diff(trace.times_s)))
+    period_s = median(np.diff(trace.times_s))
     dated = trace.at(trace.time_sigmas_s * _HALF_WIDTH < period_s / 4.0)
     if len(dated) < _FEW:
         return trace, None
@@ -65,7 +65,7 @@ def on_rhythm(trace: SampleSeries, earlier: Period | None = None) -> tuple[Sampl
     jitters_s = np.full(len(dated), _JITTER * period.seconds)
     times_s = first_s + numbers * period.seconds
     ticks = SampleSeries(times_s, dated.values, jitters_s, period.sigma_s / period.seconds)
-    return ticks.at(dated.time_sigmas_s < 2.0 * np.median(dated.time_sigmas_s)), alone[1]
+    return ticks.at(dated.time_sigmas_s < 2.0 * median(dated.time_sigmas_s)), alone[1]
 
 
 def _rhythm(

@@ -22,7 +22,7 @@ from tuner.model.trial import Part, expanded
 from ..base import PowerReading, SensorInfo
 from .counters import SensorHistory, on_rhythm
 from .noise import Spread, beating_spread, pooled
-from .samples import SampleSeries, gaps
+from .samples import SampleSeries, gaps, median
 from .streams import LEAST_LOAD_W, PowerEstimate, stream_power
 
 PAIR = 2  # a difference needs two samples
@@ -89,7 +89,7 @@ def _counted(
     """A counter from its first tick in the window to its last, or between the ticks around it."""
     ticks, own = on_rhythm(series, history.period)
     if own is not None:
-        sigma_s = float(np.median(series.time_sigmas_s))
+        sigma_s = median(series.time_sigmas_s)
         history.add_ticks(float(ticks.times_s[0]), float(ticks.times_s[-1]), sigma_s, own)
     inside = ticks.between(start_s, end_s)
     if len(inside) >= PAIR and inside.duration_s > 0:  # late ticks may fall on one place of the rhythm

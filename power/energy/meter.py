@@ -172,6 +172,8 @@ class SpentTotal:
         else:
             passed_s = sample.time_s - last.time_s
             watts = (sample.value - last.value) / passed_s
+            if last is self._part.first and len(self._pauses) == 1:
+                self._begin(self._pauses[0][0], watts, info)
             if (
                 not LEAST_W * passed_s - info.resolution
                 <= sample.value - last.value
@@ -187,13 +189,18 @@ class SpentTotal:
     def _see(self, sample: Sample, info: SensorInfo) -> None:
         last = self._last
         if last is None:
-            self._pauses.append((sample.time_s - self._start_s, 0.0))
+            self._begin(sample.time_s - self._start_s, sample.value, info)
         elif sample.time_s - last.time_s > _PAUSE_PERIODS * info.period_s:
             self._close(info)
             self._pauses.append((sample.time_s - last.time_s, last.value))
         self._part.add([sample])
         self._watts, self._lowest_w = sample.value, min(self._lowest_w, sample.value)
         self._last = sample
+
+    def _begin(self, seconds: float, watts: float, info: SensorInfo) -> None:
+        """Take in the time before the first sample: what it shows may have been going on for a period."""
+        near_s = min(seconds, info.period_s)
+        self._pauses = [(seconds - near_s, 0.0), (near_s, watts)]
 
     def _close(self, info: SensorInfo) -> None:
         """End a part without pauses."""

@@ -12,7 +12,7 @@ from tuner.model.distributions import fisher_quantile
 
 from ..base import SensorInfo
 from ..response.models import Array
-from .samples import SampleSeries
+from .samples import SampleSeries, median
 
 ROUNDING = 12.0  # variance of a rounding to steps of 1 is 1/12
 _BLOCK = 10  # samples that one curve is fitted to: short against a drift
@@ -114,7 +114,7 @@ def noise_floor(values: Array) -> Spread | None:
     taper = np.hanning(len(values) + 2)[1:-1]
     power = np.abs(np.fft.rfft(rest * taper)) ** 2 / (taper @ taper)
     inner = power[2 : (len(values) + 1) // 2]  # not what the line took away, nor the ends' one real number
-    return Spread(float(np.median(inner)) / float(np.log(2.0)), max(1.0, _HANN * len(inner)))
+    return Spread(median(inner) / float(np.log(2.0)), max(1.0, _HANN * len(inner)))
 
 
 def pooled(own: Spread, earlier: Spread | None) -> Spread:
@@ -150,7 +150,7 @@ def sample_variances_w2(series: SampleSeries, info: SensorInfo) -> Array:
     if len(power) < _TRIPLE:
         return np.full(len(power), float(np.ptp(power)) ** 2 / ROUNDING + rounding_w2 if len(power) else 0.0)
     bends_w2 = np.diff(power, n=2) ** 2 / 6.0
-    local = np.full(len(bends_w2), float(np.median(bends_w2)) / _MEDIAN)
+    local = np.full(len(bends_w2), median(bends_w2) / _MEDIAN)
     if not response.averages or response.window_s < _SEES * info.period_s:
         wide = np.ones(min(_LOCAL, len(bends_w2)))
         around = np.convolve(bends_w2, wide, "same") / np.convolve(np.ones_like(bends_w2), wide, "same")

@@ -4,7 +4,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
@@ -12,7 +12,8 @@ import click
 
 from tuner.cli.options import kernel_option
 from tuner.cli.output import console, echo, json_option, write_json, write_whole
-from tuner.model.errors import CompileError, InputError, KernelFileError
+from tuner.model.errors import ChildError, ChildTimeoutError, CompileError, InputError, KernelFileError
+from tuner.system.processes import Child
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +36,12 @@ Ends = dict[tuple[str, str], "tuple[int, Plan, Stage]"]
 
 MOST_ALTERNATIVES = 12
 """Values of a text tunable that are compiled: all where they are written out, a few where they are orders."""
+
+MOST_ELEMENTS = 2**24
+"""Elements of the arrays that a reference is tried on."""
+
+TRIED_S = 30.0
+"""The longest wait for it."""
 
 MAX_NAMED = 4
 """Architectures that are listed even where they are all."""
@@ -164,6 +171,77 @@ def end_findings(kernel: "KernelFile", results: Results, ends: Ends) -> "list[Re
     ]
 
 
+def reference_findings(kernel: "KernelFile") -> "list[Remark]":
+    """Remarks on a reference that makes no right answer, tried in a process of its own.
+
+    It is tried at the smallest problem that the file lists. Where that is large, or its sizes are equal, so
+    that an axis may be taken for another, it is tried at a problem that is not listed, too.
+    """
+    from tuner.kernel_files.cuda_source.arguments import Remark
+    from tuner.problems.lookup import TRIED, tried
+
+    if kernel.problem.name not in TRIED:
+        return []
+    smallest = min((_few(kernel, workload) for workload in kernel.workloads()), key=_elements)
+    plans = [plan for plan in (smallest, _other_sizes(kernel, smallest)) if plan is not None]
+    plans = [plan for plan in plans if _elements(plan) <= MOST_ELEMENTS]
+    if not plans:
+        return [Remark("note", "the reference was not tried: the smallest problem is large")]
+    with Child("importlib:import_module", tried.__module__, name="the reference") as child:
+        for plan in plans:
+            sizes = {**dict(plan.workload.sizes), "batch": plan.workload.batch}
+            try:
+                trouble = str(
+                    child.call(tried.__name__, plan.problem, plan.buffers, sizes, timeout_s=TRIED_S)
+                )
+            except ChildTimeoutError:
+                return [Remark("note", f"the reference takes more than {TRIED_S:g} s at {plan.workload}")]
+            except ChildError as error:
+                return [Remark("warning", f"{kernel.path}: the reference was not tried: {error}")]
+            if trouble:
+                unlisted = "" if plan is smallest else ", which the file does not list"
+                level = "warning" if unlisted or "ModuleNotFoundError" in trouble else "error"
+                return [Remark(level, f"{kernel.path}: {trouble} (at {plan.workload}{unlisted})")]
+    return []
+
+
+def _few(kernel: "KernelFile", workload: "Workload") -> "Plan":
+    """The default of a workload, with a small batch where the file takes it."""
+    with suppress(InputError):
+        few = kernel.workload(dict(workload.sizes), min(workload.batch, 3))
+        return kernel.plan(few, kernel.default(few))
+    return kernel.plan(workload, kernel.default(workload))
+
+
+def _elements(plan: "Plan") -> int:
+    return sum(buffer.elements for buffer in plan.buffers)
+
+
+def _other_sizes(kernel: "KernelFile", plan: "Plan") -> "Plan | None":
+    """The default at a small problem with sizes that all differ; None where the file takes none."""
+    from tuner.model.plan import Workload
+
+    workload = plan.workload
+    sizes = {name: value for name, value in workload.sizes if isinstance(value, int)}
+    if plan.problem.files or any(buffer.input and buffer.input.file for buffer in plan.buffers):
+        return None  # which have the shapes of listed problems
+    factor = 1
+    while _elements(plan) > factor * MOST_ELEMENTS and min(sizes.values(), default=0) >= 2 * factor:
+        factor *= 2
+    values: set[int] = set()
+    for name, value in sizes.items():
+        sizes[name] = value // factor
+        while sizes[name] in values:
+            sizes[name] *= 2
+        values.add(sizes[name])
+    other = Workload(workload.kernel, tuple({**dict(workload.sizes), **sizes}.items()), workload.batch)
+    if other == workload:
+        return None
+    with suppress(InputError):
+        return kernel.plan(other, kernel.default(other))
+    return None
+
+
 def _newest(results: Results) -> tuple[str, int]:
     """The newest architecture, and its number."""
     numbers = {name: int(name[3:].rstrip("af")) for name in results}
@@ -221,7 +299,7 @@ MAX_PLANS = 50_000
 """Configurations of a workload that are evaluated; of a larger space, some half a minute's worth."""
 
 
-@click.command(short_help="Read, enumerate and compile a kernel file; run nothing.")
+@click.command(short_help="Read, enumerate and compile a kernel file; run no kernel.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--arch",
@@ -238,7 +316,8 @@ def check(
 ) -> None:
     """Validate FILE: read it, enumerate every size, evaluate every plan, compile the default.
 
-    Arguments are compared with the signature of the kernel. Nothing is run.
+    Arguments are compared with the signature of the kernel. The reference is tried on a small problem, in a
+    process of its own; no kernel is run.
     """
     from tuner.kernel_files.catalog import load_kernel_file
     from tuner.report.layout import ruled
@@ -256,6 +335,9 @@ def check(
     checked = {} if errors else spaces
     rows = [_checked(kernel, workload, space, valued, ends) for workload, space in checked.items()]
     remarks += end_findings(kernel, results, ends)
+    tried = [] if errors else reference_findings(kernel)
+    notes += [remark.text for remark in tried if remark.level == "note"]
+    remarks += tried
     errors = _of_level(remarks, "error", strict=strict)
     warnings = [] if strict else _of_level(remarks, "warning", strict=False)
     for line in warnings:
@@ -360,7 +442,7 @@ def _remarks(kernel: "KernelFile", results: Results, *, requested: bool) -> "lis
     from tuner.compiler.compiler import CompiledStage
     from tuner.compiler.contract import remarks
     from tuner.kernel_files.cuda_source.arguments import Remark
-    from tuner.kernel_files.source_checks import overridden_macros, unused_macros, unused_names
+    from tuner.kernel_files.source_checks import overridden_macros, unset_macros, unused_macros, unused_names
 
     code = {stage: one for rows in results.values() for stage, one in rows if isinstance(one, CompiledStage)}
     found = compile_findings(kernel, results, requested=requested)
@@ -375,6 +457,7 @@ def _remarks(kernel: "KernelFile", results: Results, *, requested: bool) -> "lis
         found += [Remark("warning", f"{kernel.path}: {text}") for text in macros]
     found += [Remark("warning", f"{kernel.path}: {text}") for text in unused_names(kernel.recipe)]
     found += [Remark("error", f"{kernel.path}: {text}") for text in overridden_macros(kernel.recipe)]
+    found += [Remark("warning", f"{kernel.path}: {text}") for text in unset_macros(kernel.recipe)]
     once: dict[str, Remark] = {}
     for remark in found:
         once.setdefault(re.sub(r"<[^()]*>", "<>", remark.text), remark)

@@ -191,6 +191,8 @@ class MainGroup(LazyGroup):
         # NumPy reads this when it is imported. The matrices of a search are small: threads of OpenBLAS would
         # mostly spin while they wait for each other, which takes ten times the CPU time.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        # Pydantic would read the entry points of all installed packages for plugins of its own.
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
         try:
             with written(), _plain_words():
                 return super().make_context(info_name, args, parent, **extra)

@@ -23,7 +23,7 @@ from types import TracebackType
 from tuner.compiler import nvrtc
 from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc import LOADER_NAMES, Output, library_files
-from tuner.compiler.toolkit_headers import ToolkitHeaders, missing_header, with_package
+from tuner.compiler.toolkit_headers import ToolkitHeaders, another_try, explained, missing_header
 from tuner.model.errors import (
     ChildCrashedError,
     ChildError,
@@ -364,7 +364,21 @@ class Compiler:
 
         report()
         self._compile_missing({k: stage for k, stage in by_key.items() if k not in outputs}, finish)
-        return [self._result(stage, outputs[key]) for key, stage in zip(keys, stages, strict=True)]
+        results = [self._result(stage, outputs[key]) for key, stage in zip(keys, stages, strict=True)]
+        again = self._to_try_again(stages, [outputs[key] for key in keys])
+        for at, result in zip(again, self.compile(list(again.values())) if again else (), strict=True):
+            results[at] = result
+        return results
+
+    @staticmethod
+    def _to_try_again(stages: Sequence[Stage], outputs: Sequence[Output | CompileError]) -> dict[int, Stage]:
+        """The stages by their place that may compile with what nvcc gives them unasked."""
+        mended = {
+            at: another_try(stage, output.log)
+            for at, (stage, output) in enumerate(zip(stages, outputs, strict=True))
+            if isinstance(output, Output) and output.cubin is None
+        }
+        return {at: stage for at, stage in mended.items() if stage is not None}
 
     def compile_one(self, stage: Stage) -> CompiledStage:
         """Compile one stage.
@@ -497,7 +511,7 @@ class Compiler:
             return output
         if output.cubin is None:
             named = "entry or symbol" if stage.symbols else "entry"
-            error = with_package(_first_error(output.log, named), self._library.version)
+            error = explained(_first_error(output.log, named), stage, self._library.version)
             return CompileError(f"{_label(stage)}: {error}")
         resources = resources_in(output.log, output.lowered_name, self._architecture)
         if resources is None:

@@ -32,7 +32,6 @@ from tuner.power.base import (
     Sample,
     SensorInfo,
 )
-from tuner.power.clocks import control
 from tuner.power.energy.meter import SamplingMeter, SummedMeter
 from tuner.power.response import calibrations
 from tuner.power.sensors import pipe
@@ -141,6 +140,8 @@ def restore_stale_clocks() -> list[str]:
     Returns:
         GPUs whose clocks could not be given back, as their control knows them.
     """
+    from tuner.power.clocks import control  # noqa: PLC0415 - no model of a GPU needs it
+
     return [outcome.gpu for outcome in control.restore_stale() if outcome.state == "failed"]
 
 
@@ -157,6 +158,8 @@ def open_clocks(device: Device) -> tuple[ClockControl | None, str]:
             return RecordedClocks(replay), ""
         return None, f"{replay.spec}: all its trials were recorded with clocks as found"
     try:
+        from tuner.power.clocks import control  # noqa: PLC0415 - same
+
         return control.open_control(device.identity.uuid), ""
     except (ClockError, SensorUnavailableError) as error:
         return None, str(error)
@@ -175,6 +178,8 @@ def open_power_limits(device: Device) -> tuple[PowerLimitControl | None, str]:
             from tuner.devices.simulated.device import SimulatedPowerLimits  # noqa: PLC0415 - not for a GPU
 
             return SimulatedPowerLimits(model), ""
+        from tuner.power.clocks import control  # noqa: PLC0415 - same
+
         return control.open_power_limits(device.identity.uuid), ""
     except ClockError as error:
         return None, str(error)

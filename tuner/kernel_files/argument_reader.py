@@ -1,5 +1,6 @@
 """Reads ``[[argument]]``: arrays, values, structs and tensor maps, by the names that stages call them."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from tuner.model.errors import suggestion
 from tuner.model.plan import BufferRole
 
 Arguments = dict[str, ArgumentRecipe]
+_ZEROS = re.compile(r"\s*constant\(\s*0(\.0*)?\s*\)\s*")
 
 
 @dataclass(frozen=True)
@@ -121,15 +123,31 @@ class ArgumentReader:
             restored=restored and role == "inout",
             row_pitch=argument.row_pitch,
             in_place=argument.in_place,
+            cleared=self._cleared(key, argument, role),
         )
+
+    def _cleared(self, key: str, argument: BufferArgument, role: BufferRole) -> bool:
+        """Return True if an output begins with zeros."""
+        cleared = (
+            role == "out" and argument.input is not None and _ZEROS.fullmatch(argument.input) is not None
+        )
+        if cleared and (argument.row_pitch or argument.in_place):
+            what = (
+                "rows may lie apart" if argument.row_pitch else f"memory may be that of {argument.in_place}"
+            )
+            raise self.at(f"{key} input").error(f"an array whose {what} is not set to zero")
+        return cleared
 
     def _input(self, key: str, argument: BufferArgument, role: BufferRole) -> InputRecipe | None:
         if argument.input is None:
             return None
         location = self.at(f"{key} input")
+        if role == "out" and _ZEROS.fullmatch(argument.input):
+            return None
         if role not in ("in", "inout"):
+            zeros = "; out takes constant(0): zeros before every run" if role == "out" else ""
             raise location.error(
-                f"the array has the role {argument.role!r}; only in and inout are given values"
+                f"the array has the role {argument.role!r}; only in and inout are given values{zeros}"
             )
         return read_input(location, argument.input, [*self.sizes, "batch"], self.folder)
 

@@ -36,7 +36,8 @@ _LARGEST = {"float16": 65504.0, BFLOAT16: 3.3895313892515355e38, "float32": 3.40
 class BufferRecipe:
     """An array whose element type and shape are not evaluated yet.
 
-    ``row_pitch`` says that its rows may lie apart, ``in_place`` names the input whose memory it may be.
+    ``row_pitch`` says that its rows may lie apart, ``in_place`` names the input whose memory it may be, and
+    ``cleared`` that every run begins with zeros in it.
     """
 
     name: str
@@ -47,6 +48,7 @@ class BufferRecipe:
     restored: bool = False
     row_pitch: bool = False
     in_place: str | None = None
+    cleared: bool = False
 
     def evaluated(self, env: Environment) -> Buffer:
         """The buffer of one configuration.
@@ -58,7 +60,7 @@ class BufferRecipe:
         dtype = known_dtype(self.dtype.location, self.dtype.fill(env), DTYPES)
         shape = tuple(axis.whole(env, least=1) for axis in self.shape)
         values = None if self.input is None else self.input.evaluated(env, dtype, shape)
-        return Buffer(self.name, dtype, shape, self.role, values, self.restored)
+        return Buffer(self.name, dtype, shape, self.role, values, self.restored, self.cleared)
 
 
 class BufferTable(dict[str, Buffer]):

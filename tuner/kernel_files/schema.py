@@ -67,7 +67,8 @@ class BufferArgument(FileTable):
     input: str | None = Field(
         default=None,
         description="How the values of an in or inout array are made, e.g. integers(0, N), csr_offsets(nnz) "
-        'or file("x.npy"); as the problem has it where it is left out.',
+        'or file("x.npy"); as the problem has it where it is left out. Of out: constant(0), zeros before '
+        "every run.",
     )
     restored: bool | None = Field(
         default=None,
@@ -480,6 +481,11 @@ class KernelTable(FileTable):
         default=[],
         description="Folders, relative to this file or absolute, where the compiler looks for headers before "
         "those of CUDA.",
+    )
+    system_headers: bool = Field(
+        default=True,
+        description="Whether headers of C and C++, as cstdint or cmath, have stand-ins for device code. "
+        "false: the kernel brings its own.",
     )
     options: list[str] = Field(
         default=[],

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import PurePath
 
-from tuner.kernel_files.cuda_source.tokens import always_defined, without_comments
+from tuner.kernel_files.cuda_source.tokens import always_defined, defined_macros, without_comments
 from tuner.kernel_files.formulas import Formula, Template
 from tuner.kernel_files.recipe import Recipe, Rule
 from tuner.kernel_files.stage_recipe import StageRecipe
@@ -20,6 +20,7 @@ _USES_NO_MACRO = re.compile(  # headers of CUDA and of C++
     r"[a-z_]+|c?(?:std\w+|math|float|limits|assert|string)(?:\.h)?|cuda\w*\.h|mma\.h|crt/mma\.h"
     r"|cuda/\w+|cuda/std/\w+|cooperative_groups\.h|cooperative_groups/\w+\.h"
 )
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if\b([^\n]*)", re.MULTILINE)
 _GAP = r"\s*(?:#line[^\n]*\s*)*"
 _NO_USE = ("tunables", "conditions", "derived", "roles", "rules", "default", "sizes", "optional", "loops")
 
@@ -77,6 +78,26 @@ def overridden_macros(recipe: Recipe) -> list[str]:
         f" #define between #ifndef {name} and #endif"
         for name, path in definitions.items()
     ]
+
+
+def unset_macros(recipe: Recipe) -> list[str]:
+    """A sentence for each tunable and size that an ``#if`` of a source asks for, and is no macro there."""
+    sentences: dict[str, None] = {}
+    for stage in (stage for stage in recipe.stages if isinstance(stage, StageRecipe)):
+        options = "\n".join(option.fill({}) for option in stage.options if option.is_plain)
+        mentioned = {name for option in stage.options for name in option.names}
+        text = without_comments(stage.source.text, keep_strings=False)
+        known = {*stage.macros, *_MACRO_NAME.findall(options), *mentioned, *defined_macros(text)}
+        for condition in _CONDITION.finditer(text):
+            for name in re.findall(r"[A-Za-z_]\w*", re.sub(r"\bdefined\b\W*\w+", "", condition[1])):
+                if name in {*recipe.tunables, *recipe.sizes} - known:
+                    line = text.count("\n", 0, condition.start()) + 1
+                    place = PurePath(stage.source.path).name + ("" if "#line" in text else f", line {line},")
+                    sentences[
+                        f"{name}: #if of {place} takes it for 0, as it is a template parameter and no macro;"
+                        f' options = ["-D{name}_={{{name}}}"] sets a macro {name}_ to its value'
+                    ] = None
+    return list(sentences)
 
 
 def unused_macros(plan: Plan) -> list[str]:

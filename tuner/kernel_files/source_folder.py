@@ -86,6 +86,7 @@ class SourceFolder:
         self._texts = texts or {}
         self._sources: dict[str, Source] = {}
         self.include_paths: tuple[str, ...] = ()
+        self.system_headers = True
         self._include_sha256 = ""
 
     def include(self, paths: Sequence[str], location: Location) -> None:
@@ -114,7 +115,9 @@ class SourceFolder:
             path = self.folder / name
             stated = self._texts.get(name)
             text = read_text(path, f"{location.path}: {location.key}") if stated is None else stated
-            source = Source(str(path), text, self.headers, self.include_paths, self._include_sha256)
+            source = Source(
+                str(path), text, self.headers, self.include_paths, self._include_sha256, self.system_headers
+            )
             self._sources[name] = self._with_quoted(source, location)
         return self._sources[name]
 
@@ -208,6 +211,7 @@ class SourceTexts(SourceFolder):
         self.headers = ()
         self._sources = dict(sources)
         self.include_paths = ()
+        self.system_headers = True
         self._include_sha256 = ""
 
     def source(self, name: str, location: Location) -> Source:
@@ -220,7 +224,13 @@ class SourceTexts(SourceFolder):
             raise location.error(f"no source is called {name!r}; choose from {', '.join(self._sources)}")
         source = self._sources[name]
         return checked(
-            replace(source, include_paths=self.include_paths, include_sha256=self._include_sha256), location
+            replace(
+                source,
+                include_paths=self.include_paths,
+                include_sha256=self._include_sha256,
+                system_headers=self.system_headers,
+            ),
+            location,
         )
 
 

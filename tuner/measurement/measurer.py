@@ -20,7 +20,7 @@ from tuner.measurement.base import ComparisonTarget, TrialGate
 from tuner.measurement.gates import passed
 from tuner.measurement.race import RUNGS_S, JouleBounds, Race, is_clearly_worse
 from tuner.measurement.settle import IdlePower, LimitedWindows, SettingLock, WarmUp, is_limited
-from tuner.measurement.window import WindowRunner, recording_of, suggested_window_s
+from tuner.measurement.window import JouleWindows, WindowRunner, recording_of, suggested_window_s
 from tuner.model.options import SearchOptions
 from tuner.model.plan import Configuration, Plan, Workload, without_priority
 from tuner.model.trial import (
@@ -40,8 +40,6 @@ _ARRIVE_WINDOW_S = 0.1  # of load between two looks at a clock that was set
 _CAPPED_WINDOW_S = 1.5  # at its power limit an H200 swings between 500 and 800 W with a period of a second
 _RAMP_S = 0.03  # of load before short windows: clocks and memory of an idle GPU take some ms to come up
 _IDLE_S = 0.25  # so long may a GPU wait for the host and still be at its clocks
-_BRIEF_PRECISION = 0.05  # of joules that only have to tell a trial that is clearly worse
-_BRIEF_LEAST_S = 0.2
 _GIVE_UP = 3  # windows measured again in vain before what spoilt them counts as lasting
 
 
@@ -89,11 +87,7 @@ class TrialMeasurer:
     ) -> None:
         self.window_s = window_s or suggested_window_s(None if meter is None else meter.info, precision)
         self._fixed = window_s is not None
-        self._brief_s = (
-            self.window_s
-            if meter is None
-            else suggested_window_s(meter.info, _BRIEF_PRECISION, _BRIEF_LEAST_S)
-        )
+        self._lengths = JouleWindows(None if meter is None else meter.info, precision, self.window_s)
         self._device = device
         self._meter = meter
         self._thrifty = thrifty
@@ -101,13 +95,13 @@ class TrialMeasurer:
         self._setting = SettingLock(clocks, limits)
         self._checks = AnswerChecks(device, seed)
         self._windows = WindowRunner(device, meter, self._setting, needs_energy=needs_energy)
-        self._idle = None if meter is None else IdlePower(device, meter, self.window_s)
+        self._idle = None if meter is None else IdlePower(device, meter)
         self._warm_up = warm_up
         self._limited = LimitedWindows(self.window_s, precision)
         self._race = Race()
         self._bounds = JouleBounds()
         self._in_vain: Counter[FlagKind] = Counter()  # windows measured again that were spoilt again
-        self._at_power_limit = False  # in the last full window
+        self._at_power_limit = False  # in the last window for joules
         self._busy_s = -math.inf  # when a window ended last
 
     # --- one trial -------------------------------------------------------------------------------
@@ -143,6 +137,7 @@ class TrialMeasurer:
             self._busy_s = self._device.now_s()
             measurement = windows[-1]
             self._bounds.add(trial.setting, measurement)
+            self._lengths.learn(measurement)
             spent_j += math.fsum(window.energy_total_j for window in windows)
             if cold and measurement.energy is not None and not self.knows_idle(trial.clock_mhz):
                 spent_j += self._read_idle(trial.clock_mhz)  # now that the GPU is warm
@@ -181,10 +176,10 @@ class TrialMeasurer:
         self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None
     ) -> list[Measurement]:
         """Windows that are as many and as long as the trial deserves."""
-        if not self._thrifty or (target is None and self._meter is not None):
+        if not self._thrifty:
             return self._full(trial, plans)
-        if target is not None and self._meter is not None:
-            return self._bounded(trial, plans, target)
+        if self._meter is not None:
+            return self._again(trial, plans) if target is None else self._bounded(trial, plans, target)
         ramp = self._ramp(plans)
         if any(not window.ok for window in ramp):
             return ramp  # what hangs is not waited for twice
@@ -242,12 +237,29 @@ class TrialMeasurer:
         bound = self._bounds.rules_out(windows[-1], trial.setting, idle, target)
         if bound is not None and not windows[-1].spoilt - target.best[1].spoilt:
             return [*windows[:-1], bound.estimated(windows[-1])]
-        if self._brief_s < self.window_s and not self._at_power_limit:  # there it would hardly tell
-            windows += self._short(trial, plans, self._brief_s, joules=True)
+        brief_s = self._lengths.brief_s
+        if brief_s < self.window_s and not self._at_power_limit:  # there it would hardly tell
+            windows += self._short(trial, plans, brief_s, joules=True)
             brief = windows[-1]
-            if not brief.ok or is_clearly_worse(brief, target):
+            if not brief.ok or self._lengths.suffices(brief) or is_clearly_worse(brief, target):
                 return windows
         return windows + self._full(trial, plans, target)
+
+    def _again(self, trial: Trial, plans: Sequence[Plan]) -> list[Measurement]:
+        """Windows for joules that nothing ends early: one as long as has been enough, more where it is not.
+
+        At the power limit that is the length of this very trial, elsewhere that of the sensor.
+        """
+        enough_s = self._limited.enough_s(trial.setting, plans)
+        length_s = enough_s or self._lengths.short_s
+        settling = self._warm_up is not None and self._warm_up.is_due(trial.setting)
+        if settling or (enough_s is None and length_s >= self.window_s):
+            return self._full(trial, plans)
+        windows = self._short(trial, plans, length_s, joules=True)
+        last = windows[-1]
+        if not last.ok or self._lengths.suffices(last) or (enough_s is not None and last.at_power_limit):
+            return windows
+        return windows + self._full(trial, plans)
 
     def _full(
         self, trial: Trial, plans: Sequence[Plan], target: ComparisonTarget | None = None
@@ -258,28 +270,44 @@ class TrialMeasurer:
             """A window; a longer one for joules of a contender while the GPU is at its power limit."""
             length_s = self.window_s
             if self._at_power_limit and target is None and self._meter is not None and not self._fixed:
-                length_s = max(length_s, _CAPPED_WINDOW_S)
-            measurement = self._windows.run(plans, length_s)
-            self._at_power_limit = measurement.at_power_limit
-            return measurement
+                length_s = max(length_s, self._limited.longest_s, _CAPPED_WINDOW_S)
+            return self._window(plans, length_s)
 
         def settled() -> list[Measurement]:
             return [window()] if self._warm_up is None else self._warm_up.settle(trial.setting, window)
 
+        def worse(measurement: Measurement) -> bool:
+            return target is not None and (
+                is_clearly_worse(measurement, target)
+                or self._bounds.costs_more_when_held(measurement, trial.setting, target)
+            )
+
         windows = self._unspoilt(trial, settled)
-        if self._fixed or not windows[-1].ok or not is_limited(windows[-1]):
+        if self._fixed or not windows[-1].ok:
             return windows
-        return windows + self._limited.lengthened(
-            windows[-1],
-            lambda length_s: self._windows.run(plans, length_s),
-            lambda measurement: target is not None and is_clearly_worse(measurement, target),
-        )
+        if is_limited(windows[-1]) and not self._limited.is_long(windows[-1]):
+            windows += self._limited.lengthened(
+                windows[-1], lambda length_s: self._windows.run(plans, length_s), worse
+            )
+            if is_limited(windows[-1]) and not worse(windows[-1]):
+                self._bounds.add_held(trial.setting, windows[-1])
+        if windows[-1].at_power_limit and not worse(windows[-1]):
+            enough_s = max(self._limited.enough_of(windows), _CAPPED_WINDOW_S)
+            self._limited.learn(trial.setting, plans, enough_s)
+        return windows
+
+    def _window(self, plans: Sequence[Plan], window_s: float, *, joules: bool = True) -> Measurement:
+        """One window; one for joules tells whether the GPU is at its power limit."""
+        measurement = self._windows.run(plans, window_s, joules=joules)
+        if joules:
+            self._at_power_limit = measurement.at_power_limit
+        return measurement
 
     def _short(
         self, trial: Trial, plans: Sequence[Plan], window_s: float, *, joules: bool
     ) -> list[Measurement]:
         """A window, and another one where it was spoilt."""
-        return self._unspoilt(trial, lambda: [self._windows.run(plans, window_s, joules=joules)])
+        return self._unspoilt(trial, lambda: [self._window(plans, window_s, joules=joules)])
 
     def _unspoilt(self, trial: Trial, measure: Callable[[], list[Measurement]]) -> list[Measurement]:
         """Measure, and once more where the last window was spoilt, unless that was in vain several times."""
@@ -316,7 +344,7 @@ class TrialMeasurer:
         if self._idle is None:
             return 0.0
         with self._setting.held(GpuSetting(clock_mhz)):
-            return self._idle.measure(clock_mhz)
+            return self._idle.measure(clock_mhz, self.window_s if self._fixed else self._lengths.short_s)
 
     def knows_idle(self, clock_mhz: int | None) -> bool:
         """True where net joules can be told at a clock, and where none ever can."""
@@ -355,6 +383,7 @@ class TrialMeasurer:
             if self._idle is not None and energy is not None and energy.idle_watts is not None:
                 self._idle.recall(trial.clock_mhz, energy.idle_watts, energy.idle_uncertainty_w)
             self._bounds.add(trial.setting, measurement)
+            self._lengths.learn(measurement)
             if self._device.identity.modelled:
                 if number > 1 or energy is None or energy.idle_watts is None:  # else its idle power was read
                     self._busy_s = measurement.ended_s

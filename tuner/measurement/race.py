@@ -37,8 +37,8 @@ the end: what they show of repeatability is printed, with the number of other tr
 the lowest.
 
 ``benchmarks/racing.py`` simulates races: with windows of that H200 and 0.05 to 0.4 % of noise on 63 recorded
-spaces, the best was thrown away in none of 5,240. At most twelve contenders are confirmed: of more that tie,
-the best one may be left out, which cost 0.03 % on average and 0.5 % at most.
+spaces, the best was thrown away in none of 3,144. At most eight contenders are confirmed: of more that tie,
+the best one may be left out, which cost 0.04 % on average and 0.6 % at most.
 """
 
 import math
@@ -293,6 +293,8 @@ class Race:
 LEAST_TRIALS = 5
 """Trials with joules at a clock from which the plausible bound is drawn."""
 
+_LEAST_HELD = 2  # trials that the power limit held back, from which a bound is drawn
+
 REPEATABILITY = 0.005
 """Relative standard deviation of joules over minutes: see ``paired.ASSUMED_REPEATABILITY``."""
 
@@ -335,6 +337,28 @@ class JouleBounds:
 
     def __init__(self) -> None:
         self._seen: dict[GpuSetting, list[Energy]] = {}
+        self._held_w: dict[GpuSetting, list[float]] = {}
+
+    def add_held(self, setting: GpuSetting, measurement: Measurement) -> None:
+        """Learn what a GPU draws that its power limit holds back, from a trial in windows long enough."""
+        if measurement.energy is not None:
+            self._held_w.setdefault(setting, []).append(measurement.energy.watts)
+
+    def costs_more_when_held(
+        self, measurement: Measurement, setting: GpuSetting, target: ComparisonTarget
+    ) -> bool:
+        """True for a trial at the power limit that no longer window can make the best.
+
+        A GPU that is over its limit at first becomes slower, never faster, and then draws what others drew
+        that were held back there: the least of them in the time of this window is what it cannot be below.
+        """
+        held_w = self._held_w.get(setting, [])
+        if target.best is None or len(held_w) < _LEAST_HELD:
+            return False
+        least_s = _least_s(measurement)
+        return min(held_w) * least_s ** (1 + target.objective.time_exponent) > _ceiling(
+            target.objective, target.best[1]
+        )
 
     def add(self, setting: GpuSetting, measurement: Measurement) -> None:
         """Learn from a trial with joules."""
@@ -356,9 +380,7 @@ class JouleBounds:
             idle: power of the idle GPU at that clock and its standard uncertainty, in W.
             target: the best trial so far, under an objective that needs energy.
         """
-        makespan_s = measurement.makespan_s or 0.0
-        unsure_s = math.hypot(measurement.makespan_uncertainty_s, ASSUMED_REPEATABILITY * makespan_s)
-        least_s = max(0.0, (1.0 - SHORT_EXCESS) * makespan_s - COVERAGE * unsure_s)
+        makespan_s, least_s = measurement.makespan_s or 0.0, _least_s(measurement)
         idle_w = max(0.0, idle[0] - COVERAGE * idle[1])
         certain_j = idle_w * least_s
         seen = self._seen.get(setting)
@@ -374,6 +396,13 @@ class JouleBounds:
             return None
         estimate_j = max(plausible_j, statistics.median(energy.watts for energy in seen) * makespan_s)
         return JouleBound(plausible_j, estimate_j, certain_j * factor > ceiling)
+
+
+def _least_s(measurement: Measurement) -> float:
+    """The time that rounds cannot be below, by a short window."""
+    makespan_s = measurement.makespan_s or 0.0
+    unsure_s = math.hypot(measurement.makespan_uncertainty_s, ASSUMED_REPEATABILITY * makespan_s)
+    return max(0.0, (1.0 - SHORT_EXCESS) * makespan_s - COVERAGE * unsure_s)
 
 
 def is_clearly_worse(measurement: Measurement, target: ComparisonTarget) -> bool:

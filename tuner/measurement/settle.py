@@ -7,7 +7,7 @@ holds what is left of the drift (``paired.window_scatter``).
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tuner.devices.base import Device
 from tuner.model.errors import ClockError, ClockLostError, PowerError
 from tuner.model.objective import COVERAGE
+from tuner.model.plan import Plan
 from tuner.model.trial import Flag, FlagKind, GpuSetting, Measurement
 from tuner.power.base import ClockControl, ClockReading, Meter, PowerLevel, PowerLimitControl, PowerReading
 
@@ -244,7 +245,7 @@ class WarmUp:
             if energy is None:
                 return measured
             levels.append(_Level(self._now_s(), energy.joules, COVERAGE * energy.uncertainty_j))
-            change = _change(levels)
+            change = _risen(levels)
             if self.cold and self._on_window is not None:
                 self._on_window(energy.watts, self._now_s() - begun_s)
         if change:
@@ -256,7 +257,7 @@ class WarmUp:
         return measured
 
 
-def _change(levels: list[_Level]) -> float | None:
+def _risen(levels: list[_Level]) -> float | None:
     """Change of joules to the last window from one before it: 0 where that is flat, None without one."""
     last = levels[-1]
     before = next((level for level in reversed(levels) if last.ended_s - level.ended_s >= APART_S), None)
@@ -273,21 +274,19 @@ class IdlePower:
     Args:
         device: is left alone for the time of a reading.
         meter: reads.
-        window_s: length of a reading.
     """
 
-    def __init__(self, device: Device, meter: Meter, window_s: float) -> None:
+    def __init__(self, device: Device, meter: Meter) -> None:
         self._device = device
         self._meter = meter
-        self._window_s = window_s
         self._seen: dict[int | None, list[PowerLevel]] = {}
 
-    def measure(self, clock_mhz: int | None) -> float:
-        """Read idle power at a clock that is set already; returns the joules that took."""
+    def measure(self, clock_mhz: int | None, window_s: float) -> float:
+        """Read idle power for so long at a clock that is set already; returns the joules that took."""
         with self._meter.recording() as recording:
             self._device.sleep(_CALM_S)
             start_s = self._device.now_s()
-            self._device.sleep(self._window_s)
+            self._device.sleep(window_s)
             end_s = self._device.now_s()
             self._device.sleep(max(0.0, self._meter.info.response.delay_s))  # negative where dated too early
         try:
@@ -327,6 +326,7 @@ LONGEST_S = 8.0
 """No longer window is tried."""
 
 
+_ABOUT = 0.9  # of the length that was asked for: windows end up to a tenth short
 _LEAST_STEP = 1.5  # times the window before: two about as long tell nothing
 
 
@@ -342,6 +342,24 @@ class LimitedWindows:
         self._most_s = max(length_s, min(MOST_TIMES * length_s, LONGEST_S))
         self._flat = max(FLAT, precision / 2.0)
         self._enough_s = length_s
+        self._of_trials: dict[object, float] = {}
+
+    def learn(self, setting: GpuSetting, plans: Sequence[Plan], length_s: float) -> None:
+        """Keep the length that was enough for plans at the power limit, for when they are measured again."""
+        self._of_trials[_together(setting, plans)] = length_s
+
+    def enough_s(self, setting: GpuSetting, plans: Sequence[Plan]) -> float | None:
+        """The length that was enough for plans; None of those that were not seen at the power limit."""
+        return self._of_trials.get(_together(setting, plans))
+
+    @property
+    def longest_s(self) -> float:
+        """The longest that a trial of the run has needed; 0 while none was at the limit."""
+        return max(self._of_trials.values(), default=0.0)
+
+    def is_long(self, measurement: Measurement) -> bool:
+        """True for a window as long as any trial of the run has needed."""
+        return 0.0 < _ABOUT * self.longest_s <= measurement.window_s
 
     def lengthened(
         self,
@@ -365,22 +383,37 @@ class LimitedWindows:
         while _LEAST_STEP * length_s < self._most_s and not worse(windows[-1]):
             length_s = min(2.0 * length_s, self._most_s)
             windows.append(measure(length_s))
-            change = self._change(*windows[-2:])
-            if not change:
+            change = _change(*windows[-2:])
+            if change is None or abs(change) <= self._flat:
                 break
         self._enough_s = length_s
-        if change and _LEAST_STEP * length_s >= self._most_s:
+        if change is not None and abs(change) > self._flat and _LEAST_STEP * length_s >= self._most_s:
             detail = f"energy still changed by {change:+.1%} in windows of {length_s:.2g} s"
             flags = (*windows[-1].flags, Flag(FlagKind.UNSETTLED, detail))
             windows[-1] = replace(windows[-1], flags=flags)
         return windows[1:]
 
-    def _change(self, shorter: Measurement, longer: Measurement) -> float | None:
-        """Relative change of joules; 0 where that is flat, None where there are none, or off the limit."""
-        if shorter.energy is None or longer.energy is None or not is_limited(longer):
-            return None
-        change = longer.energy.joules / shorter.energy.joules - 1.0
-        return 0.0 if abs(change) <= self._flat else change
+    def enough_of(self, windows: Sequence[Measurement]) -> float:
+        """The length that would have been enough for a trial, by its windows, each twice as long.
+
+        What is too much in the beginning of a window is a share of its joules that falls with its length: the
+        last one has left of it as much as joules have changed by. A shorter one may have left what is flat.
+        """
+        before, last = windows[-2:] if len(windows) > 1 else (windows[-1], windows[-1])
+        change = _change(before, last) if _LEAST_STEP * before.window_s <= last.window_s else None
+        return last.window_s * (1.0 if change is None else min(1.0, max(0.5, abs(change) / self._flat)))
+
+
+def _change(shorter: Measurement, longer: Measurement) -> float | None:
+    """Relative change of joules; None where there are none, or off the limit."""
+    if shorter.energy is None or longer.energy is None or not is_limited(longer):
+        return None
+    return longer.energy.joules / shorter.energy.joules - 1.0
+
+
+def _together(setting: GpuSetting, plans: Sequence[Plan]) -> object:
+    """A key of what runs, and at which clock and power limit."""
+    return setting, tuple((plan.workload, plan.configuration) for plan in plans)
 
 
 def is_limited(measurement: Measurement) -> bool:

@@ -1,6 +1,7 @@
 """Measurement windows: how long one must be, and running plans in one while power and clock are recorded."""
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -8,6 +9,7 @@ from dataclasses import replace
 from tuner.devices.base import Device, RunRecord
 from tuner.measurement.settle import SettingLock
 from tuner.model.errors import ClockError, PowerError
+from tuner.model.objective import COVERAGE
 from tuner.model.options import SearchOptions
 from tuner.model.plan import Plan
 from tuner.model.trial import (
@@ -29,10 +31,15 @@ AT_LIMIT = 0.98
 
 _LEAST_S = 0.5  # a warm-up is a sixth of its window, and shorter ones would not let power settle
 _TIME_S = 0.015  # without a sensor: on an H200 twelve contenders scattered no more than in 30 ms
-_COVERAGE = 1.96  # uncertainties in half a 95 % interval
 _TICK_SIGMA = 0.025  # of a counter's period: how well a tick is dated by polling, an H200's to 0.019
 _SAMPLE_SIGMA = 0.01  # of power: noise of one sample, more than any board known here shows
+_TICKS = 3.4  # periods of a counter: with the warm-up before them they hold four ticks, and so a rhythm
 _SAMPLES = 8  # of fewer a scatter is hardly known
+_SPARE = 1.25  # of a window's length: the next may be a little less sure
+_RECENT = 4  # windows that tell how long the next must be
+
+_BRIEF_PRECISION = 0.05  # of joules that only have to tell a trial that is clearly worse
+_BRIEF_LEAST_S = 0.2
 
 _TWO_SAMPLES = 2.5  # periods: windows end up to a tenth short, and samples come late
 _SYNC_S = 1e-4  # begin and end of a window are seen by the host so late, together
@@ -60,7 +67,8 @@ def suggested_window_s(
 
     For an uncertainty u of precision / 1.96, a sample noise r and a time dt between samples:
 
-    - counter: two ticks dated to s make ``u = sqrt(2) s / T``, and one period is lost at the ends;
+    - counter: two ticks dated to s make ``u = sqrt(2) s / T``, and one period is lost at the ends; any window
+      holds three ticks;
     - lag: ``u^2 = r^2 (dt / T + 2 (C / T)^2)``;
     - means: ``u = r sqrt(dt / T)``. Of running means only those inside count, and no window is shorter than
       two of theirs.
@@ -72,10 +80,10 @@ def suggested_window_s(
     """
     if info is None:
         return _TIME_S
-    sigma = precision / _COVERAGE
+    sigma = precision / COVERAGE
     period_s, response = info.period_s, info.response
     if info.kind == "counter":
-        needed_s = period_s * (1.0 + math.sqrt(2.0) * _TICK_SIGMA / sigma)
+        needed_s = period_s * max(_TICKS, 1.0 + math.sqrt(2.0) * _TICK_SIGMA / sigma)
     else:
         ratio = (_SAMPLE_SIGMA / sigma) ** 2
         half = ratio * period_s / 2.0
@@ -83,6 +91,58 @@ def suggested_window_s(
         needed_s = max(needed_s, _SAMPLES * period_s) + response.window_s
         needed_s = max(needed_s, 2.0 * response.window_s)
     return min(max(needed_s, least_s), MOST_S)
+
+
+class JouleWindows:
+    """Length of windows for joules: as short as the sensor has shown to be enough in this run.
+
+    The kind of a sensor tells which window surely reaches a precision. Most sensors are better than that: by
+    what a window states of itself the next ones are as long as it would have had to be. One that states less
+    is followed by one of full length.
+
+    Args:
+        info: the reading in use; None where only time is measured.
+        precision: wanted half-width of the 95 % interval, relative to the joules.
+        full_s: length of a full window.
+    """
+
+    def __init__(self, info: SensorInfo | None, precision: float, full_s: float) -> None:
+        self._precision = precision
+        self._full_s = full_s
+        self._least_s = full_s
+        if info is not None:
+            self._least_s = min(full_s, suggested_window_s(info, _BRIEF_PRECISION, _BRIEF_LEAST_S))
+        self._needed_s: deque[float] = deque(maxlen=_RECENT)
+
+    @property
+    def short_s(self) -> float:
+        """Length of a window that should be enough; that of a full one where no shorter one is."""
+        return min(max(self._least_s, *self._needed_s, 0.0), self._full_s)
+
+    @property
+    def brief_s(self) -> float:
+        """Length of a window before a full one: where none is enough, it tells who is clearly worse."""
+        return self.short_s if self.short_s < self._full_s else self._least_s
+
+    def learn(self, measurement: Measurement) -> None:
+        """Take in the last window of a trial; one at the power limit scatters by what the GPU does there."""
+        if not measurement.at_power_limit and math.isfinite(share := self._share(measurement.energy)):
+            self._needed_s.append(_SPARE * measurement.window_s * share)
+
+    def suffices(self, measurement: Measurement) -> bool:
+        """True for joules that no full window need follow; at the power limit only long windows tell.
+
+        They are as sure as wanted, or of rounds so long that their window was a full one.
+        """
+        share = self._share(measurement.energy)
+        full = measurement.window_s >= self._full_s and math.isfinite(share)
+        return not measurement.at_power_limit and (share <= 1.0 or full)
+
+    def _share(self, energy: Energy | None) -> float:
+        """The relative interval that a window states, by the wanted one; infinity where it has no joules."""
+        if energy is None or energy.joules <= 0:
+            return math.inf
+        return COVERAGE * energy.uncertainty_j / energy.joules / self._precision
 
 
 def recording_of(meter: Meter | None) -> AbstractContextManager[Recording | None]:

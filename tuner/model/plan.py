@@ -347,6 +347,7 @@ class Source:
         headers: (include name, text) of every header beside it.
         include_paths: absolute folders that the compiler looks into for what ``headers`` lacks.
         include_sha256: digest of what these folders hold; empty without folders.
+        system_headers: stand-ins are there for the headers of C and C++ that it includes.
     """
 
     path: str
@@ -354,6 +355,7 @@ class Source:
     headers: tuple[tuple[str, str], ...] = ()
     include_paths: tuple[str, ...] = ()
     include_sha256: str = ""
+    system_headers: bool = True
 
     @cached_property
     def sha256(self) -> str:
@@ -363,6 +365,7 @@ class Source:
             digest.update(f"\0{name}\0".encode())
             digest.update(text.encode())
         digest.update(self.include_sha256.encode())
+        digest.update(b"" if self.system_headers else b"\0no system headers\0")
         return digest.hexdigest()
 
 
@@ -378,6 +381,7 @@ class Buffer:
             checked nor initialised, ``zeroed`` is scratch that is set to zero before every run.
         input: how the values of an ``in`` or ``inout`` array are made; None for the problem's own way.
         restored: an ``inout`` array that every round of a window finds as the first did.
+        cleared: an ``out`` array that is set to zero before every run.
     """
 
     name: str
@@ -386,6 +390,12 @@ class Buffer:
     role: BufferRole
     input: InputSpec | None = None
     restored: bool = False
+    cleared: bool = False
+
+    @property
+    def zeroed(self) -> bool:
+        """True where a run begins with zeros in it."""
+        return self.role == "zeroed" or self.cleared
 
     @property
     def elements(self) -> int:

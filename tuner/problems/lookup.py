@@ -1,12 +1,16 @@
 """Problems by name: the one that a kernel file asks for, and the check of a plan against it."""
 
-from tuner.model.errors import ExpressionError, KernelFileError, UnknownNameError
+from collections.abc import Sequence
+
+import numpy as np
+
+from tuner.model.errors import ExpressionError, InputError, KernelFileError, UnknownNameError
 from tuner.model.expressions.callables import Expression
-from tuner.model.plan import Plan, ProblemSpec
-from tuner.problems.base import Problem
+from tuner.model.plan import Buffer, Plan, ProblemSpec
+from tuner.problems.base import Problem, Sizes, value_dtype, values_of
 from tuner.problems.generic import Consistent, Elementwise, UncheckedProblem
 from tuner.problems.scans import Scan, SegmentedScan
-from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel
+from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, StatedReference, find
 from tuner.problems.transforms import ColumnFft, Fft, FftConvolution, PlaneFft, RealFft
 from tuner.problems.tridiagonal import Tridiagonal
 
@@ -75,3 +79,33 @@ def validate_plan(plan: Plan) -> None:
                 f"[[argument]] buffer = {buffer.name!r}: shape {list(buffer.shape)} holds {buffer.shape[0]}"
                 f" problems and [problem] batch is {plan.workload.batch}; the first axis must be the batch"
             )
+
+
+TRIED = ("expression", "function", "law")
+"""Problems whose right answers a reference of the user's makes without a device, or judges."""
+
+
+def tried(spec: ProblemSpec, buffers: Sequence[Buffer], sizes: Sizes) -> str:
+    """Try what is stated to be right on values as a run has them; only a child process may.
+
+    A law, and a function of arrays of CuPy, is found and not called.
+
+    Returns:
+        Why it makes no right answer for these arrays; empty where it does.
+    """
+    problem = problem_for(spec)
+    outputs = [buffer for buffer in buffers if buffer.role in ("out", "inout")]
+    try:
+        inputs = values_of(problem.inputs(np, np.random.default_rng(0), buffers, sizes), buffers)
+        if spec.function is not None and (spec.name == "law" or spec.function.arrays == "cupy"):
+            before = {f"{b.name}_before" for b in buffers if b.role == "inout" and spec.name == "law"}
+            judged = [b.name for b in outputs if spec.name == "law"]
+            find(spec.function, [*sizes, *inputs, *before, *judged])
+        elif isinstance(problem, StatedReference):
+            problem.reference(inputs, outputs, sizes)
+        else:
+            zeros = {b.name: np.zeros(b.shape, value_dtype(b.dtype)) for b in outputs}
+            problem.residual(np, inputs, zeros, sizes)
+    except InputError as error:
+        return str(error)
+    return ""

@@ -61,6 +61,15 @@ def called(function: PythonFunction, values: Arrays) -> Any:  # noqa: ANN401 - w
         raise UncheckableError(f"{function}: raised {_error_text(error, function.path)}") from error
 
 
+def find(function: PythonFunction, names: Sequence[str]) -> None:
+    """Import the function, and compare what it takes with the names that it is called with.
+
+    Raises:
+        UncheckableError: as `called`.
+    """
+    _arguments(function, _function(function), dict.fromkeys(names))
+
+
 def _function(function: PythonFunction) -> Callable[..., Any]:
     try:
         now = file_sha256(function.path)
@@ -119,7 +128,9 @@ def _error_text(error: BaseException, path: str) -> str:
     return f"{type(error).__name__}: {text}{_line(error, path)}"
 
 
-def _arguments(function: PythonFunction, loaded: Callable[..., Any], values: Arrays) -> dict[str, Array]:
+def _arguments(
+    function: PythonFunction, loaded: Callable[..., Any], values: Mapping[str, Any]
+) -> dict[str, Any]:
     try:
         parameters = inspect.signature(loaded).parameters.values()
     except (TypeError, ValueError):

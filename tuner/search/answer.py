@@ -282,7 +282,7 @@ def _told_apart(front: Sequence[Trial], comparison: Comparison) -> list[Trial]:
 # --- The contenders, and the outcome of a run with its notices.
 
 _CONTENDERS = 3  # confirmed at most, those of lowest cost
-_BRIEF_CONTENDERS = 12  # where a repeat takes some hundredths of a second
+_BRIEF_CONTENDERS = 8  # where a repeat takes some hundredths of a second
 _HELD_BACK = 4  # beside them, of those that were spoilt and tie with the lowest as far as is known
 _NOTABLY = 1.05  # times what was asked for: less would be the same in two digits
 

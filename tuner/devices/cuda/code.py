@@ -466,7 +466,7 @@ class CodeCache:
             if stage.library is None:
                 self._loader.check(stage)
         self._load(plan, {key: stage for key, stage in own.items() if key not in self._functions})
-        zeroed = tuple(buffer.name for buffer in plan.buffers if buffer.role == "zeroed")
+        zeroed = tuple(buffer.name for buffer in plan.buffers if buffer.zeroed)
         program = Program(
             tuple(self._staged(index, plan) for index in plan.timed),
             zeroed,

@@ -561,6 +561,7 @@ SINGLES = 3
 """Rounds of a window of no length."""
 
 _WARM_PART = 1 / 6  # of the window at most, so that a run spends its time in windows
+_WARM_JOULES_PART, _JOULES_S = 1 / 3, 0.1  # of windows for joules, which are this long at least
 _LONG_ROUND_S = 0.1  # a first round this long is not made of loading code
 _SHORT_WINDOW_S = 0.015
 _REPLAY_S, _SHORT_REPLAY_S = 3e-3, 5e-4  # long against the few microseconds between two; in a short window
@@ -678,7 +679,7 @@ class RoundRunner:
         cycle = self._cycle(state, rotation, window_s)
         queue = ReplayQueue(self._lanes, cycle, max(1, round(_SAMPLE_S / cycle.replay_s)))
         begun_s = self._now_s()  # the device idled while graphs were made
-        warm_s = min(WARM_S, _WARM_PART * window_s)
+        warm_s = min(WARM_S, window_s * (_WARM_PART if window_s < _JOULES_S else _WARM_JOULES_PART))
         while queue.pushed == 0 or self._now_s() - begun_s + queue.ahead_s < warm_s:
             queue.push()
         before, sampled = queue.queued, queue.sampled

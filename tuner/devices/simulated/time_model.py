@@ -280,7 +280,7 @@ def _blocks(stage: Stage, filled: Occupancy, gpu: GpuModel) -> int:
 
 def _zeroed(plan: Plan) -> list[float]:
     """Bytes of the arrays set to zero before a run."""
-    return [_size(buffer) for buffer in plan.buffers if buffer.role == "zeroed"]
+    return [_size(buffer) for buffer in plan.buffers if buffer.zeroed]
 
 
 def _size(buffer: Buffer) -> float:

@@ -4,6 +4,7 @@ Types are those of the source, or of the mangled name. Sizes are those of compil
 """
 
 import functools
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,12 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.kernel_files.cuda_source.signatures import Parameter, dtype_of, parameters_in, parameters_of
+from tuner.kernel_files.cuda_source.tokens import group_end, tokens_of
 from tuner.model.errors import InputError
 from tuner.model.plan import Plan, Scalar, Stage, StructValue, TensorMap
 
 _LANES = re.compile(r"(u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|(?:__)?nv_bfloat16)[1-4]")
 _MACRO = re.compile(r"^(?:-D|--define-macro=)\s*([A-Za-z_]\w*)=([A-Za-z_:].*)$", re.MULTILINE)
 HALVES = {"half2": "float16", "__half2": "float16", "nv_bfloat162": "bfloat16", "__nv_bfloat162": "bfloat16"}
+_ATOMIC = re.compile(r"atomic(Add|Sub|Min|Max|And|Or|Xor|Inc|Dec)(_block|_system)?")
 _ADDRESS_BYTES = 8
 _TENSOR_MAP_BYTES = 128
 _BASES = {"uchar": "unsigned char", "ushort": "unsigned short", "uint": "unsigned", "ulong": "unsigned long"}
@@ -124,7 +127,50 @@ def findings(
                 remarks.append(Remark(level, f"{subject} of {function} {text}"))
             else:
                 remarks.append(Remark(level, f"{subject} of {where}{takes}: {text}"))
-    return remarks
+    return remarks + _accumulated(plan, stage, parameters)
+
+
+def _accumulated(plan: Plan, stage: Stage, parameters: Sequence[Parameter]) -> list[Remark]:
+    """Warnings of outputs that nothing sets before atomic operations of a stage change them."""
+    begun = {buffer.name for buffer in plan.buffers if buffer.role == "out" and not buffer.cleared}
+    for earlier in itertools.takewhile(lambda one: one is not stage, plan.stages):
+        begun -= {_name(argument) for argument in earlier.arguments}
+    rows = zip(stage.arguments, parameters, strict=True)
+    function = f"{stage.entry} of {PurePath(stage.source.path).name}"
+    changed = _atomically_changed(stage.source.text, stage.entry.partition("<")[0].rpartition("::")[2])
+    return [
+        Remark(
+            "warning",
+            f"{argument} has the role out, and {function}{_at(stage, line)} changes what is in it by an"
+            " atomic operation; '= constant(0)' behind its shape sets it to zero before every run",
+        )
+        for argument, parameter in rows
+        if isinstance(argument, str) and argument in begun and (line := changed.get(parameter.name))
+    ]
+
+
+def _at(stage: Stage, line: int) -> str:
+    """A line of a source for messages; empty where pragmas were expanded in it."""
+    return "" if "#line" in stage.source.text else f", line {line},"
+
+
+@functools.lru_cache(maxsize=_SIGNATURES)
+def _atomically_changed(text: str, function: str) -> dict[str, int]:
+    """The names that atomic operations of a function change, depending on what was there: name -> line."""
+    tokens = tokens_of(text)
+    changed: dict[str, int] = {}
+    for start, (token, after) in enumerate(itertools.pairwise(tokens)):
+        if token.text != function or after.text != "(":
+            continue
+        body = group_end(tokens, start + 1)
+        if body >= len(tokens) or tokens[body].text != "{":
+            continue
+        inner = tokens[body : group_end(tokens, body)]
+        for at, one in enumerate(inner):
+            if _ATOMIC.fullmatch(one.text):
+                named = next((t for t in inner[at + 1 : at + 6] if t.text not in ("(", "&", "*")), one)
+                changed.setdefault(named.text, named.line)
+    return changed
 
 
 @functools.lru_cache(maxsize=_SIGNATURES)

@@ -2,7 +2,7 @@
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from tuner.model.expressions.parser import FUNCTIONS, MAX_DEPTH, MAX_NODES, synt
 # --- The functions of references over whole arrays.
 
 _MANY = MAX_NODES
-WITH_AXIS = frozenset({"sum", "mean", "cumsum", "min", "max"})
+_NAMED = {**dict.fromkeys(("sum", "mean", "min", "max"), ("axis", "keepdims")), "cumsum": ("axis",)}
 
 
 def wide(value: Any) -> Any:  # noqa: ANN401 - a scalar or an array
@@ -49,8 +49,8 @@ def whole(value: Any) -> int:  # noqa: ANN401 - a number of whatever type
 
 
 def _along(function: Callable[..., Any]) -> Callable[..., Any]:
-    def applied(x: Any, axis: Any = None) -> Any:  # noqa: ANN401 - arrays
-        return function(x, axis=None if axis is None else whole(axis))
+    def applied(x: Any, axis: Any = None, **keywords: Any) -> Any:  # noqa: ANN401 - arrays
+        return function(x, axis=None if axis is None else whole(axis), **keywords)
 
     return applied
 
@@ -58,11 +58,11 @@ def _along(function: Callable[..., Any]) -> Callable[..., Any]:
 def _extreme(pairwise: Callable[[Any, Any], Any], reduced: Callable[..., Any]) -> Callable[..., Any]:
     """The extreme of one array, or element by element of several."""
 
-    def applied(*values: Any, axis: int | None = None) -> Any:  # noqa: ANN401 - arrays
+    def applied(*values: Any, **keywords: Any) -> Any:  # noqa: ANN401 - arrays
         if len(values) == 1:
-            return reduced(values[0], axis=axis)
-        if axis is not None:
-            raise TroubleError("axis needs a single array")
+            return reduced(values[0], **keywords)
+        if keywords:
+            raise TroubleError(f"{' and '.join(keywords)} of several arrays; give a single one")
         return folded(pairwise, list(values))
 
     return applied
@@ -221,7 +221,11 @@ class _ArrayParser:
         if function is None:
             raise TroubleError(f"operator {type(node.op).__name__} is not allowed; {_LANGUAGE}")
         left, right = build(node.left), build(node.right)
-        return lambda env: function(_number(left(env)), _number(right(env)))
+        return _fitting(
+            [node.left, node.right],
+            [lambda env: _number(left(env)), lambda env: _number(right(env))],
+            function,
+        )
 
     def _compare(self, node: ast.Compare, build: Callable[[ast.expr], _Evaluator]) -> _Evaluator:
         lefts = [node.left, *node.comparators]
@@ -230,17 +234,17 @@ class _ArrayParser:
             function = _COMPARISONS.get(type(kind))
             if function is None:
                 raise TroubleError(f"comparison {type(kind).__name__} is not allowed; {_LANGUAGE}")
-            pairs.append((function, build(left), build(right)))
-        return lambda env: folded(np.logical_and, [f(left(env), right(env)) for f, left, right in pairs])
+            pairs.append(_fitting([left, right], [build(left), build(right)], function))
+        return lambda env: folded(np.logical_and, [compared(env) for compared in pairs])
 
     def _boolean(self, node: ast.BoolOp, build: Callable[[ast.expr], _Evaluator]) -> _Evaluator:
         parts = [build(value) for value in node.values]
         function = np.logical_or if isinstance(node.op, ast.Or) else np.logical_and
-        return lambda env: folded(function, [part(env) for part in parts])
+        return _fitting(node.values, parts, lambda *values: folded(function, list(values)))
 
     def _conditional(self, node: ast.IfExp, build: Callable[[ast.expr], _Evaluator]) -> _Evaluator:
-        parts = [build(node.test), build(node.body), build(node.orelse)]
-        return lambda env: np.where(*(part(env) for part in parts))
+        nodes = [node.test, node.body, node.orelse]
+        return _fitting(nodes, [build(part) for part in nodes], np.where)
 
     def _call(self, node: ast.Call, build: Callable[[ast.expr], _Evaluator]) -> _Evaluator:
         name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)[:40]
@@ -252,15 +256,16 @@ class _ArrayParser:
                 f"call of {name} is not allowed; functions: {' '.join(choices)}{suggestion(name, choices)}"
             )
         low, high, function = ARRAY_FUNCTIONS[name]
-        keywords = {keyword.arg: build(keyword.value) for keyword in node.keywords}
-        if not low <= len(node.args) <= high or set(keywords) - ({"axis"} if name in WITH_AXIS else set()):
+        if not low <= len(node.args) <= high:
             most = "or more" if high > len(ARRAY_FUNCTIONS) else f"to {high}"
             raise TroubleError(f"{name} takes {low if low == high else f'{low} {most}'} values")
-        arguments = [build(argument) for argument in node.args]
-        axis = keywords.get("axis")
-        if axis is None:
-            return lambda env: function(*(argument(env) for argument in arguments))
-        return lambda env: function(*(argument(env) for argument in arguments), axis=whole(axis(env)))
+        known = _NAMED.get(name, ())
+        for keyword in node.keywords:
+            if keyword.arg not in known:
+                takes = f"takes {' and '.join(known)}" if known else "takes no names"
+                raise TroubleError(f"{name} {takes} beside its values, not {keyword.arg}")
+        keywords = {str(keyword.arg): build(keyword.value) for keyword in node.keywords}
+        return _fitting(node.args, [build(argument) for argument in node.args], function, keywords)
 
     def _file(self, node: ast.Call) -> _Evaluator:
         name = file_name(node)
@@ -283,6 +288,45 @@ def file_name(call: ast.Call) -> FileName:
         raise TroubleError('file takes a path, and of a .npz file a key, as in file("x.npz", "key")')
     path, key = (*cast("list[str]", texts), "")[:2]
     return path, key
+
+
+def _fitting(
+    nodes: Sequence[ast.expr],
+    parts: Sequence[_Evaluator],
+    function: Callable[..., Any],
+    keywords: Mapping[str, _Evaluator] | None = None,
+) -> _Evaluator:
+    """A function of the values of some parts; an error names all shapes where they do not fit."""
+
+    def evaluate(env: _Environment) -> Any:  # noqa: ANN401 - arrays
+        values = [part(env) for part in parts]
+        named = {key: _KEYWORDS[key](value(env)) for key, value in (keywords or {}).items()}
+        try:
+            return function(*values, **named)
+        except ValueError as error:
+            shapes = [
+                f"{ast.unparse(node):.60} has {list(value.shape)}"
+                for node, value in zip(nodes, map(np.asarray, values), strict=True)
+                if value.ndim
+            ]
+            if len(shapes) < 2 or isinstance(error, IndexError):  # noqa: PLR2004 - an axis that is not there
+                raise
+            reduced = any(isinstance(n, ast.Call) and "axis" in ast.unparse(n) for n in nodes)
+            hint = "; keepdims=true keeps an axis that is reduced, with length 1" if reduced else ""
+            raise TroubleError(
+                f"shapes do not fit: {', '.join(shapes[:-1])}, and {shapes[-1]}{hint}"
+            ) from error
+
+    return evaluate
+
+
+def _truth(value: Any) -> bool:  # noqa: ANN401 - a number of whatever type
+    if np.ndim(value) or np.asarray(value).dtype.kind != "b":
+        raise TroubleError("keepdims is true or false")
+    return bool(value)
+
+
+_KEYWORDS: dict[str, Callable[[Any], Any]] = {"axis": whole, "keepdims": _truth}
 
 
 def _number(value: Any) -> Any:  # noqa: ANN401 - an array

@@ -133,7 +133,11 @@ def _part(value: Value, where: np.ndarray[Any, Any]) -> Value:
 MAX_LENGTH = 1000
 MAX_DEPTH = 60
 MAX_NODES = 2000
-_SINGLE = re.compile(r"[^<>=!]=(?!=)")  # what other languages compare with
+_OF_C = (  # what other languages write, and the hint of it
+    (re.compile(r"\?"), "; select(a, b, c) stands for a ? b : c"),
+    (re.compile(r"&&|\|\||!(?!=)"), "; and, or, not stand for && || !"),
+    (re.compile(r"[^<>=!]=(?!=)"), "; == compares"),
+)
 
 
 def parse(text: str) -> tuple[Evaluator, frozenset[str]]:
@@ -169,7 +173,7 @@ def syntax_tree(text: str) -> ast.expr:
             warnings.simplefilter("ignore")
             return ast.parse(text.strip(), mode="eval").body
     except SyntaxError as e:
-        hint = "; == compares" if _SINGLE.search(text) else ""
+        hint = next((hint for pattern, hint in _OF_C if pattern.search(text)), "")
         raise TroubleError(f"not an expression ({e.msg}{hint})") from None
     except (ValueError, RecursionError, MemoryError):
         raise TroubleError("not an expression") from None

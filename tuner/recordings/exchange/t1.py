@@ -272,7 +272,7 @@ class _Importer:
         return written
 
     def _options(self) -> list[str]:
-        options = _listed(self.specification, "CompilerOptions")
+        options = [text for text in _listed(self.specification, "CompilerOptions") if text != ""]  # BAT's
         if not all(map(checking.TEXT.accepts, options)):
             raise ValueError(
                 f"KernelSpecification: CompilerOptions is {checking.shown(options)}; expected a list of texts"

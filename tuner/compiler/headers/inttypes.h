@@ -1,0 +1,22 @@
+// Stands in for <inttypes.h>: the types, and the formats of printf for them.
+#pragma once
+#include <stdint.h>
+#define PRId8 "d"
+#define PRId16 "d"
+#define PRId32 "d"
+#define PRId64 "lld"
+#define PRIi32 "i"
+#define PRIi64 "lli"
+#define PRIu8 "u"
+#define PRIu16 "u"
+#define PRIu32 "u"
+#define PRIu64 "llu"
+#define PRIx8 "x"
+#define PRIx16 "x"
+#define PRIx32 "x"
+#define PRIx64 "llx"
+#define PRIX32 "X"
+#define PRIX64 "llX"
+#define PRIdPTR "lld"
+#define PRIuPTR "llu"
+#define PRIxPTR "llx"

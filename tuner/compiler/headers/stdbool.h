@@ -1,0 +1,2 @@
+// Stands in for <stdbool.h>: C++ has bool by itself.
+#pragma once
