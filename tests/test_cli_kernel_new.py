@@ -7,7 +7,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tuner.cli.main import main
-from tuner.kernel_files.cuda_source.guesses import block_names, constant_symbols, macros_to_set, role_of
+from tuner.kernel_files.cuda_source.guesses import constant_symbols, macros_of, role_of
+from tuner.kernel_files.cuda_source.tokens import tokens_of
 
 SCALE = r"""
 #ifndef TILE
@@ -61,9 +62,9 @@ def test_a_new_file_is_well_formed(tmp_path: Path) -> None:
         'b = "out float64[N]"',
         'c = "inout float32[N]"',
         'n = "int64 = N"',
-        'alpha = "float32 = 1"  # which value?',
+        'alpha = "float32 = 1"  # GUESS: its value is not told',
         "P = [1, 2, 4, 8]",
-        "TILE = [4, 8, 16, 32]",
+        "TILE = [8, 16, 32]  # GUESS: the values to try",
         "use_shared = [0, 1]",
         "TILE = 16",
         "block_size_x = 256",
@@ -96,9 +97,9 @@ def test_what_cannot_be_told_is_left_open(tmp_path: Path) -> None:
     result = run("new", source)
     text = source.with_suffix(".toml").read_text()
     assert '# p = "..."  # FILL IN: Params: structs are written as { field' in text
-    assert 'in_ = "in float16[N, 2]"' in text
+    assert 'in_ = "in float16[1, 2]"' in text
     assert "to fill in: arguments.p: Params" in result.output
-    assert "guessed: arguments.out: points to void; float32 is a guess" in result.output
+    assert "guessed: arguments.out: void is not known" in result.output
 
 
 STEP = """
@@ -115,8 +116,8 @@ GUARDED = STEP.replace("#define THREADS 128", "#ifndef THREADS\n#define THREADS 
 def test_a_struct_of_the_source(tmp_path: Path) -> None:
     """Its fields become a table; one called n is a size, and the file is well formed."""
     file = written(tmp_path, GUARDED, "step.cu")
-    line = 's = { dt = "float32 = 1", damping = "float32 = 1", n = "int32 = N" }  # which values?'
-    assert line in file.read_text()
+    line = 's = { dt = "float32 = 1", damping = "float32 = 1", n = "int32 = N" }'
+    assert f"{line}  # GUESS: the values of its fields" in file.read_text()
     result = run("check", file, "--arch", "sm_90", "--strict")
     assert result.exit_code == 0, result.output
     assert f"next: tuner run --kernel {file}" in result.output
@@ -126,9 +127,12 @@ def test_a_macro_that_the_source_defines_itself(tmp_path: Path) -> None:
     """No tunable is made of it, and one made by hand is refused: every value would be the same code."""
     text = written(tmp_path, STEP, "step.cu").read_text()
     assert 'grid = "ceil_div(N, 128)"' in text
-    assert "# FILL IN: tunables: none is open; with THREADS between #ifndef THREADS and #endif" in text
+    assert (
+        "block_size_x = [128]  # THREADS of the source; with its #define between #ifndef and #endif" in text
+    )
     file = tmp_path / "step.toml"
-    file.write_text(text.replace("[launch]", "[tunables]\nTHREADS = [64, 128]\n\n[launch]"))
+    text = text.replace("[tunables]", "[tunables]\nTHREADS = [64, 128]")
+    file.write_text(text.replace("[default]", "[default]\nTHREADS = 64"))
     result = run("check", file, "--no-compile")
     assert result.exit_code == 2
     assert (
@@ -167,15 +171,17 @@ def test_a_source_without_the_kernel(tmp_path: Path, text: str, words: tuple[str
 def test_how_arrays_are_used() -> None:
     """An array is an output where each use of it is an assignment."""
     text = "void f(float* a, float* b, float* c, float* d) { a[i] = b[i][0] + c[0]; c[1]++; g(d); a[2] = 1; }"
-    assert [role_of(text, name) for name in "abcd"] == ["out", "in", "inout", "inout"]
+    assert [role_of(tokens_of(text), name) for name in "abcd"] == ["out", "in", "inout", "inout"]
 
 
 def test_macros_that_others_define() -> None:
-    """Those of guards around headers, of conditions the source decides, and known ones are none."""
+    """Those of guards around headers, and of conditions that the source decides, are none."""
     text = (
-        "#ifndef HEADER_H\n#define HEADER_H\n#define A 1\n#if A && B\n#endif\n#endif\nint x = TILE * INT_MAX;"
+        "#ifndef HEADER_H\n#define HEADER_H\n#define A 1\n#if A && B == 2\nint x = TILE;\n#endif\n#endif\nB"
     )
-    assert macros_to_set(text) == {"B": "", "TILE": ""}
+    assert {name: macro.values for name, macro in macros_of(text, []).items()} == {"B": (0, 2)}
+    chosen = "#ifdef WG\n#define B WG\n#else\n#define B 16\n#endif\nint b = B;"
+    assert {name: macro.first for name, macro in macros_of(chosen, []).items()} == {"WG": 16}
     assert [(name, axes) for name, _, axes in constant_symbols("__constant__ int n;")] == [("n", ("1",))]
 
 
@@ -243,24 +249,15 @@ def test_types_without_a_dtype_are_told_once(tmp_path: Path) -> None:
 
 def test_a_source_that_does_not_compile(tmp_path: Path) -> None:
     """The error has the architectures and the compiler's first error."""
-    file = written(tmp_path, SCALE.replace("TWICE * alpha", "TWICE * beta"))
+    file = written(tmp_path, SCALE.replace("TWICE * alpha", "TWICE beta alpha"))
     result = run("check", file, "--arch", "sm_80", "--arch", "sm_90")
     assert result.exit_code == 2
     assert "does not compile for sm_80 sm_90" in result.stderr
-    assert "beta" in result.stderr
+    assert "scale.cu(14): error: expected a" in result.stderr
     assert "--arch sm90" in run("check", file, "--arch", "sm90").stderr
     unserved = run("check", file, "--arch", "sm_9")
     assert unserved.exit_code == 2
     assert "--arch sm_9: NVRTC serves sm_" in unserved.stderr
-
-
-def test_names_of_the_block() -> None:
-    """What a block's number is multiplied with, before the thread's is added, is the block."""
-    text = """
-    int row = blockIdx.y * BM + threadIdx.y, col = (int)BN * blockIdx.x + threadIdx.x;
-    int far = blockIdx.z * TPB * ITEMS + threadIdx.z;
-    """
-    assert block_names(text) == {"y": "BM", "x": "BN"}
 
 
 def test_every_alternative_is_compiled(tmp_path: Path) -> None:
@@ -296,3 +293,61 @@ def test_a_source_with_pragmas_is_a_kernel_file_itself(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert f"is a kernel file itself: `tuner kernels check {source}`" in result.output
     assert not source.with_suffix(".toml").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbf" + SCALE.encode(),
+        SCALE.replace("\n", "\r\n").encode(),
+        ("// gr\xf6\xdfer \xb5" + SCALE).encode("latin-1"),
+    ],
+    ids=["BOM", "CRLF", "Latin-1"],
+)
+def test_text_of_other_editors_is_read(tmp_path: Path, content: bytes) -> None:
+    """A source may begin with a BOM, end its lines as Windows does, and have comments in Latin-1."""
+    source = tmp_path / "scale.cu"
+    source.write_bytes(content)
+    assert run("new", source).exit_code == 0
+    checked = run("check", source.with_suffix(".toml"), "--arch", "sm_90")
+    assert checked.exit_code == 0, checked.output
+    assert "guesses not looked at: lines " in checked.output
+
+
+HOST = """
+#include <vector>
+#include "not_here.h"
+using std::vector;
+static float* buffer; const int N = 64;
+struct Pair { float x; Pair() : x(0) {} float twice() const { return 2 * x; } };
+template <typename T> T half_of(T x) { return x / 2; }
+void reference(float* y) { for (int i = 0; i < N; ++i) { y[i] = 1; } }
+extern "C" { int helper(int a); }
+"""
+
+
+@pytest.mark.parametrize("lines", [0, 3, len(HOST.splitlines())])
+def test_code_of_the_host_is_left_out(tmp_path: Path, lines: int) -> None:
+    """A file with ``main`` is a kernel's source as it is; lines of errors stay those of the file."""
+    host = "\n".join(HOST.splitlines()[:lines])
+    kernel = "__global__ void one(float* y, int n) { int i = threadIdx.x; if (i < n) y[i] = i < 64; }\n"
+    launch = 'int main() { float* d; cudaMalloc(&d, 256); one<<<1, 64>>>(d, 64); printf("%f", d[0]); }\n'
+    assert "grid = 1" in written(tmp_path, f"{host}\n{kernel}{launch}", "one.cu").read_text()
+    assert run("check", tmp_path / "one.toml", "--arch", "sm_90").exit_code == 0
+    (tmp_path / "one.cu").write_text(f"{host}\n{kernel.replace('i < 64', 'nothing')}{launch}")
+    refused = run("check", tmp_path / "one.toml", "--arch", "sm_90")
+    assert refused.exit_code == 2
+    assert f'one.cu({max(lines, 1) + 1}): error: identifier "nothing" is undefined' in refused.stderr
+    assert ("vector, which it includes, is not here" in refused.stderr) == (lines > 0)
+
+
+def test_one_of_several_functions_is_asked_for(tmp_path: Path) -> None:
+    """Overloads are told by their parameters, and a namespace is part of the entry."""
+    text = "namespace a { __global__ void k(float* x) { x[0] = 1; }\n"
+    (tmp_path / "k.cu").write_text(text + "__global__ void k(int* x, int n) { x[n] = 1; } }")
+    refused = run("new", tmp_path / "k.cu")
+    assert refused.exit_code == 2
+    assert '--kernel "a::k(int*, int)"' in refused.stderr
+    assert run("new", tmp_path / "k.cu", "--kernel", "a::k(int*,int)").exit_code == 0
+    assert run("check", tmp_path / "k.toml", "--arch", "sm_90").exit_code == 0
+    assert 'kernel.entry = "(void (*)(int*, int))a::k"' in (tmp_path / "k.toml").read_text()

@@ -91,7 +91,7 @@ def test_spills_are_reported(nvrtc: Compiler) -> None:
             stage("scan<4, 256>", CODE.replace("v[P - 1]", "w")),
             'scan.cu(8): error: identifier "w" is undefined',
         ),
-        (stage("scan<4, 256>", add=ADD + "int f() { return nothing; }"), "add.cuh(2): error: "),
+        (stage("scan<4, 256>", add=ADD + "__device__ int f() { return nothing; }"), "add.cuh(2): error: "),
         (stage("scan<4, 256>", '#include "gone.cuh"\n' + CODE), "scan.cu(1): catastrophic error: "),
         (stage("scan<4>"), 'entry: error: cannot determine which instance of function template "scan"'),
         (stage("skan<4>"), 'entry: error: identifier "skan" is undefined'),

@@ -271,10 +271,18 @@ def test_no_bound_is_drawn_from_a_gpu_that_idled() -> None:
     assert measured.energy is not None
 
 
-@pytest.mark.parametrize(("unsure_w", "full"), [(0.4, False), (0.6, True)])
-@pytest.mark.parametrize("searched", [True, False])
-def test_a_trial_that_may_be_the_best_has_joules(unsure_w: float, *, full: bool, searched: bool) -> None:
-    """A full window follows a short one only where that is less sure than 1 %, also of a contender."""
+@pytest.mark.parametrize(
+    ("unsure_w", "searched", "windows"),
+    [
+        pytest.param(0.4, True, ["short"], id="as sure as wanted"),
+        pytest.param(0.6, True, ["short", "full"], id="less sure than 1 %"),
+        pytest.param(0.4, False, ["full"], id="a contender measured again"),
+    ],
+)
+def test_a_trial_that_may_be_the_best_has_joules(
+    unsure_w: float, windows: list[str], *, searched: bool
+) -> None:
+    """A full window follows a short one of the search only where that is less sure than 1 %."""
     device, meter = Fast(), FakeMeter()
     meter.uncertainty_w = 0.1
     measurer, target = bounded(device, meter)
@@ -283,8 +291,8 @@ def test_a_trial_that_may_be_the_best_has_joules(unsure_w: float, *, full: bool,
     asked_s = [one for one in device.asked_s if one > RUNGS_S[-1]]  # others are for its time
 
     assert measured.energy is not None
-    assert asked_s[0] < measurer.window_s
-    assert asked_s[1:] == [measurer.window_s] * full
+    assert ["full" if one == measurer.window_s else "short" for one in asked_s] == windows
+    assert max(asked_s) <= measurer.window_s
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 20.0), st.floats(0.0, 0.2)), max_size=8), st.floats(0.001, 0.5))

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, cast
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from tuner.compiler.compiler import CompiledStage
     from tuner.kernel_files.cuda_source.arguments import Remark
+    from tuner.kernel_files.drafting import Ask
     from tuner.kernel_files.kernel_file import KernelFile
     from tuner.model.plan import Buffer, Plan, Progress, Stage, TunableValue, Workload
     from tuner.space.space import Space
@@ -320,6 +322,7 @@ def check(
     process of its own; no kernel is run.
     """
     from tuner.kernel_files.catalog import load_kernel_file
+    from tuner.kernel_files.source_checks import unseen_guesses
     from tuner.report.layout import ruled
     from tuner.report.rows import Column, Table
 
@@ -329,6 +332,7 @@ def check(
     remarks = _remarks(kernel, results, requested=bool(architectures))
     notes = _notes(kernel, results, no_compile=no_compile)
     notes += [remark.text for remark in remarks if remark.level == "note"]
+    notes += filter(None, [unseen_guesses(file)])
     errors = _of_level(remarks, "error", strict=strict)
     valued: set[str] = set()
     ends: Ends = {}
@@ -629,7 +633,7 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     """
     from tuner.kernel_files.drafting import drafted
     from tuner.kernel_files.pragmas.directives import has_pragmas
-    from tuner.kernel_files.source_folder import read_text
+    from tuner.kernel_files.source_folder import read_source
 
     if source.suffix == ".toml":
         raise InputError(
@@ -638,21 +642,65 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     target = output or source.with_suffix(".toml")
     if target.exists() and not force:
         raise InputError(f"{target}: is there already; --force replaces it, --output names another file")
-    text = read_text(source, str(source))
+    text = read_source(source, str(source))
     if has_pragmas(text):
         raise InputError(
             f"{source}: has tuning pragmas, and is a kernel file itself: `tuner kernels check {source}`;"
             " `tuner kernels expand` writes it as a kernel file"
         )
-    draft = drafted(text, source, kernel)
+    with _asked(source, text) as ask:
+        draft = drafted(text, source, kernel, ask=ask, beside=_beside(source))
     draft.source = os.path.relpath(source.absolute(), target.absolute().parent)
     write_whole(target, draft.toml(), f"{target}: cannot be written")
     echo(f"{target}: written from {draft.function.name} in {source}, line {draft.function.line}")
-    for note in draft.notes:
-        echo(f"  guessed: {note}")
+    for guess in draft.guesses:
+        echo(f"  guessed: {guess}")
     for missing in draft.missing:
         echo(f"  to fill in: {missing}")
     echo(f"next: look through it, then `tuner kernels check {target}`, then `tuner run --kernel {target}`")
+
+
+@contextmanager
+def _asked(source: Path, text: str) -> "Iterator[Ask]":
+    """The compiler as drafts ask it, for the newest architecture; nothing is told without NVRTC."""
+    from tuner.compiler.compiler import Compiler, served_architectures
+    from tuner.compiler.ptx import facts_in
+    from tuner.kernel_files.drafting import Answer
+    from tuner.kernel_files.formulas import Location
+    from tuner.kernel_files.source_folder import SourceFolder
+    from tuner.model.plan import Stage
+
+    served = served_architectures()
+    if not served:
+        yield lambda *_: None
+        return
+    location = Location(str(source), "[kernel] source")
+    beside = SourceFolder(source.parent, [], location, {source.name: text}).source(source.name, location)
+    with Compiler(served[-1]) as compiler:
+
+        def ask(entry: str, options: tuple[str, ...], tail: str) -> Answer:
+            whole = replace(beside, text=text + tail) if tail else beside
+            stage = Stage("draft", whole, entry, options, (1, 1, 1), (1, 1, 1), 0, ())
+            (code,) = compiler.compile([stage])
+            if isinstance(code, CompileError):
+                return Answer(code.log or str(code))
+            facts = facts_in(code.ptx)
+            places = frozenset(re.findall(r"%(n?(?:tid|ctaid)\.[xyz])\b", code.ptx))
+            if facts is None:
+                return Answer("", places)
+            return Answer("", places, facts.dynamic_shared, facts.most_threads, facts.waits_for_grid)
+
+        yield ask
+
+
+def _beside(source: Path) -> Iterator[str]:
+    """Texts of the sources beside one, which may launch its kernels."""
+    from tuner.kernel_files.source_folder import read_source
+
+    for path in sorted(source.parent.iterdir()):
+        if path.suffix in (".cu", ".cuh", ".h") and path.name != source.name:
+            with suppress(InputError):
+                yield read_source(path, str(path))
 
 
 @click.group()

@@ -297,6 +297,7 @@ def run(
 
         click.get_current_context().with_resource(worker_ahead(device))
     from tuner.kernel_files.catalog import Catalog
+    from tuner.kernel_files.source_checks import unseen_guesses
     from tuner.model.records import RunStatus
     from tuner.pool.opening import opener_on
     from tuner.report.progress import RunProgress
@@ -320,6 +321,9 @@ def run(
     with orderly_stop():
         request.check()
         catalog = Catalog.load(request.kernel_files)
+        for file in request.kernel_files:
+            if guesses := unseen_guesses(file):
+                echo(f"notice: {file}: {guesses}", err=True)
         with RunProgress(request.objective, verbose=verbose) as progress:
             outcome = run_request(
                 request,

@@ -22,6 +22,7 @@ from types import TracebackType
 
 from tuner.compiler import nvrtc
 from tuner.compiler.cubin_cache import CubinCache, default_directory
+from tuner.compiler.host_code import Texts, without_host_code
 from tuner.compiler.nvrtc import LOADER_NAMES, Output, library_files
 from tuner.compiler.toolkit_headers import ToolkitHeaders, another_try, explained, missing_header
 from tuner.model.errors import (
@@ -257,7 +258,8 @@ MOST_JOBS = 12
 IDLE_S = 2.0
 """Time without work after which a child ends: the pause between two trials, and no more."""
 
-_FORMAT = 3  # of cache entries; part of their keys
+_FORMAT = 4  # of cache entries; part of their keys
+_MOST_HOST_PASSES = 20  # of one compilation: a log has a hundred errors at most
 _FIRST_WITH_CACHE = (12, 9)  # of NVRTC's own; what it takes from there comes without the reports of ptxas
 
 
@@ -487,12 +489,29 @@ class Compiler:
         return output
 
     def _compile_in_child(self, stage: Stage) -> Output | CompileError:
+        """Compile as written, then without what NVRTC calls code of the host, as long as it finds more."""
+        name = PurePath(stage.source.path).name
+        texts: Texts = ((name, stage.source.text), *self._headers.in_memory(stage.source))
+        first = answer = self._compile_texts(stage, texts)
+        for _ in range(_MOST_HOST_PASSES):
+            if not isinstance(answer, Output) or answer.cubin is not None:
+                break
+            others = without_host_code(texts, answer.log)
+            if others is None:
+                break
+            texts, answer = others, self._compile_texts(stage, others)
+        if answer is first or not isinstance(first, Output) or not isinstance(answer, Output):
+            return answer
+        if answer.cubin is None and missing_header(first.log):  # it may have what the code lacks
+            return answer._replace(log=f"{answer.log}\n{first.log}")
+        return answer
+
+    def _compile_texts(self, stage: Stage, texts: Texts) -> Output | CompileError:
         try:
             answer = self._children.call(
                 "compile",
-                PurePath(stage.source.path).name,
-                stage.source.text,
-                self._headers.in_memory(stage.source),
+                *texts[0],
+                texts[1:],
                 stage.entry,
                 (*self._options(stage), *self._headers.options(stage.source)),
                 *((_names_of_symbols(stage),) if stage.symbols else ()),
@@ -512,7 +531,10 @@ class Compiler:
         if output.cubin is None:
             named = "entry or symbol" if stage.symbols else "entry"
             error = explained(_first_error(output.log, named), stage, self._library.version)
-            return CompileError(f"{_label(stage)}: {error}")
+            header = missing_header(output.log)
+            if header and header not in error:  # left out with code of the host
+                error += f"; {header}, which it includes, is not here"
+            return CompileError(f"{_label(stage)}: {error}", output.log)
         resources = resources_in(output.log, output.lowered_name, self._architecture)
         if resources is None:
             return CompileError(f"{_label(stage)}: ptxas reports no resources; is it silenced by an option?")

@@ -1,10 +1,10 @@
-"""Names and macros of a kernel file that nothing in its source uses."""
+"""Names and macros of a kernel file that nothing in its source uses, and guesses that are still marked."""
 
 import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 from tuner.kernel_files.cuda_source.tokens import always_defined, defined_macros, without_comments
 from tuner.kernel_files.formulas import Formula, Template
@@ -191,3 +191,19 @@ def _names(value: object) -> Iterator[str]:
     elif is_dataclass(value):
         for field in fields(value):
             yield from _names(getattr(value, field.name))
+
+
+# --- Guesses of ``tuner kernels new`` that nobody has looked at.
+
+GUESS = "# GUESS"
+"""Marks a line of a kernel file that nobody has looked at."""
+
+
+def unseen_guesses(file: Path) -> str:
+    """A sentence on the lines of a kernel file that are marked as guesses; empty where none is."""
+    lines = enumerate(file.read_text(errors="replace").splitlines(), 1) if file.suffix == ".toml" else ()
+    marked = [str(place) for place, line in lines if GUESS in line and not line.startswith("#")]
+    if not marked:
+        return ""
+    many = f"{len(marked)} guesses" if len(marked) > 1 else "1 guess"
+    return f"{many} not looked at: line{'s' * (len(marked) > 1)} {', '.join(marked)}"

@@ -1,5 +1,6 @@
 """CUDA files beside a kernel file, and the folder of shipped kernels."""
 
+import contextlib
 import hashlib
 import re
 import sys
@@ -76,7 +77,7 @@ class SourceFolder:
                 raise location.error(f"no such folder: {listed}")
             for header in sorted(listed.glob("*.cuh")):
                 if header.name not in headers:
-                    headers[header.name] = read_text(header, f"{location.path}: {location.key}")
+                    headers[header.name] = read_source(header, f"{location.path}: {location.key}")
                     if sum(map(len, headers.values())) > SOURCE_BYTES:
                         raise location.error(
                             f"{listed}: more than {SOURCE_BYTES // 2**20} MiB of headers (*.cuh);"
@@ -114,7 +115,7 @@ class SourceFolder:
         if name not in self._sources:
             path = self.folder / name
             stated = self._texts.get(name)
-            text = read_text(path, f"{location.path}: {location.key}") if stated is None else stated
+            text = read_source(path, f"{location.path}: {location.key}") if stated is None else stated
             source = Source(
                 str(path), text, self.headers, self.include_paths, self._include_sha256, self.system_headers
             )
@@ -164,7 +165,7 @@ class SourceFolder:
                     inner = (
                         listed[name]
                         if name in listed
-                        else read_text(file, f"{location.path}: {location.key}")
+                        else read_source(file, f"{location.path}: {location.key}")
                     )
                     _add_header(quoted, listed, name, inner, location)
                     pending.append((file.parent, inner))
@@ -317,15 +318,32 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
-def read_text(path: Path, subject: str) -> str:
-    """Contents of a small text file; ``subject`` is what a message starts with.
+def read_source(path: Path, subject: str) -> str:
+    """Contents of CUDA C++: as ``read_text``, with lines that end in any way, and comments in Latin-1.
 
     Raises:
-        KernelFileError: it cannot be read, is not UTF-8 text or larger than 1 MiB.
+        KernelFileError: as there; it is neither UTF-8 nor Latin-1 text.
+    """
+    return read_text(path, subject, other="latin-1").removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def read_text(path: Path, subject: str, *, other: str = "utf-8") -> str:
+    """Contents of a small text file.
+
+    Args:
+        path: of the file.
+        subject: what a message starts with.
+        other: encoding of a text that is not UTF-8.
+
+    Raises:
+        KernelFileError: it cannot be read, is not text in these encodings or larger than 1 MiB.
     """
     where = subject if subject == str(path) else f"{subject}: {path}"
     try:
-        return sys.intern(read_bytes(path, TEXT_BYTES).decode("utf-8"))  # kernels share headers
+        content = read_bytes(path, TEXT_BYTES)
+        with contextlib.suppress(UnicodeDecodeError):
+            return sys.intern(content.decode("utf-8"))  # kernels share headers
+        return content.decode("utf-8" if b"\0" in content else other)
     except UnicodeDecodeError as e:
         raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e
     except (OSError, UnicodeEncodeError) as e:

@@ -246,18 +246,17 @@ class TrialMeasurer:
         return windows + self._full(trial, plans, target)
 
     def _again(self, trial: Trial, plans: Sequence[Plan]) -> list[Measurement]:
-        """Windows for joules that nothing ends early: one as long as has been enough, more where it is not.
+        """Windows for joules that nothing ends early: full ones.
 
-        At the power limit that is the length of this very trial, elsewhere that of the sensor.
+        At the power limit one as long as was enough for this very trial, and more where it is not.
         """
         enough_s = self._limited.enough_s(trial.setting, plans)
-        length_s = enough_s or self._lengths.short_s
         settling = self._warm_up is not None and self._warm_up.is_due(trial.setting)
-        if settling or (enough_s is None and length_s >= self.window_s):
+        if settling or enough_s is None:
             return self._full(trial, plans)
-        windows = self._short(trial, plans, length_s, joules=True)
+        windows = self._short(trial, plans, enough_s, joules=True)
         last = windows[-1]
-        if not last.ok or self._lengths.suffices(last) or (enough_s is not None and last.at_power_limit):
+        if not last.ok or self._lengths.suffices(last) or last.at_power_limit:
             return windows
         return windows + self._full(trial, plans)
 

@@ -124,7 +124,15 @@ class NothingFitsError(EmptySpaceError):
 
 
 class CompileError(TunerError):
-    """One configuration of one kernel does not compile."""
+    """One configuration of one kernel does not compile.
+
+    Attributes:
+        log: all that the compiler says; empty where it says nothing.
+    """
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(message)
+        self.log = log
 
 
 class LaunchMisfitError(CompileError):

@@ -3,6 +3,7 @@
 import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from tuner.kernel_files.cuda_source.signatures import dtype_of, global_functions
 from tuner.kernel_files.cuda_source.tokens import (
@@ -73,55 +74,95 @@ def split_outside_brackets(text: str) -> list[str]:
     return parts
 
 
-# --- Guesses from the text: macros to set, roles of arrays, block sizes and axes, constant symbols.
+# --- Guesses from the text: macros to set, roles of arrays, constant symbols, structs.
 
 _GUARDED = re.compile(
     r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)\s*^[ \t]*#[ \t]*define[ \t]+\1[ \t]+([^\n]+)", re.MULTILINE
 )
-_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:el)?if\b(?!n?def)([^\n]*)", re.MULTILINE)
+_CHOSEN = re.compile(  # #ifdef X, #define B X, ..., #else, #define B 16
+    r"^[ \t]*#[ \t]*if(?:def[ \t]+|[ \t]+defined\s*\(?\s*)(\w+)\)?\s*"
+    r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\1\s*"
+    r"(?:^[ \t]*#[ \t]*elif[^\n]*\s*^[ \t]*#[ \t]*define[ \t]+\2[ \t][^\n]*\s*)*"
+    r"^[ \t]*#[ \t]*else\s*^[ \t]*#[ \t]*define[ \t]+\2[ \t]+(\d+)",
+    re.MULTILINE,
+)
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(el)?if\b(?!n?def)([^\n]*)", re.MULTILINE)
+_DEFINED = re.compile(r"\bdefined\s*\(?\s*\w+\s*\)?")
+_COMPARED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:[=!]=|[<>]=?)\s*(\d+)\b")
+_NO_MACRO = frozenset({"defined", "and", "or", "not", "true", "false", "__has_include"})
 _CONSTANT = re.compile(r"\bconst(?:expr)?\s+(?:unsigned\s+)?int\s+(\w+)\s*=\s*([^;{}]+);")
-_CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")
-_USUAL = re.compile(
-    r"(?:block_size|tile_size|grid_size|work_per_thread|loop_unroll|unroll|vector|tile|use|num_threads)"
-    r"(?:_[a-z0-9_]+)?|threads_per_block|\w+_per_thread"
-)
-_KNOWN = re.compile(
-    r"NULL|NAN|INFINITY|HUGE_VALF?|EOF|M_\w+|CUDART_\w+|CU[DB]A?_\w+|CHAR_BIT|FLT_\w+|DBL_\w+"
-    r"|U?(?:INT|CHAR|SHRT|LONG|LLONG)\w*_(?:MAX|MIN)|SIZE_MAX|RAND_MAX|T|N?DEBUG|WARP_SIZE"
-)
 _CHANGED = frozenset({"+", "-", "*", "/", "%", "&", "|", "^"})
 
 
-def macros_to_set(text: str) -> dict[str, str]:
-    """Macros that a source leaves to who compiles it: name -> its own default, empty where it has none."""
-    guarded = {match[1]: match[2].partition("//")[0].strip() for match in _GUARDED.finditer(text)}
-    defined = {name for name in defined_macros(text) if name not in guarded}
+class Macro(NamedTuple):
+    """A macro, or a parameter of a template, that who compiles a source chooses.
+
+    Attributes:
+        default: as the source states it; empty where it states none.
+        is_bool: it is true or false.
+        values: that the source tells apart; none where it does not.
+        conditional: the preprocessor asks for it.
+    """
+
+    default: str
+    is_bool: bool = False
+    values: tuple[int, ...] = ()
+    conditional: bool = False
+
+    @property
+    def first(self) -> int | None:
+        """The value to begin with, where the source tells one."""
+        if self.default.isdecimal():
+            return int(self.default)
+        return (1 if 1 in self.values else self.values[0]) if self.values else (1 if self.is_bool else None)
+
+
+def macros_of(text: str, foreign: Sequence[range]) -> dict[str, Macro]:
+    """Macros with a guarded definition, and those that conditions of the preprocessor compare.
+
+    Args:
+        text: of a source.
+        foreign: lines of other kernels; what is used nowhere else is left out.
+    """
     plain = without_comments(text, keep_strings=False)
-    conditions = {word for match in _CONDITION.finditer(plain) for word in _WORD.findall(match[1])}
-    named = _plain_names(tokens_of(text)) & used_names(text)
-    macros = {name: default for name, default in guarded.items() if not name.startswith("_")}
-    for name in sorted(named | conditions, key=text.find):
-        usual = _CAPITALS.fullmatch(name) or _USUAL.fullmatch(name) or name in conditions
-        settled = name in defined or name == "defined" or name.startswith("_") or _KNOWN.fullmatch(name)
-        if usual and not settled:
-            macros.setdefault(name, "")
-    return macros
+    guarded = {match[1]: match[2].partition("//")[0].strip() for match in _GUARDED.finditer(plain)}
+    chosen = {match[1]: (match[2], match[3]) for match in _CHOSEN.finditer(plain)}
+    inner = {word for match in _CHOSEN.finditer(plain) for word in _WORD.findall(match[0])}
+    defined = {name for name in defined_macros(text) if name not in guarded} | inner
+    compared: dict[str, set[int]] = {}
+    for match in _CONDITION.finditer(plain):
+        condition = _DEFINED.sub(" ", match[2])
+        for name in set(_WORD.findall(condition)) - _NO_MACRO - defined:
+            values = {int(value) for one, value in _COMPARED.findall(condition) if one == name}
+            compared.setdefault(name, set()).update(values or {0, 1})
+    macros: dict[str, Macro] = {}
+    for name, default in guarded.items():
+        if default.strip("()").isdecimal():
+            macros[name] = Macro(default.strip("()"), values=tuple(sorted(compared.get(name, ()))))
+    for name, found in compared.items():
+        others = found if len(found) > 1 else found | {1 if found == {0} else 0}
+        macros.setdefault(name, Macro("", values=tuple(sorted(others)), conditional=True))
+    macros |= {name: Macro(default) for name, (_, default) in chosen.items()}
+    own = [
+        line for place, line in enumerate(plain.splitlines(), 1) if not any(place in one for one in foreign)
+    ]
+    uses = re.findall(
+        r"\w+", "\n".join(line for line in own if not re.match(r"\s*#\s*(?:ifndef|define)\s", line))
+    )
+    uses += re.findall(
+        r"\w+", " ".join(body for name, body in defined_macros(text).items() if name not in guarded)
+    )
+    return {
+        name: macro
+        for name, macro in macros.items()
+        if (name in uses or (name in chosen and chosen[name][0] in uses))
+        and not name.startswith("__")
+        and not name.startswith("CUDA")
+    }
 
 
-def _plain_names(tokens: Sequence[Token]) -> set[str]:
-    """Names that are no functions, no members and in no namespace."""
-    names = set()
-    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
-        inside = before is not None and before.text in (".", "->", "::")
-        called = after is not None and after.text in ("(", "::")
-        if token.kind == "word" and not inside and not called:
-            names.add(token.text)
-    return names
-
-
-def role_of(text: str, name: str) -> BufferRole:
+def role_of(tokens: Sequence[Token], name: str) -> BufferRole:
     """Return the role of an array that is not ``const``: ``out`` if each use of it is an assignment."""
-    tokens = tokens_of(text)
     uses = [i for i, token in enumerate(tokens) if token.text == name and _is_use(tokens, i)]
     kinds = {_use(tokens, index) for index in uses}
     if kinds == {"written"}:
@@ -154,32 +195,14 @@ def _use(tokens: Sequence[Token], index: int) -> str:
     return "changed" if changed or counted else "read"
 
 
-def block_names(text: str) -> dict[str, str]:
-    """Names that stand for the extent of a block: ``{"x": "B"}`` for ``blockIdx.x * B + threadIdx.x``."""
-    plain = without_comments(text)
-    cast = r"(?:\([a-z_0-9 ]+\)\s*)?"
-    names: dict[str, str] = {}
-    for axis in "xyz":
-        own = rf"blockIdx\.{axis}"
-        product = rf"(?:{cast}{own}\s*\*\s*{cast}(\w+)|\b{cast}(\w+)\s*\*\s*{cast}{own})"
-        match = re.search(rf"{product}\s*\+\s*threadIdx\.{axis}", plain)
-        if match is not None:
-            names[axis] = match[1] or match[2]
-    return names
+def constant_symbols(text: str, kept: Collection[str] = ()) -> list[tuple[str, str | None, tuple[str, ...]]]:
+    """The ``__constant__`` arrays and values of a source: name, dtype (None of a struct), extents.
 
-
-def axes_of(text: str) -> int:
-    """Axes of the launch that a kernel asks for: 1, 2 or 3."""
-    plain = without_comments(text, keep_strings=False)
-    return next(
-        (3 - i for i, axis in enumerate("zy") if re.search(rf"\b(?:thread|block)Idx\.{axis}", plain)), 1
-    )
-
-
-def constant_symbols(text: str) -> list[tuple[str, str | None, tuple[str, ...]]]:
-    """The ``__constant__`` arrays and values of a source: name, dtype (None of a struct), extents."""
+    Macros in extents are written out, but those that are ``kept``.
+    """
     tokens = tokens_of(text)
     macros = dict(_CONSTANT.findall(without_comments(text, keep_strings=False))) | defined_macros(text)
+    macros = {name: body for name, body in macros.items() if name not in kept}
     symbols = []
     for index, token in enumerate(tokens):
         if token.text != "__constant__":
@@ -210,18 +233,6 @@ def struct_fields(text: str, name: str) -> dict[str, str] | None:
     return None
 
 
-def fixed_numbers(text: str) -> dict[str, int]:
-    """Whole numbers that a source defines itself and uses: macros that no ``#ifndef`` guards, constants."""
-    numbers = dict(_CONSTANT.findall(without_comments(text, keep_strings=False))) | defined_macros(text)
-    open_ones = macros_to_set(text)
-    used = used_names(text)
-    return {
-        name: int(value)
-        for name, value in numbers.items()
-        if value.strip().isdecimal() and name in used and name not in open_ones
-    }
-
-
 def _plain_fields(words: Sequence[str]) -> dict[str, str] | None:
     fields: dict[str, str] = {}
     for line in " ".join(words).split(";"):
@@ -243,8 +254,3 @@ def _axes(words: Sequence[str], macros: Mapping[str, str]) -> tuple[str, ...]:
     for _ in range(4):
         text = _WORD.sub(lambda match: macros.get(match[0]) or match[0], text)
     return tuple(extent.replace(" ", "") for extent in re.findall(r"\[([^\[\]]+)\]", text)) or ("1",)
-
-
-def named_like(names: Collection[str], pattern: str) -> str | None:
-    """The first of the names that a pattern matches wholly, in capitals or not."""
-    return next((name for name in names if re.fullmatch(pattern, name, re.IGNORECASE)), None)

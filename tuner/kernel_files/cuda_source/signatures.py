@@ -1,7 +1,7 @@
 """Signatures and parameters of the functions of CUDA C++ text, read without a compiler."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from tuner.kernel_files.cuda_source.tokens import (
@@ -193,12 +193,26 @@ class GlobalFunction:
         template: its template parameters, in order; those with a default value, too.
         parameters: its parameters, in order; types that are template parameters as they are.
         line: number of the line of its name, from 1.
+        namespace: the namespaces that it stands in, as ``outer::inner``; empty in none.
+        body: its tokens between the braces; none of a declaration.
+        last_line: of its body, or of its name.
     """
 
     name: str
     template: tuple[TemplateParameter, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     line: int = 1
+    namespace: str = ""
+    body: tuple[Token, ...] = field(default=(), repr=False)
+    last_line: int = 1
+
+    @property
+    def qualified(self) -> str:
+        """Its name with its namespaces."""
+        return f"{self.namespace}::{self.name}" if self.namespace else self.name
+
+    def __str__(self) -> str:
+        return f"{self.qualified}({', '.join(map(str, self.parameters))})"
 
 
 def global_functions(source_text: str) -> list[GlobalFunction]:
@@ -207,6 +221,11 @@ def global_functions(source_text: str) -> list[GlobalFunction]:
     for function in _declared(source_text):
         functions.setdefault(function.name, function)
     return list(functions.values())
+
+
+def defined_functions(source_text: str) -> list[GlobalFunction]:
+    """The ``__global__`` functions that a source defines, all of a name, in their order."""
+    return [function for function in _declared(source_text) if function.body]
 
 
 @lru_cache(maxsize=32)  # searches ask for each configuration
@@ -219,13 +238,20 @@ def _declared(source_text: str) -> tuple[GlobalFunction, ...]:
     aliases = _aliases(tokens) | {name: body for name, body in macros.items() if name not in undecided}
     functions = []
     start = 0  # of the statement
+    spaces: list[str | None] = []  # a namespace, or None, for each open brace
     for index, token in enumerate(tokens):
+        if token.text == "{":
+            words = [before.text for before in tokens[start:index]]
+            named = [word for word in words if word.isidentifier() and word not in ("inline", "namespace")]
+            spaces.append("::".join(named) if "namespace" in words else None)
+        elif token.text == "}" and spaces:
+            spaces.pop()
         if token.text in (";", "{", "}"):
             start = index + 1
         elif token.text in marks:
             function = _function(tokens, start, index, aliases)
             if function is not None:
-                functions.append(function)
+                functions.append(replace(function, namespace="::".join(filter(None, spaces))))
     return tuple(functions)
 
 
@@ -317,10 +343,17 @@ def _function(
     hidden = {parameter.name for parameter in template}
     visible = {name: body for name, body in aliases.items() if name not in hidden}
     opening = next(i for i in range(index, len(tokens)) if tokens[i].text == "(")
-    inner = tokens[opening + 1 : group_end(tokens, opening) - 1]
-    parameters = (parameter_of(part, visible) for part in split(inner))
+    behind = group_end(tokens, opening)
+    parameters = (parameter_of(part, visible) for part in split(tokens[opening + 1 : behind - 1]))
     named = tuple(parameter for parameter in parameters if parameter is not None)
-    return GlobalFunction(tokens[index].text, template, named, tokens[index].line)
+    brace = next((i for i in range(behind, len(tokens)) if tokens[i].text in ("{", ";")), len(tokens))
+    body: Sequence[Token] = ()
+    if brace < len(tokens) and tokens[brace].text == "{":
+        body = tokens[brace + 1 : group_end(tokens, brace)]  # with the brace at its end
+    last = body[-1].line if body else tokens[index].line
+    return GlobalFunction(
+        tokens[index].text, template, named, tokens[index].line, body=tuple(body), last_line=last
+    )
 
 
 def _template(tokens: Sequence[Token], start: int, mark: int) -> tuple[TemplateParameter, ...] | None:

@@ -14,7 +14,7 @@ _TOKEN = re.compile(
     | (?P<text>(?:u8|[uUL])?(?:"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?))
     | (?P<number>\.?\d(?:[eEpP][+-]|'?[\w.])*)
     | (?P<word>[A-Za-z_]\w*)
-    | (?P<sign>::|\.\.\.|->|[=!<]=|&&|\|\||.)
+    | (?P<sign>::|\.\.\.|->|[=!<>]=|&&|\|\||.)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -46,6 +46,16 @@ def without_comments(text: str, *, keep_strings: bool = True) -> str:
 
 def tokens_of(text: str) -> list[Token]:
     """The tokens of a text; directives of the preprocessor are none."""
+    return [token for token, _ in _placed(text)]
+
+
+def spans_of(text: str) -> list[tuple[int, int, str]]:
+    """First and last offset of each token of a text, and the token as written."""
+    return [(end - len(token.text), end, token.text) for token, end in _placed(text)]
+
+
+def _placed(text: str) -> list[tuple[Token, int]]:
+    """The tokens of a text, each with the offset of its end."""
     tokens = []
     position, line = 0, 1
     beginning = True  # of a line, but for spaces and comments
@@ -57,7 +67,7 @@ def tokens_of(text: str) -> list[Token]:
         else:
             kind, end = match.lastgroup or "", match.end()
             if kind not in ("space", "comment"):
-                tokens.append(Token("text" if kind in ("raw", "fence") else kind, match[0], line))
+                tokens.append((Token("text" if kind in ("raw", "fence") else kind, match[0], line), end))
                 beginning = False
             elif "\n" in match[0]:
                 beginning = beginning or kind == "space"
