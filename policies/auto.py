@@ -53,7 +53,7 @@ def auto(search: Search, *, patience: float | None = None) -> Attempt:
     measured: dict[Trial, Measurement] = {}
     yield from recalled(analytical(search), measured)
     for measurement in measured.values():
-        search.tell(f"auto: the first answer {_in_words(measurement)}{search.suffix}")
+        search.tell(f"first answer: {_in_words(measurement)}{search.suffix}")
     if len(measured) < search.size:
         name, reason = _choice(search)
         search.tell(f"auto: {name}, because {reason}")
@@ -112,7 +112,7 @@ def _in_words(measurement: Measurement) -> str:
     if not measurement.ok or measurement.makespan_s is None:
         return f"does not run ({measurement.status.value})"
     scale, unit = (1e3, "ms") if measurement.makespan_s >= MILLISECOND_S else (1e6, "µs")
-    numbers = f"takes {scale * measurement.makespan_s:.4g} {unit}"
+    numbers = f"{scale * measurement.makespan_s:.4g} {unit}"
     energy = stated(measurement).energy
     if energy is not None:
         joules = energy.joules
@@ -120,4 +120,4 @@ def _in_words(measurement: Measurement) -> str:
         half = scale * COVERAGE * energy.uncertainty_j
         decimals = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 1
         numbers += f", {scale * joules:.{decimals}f} ± {half:.{decimals}f} {unit}"
-    return f"{numbers} per round"
+    return numbers

@@ -75,7 +75,6 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
             break
         proposals = _acquire(run, draw)
         if not proposals:
-            search.tell(f"bayesian: all {len(run.lowest)} trials are measured")
             break
         proposals = stop.paying(proposals)
         if not proposals:

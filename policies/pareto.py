@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from tuner.model.objective import GAIN
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Search
 
 from .analytical import answers
 from .bayesian import AHEAD, LEAST_START
 from .descent import Attempt
-from .stopping import ALL_FAIL, GAIN, LEAST_EVALUATIONS, REST
+from .stopping import ALL_FAIL, LEAST_EVALUATIONS, REST
 from .surrogate.cost_pair import CostPair, FrontOutlook, reference_of
 from .surrogate.features import Floats, Integers
 from .surrogate.joint import Joint, JointRun, start_rows
@@ -57,7 +58,6 @@ def pareto(search: Search, *, patience: float | None = None) -> Attempt:
     while not run.ends(patience):
         proposals = _acquire(run, draw)
         if not proposals:
-            search.tell(f"bayesian: all {len(run.pair.measured)} trials are measured")
             break
         likely = [] if run.seen is None else run.seen.first(AHEAD * search.parallel)
         yield from run.measure(proposals, likely)
@@ -100,7 +100,7 @@ class _FrontRun(JointRun):
         """Return True if the search ends here, and tell the user the reason."""
         if not len(self.pair.valid):
             if self.evaluations >= ALL_FAIL:
-                self.search.tell(f"bayesian: stopped because all {self.evaluations} evaluations failed")
+                self.search.tell(f"done: all {self.evaluations} trials failed")
             return self.evaluations >= ALL_FAIL
         self.seen = self.pair.outlook()
         return self._is_enough() if patience is None else self._is_quiet(patience)
@@ -121,10 +121,10 @@ class _FrontRun(JointRun):
         expected = self.seen.expected_gain
         if added >= least or expected >= BELIEVED * least:
             return False
+        self.search.tell("done: the rest is expected to add too little to the front")
         self.search.tell(
-            f"bayesian: stopped after {self.evaluations} evaluations: another one is expected to add"
-            f" {100 * expected:.2g} % to the hypervolume of the front, and the last {latest} added"
-            f" {100 * added:.1f} %{self.search.suffix}"
+            f"bayesian: another trial is expected to add {100 * expected:.2g} % to the hypervolume of the"
+            f" front, and the last {latest} added {100 * added:.1f} %{self.search.suffix}"
         )
         return True
 
@@ -132,10 +132,7 @@ class _FrontRun(JointRun):
         """Return True if the latest evaluations, as many as ``patience`` says, have added nothing."""
         if len(self.fronts) <= patience or self._added(int(patience)) > self._told_apart():
             return False
-        self.search.tell(
-            f"bayesian: stopped after {self.evaluations} evaluations, the last {patience:g} of which added"
-            " nothing to the front"
-        )
+        self.search.tell(f"done: the last {patience:g} trials added nothing to the front")
         return True
 
     def _added(self, latest: int) -> float:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tuner.model.objective import GAIN
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.space.search_view import Payback, Search
 
@@ -40,7 +41,7 @@ def paying(attempt: Attempt, search: Search) -> Attempt:
             measurements: list[Measurement] = []
             while len(measurements) < len(batch):
                 if not prospects.pays:
-                    search.tell(f"break-even: {prospects.verdict}{search.suffix}")
+                    search.tell(f"done: {prospects.verdict}")
                     return best
                 part = batch[len(measurements) :][: search.parallel]
                 measurements += yield part
@@ -111,31 +112,25 @@ class Prospects:
     def verdict(self) -> str:
         """Reason why the search stopped, for the user."""
         return not_paying(
-            self._evaluations,
             self.expected_gain * self._payback.runs,
             self._spent / self._evaluations,
             self._payback.runs,
         )
 
 
-def not_paying(evaluations: int, saving: float, price: float, runs: float) -> str:
+def not_paying(saving: float, price: float, runs: float) -> str:
     """Return the reason why a search stopped, for the user, with saving over price, which needs no unit.
 
     Args:
-        evaluations: of the search.
         saving: expected of another one in all runs, in the unit of the cost (seconds, or joules).
         price: what one takes, in the same unit.
         runs: rounds the answer will be used for.
     """
     used = f"{runs:,.0f}" if runs >= 1 else f"{runs:.2g}"
     expected = f"{100 * saving / price:.2g} % of what it costs" if saving > 0 else "nothing"
-    return (
-        f"stopped after {evaluations} evaluations, because another one is expected to save {expected}"
-        f" over {used} run{'' if used == '1' else 's'}"
-    )
+    return f"another trial is expected to save {expected} over {used} run{'' if used == '1' else 's'}"
 
 
-GAIN = 0.005  # of the lowest cost: going on for less is not worth it
 BELIEVED = 0.02  # of that: predictions below it are believed; docs/lab says how often they err
 SHARE = 0.3  # of the evaluations, which must have gained less, too: predictions alone err too often
 SHARE_AT_ONCE = 2 / 3  # where several are measured at once: each is chosen knowing less
@@ -169,7 +164,7 @@ class StopRule:
             return self._is_enough()
         if run.evaluations < ALL_FAIL:
             return False
-        run.search.tell(f"bayesian: stopped because all {run.evaluations} evaluations failed")
+        run.search.tell(f"done: all {run.evaluations} trials failed")
         return True
 
     def _is_enough(self) -> bool:
@@ -194,8 +189,8 @@ class StopRule:
                 paid.append(proposal)
                 continue
             if all(neighbour.near for neighbour in paid):
-                why = not_paying(run.evaluations, saving, price, payback.runs)
-                run.search.tell(f"bayesian: {why}{run.search.suffix}")
+                why = not_paying(saving, price, payback.runs)
+                run.search.tell(f"done: {why}")
                 return []
             break
         return paid
@@ -231,10 +226,10 @@ class ExpectationStop(StopRule):
         if outlook is None or outlook.expected_gain >= BELIEVED * least:
             return False
         little = f"less than {100 * GAIN:.2g} %" if least == GAIN else "less than can be measured"
+        run.search.tell(f"done: the rest is expected to gain {little}")
         run.search.tell(
-            f"bayesian: stopped after {run.evaluations} evaluations: going on is expected to gain {little}"
-            f" (predicted {100 * outlook.expected_gain:.2f} %, and"
-            f" {100 * (1 - lowest / earlier) if earlier else 0.0:.1f} % in the last {latest})"
+            f"bayesian: the rest is predicted to gain {100 * outlook.expected_gain:.2f} %, and the last"
+            f" {latest} trials gained {100 * (1 - lowest / earlier) if earlier else 0.0:.1f} %"
             f"{run.search.suffix}"
         )
         return True
@@ -276,10 +271,7 @@ class PatienceStop(StopRule):
             self._quiet += sum(expected < self._hope for expected in self._expected)
         if self._quiet < self._patience:
             return False
-        run.search.tell(
-            f"bayesian: stopped after {run.evaluations} evaluations,"
-            f" the last {self._quiet} of which brought no progress"
-        )
+        run.search.tell(f"done: the last {self._quiet} trials brought no progress")
         return True
 
     def paying(self, proposals: Sequence["Proposal"]) -> list["Proposal"]:

@@ -96,9 +96,7 @@ def test_it_stops_after_patience_without_progress() -> None:
 
     start = len(played.batches[0])
     assert len(played.trials) == start + 2
-    assert told[-1] == (
-        f"bayesian: stopped after {start + 2} evaluations, the last 2 of which brought no progress"
-    )
+    assert told[-1] == "done: the last 2 trials brought no progress"
 
 
 def test_it_stops_when_prediction_and_experience_agree() -> None:
@@ -109,10 +107,10 @@ def test_it_stops_when_prediction_and_experience_agree() -> None:
     played = play(bayesian, search, constant)
 
     assert len(played.trials) == math.ceil(ROOTS * math.sqrt(240))
-    assert told[-1] == (
-        "bayesian: stopped after 20 evaluations: going on is expected to gain less than 0.5 %"
-        " (predicted 0.00 %, and 0.0 % in the last 8) (modelled)"
-    )
+    assert told[-2:] == [
+        "done: the rest is expected to gain less than 0.5 %",
+        "bayesian: the rest is predicted to gain 0.00 %, and the last 8 trials gained 0.0 % (modelled)",
+    ]
 
 
 @pytest.mark.parametrize(("noise", "slower", "ends"), [(0.0, 0.0, FLAT), (0.01, 0.0, FLAT), (0.0, 0.1, 56)])
@@ -143,14 +141,14 @@ def test_gains_within_the_noise_are_no_progress() -> None:
 
 
 def test_without_patience_it_measures_the_whole_space() -> None:
-    """Every trial once, and it says so."""
+    """Every trial once; that nothing is left needs no words."""
     told: list[str] = []
     search = replace(search_over(space()[:60], clocks=(900, 800)), tell=told.append)
 
     played = play(lambda s: bayesian(s, patience=math.inf), search, bowl)
 
     assert len(set(played.trials)) == len(played.trials) == 120
-    assert told == ["bayesian: all 120 trials are measured"]
+    assert told == []
 
 
 def test_failures_are_avoided_and_never_stop_it() -> None:
@@ -175,7 +173,7 @@ def test_a_search_without_any_valid_trial_ends() -> None:
 
     assert played.best is None
     assert len(played.trials) == ALL_FAIL
-    assert told == [f"bayesian: stopped because all {ALL_FAIL} evaluations failed"]
+    assert told == [f"done: all {ALL_FAIL} trials failed"]
 
 
 def test_the_same_seed_goes_the_same_way_and_another_does_not() -> None:
@@ -210,7 +208,7 @@ def test_it_ends_when_another_evaluation_does_not_pay() -> None:
 
     assert len(played.batches) <= 2  # the start design, and perhaps a neighbour of its best
     assert len(often.batches) > 2
-    assert "because another one is expected to save" in told[0]
+    assert told[0].startswith("done: another trial is expected to save ")
     assert told[0].endswith("% of what it costs over 1 run")
 
 
@@ -391,12 +389,11 @@ def test_what_is_pruned_costs_nothing_and_is_asked_for_once() -> None:
             return Measurement((WorkloadResult(Status.PRUNED),))
         return bowl(trial)
 
-    told: list[str] = []
-    played = play(bayesian, replace(search_over(space()), tell=told.append), pruned)
+    played = play(bayesian, search_over(space()), pruned)
 
-    ruled_out = sum(trial.configurations[0]["S"] == 3 for trial in played.trials)
     assert len(set(played.trials)) == len(played.trials)
-    assert f"stopped after {len(played.trials) - ruled_out} evaluations" in told[-1]
+    assert played.best is not None
+    assert makespan(bowl(played.best)) <= 1.1
 
 
 def test_what_comes_next_is_mostly_announced() -> None:

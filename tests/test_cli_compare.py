@@ -196,7 +196,7 @@ def test_nothing_is_drawn_of_no_figures(
 @pytest.mark.usefixtures("here")
 def test_it_says_first_how_much_it_will_do(recording: Path) -> None:
     """Policies, spaces, operations, seeds and searches; on a device, also that trials are measured before."""
-    searches = "2 seeds: 4 searches, each of at most 200 evaluations"
+    searches = "2 seeds: 4 searches, each of at most 200 trials"
     one = tuner("compare", "scan:N=1", *replay(recording), *PLAYERS)
     assert one.stderr.splitlines()[0] == f"comparing 2 policies on 1 space of 1 operation with {searches}"
     measured = tuner("compare", *SMALL, *PLAYERS).stderr.splitlines()[0]

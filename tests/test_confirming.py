@@ -33,6 +33,7 @@ from tuner.model.trial import (
     WorkloadResult,
     stated,
 )
+from tuner.report.trials_table import ranked_trials
 from tuner.search.answer import contenders, to_confirm
 from tuner.search.plan import resolve
 from tuner.search.session import TrialEvent
@@ -86,19 +87,18 @@ def test_confirming_ends_with_the_time_limit(repeats: float, status: str, store:
     assert cut.answer is not None
 
 
-def test_a_tie_is_stated(store: Store) -> None:
-    """Where several contenders may cost least the run says how many, and takes the fastest."""
+def test_the_fastest_of_a_tie_is_the_answer(store: Store) -> None:
+    """Where several contenders may cost least the document names them all, and the report marks them."""
     outcome = tune(replace(REQUEST, policy="exhaustive"), store, spec="sim:a100")
 
     assert outcome.answer is not None
     rivals = outcome.paired.tied(Objective("energy"), REQUEST.energy_precision)
     times = [outcome.paired.joined()[trial].makespan_s for trial in rivals]
-    tied = [notice for notice in outcome.notices if notice.startswith("tie: ")]
     assert len(rivals) > 1
     assert outcome.trials[outcome.answer][1].makespan_s == min(time or 0.0 for time in times)
-    assert [notice.partition(" or ")[0] for notice in tied] == [
-        f"tie: {len(rivals)} contenders cost the same within 1 %"
-    ]
+    assert len(outcome.document["tied"]) == len(rivals)
+    marked = {one.number for one in ranked_trials(outcome.document) if "tie" in one.marks}
+    assert marked >= {*outcome.document["tied"]} - {outcome.answer + 1}
 
 
 def test_trials_without_joules_are_stated(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

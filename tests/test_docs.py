@@ -1,5 +1,6 @@
 """What README and docs show exists: commands, options, links, keys, policies, devices, examples."""
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -264,6 +265,37 @@ def test_shown_comparison_is_the_present_models() -> None:
         assert (int(row[0]), int(row[1]), float(row[2]), float(row[4])) == (P, L, time_ms, energy_mj)
         assert float(row[3]) == pytest.approx(makespan(sim, plan) * 1e3, abs=1e-4)
         assert float(row[5]) == pytest.approx(joules(sim, plan) * 1e3, abs=0.1)
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def sentences_of(path: Path) -> Iterator[str]:
+    """Texts of a module with a space in them, without docstrings and texts below constants."""
+    tree = ast.parse(path.read_text())
+    unseen = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in unseen:
+            yield from [node.value] if " " in node.value else []
+
+
+def test_what_is_printed_uses_the_words_of_the_glossary() -> None:
+    """No command, report or policy says what its last table replaces by another word."""
+    table = page("glossary.md").partition("## Words that are not used")[2]
+    rows = re.findall(r"^\| ([a-z, ]+) \| ([a-z, ]+) \|$", table, re.MULTILINE)[1:]
+    unused = [word for words, _ in rows for word in words.split(", ")]
+    clause = re.compile(rf"\b({'|'.join(unused)})s?\b", re.IGNORECASE)
+    folders = (ROOT / "policies", *(ROOT / "tuner" / name for name in ("cli", "report", "search", "studies")))
+    found = [
+        f"{path.relative_to(ROOT)}: {text}"
+        for folder in folders
+        for path in folder.rglob("*.py")
+        for text in sentences_of(path)
+        if clause.search(text)
+    ]
+
+    assert len(unused) >= 7
+    assert found == []
 
 
 # --- the report ----------------------------------------------------------------------------------

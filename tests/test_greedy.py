@@ -629,5 +629,5 @@ def test_a_descent_that_did_not_pay_is_not_followed_by_another(space: RecordedSp
 
     play_to_budget(registry.load("policy", "auto"), replace(search, defaults=poor), space.look)
 
-    assert sum(sentence.startswith("break-even: stopped") for sentence in said) == 1
+    assert sum(sentence.startswith("done: ") for sentence in said) == 1
     assert not any("again" in sentence for sentence in said)

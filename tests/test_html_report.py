@@ -21,9 +21,10 @@ from report_pages import MARKUP, odd_runs, ordinary
 from tuner.report.details import repeating_command
 from tuner.report.html.charts import effects_of
 from tuner.report.html.markup import trial_columns
-from tuner.report.html.report import notebook_frame, pair_page, run_page
+from tuner.report.html.report import asset, notebook_frame, pair_page, run_page
 from tuner.report.html.run_section import MEANINGS
 from tuner.report.rows import CLOCK, ENERGY, POWER, POWER_LIMIT, TIME
+from tuner.report.run_report import cost_line, done_line
 from tuner.report.trials_table import ranked_trials
 
 NOW = datetime(2026, 11, 26, tzinfo=timezone.utc)
@@ -93,13 +94,23 @@ def test_odd_runs_have_a_page_that_runs_only_its_own_scripts(kind: str) -> None:
 
 def test_links_of_words_lead_to_the_meanings_of_the_glossary() -> None:
     """Each link has its place in the page, and the page explains words as the documentation does."""
-    page = Page(run_page(ordinary(notices=["restored: copies of its input", "near: 2 trials"]), NOW))
+    page = Page(run_page(ordinary(notices=["restored: copies of its input"]), NOW))
     places = {one["id"] for _, one in page.elements if one.get("id")}
     links = [(one["href"] or "").removeprefix("#") for tag, one in page.elements if tag == "a"]
 
-    assert {"word-restored", "word-near", "word-net-of-idle", "word-sensor-s-gain"} <= set(links) <= places
+    assert {"word-restored", "word-net-of-idle", "word-sensor-s-gain"} <= set(links) <= places
     for word, meaning in MEANINGS.items():
         assert f"| {word} | {meaning} |" in GLOSSARY.read_text(encoding="utf-8")
+
+
+def test_a_phone_shows_time_and_energy_first() -> None:
+    """On 390 px figures stand in two columns; in the table of trials only the rank stands before them."""
+    style, trials = asset("style.css"), asset("trials.js")
+    narrow = style.partition("@media (max-width: 480px) {")[2].partition("\n}")[0]
+
+    assert ".figures { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr))" in narrow
+    places = [trials.index(f'title: "{name}"') for name in ("rank", "known for", "trial")]
+    assert places[0] < trials.index("of run.columns.filter") < places[1] < places[2]
 
 
 def test_names_that_are_markup_stay_text() -> None:
@@ -113,11 +124,11 @@ def test_names_that_are_markup_stay_text() -> None:
 
 def test_sentences_are_those_of_the_text_report() -> None:
     """Gains, cost and what was left out come from the same functions."""
-    document = ordinary(notices=["near: 2 trials measured once may be below the lowest cost"])
+    document = ordinary(notices=["done: the rest is expected to gain less than 0.5 %"])
     page = Page(run_page(document, NOW))
 
-    assert "2 trials measured once may be below the lowest cost" in page.text
-    assert "does not pay for itself" in page.text or "tuning took" in page.text
+    assert done_line(document) in page.text
+    assert cost_line(document, verbose=True) in page.text
     assert "timeout" in page.text
     assert "trials repeat to ± 0.4 % in energy" in page.text
 
@@ -235,14 +246,15 @@ def test_what_a_lower_clock_saves_is_told_or_how_to_measure_it() -> None:
 
 
 def test_a_gain_has_a_colour_only_where_it_is_certain() -> None:
-    """The change against the default stands first; one within its interval is neither gain nor loss."""
+    """Time and energy stand first, then the changes; one within its interval is neither gain nor loss."""
     against = {"slowdown": 0.02, "slowdown_interval": 0.001, "energy_saving": 0.01, "turn_by_turn": True}
     document = ordinary(against_default={**against, "energy_saving_interval": 0.02})
     page = Page(run_page(document, NOW))
-    classes = [one.get("class") for tag, one in page.elements if tag == "b"][:2]
+    classes = [one.get("class") for tag, one in page.elements if tag == "b"][:4]
 
+    assert re.search(r"time of a round \S+ ± \S+ m?J energy of a round, 95 % -1.0 ±", page.text)
     assert "-1.0 ± 2.0 % energy against the default, 95 % +2.0 ± 0.1 % time against the default" in page.text
-    assert classes == [None, "more"]
+    assert classes == [None, None, None, "more"]
 
 
 def test_two_runs_stand_side_by_side_with_ratios() -> None:

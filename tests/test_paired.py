@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.measurement.paired import RATIO_DRIFT, PairedRepeats, Repeatability, near, repeatability
+from tuner.measurement.paired import RATIO_DRIFT, PairedRepeats, repeatability
 from tuner.model.objective import COVERAGE, Objective
 from tuner.model.plan import Configuration
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
@@ -160,14 +160,3 @@ def test_two_contenders_tell_nothing_of_repeating() -> None:
 
     assert repeatability({A: measured(1.0), B: measured(2.0), C: measured(3.0)}, paired, ENERGY) is None
     assert repeatability({}, PairedRepeats(), ENERGY) is None
-
-
-def test_trials_that_were_measured_once_may_be_below() -> None:
-    """Counted are those of the search whose cost, as well as trials repeat, may be below the contenders'."""
-    others = [Trial((Configuration({"i": number}),)) for number in range(10, 14)]
-    once = dict(zip(others, (measured(1.005), measured(1.03), measured(0.99), FAILED), strict=True))
-
-    assert (
-        near({A: measured(2.0), **once}, paired_of([1.0, 1.2], [1.0, 1.2]), ENERGY, Repeatability(0.01, 3))
-        == 2
-    )

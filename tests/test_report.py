@@ -2,6 +2,7 @@
 
 import io
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -281,7 +282,7 @@ def test_an_answer_is_not_compared_with_itself(prepared: tuple[PreparedWorkload,
     assert "the answer is the default configuration and the fastest trial" in both
     assert "against " not in both.split("trials (")[0]
     assert "the answer is the fastest trial" in fastest
-    assert "the default  -" in fastest
+    assert re.search("default +-", fastest)
     assert "the answer is" not in shown(make(prepared, GOOD))
 
 
@@ -296,7 +297,7 @@ def test_savings_are_turn_by_turn_where_they_can_be(prepared: tuple[PreparedWork
         assert record[key]["turn_by_turn"] is True
         assert record[key]["energy_saving"] == pytest.approx(saving)
         assert record[key]["energy_saving_interval"] < 0.006
-    assert "the default  -25.0 ± 0.5 %" in text
+    assert re.search(r"default +-25\.0 ± 0\.5 %", text)
     assert "measured once each" not in text
     assert record["repeatability"] == {"trials": 3, "energy_interval": 0.02, "time_interval": None}
     assert "trials repeat to ± 2 % in energy (95 %, modelled): 3 contenders" in text
@@ -314,10 +315,8 @@ def test_a_line_says_what_co_running_brings(prepared: tuple[PreparedWorkload, ..
     record = make(prepared, GOOD, alone=[(GOOD[0], parts), (GOOD[0], parts)])
 
     text = " ".join(shown(record).split())
-    assert "co-run: 10.00 ms a round, one after another 12.00 ms; 2.00" in text
-    assert " J, one after another 2.50" in text
-    assert "one after another -20.0" in text
-    assert "measured in turn (95 %, modelled)" in text
+    assert re.search(r"one after another -20\.0 ± \S+ % -16\.7 ± \S+ % 12\.00 ms 2\.50", text)
+    assert "co-running gains energy and time against one after another" in text
     found = record["one_after_another"]
     assert (found["time_change"], found["energy_change"]) == pytest.approx((-1 / 6, -0.2))
     assert list(found["workloads"]) == [workload["name"] for workload in record["workloads"]]
@@ -325,7 +324,7 @@ def test_a_line_says_what_co_running_brings(prepared: tuple[PreparedWorkload, ..
     no_joules = [replace(part, energy=None) for part in parts]
     brief = make(prepared, GOOD, alone=[(replace(GOOD[0], energy=None), no_joules)])
     assert brief["one_after_another"]["energy_change"] is None
-    assert "one after another 12.00 ms" in " ".join(shown(brief).split())
+    assert re.search(r"one after another -16\.7 ± \S+ % 12\.00 ms", " ".join(shown(brief).split()))
     assert "one after another" not in shown(make(prepared, GOOD))
 
 
@@ -340,7 +339,7 @@ def test_documents_of_old_answers_are_shown(prepared: tuple[PreparedWorkload, ..
         del record[key]
 
     del record["window_scatter"]
-    assert "the fastest  -16.7 ± 1.0 %" in shown(record)
+    assert re.search(r"fastest +-16\.7 ± 1\.0 %", shown(record))
 
 
 def test_energy_shares_add_up() -> None:
@@ -407,7 +406,7 @@ def test_failures_are_named_once(prepared: tuple[PreparedWorkload, ...]) -> None
     assert f"failed: timeout: scan-lf:N=64 [P={configuration['P']} L={configuration['L']}" in text
     assert text.count("no answer [yet]") == 1
     assert "a notice [with] brackets" in text
-    assert "1 of them failed" in text
+    assert "policy: greedy; 1 trial failed" in text
 
 
 def test_many_failures_are_cut_and_counted(prepared: tuple[PreparedWorkload, ...]) -> None:

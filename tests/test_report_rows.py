@@ -14,7 +14,7 @@ from tuner.joules.trace_result import ProgramTrace, ReadingResult
 from tuner.joules.traces import CommandOutcome
 from tuner.joules.watching import Gpu
 from tuner.model.run_document import AnswerTrial
-from tuner.model.units import MOMENT_WIDTH, moment, with_moments
+from tuner.model.units import moment, with_moments
 from tuner.report.html.markup import html_table
 from tuner.report.layout import PlainConsole, ruled, table_lines
 from tuner.report.power_tables import shortened, trace_lines, trace_picture
@@ -152,7 +152,7 @@ def test_what_is_no_moment_stays() -> None:
 )
 def test_all_moments_are_as_wide(at: datetime, hours: int) -> None:
     """So a table can keep them whole."""
-    assert len(moment(at.replace(tzinfo=timezone(timedelta(hours=hours))))) == MOMENT_WIDTH
+    assert len(moment(at.replace(tzinfo=timezone(timedelta(hours=hours))))) == len("2026-11-21 22:00:00 UTC")
 
 
 # --- the lines that a trace ends with, and what its picture says ----------------------------------

@@ -286,8 +286,9 @@ def test_a_search_without_trials_says_how_far_it_is() -> None:
     """It compiles first; a job that ended before has none."""
     state = state_of(job(1, state="running"), event("compiled", 1, done=3, total=40))
     assert TrialRows().listing(state, None).caption == "compiled 3 of 40"
+    assert TrialRows().listing(state, None).title == "trials of job 1: none yet"
     state.take(job(2, state="cancelled"))
-    assert TrialRows().listing(state, 2).empty == "no trial was stored"
+    assert TrialRows().listing(state, 2).title == "trials of job 2: none stored"
     assert TrialRows().listing(LiveState(), None).empty == "no job has run yet"
 
 

@@ -284,7 +284,7 @@ def _show_run(
         raise InputError(why)
     if json_path is not None:
         write_json(json_path, {**answer, "stale": list(served.stale), "run": run.id})
-    out.print(f"run {run.id} of {moment(run.started_at)}")
+    out.print(f"stored on {moment(run.started_at)}")
     for reason in served.stale:
         out.print(f"stale: {reason}")
     document = within_slowdown(stored_document(store, run), max_slowdown)

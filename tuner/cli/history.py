@@ -281,7 +281,9 @@ _TOP = 20
     metavar="FILE",
     help="Draw time and energy over the clock: .png, .svg or .pdf.",
 )
-@click.option("--verbose", is_flag=True, help="Show everything: how sure, net of idle, where time went.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Show everything: why, how sure, net of idle, where time went."
+)
 @database_option
 @json_option
 @series_option

@@ -11,7 +11,7 @@ import click
 
 from tuner.cli.output import echo
 from tuner.model.errors import DaemonAbsentError, InputError
-from tuner.model.units import MOMENT_WIDTH, moment
+from tuner.model.units import moment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +29,6 @@ STARTING_S = 10.0
 """Time that a command waits for a daemon that may be starting."""
 
 KNOCK_S = 0.1
-_ROOM_FOR_ALL = 110  # characters
 
 
 socket_option = click.option(
@@ -80,27 +79,25 @@ def one_line(job: "Job") -> str:
 
 def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:
     """A table of jobs."""
-    from tuner.report.layout import ruled
+    from tuner.report.layout import rendered, table_lines
     from tuner.report.progress import asked_for, priority_of, search_of
     from tuner.report.rows import Column, Table
 
     columns: list[Column[Job]] = [
-        Column("job", lambda job: str(job.id), whole=True),
-        Column("submitted", lambda job: moment(job.created_at), whole=True, width=MOMENT_WIDTH),
-        Column("state", lambda job: f"{job.state}\n({job.reason})" if job.reason else str(job.state)),
-        Column("workloads", lambda job: "\n".join(job.workloads)),
+        Column("job", lambda job: str(job.id), number=True),
+        Column("state", lambda job: str(job.state)),
+        Column("submitted", lambda job: moment(job.created_at), rank=1),
+        Column("device", lambda job: job.device or "any"),
+        Column("priority", priority_of, number=True),
+        Column("trials", lambda job: str(job.trials), number=True),
+        Column("run", lambda job: None if job.run is None else str(job.run), number=True),
     ]
-    if out.width >= _ROOM_FOR_ALL:
-        columns += [
-            Column("device", lambda job: job.device or "any", whole=True),
-            Column("search", lambda job: f"{search_of(job)}; {asked_for(job)}"),
-        ]
-    columns += [
-        Column("priority", priority_of, number=True, whole=True),
-        Column("trials", lambda job: str(job.trials), number=True, whole=True),
-        Column("run", lambda job: None if job.run is None else str(job.run), number=True, whole=True),
-    ]
-    out.print(ruled(Table(columns, jobs)))
+
+    def what(job: "Job") -> str:
+        why = f" ({job.reason})" if job.reason else ""
+        return f"{' + '.join(job.workloads)} · {search_of(job)}; {asked_for(job)}{why}"
+
+    out.print(rendered(table_lines(Table(columns, jobs, Column("what", what)), out.width)))
 
 
 def show_job(job: "Job", out: "Console") -> None:

@@ -145,10 +145,8 @@ def explain(
     A WORKLOAD is a kernel at a problem size, e.g. scan-lf:N=1024. Its candidates that may be the best are
     compiled (once; the code is kept) and listed in the order of the rule, best first.
     """
-    from rich.text import Text
-
     from tuner.model.units import si
-    from tuner.report.layout import ruled
+    from tuner.report.layout import GAP, ReportLine, lines_of, rendered, table_lines
     from tuner.report.progress import RunProgress
     from tuner.search.explaining import SHOWN
     from tuner.search.explaining import explain as explained
@@ -176,13 +174,12 @@ def explain(
             f" {identity['multiprocessors']} multiprocessors of {identity['max_warps_per_sm']} warps and"
             f" {identity['max_blocks_per_sm']} blocks"
         )
-    out.print(Text(f"{identity['name']} ({identity['spec']}): {limits}"), soft_wrap=True)
+    lines = lines_of(f"{identity['name']} ({identity['spec']}): {limits}", out.width)
     for workload in document["workloads"]:
-        out.print()
-        out.print(Text(workload["workload"], style="bold"))
+        lines += [ReportLine(""), *lines_of(workload["workload"], out.width, "bold")]
         if workload["candidates"]:
-            out.print(ruled(_candidates(workload["candidates"])))
-            out.print(Text(_LEGEND, style="dim"))
+            lines += table_lines(_candidates(workload["candidates"]), out.width, indent=GAP, head="dim")
+            lines += lines_of(GAP + _LEGEND, out.width, "dim", GAP)
         pruned = "".join(f", {count} dropped: {reason}" for reason, count in workload["pruned"].items())
         count = workload["considered"] - workload["uncompiled"]
         number = f"{count:,} of {workload['considered']:,}" if workload["uncompiled"] else f"{count:,}"
@@ -192,38 +189,43 @@ def explain(
             f"{number} candidates, {workload['resources']}{pruned}",
             f"{prepare} for the space, {choose} to compile and choose; nothing was run",
         ):
-            out.print(Text(line))
+            lines += lines_of(line, out.width)
+    out.print(rendered(lines))
 
 
 def _candidates(rows: "Sequence[Mapping[str, Any]]") -> "Table[Mapping[str, Any]]":
-    """A row per candidate; tunables without a role stand where they differ, launches side by side."""
+    """A row per candidate: the tunables that differ, launches side by side."""
     from tuner.model.plan import shown_values
-    from tuner.report.rows import Column, Table
+    from tuner.report.rows import Column, Table, filled
     from tuner.report.trials_table import shown_value
 
-    def launches(name: str, key: str) -> Column[Mapping[str, Any]]:
-        return Column(name, lambda row: " + ".join(str(one[key]) for one in row["launches"]), whole=True)
+    def launches(name: str, key: str, unit: str = "") -> Column[Mapping[str, Any]]:
+        def text(row: Mapping[str, Any]) -> str:
+            return " + ".join(f"{one[key]}{unit}" for one in row["launches"])
 
-    def binding(row: Mapping[str, Any]) -> str:
-        names = list(dict.fromkeys(name for launch in row["launches"] for name in launch["binding"]))
-        return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        return Column(name, text, number=True)
 
     def tunable(letter: str) -> Column[Mapping[str, Any]]:
-        return Column(letter, lambda row: shown_value(row[letter]), whole=True)
+        return Column(letter, lambda row: shown_value(row[letter]), number=True)
 
+    def binding(row: Mapping[str, Any]) -> str:
+        first, *others = dict.fromkeys(name for launch in row["launches"] for name in launch["binding"])
+        return f"{first} +{len(others)}" if others else first
+
+    def in_flight(row: Mapping[str, Any]) -> str:
+        return f"{row['bytes_in_flight'] / _KIB:.0f} KiB" if row["bytes_in_flight"] else ""
+
+    letters = [letter for letter in _LETTERS if len({row[letter] for row in rows}) > 1]
     columns: list[Column[Mapping[str, Any]]] = [
-        *(tunable(letter) for letter in _LETTERS if rows[0][letter] is not None),
+        *map(tunable, letters),
         launches("registers", "registers_per_thread"),
-        launches("shared\n(B)", "shared_bytes"),
+        launches("shared", "shared_bytes", " B"),
         launches("B_a", "B_a"),
         launches("W_SM", "W_SM"),
-        Column("occu-\npancy", lambda row: f"{100 * row['occupancy']:.3g} %", whole=True),
-        Column("bound by", binding, whole=True),
+        Column("occupancy", lambda row: f"{100 * row['occupancy']:.3g} %", number=True, rank=1),
+        Column("bound by", binding),
+        *filled([Column[Mapping[str, Any]]("in flight", in_flight, number=True)], rows),
     ]
-    if any(row["bytes_in_flight"] for row in rows):
-        columns.append(
-            Column("in flight\n(KiB)", lambda row: f"{row['bytes_in_flight'] / _KIB:.0f}", whole=True)
-        )
     configurations = [row["configuration"] for row in rows]
     others = [
         name
@@ -231,11 +233,10 @@ def _candidates(rows: "Sequence[Mapping[str, Any]]") -> "Table[Mapping[str, Any]
         if not any(all(row[letter] == row["configuration"][name] for row in rows) for letter in _LETTERS)
         and len({configuration[name] for configuration in configurations}) > 1
     ]
-    if others:
-        columns.append(
-            Column("others", lambda row: shown_values({name: row["configuration"][name] for name in others}))
-        )
-    return Table(columns, rows)
+    note = Column[Mapping[str, Any]](
+        "others", lambda row: shown_values({name: row["configuration"][name] for name in others})
+    )
+    return Table(columns, rows, note if others else None)
 
 
 @click.command()
@@ -267,7 +268,9 @@ def _candidates(rows: "Sequence[Mapping[str, Any]]") -> "Table[Mapping[str, Any]
     help="Measure on several GPUs of one kind at once: local or local:N of this host, dask://HOST:PORT of a"
     " running scheduler, or slurm within an allocation. Needs pip install distributed cryptography.",
 )
-@click.option("--verbose", is_flag=True, help="Report everything: how sure, net of idle, where time went.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Report everything: why, how sure, net of idle, where time went."
+)
 @device_option
 @kernel_option
 @database_option
@@ -333,7 +336,7 @@ def run(
         requests = _each_size(request, catalog, others) if all_sizes else [request]
     failed = False
     for one in requests:
-        with orderly_stop(), RunProgress(one.objective) as progress:
+        with orderly_stop(), RunProgress(one.objective, verbose=verbose) as progress:
             for sentence in () if all_sizes else _sizes_left(request, catalog):
                 progress.told(sentence)
             outcome = run_request(

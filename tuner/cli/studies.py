@@ -92,12 +92,12 @@ class _Comparison:
     show_default=True,
     help="replay:h200 or replay:FILE; on cuda:N, sim:NAME an exhaustive run is the ground truth.",
 )
-@search_option("budget", default=_BUDGET, text="Maximum evaluations of a search.")
+@search_option("budget", default=_BUDGET, text="Maximum trials of a search.")
 @click.option(
     "--jobs",
     type=click.IntRange(min=1, max=1024),
     metavar="N",
-    help="Processes for the evaluation. Default: one per CPU.",
+    help="Processes that search. Default: one per CPU.",
 )
 @click.option("--plot", "plot_path", metavar="FILE", callback=writable, help="Draw it: .png, .svg or .pdf.")
 @search_option("sensor")

@@ -537,16 +537,6 @@ def repeatability(
     return Repeatability(COVERAGE * student_factor(len(squares)) * deviation, len(squares))
 
 
-def near(
-    searched: Mapping[Trial, Measurement], paired: PairedRepeats, objective: Objective, again: Repeatability
-) -> int:
-    """Return the number of trials, measured once, that may cost less than all contenders if repeated."""
-    joined = paired.joined()
-    lowest = min(map(objective.cost, joined.values()))
-    others = (objective.known(measurement) for trial, measurement in searched.items() if trial not in joined)
-    return sum(cost * (1.0 - again.interval) <= lowest for cost in others if math.isfinite(cost))
-
-
 # --- What co-running brings: workloads run together, against the same ones run one after another.
 
 _IN_TURN = Trial(())  # stands for the sum of the lone runs among paired repeats

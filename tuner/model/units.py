@@ -16,7 +16,6 @@ Count = Annotated[int, 0]
 
 MODELLED = "modelled"
 RECORDED = "recorded"
-MOMENT_WIDTH = len("2026-11-21 22:00:00 UTC")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?")
 _MOST_DIGITS = 4  # of a percentage, after its point
 _LEAST_HALF = 1e-6  # of an interval that is worth digits

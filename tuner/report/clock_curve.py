@@ -125,7 +125,7 @@ def ratio_columns(points: Sequence[SettingPoint]) -> list[Column[SettingPoint]]:
     changes = _TIME.of(_changed)
     if all(point["joules"] is None for point in points):
         return [changes]
-    saved = Column[SettingPoint]("saved per % slower", _saved, number=True)
+    saved = Column[SettingPoint]("per % slower", _saved, number=True)
     return [_ENERGY.of(_changed), changes, saved.of(_changed)]
 
 
@@ -151,11 +151,11 @@ _ENERGY = Column[SettingPoint](
 
 
 def _note(point: Point, points: Sequence[Point], answer_mhz: float) -> str:
-    """Return the note of a row: measured or modelled, the answer's clock, least energy."""
-    notes = ["the answer's clock"] if point["clock_mhz"] == answer_mhz else []
-    if point is _of_least_energy(points):
-        notes.append("least energy")
-    return ", ".join([point["kind"], *notes])
+    """Return the note of a row: modelled, the answer's clock, least energy."""
+    notes: list[str] = [MODELLED] if point["kind"] == MODELLED else []
+    notes += ["answer"] if point["clock_mhz"] == answer_mhz else []
+    notes += ["least energy"] if point is _of_least_energy(points) else []
+    return ", ".join(notes)
 
 
 def _mhz(point: Point) -> str:

@@ -15,10 +15,10 @@ from tuner.model.run_document import (
     WallDocument,
     WorkloadDocument,
 )
-from tuner.model.units import half_percent, percent, si, significant, with_uncertainty
+from tuner.model.units import half_percent, percent, significant, with_uncertainty
 from tuner.report.clock_curve import ratio_columns
 from tuner.report.layout import label
-from tuner.report.rows import ENERGY, TUNING_ENERGY, Column, Table, amounts, interval
+from tuner.report.rows import ENERGY, TUNING_ENERGY, Column, Table, interval
 from tuner.report.trials_table import objective_name, same
 
 _NOTABLE = 0.001  # of the tuning cost
@@ -27,10 +27,9 @@ _NOTABLE = 0.001  # of the tuning cost
 def detail_lines(document: RunDocument) -> Iterator[str]:
     """Sentences on an answer and on the run that found it; stored answers of old lack some."""
     if document["best"] is not None:
-        yield from _against(document)
+        yield from _solo_bests(document)
         yield from _repeatability(document)
         yield from _scatter(document)
-        yield from _co_run(document)
         yield from _net(document["best"], document["default"])
         yield from _parts(document)
         if document["best"].get("sensor"):
@@ -40,15 +39,8 @@ def detail_lines(document: RunDocument) -> Iterator[str]:
     yield from _wall(document)
 
 
-def _against(document: RunDocument) -> Iterator[str]:
-    """The numbers that the answer is held against."""
-    for trial, called in (
-        (document["default"], "default"),
-        (document.get("fastest"), "fastest"),
-        (document.get("solo_bests"), "solo bests together"),
-    ):
-        if trial is not None and trial["time_s"] is not None and not same(document["best"], trial):
-            yield f"{called}: {', '.join(amounts(trial))} per round{label(document, ', {}')}"
+def _solo_bests(document: RunDocument) -> Iterator[str]:
+    """The runs that the solo bests are of."""
     runs = document.get("solo_best_runs") or {}
     if runs:
         yield f"solo bests: {', '.join(f'{name} of run {run}' for name, run in runs.items())}"
@@ -84,18 +76,6 @@ def _drift(scatter: ScatterDocument) -> str:
     return "" if not drift else f", of which ± {100 * drift:.2g} % for what the GPU may still warm by"
 
 
-def _co_run(document: RunDocument) -> Iterator[str]:
-    co_run = document.get("one_after_another")
-    if co_run is None:
-        return
-    together, in_turn = co_run["together"], co_run["in_turn"]
-    times = f"{si(together['time_s'], 's')} a round, one after another {si(in_turn['time_s'], 's')}"
-    energies = ""
-    if co_run["energy_change"] is not None:
-        energies = f"; {ENERGY.text(together)}, one after another {ENERGY.text(in_turn)}"
-    yield f"co-run: {times}{energies}, measured in turn (95 %{label(document, ', {}')})"
-
-
 def _net(best: TrialDocument, default: TrialDocument | None) -> Iterator[str]:
     net_j = best.get("energy_net_j")
     if net_j is None:
@@ -121,7 +101,7 @@ def _parts(document: RunDocument) -> Iterator[str]:
         per_watt = None if best is None else best.get("rate_per_watt")
         if per_watt is not None:
             words.append(f"{significant(per_watt)} {workload.get('rate_name', '')}/W (modelled)")
-        if workload.get("work_assumed"):
+        if workload.get("work_assumed") and not document["modelled"]:  # a notice says that of models
             words.append("its kernel file states no [work]: every array is taken to move once")
         if words:
             yield f"{workload['name']}: {', '.join(words)}"
@@ -129,18 +109,10 @@ def _parts(document: RunDocument) -> Iterator[str]:
 
 def _search(document: RunDocument) -> Iterator[str]:
     space = document["space"]
-    size, pruned = space.get("size"), space.get("pruned")
-    if size is None or pruned is None:
-        return
-    did = "replayed" if document.get("recorded") else "measured"
-    failed = f", {space.get('failed'):,} of them failed" if space.get("failed") else ""
-    drawn = any("listed" in workload["space"] for workload in document["workloads"])
-    about = "about " if drawn else ""
-    yield (
-        f"trials: {space['measured']:,} {did}{failed} of {about}{size:,}"
-        f" ({about}{pruned:,} after pruning); policy {document.get('policy')},"
-        f" status {document['status']}"
-    )
+    count = space.get("failed") or 0
+    failed = f"; {count:,} trial{'s' if count > 1 else ''} failed" if count else ""
+    if document.get("policy") is not None:
+        yield f"policy: {document['policy']}{failed}"
     unseen = [
         f"{workload['space']['uncompiled']:,} of {workload['name']}"
         for workload in document["workloads"]
@@ -201,7 +173,7 @@ def limit_table(document: RunDocument) -> Table[PowerLimitPoint] | None:
             *ratio_columns(points),
         ],
         points,
-        Column("", lambda point: "the answer's" if point["power_limit_w"] == answer_w else ""),
+        Column("", lambda point: "answer" if point["power_limit_w"] == answer_w else ""),
         title=f"power limits of this configuration ({mark}against {reference_w:g} W; ± is 95 %)",
     )
 

@@ -10,7 +10,16 @@ from rich.console import Group
 from tuner.model.objective import COVERAGE
 from tuner.model.run_document import RunDocument, TrialDocument
 from tuner.model.units import moment, percent_with_interval, si, with_uncertainty
-from tuner.report.layout import LEAST_WIDTH, ReportLine, label, lines_of, rendered, table_lines, wrapped
+from tuner.report.layout import (
+    LEAST_WIDTH,
+    ReportLine,
+    field_words,
+    label,
+    lines_of,
+    rendered,
+    table_lines,
+    wrapped,
+)
 from tuner.report.rows import CLOCK, POWER_LIMIT, Column, Table, filled, interval
 from tuner.report.trials_table import differences, goal
 
@@ -195,13 +204,11 @@ def _conditions(one: RunDocument, other: RunDocument) -> Iterator[str]:
 def _parts(words: str, a: Mapping[str, object], b: Mapping[str, object]) -> Iterator[str]:
     for name in dict.fromkeys((*a, *b)):
         if (name in a and name in b) or words == "option":
-            yield from _differing(f"{words} {name}", a.get(name), b.get(name))
+            yield from _differing(name, a.get(name), b.get(name), f"{words} ")
 
 
-def _differing(words: str, a: object, b: object) -> Iterator[str]:
-    if a != b:
-        yield f"{words}: A {_shown(a)}; B {_shown(b)}"
-
-
-def _shown(value: object) -> str:
-    return _UNKNOWN if value in (None, "", {}) else str(value)
+def _differing(field: str, a: object, b: object, of: str = "") -> Iterator[str]:
+    """Yield both values of a field, as far as they differ when written."""
+    (words, first), (others, second) = field_words(field, a), field_words(field, b)
+    if first != second:
+        yield f"{of}{min(words, others, key=len)}: A {first}; B {second}"

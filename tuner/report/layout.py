@@ -3,7 +3,7 @@
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
@@ -13,7 +13,8 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from tuner.model.units import MODELLED, RECORDED, si
+from tuner.model import registry
+from tuner.model.units import MODELLED, RECORDED, moment, si
 from tuner.system.untrusted.reading import plain
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ def rows_in(table: "Table[Row]", width: int, *, indent: str = "", head: str = ""
 def table_lines(table: "Table[Row]", width: int, *, indent: str = "", head: str = "") -> list[ReportLine]:
     """A table whose notes stand beside their rows where all fits, else wrapped below them.
 
-    Where not even the other columns fit, the cells of a row follow each other, each with its head.
+    Where not even the other columns fit, those with a rank are left out, the highest first; then texts stand
+    below their rows, the widest first; then the cells of a row follow each other, each with its head.
 
     Args:
         table: to paint, without its title and sentences.
@@ -126,6 +128,12 @@ def table_lines(table: "Table[Row]", width: int, *, indent: str = "", head: str 
     if beside is not None:
         return _styled(beside, head)
     lines = _aligned(cells, right, width, indent)
+    rank = max((column.rank for column in table.columns), default=0)
+    if lines is None and rank:
+        fewer = [column for column in table.columns if column.rank < rank]
+        return table_lines(replace(table, columns=fewer), width, indent=indent, head=head)
+    if lines is None and not all(right):
+        return table_lines(_widest_below(table), width, indent=indent, head=head)
     below = f"{indent}    "
     if lines is None:
         heads, *rows = cells
@@ -139,6 +147,22 @@ def table_lines(table: "Table[Row]", width: int, *, indent: str = "", head: str 
         if note:
             painted += wrapped(note, width, below)
     return _styled(painted, head)
+
+
+def _widest_below(table: "Table[Row]") -> "Table[Row]":
+    """The table with its widest column of texts in front of the notes."""
+    sizes = [
+        0 if column.right else max(map(cell_len, cells))
+        for column, cells in zip(table.columns, zip(*table.cells, strict=True), strict=True)
+    ]
+    place = sizes.index(max(sizes))
+    widest, note = table.columns[place], table.note
+    columns = [*table.columns[:place], *table.columns[place + 1 :]]
+
+    def text(row: "Row") -> str:
+        return GAP.join(filter(None, (widest.text(row), "" if note is None else note.text(row))))
+
+    return replace(table, columns=columns, note=replace(widest, value=text, half=None))
 
 
 def _aligned(
@@ -193,7 +217,20 @@ def ruled(table: "Table[Row]") -> RichTable:
     return painted
 
 
-# --- Formats numbers with units, times, labels and sensor responses for people.
+# --- Formats numbers with units, times, labels and sensor responses for people; which sentences wait for -v.
+
+_REASON = re.compile(
+    r"(precision|spared|break-even|clocks auto|power limits):|.*: batch capped from|.* rule \("
+)
+
+
+def is_reason(sentence: str) -> bool:
+    """True for a sentence that says why the search went as it did: which rule chose, what statistics said.
+
+    It changes nothing of how the numbers are read, so that only ``--verbose`` shows it.
+    """
+    said = sentence.partition(":")[0] in registry.names("policy")
+    return said or _REASON.match(sentence) is not None
 
 
 def label(document: "RunDocument | RunRow | Mapping[str, Any]", form: str = "{}") -> str:
@@ -224,6 +261,46 @@ def origin_words(merged_from: "MergedFrom") -> str:
         merged_from: as documents of runs have it.
     """
     return f"merged: run {merged_from['number']} of {merged_from['source'] or 'another database'}"
+
+
+_UNITS = {"s": "s", "j": "J", "w": "W", "mhz": "MHz", "bytes": "bytes"}
+_NAMES = {"runtime": "CUDA", "state_directory": "state"}  # where a field's own name says too little
+
+
+def field_words(field: str, value: object) -> tuple[str, str]:
+    """The name and the value of a field, with the unit that its name ends in: ``window``, ``15.00 ms``."""
+    *words, last = _NAMES.get(field, field).split("_")
+    if field.endswith("_at") and isinstance(value, str):
+        return " ".join((*words, last)), moment(value)
+    if field == "uptime_s" and isinstance(value, int | float):
+        return "up for", _lasting(value)
+    if words and last in _UNITS and isinstance(value, int | float):
+        return " ".join(words), si(float(value), _UNITS[last])
+    return " ".join((*words, last)), _value_text(value)
+
+
+def _lasting(seconds: float) -> str:
+    """A duration in days, hours, minutes and seconds, from the largest that there is."""
+    minutes, rest_s = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest_s, "s"))
+    return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 s"
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, dict) and "summary" in value:
+        return str(value["summary"])
+    if isinstance(value, dict):
+        known = {str(name): one for name, one in value.items() if one is not None}
+        return ", ".join(" ".join(field_words(name, one)) for name, one in known.items()) or "–"
+    if isinstance(value, list):
+        return "; ".join(map(_value_text, value)) or "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return "–" if value is None or value == "" else str(value)
 
 
 def response_words(response: "Response") -> str:

@@ -13,11 +13,12 @@ from tuner.database.merging import MergeReport
 from tuner.model.plan import TunableValue, shown_values
 from tuner.model.records import RunStatus
 from tuner.model.run_document import AnswerTrial, Best, RunRow, TrialDocument, WorkloadAnswer
-from tuner.model.units import MODELLED, moment, si, significant, with_moments
+from tuner.model.units import MODELLED, moment, significant, with_moments
 from tuner.report.layout import (
     GAP,
     LEAST_WIDTH,
     ReportLine,
+    field_words,
     label,
     lines_of,
     origin_words,
@@ -263,16 +264,12 @@ def _host_and_device(gpu: GpuAnswer) -> str:
 
 # --- ``tuner best`` and ``tuner status``, and what a merge has taken over.
 
-_UNITS = {"s": "s", "j": "J", "w": "W", "mhz": "MHz", "bytes": "bytes"}
-_NAMES = {"runtime": "CUDA", "state_directory": "state"}  # where a field's own name says too little
-
 
 def show_best(best: Best, console: Console) -> None:
     """Print the best known configurations with their origins, and the answer for all together."""
     device = best.device
-    modelled = f" – {MODELLED}" if device.get("modelled") else ""
     width = max(console.width, LEAST_WIDTH)
-    lines = lines_of(f"{device.get('name')} ({device.get('spec')}){modelled}", width, "bold")
+    lines = lines_of(f"{device.get('name')} ({device.get('spec')})", width, "bold")
     workloads = Table(
         [Column("workload", lambda one: one[0]), Column("origin", lambda one: _origin(one[1]))],
         list(best.workloads.items()),
@@ -319,7 +316,7 @@ def show_status(document: Mapping[str, Any], console: Console) -> None:
         if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
             _print_rows(name, value, console)
         else:
-            console.print(Text(_named(name, value)))
+            console.print(Text(": ".join(field_words(name, value))))
 
 
 def _print_rows(name: str, rows: list[dict[str, Any]], console: Console) -> None:
@@ -330,48 +327,12 @@ def _print_rows(name: str, rows: list[dict[str, Any]], console: Console) -> None
         lines: dict[str, list[str]] = {}
         for field, value in row.items():
             if value not in (None, "", [], {}) and value != title:
-                words, _, shown = _named(field, value).partition(": ")
+                words, shown = field_words(field, value)
                 if field == "spent_today_j":
                     shown += f" ({MODELLED if row.get('modelled') else 'as metered, sum of trials'})"
                 lines.setdefault(words, []).append(shown)  # of a quantity in several units, one line
         for words, values in lines.items():
             console.print(Text(f"  {words}: {', '.join(values)}"))
-
-
-def _named(field: str, value: object) -> str:
-    """A field and its value, with the unit that the field's name ends in."""
-    *words, last = _NAMES.get(field, field).split("_")
-    if field.endswith("_at") and isinstance(value, str):
-        return f"{' '.join((*words, last))}: {moment(value)}"
-    if field == "uptime_s" and isinstance(value, int | float):
-        return f"up for: {_lasting(value)}"
-    if words and last in _UNITS and isinstance(value, int | float):
-        return f"{' '.join(words)}: {si(float(value), _UNITS[last])}"
-    return f"{' '.join((*words, last))}: {_value_text(value)}"
-
-
-def _lasting(seconds: float) -> str:
-    """A duration in days, hours, minutes and seconds, from the largest that there is."""
-    minutes, rest_s = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest_s, "s"))
-    return " ".join(f"{count} {unit}" for count, unit in parts if count) or "0 s"
-
-
-def _value_text(value: object) -> str:
-    if isinstance(value, dict) and "summary" in value:
-        return str(value["summary"])
-    if isinstance(value, dict):
-        known = {str(name): one for name, one in value.items() if one is not None}
-        return ", ".join(_named(name, one).replace(": ", " ", 1) for name, one in known.items()) or "–"
-    if isinstance(value, list):
-        return "; ".join(map(_value_text, value)) or "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:,.4g}"
-    return "–" if value is None or value == "" else str(value)
 
 
 def _counted(count: int, word: str) -> str:

@@ -16,7 +16,7 @@ from tuner.model.jobs import OWN, Job, Origin
 from tuner.model.objective import OF_SINGLES, UNITS
 from tuner.model.options import SINGLE
 from tuner.model.units import lasting, si
-from tuner.report.layout import PlainConsole
+from tuner.report.layout import PlainConsole, is_reason
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -84,12 +84,16 @@ class RunProgress:
         objective: whose costs are shown.
         label: of what the numbers are, such as modelled.
         tells_trials: on what is no terminal, a line for every new best and every tenth trial.
+        verbose: with the reasons that a policy has for its choices.
     """
 
-    def __init__(self, objective: str, label: str = "", *, tells_trials: bool = False) -> None:
+    def __init__(
+        self, objective: str, label: str = "", *, tells_trials: bool = False, verbose: bool = False
+    ) -> None:
         self._unit = UNITS[objective]
         self._label = f" ({label})" if label else ""
         self._tells_trials = tells_trials
+        self._verbose = verbose
         self._lowest = math.inf
         self._compiled = 0
         self._measuring = False
@@ -174,7 +178,7 @@ class RunProgress:
         left = self._left(number, expected, confirming=confirming)
         several = f"on {gpus} GPUs" if gpus > 1 else ""
         parts = (
-            f"trial {self._cost(cost) or status}",
+            f"trial {self._cost(cost) or ('without joules' if status == 'ok' else status)}",
             f"best {lowest}{self._label}",
             spent,
             compiled,
@@ -191,7 +195,10 @@ class RunProgress:
         self._show("confirming" if confirming else "measuring", number, expected, detail)
 
     def told(self, sentence: str) -> None:
-        """Called by the policy with a choice and its reason."""
+        """Called with what is worth knowing before the report, which says itself how the search ended."""
+        shown_besides = ("done: ",) if self._display.disable else ("done: ", "first answer: ")
+        if sentence.startswith(shown_besides) or (is_reason(sentence) and not self._verbose):
+            return
         whole = not self._console.is_terminal  # a file or a pipe gets whole lines
         self._console.print(sentence, soft_wrap=whole)
 

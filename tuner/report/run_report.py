@@ -11,12 +11,12 @@ from typing import Literal
 
 from rich.console import Console, Group
 
-from tuner.model import registry
 from tuner.model.errors import InputError, LaunchMisfitError
-from tuner.model.objective import TIMED, timing_of
+from tuner.model.objective import GAIN, TIMED, timing_of
 from tuner.model.plan import shown_values
 from tuner.model.run_document import (
     Changes,
+    CoRunTotals,
     FrontPoint,
     RunDocument,
     TrialDocument,
@@ -32,17 +32,18 @@ from tuner.report.layout import (
     GAP,
     LEAST_WIDTH,
     ReportLine,
+    is_reason,
     label,
     lines_of,
     note,
     origin_words,
     rendered,
-    rows_in,
     table_lines,
     tied,
     wrapped,
 )
 from tuner.report.rows import (
+    BRIEF_TIME,
     CLOCK,
     ENERGY,
     ENERGY_CHANGE,
@@ -78,8 +79,8 @@ _Reference = Literal["default", "fastest", "solo_bests"]
 _COMPARED: tuple[
     tuple[_Reference, Literal["against_default", "trade_off", "against_solo_bests"], str], ...
 ] = (
-    ("default", "against_default", "the default"),
-    ("fastest", "trade_off", "the fastest"),
+    ("default", "against_default", "default"),
+    ("fastest", "trade_off", "fastest"),
     ("solo_bests", "against_solo_bests", "solo bests together"),
 )
 _ITSELF: dict[_Reference, str] = {
@@ -103,11 +104,11 @@ def totals(document: RunDocument) -> list[str]:
     clock = "clock as found" if best["clock_mhz"] is None else f"clock {best['clock_mhz']:g} MHz"
     seen = best.get("clock_seen_mhz")
     if best["clock_mhz"] is None and seen is not None:
-        clock += f" ({seen:.0f} MHz seen)"
+        clock = f"{seen:.0f} MHz as found"
     celsius, limit = best.get("temperature_c"), best.get("power_limit_w")
     warm = [] if celsius is None else [f"at {celsius:.0f} °C"]
     limits = [] if limit is None else [f"power limit {limit:g} W"]
-    return [*parts, clock, *warm, *limits, *filter(None, [label(document, "({})")])]
+    return [*parts, clock, *warm, *limits, *filter(None, [label(document)])]
 
 
 def rates(workload: WorkloadDocument) -> list[str]:
@@ -153,15 +154,8 @@ def _part(workload: WorkloadDocument) -> WorkloadPart | None:
 
 def workloads_table(document: RunDocument, width: int) -> list[ReportLine]:
     """A row per workload with its configuration; the title above it says what kind of numbers these are."""
-    shown = workloads_of(document)
-    note = Column[WorkloadDocument]("configuration", _configuration)
-    if rows_in(shown, width, indent=_INDENT) is not None:
-        return table_lines(replace(shown, note=note), width, indent=_INDENT, head=_QUIET)
-    name, *columns = shown.columns
-    named = Column[WorkloadDocument](
-        f"{name.name}: {note.name}", lambda one: f"{name.text(one)}: {note.text(one)}"
-    )
-    return table_lines(Table(columns, shown.rows, named), width, indent=_INDENT, head=_QUIET)
+    shown = replace(workloads_of(document), note=Column("configuration", _configuration))
+    return table_lines(shown, width, indent=_INDENT, head=_QUIET)
 
 
 def _configuration(workload: WorkloadDocument) -> str:
@@ -175,11 +169,13 @@ class Gain:
     Attributes:
         against: the trial, in words.
         changes: from it to the answer.
+        took: its own time and joules.
         trial: the trial; None for the workloads one after another.
     """
 
     against: str
     changes: Changes
+    took: TrialDocument | CoRunTotals
     trial: TrialDocument | None = None
 
 
@@ -207,16 +203,20 @@ def gains_of(document: RunDocument) -> Table[Gain]:
         if before is not None:
             before.against += f", {called}"
         elif same(document["best"], trial):
-            itself.append(_ITSELF[name])
+            if (name, objective_name(document)) != ("fastest", "time"):
+                itself.append(_ITSELF[name])
         elif trial is not None and trial["status"] != "ok":
             it = "them" if name == "solo_bests" else "it"
-            sentences.append(f"{called} failed: there is no comparison with {it}")
+            sentences.append(f"the {called} failed: there is no comparison with {it}")
         elif trial is not None and changes is not None:
-            rows.append(Gain(called, changes, trial))
+            rows.append(Gain(called, changes, trial, trial))
     if itself:
         *others, last = itself
         sentences.insert(0, f"the answer is {' and '.join(filter(None, (', '.join(others), last)))}")
+    if len(document.get("front") or ()) == 1:
+        sentences.append("the Pareto front is the answer alone")
     rows += _one_after_another(document)
+    sentences += _co_running(document)
     sentences += _solo_bests(document)
     sentences += _hidden(document)
     sentences += _least_energy(document)
@@ -225,11 +225,17 @@ def gains_of(document: RunDocument) -> Table[Gain]:
         for column in (ENERGY_CHANGE, TIME_CHANGE)[:: -1 if objective_name(document) == "time" else 1]
     ]
     columns = [
-        Column[Gain]("against", lambda gain: gain.against),
+        Column[Gain](f"against{label(document, ' ({})')}", lambda gain: gain.against),
         *changed,
         Column[Gain]("", lambda gain: _once(gain.changes), number=True),
+        replace(BRIEF_TIME, name="its time", rank=1).of(_took),
+        replace(ENERGY, name="its energy", unknown="", rank=1).of(_took),
     ]
     return Table(filled(columns, rows), rows, sentences=sentences)
+
+
+def _took(gain: Gain) -> TrialDocument | CoRunTotals:
+    return gain.took
 
 
 def _changes(gain: Gain) -> Changes:
@@ -285,7 +291,32 @@ def _one_after_another(document: RunDocument) -> Iterator[Gain]:
         changes["energy_saving"] = -co_run["energy_change"]
     if co_run["energy_change_interval"] is not None:
         changes["energy_saving_interval"] = co_run["energy_change_interval"]
-    yield Gain("one after another", changes)
+    yield Gain("one after another", changes, co_run["in_turn"])
+
+
+def _co_running(document: RunDocument) -> Iterator[str]:
+    """Yield what co-running brings against one after another: a gain, a loss, both or neither."""
+    co_run = document.get("one_after_another")
+    if co_run is None:
+        return
+    changes = {
+        "energy": (co_run["energy_change"] or 0.0, co_run["energy_change_interval"]),
+        "time": (co_run["time_change"], co_run["time_change_interval"]),
+    }
+    sure = {
+        name: change
+        for name, (change, half) in changes.items()
+        if abs(change) > (half or 0.0) and abs(change) >= GAIN
+    }
+    gained, lost = ([name for name in sure if (sure[name] > 0) is more] for more in (False, True))
+    if not sure:
+        yield "co-running brings neither gain nor loss worth having against one after another"
+    elif not lost:
+        yield f"co-running gains {' and '.join(gained)} against one after another"
+    elif not gained:
+        yield f"co-running loses {' and '.join(lost)}: run these workloads one after another"
+    else:
+        yield f"co-running gains {gained[0]} and loses {lost[0]} against one after another"
 
 
 def _solo_bests(document: RunDocument) -> Iterator[str]:
@@ -343,23 +374,27 @@ _DAY_H = 24
 _HOUR_MIN = 60
 
 
-def cost_line(document: RunDocument) -> str:
-    """The break-even with the cost, or the cost alone where there is no default to compare with."""
-    even = document.get("break_even")
-    if even is None:
-        return f"tuning took {_spent(document)}"
-    cost = f"tuning took {with_uncertainty(even['cost'], even['cost_interval'], even['unit'])}"
+def cost_line(document: RunDocument, *, verbose: bool = False) -> str:
+    """The runs after which tuning has paid, or why it never does; with ``verbose`` how sure that is.
+
+    Empty where the answer is the default, or there is none to compare with, unless ``verbose`` asks what
+    tuning took.
+    """
+    even, against = document.get("break_even"), document.get("against_default")
+    if even is None or against is None or even["saving_per_run"] == even["saving_interval"] == 0:
+        return f"tuning took {_spent(document)}" if verbose else ""
     runs, least, most = even["runs"], even["runs_least"], even["runs_most"]
-    certain = even["saving_per_run"] > even["saving_interval"]
-    if not certain or runs is None or least is None or most is None:
-        why = "it is not certain (95 %) that the answer saves anything against the default"
-        if even["saving_per_run"] == even["saving_interval"] == 0:
-            why = "the answer is the default"
-        return f"does not pay for itself: {why}; {cost}{label(document, ' ({})')}"
-    saving = with_uncertainty(even["saving_per_run"], even["saving_interval"], even["unit"])
+    change, half = cost_change(document, against)
+    if -change - half < GAIN or runs is None or least is None or most is None:
+        took = f"; tuning took {_spent(document)}" if verbose else ""
+        return f"no gain worth having, as {100 * GAIN:g} % is not certain: keep the default{took}"
     days = ""
     if even["days"] is not None and even["runs_per_day"] is not None:
         days = f", which is {_days(even['days'])} at {_plain(even['runs_per_day'])} runs a day"
+    cost = f"tuning took {with_uncertainty(even['cost'], even['cost_interval'], even['unit'])}"
+    if not verbose:
+        return f"pays for itself after {_count(runs)} runs{days}: {cost}{label(document, ' ({})')}"
+    saving = with_uncertainty(even["saving_per_run"], even["saving_interval"], even["unit"])
     mark = label(document, ", {}")
     return (
         f"pays for itself after {_count(runs)} runs ({_count(least)} to {_count(most)}, 95 %{mark}){days}:"
@@ -398,6 +433,7 @@ def _count(runs: float) -> str:
 
 # --- The Pareto front of a run: its points as a table, and the choice of one by a time budget.
 
+_LEAST_POINTS = 2  # that are worth a table
 _WHICH = "the answer is the point of least energy × time"
 _WHICH_CHOSEN = "the answer is the point of least energy at most {slower} % slower than the fastest"
 _HOW_TO_CHOOSE = (
@@ -451,20 +487,19 @@ def _time_s(point: FrontPoint) -> float:
 
 
 def front_table(document: RunDocument, named: str = "") -> Table[FrontPoint] | None:
-    """The points of the front, fastest first; None where the run has none.
+    """The points of the front, fastest first; None where the answer is the only one, or there is none.
 
     Args:
         document: of a run.
         named: option of a command that reads its database.
     """
     points = document.get("front") or ()
-    if not points:
+    if len(points) < _LEAST_POINTS:
         return None
     mark = label(document, "{}; ")
-    words = "point" if len(points) == 1 else "points"
     chosen, run = document.get("front_slowdown"), document.get("run")
     which = _WHICH if chosen is None else _WHICH_CHOSEN.format(slower=f"{100 * chosen:g}")
-    if chosen is None and run is not None and len(points) > 1:
+    if chosen is None and run is not None:
         which = f"{which}; {_HOW_TO_CHOOSE.format(run=run, named=named)}"
     against = replace(ENERGY_CHANGE, name="against the default")
     return Table(
@@ -477,7 +512,7 @@ def front_table(document: RunDocument, named: str = "") -> Table[FrontPoint] | N
         ],
         points,
         Column("configuration", lambda point: _note(document, point)),
-        title=f"Pareto front of time and energy ({mark}{len(points)} {words}, fastest first; ± is 95 %)",
+        title=f"Pareto front of time and energy ({mark}{len(points)} points, fastest first; ± is 95 %)",
         sentences=[which],
     )
 
@@ -497,26 +532,31 @@ def _note(document: RunDocument, point: FrontPoint) -> str:
 _GROUPS_SHOWN = 3
 _EXAMPLE_CHARACTERS = 240
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+_CONFIGURATION = re.compile(r"\[([^\]]*=[^\]]*)\]")
 _FAILED_COMPILE = "does not compile"
 _CONSTRAINTS = "excluded by constraints"
 
 
 def dropped_lines(document: RunDocument, *, verbose: bool = False) -> Iterator[str]:
-    """Yield numbers of left-out configurations by reason: of all workloads, or with ``verbose`` of each."""
+    """Yield numbers of left-out configurations by reason: of all workloads, or with ``verbose`` of each.
+
+    Only ``verbose`` tells what the kernel files exclude themselves; what fails has lines of its own.
+    """
     workloads = document["workloads"]
     recorded = bool(document.get("recorded"))
-    size = document["space"].get("size")
-    if recorded and size is not None:
-        yield _recorded(document, size)
+    if recorded and verbose:
+        yield from _recorded(document)
     groups = [[workload] for workload in workloads] if verbose else [workloads]
     for group in groups:
         counts: Counter[str] = Counter()
         for workload in group:
             counts.update(_reasons(workload["space"], recorded=recorded))
-        counts[_CONSTRAINTS] = counts.pop(_CONSTRAINTS, 0)  # what the kernel file says itself comes last
+        counts[_CONSTRAINTS] = counts.pop(_CONSTRAINTS, 0) * verbose  # comes last
+        if any(workload.get("compile_errors") for workload in group):
+            del counts[_FAILED_COMPILE]
         sizes = [one["space"].get("cartesian") or one["space"].get("size") or 0 for one in group]
-        total = f" (of {sum(sizes):,})" if all(sizes) and not recorded else ""
-        of = "" if len(workloads) == 1 else f" of {group[0]['name']}" if verbose else " of all workloads"
+        total = f" (of {sum(sizes):,})" if verbose and all(sizes) and not recorded else ""
+        of = f" of {group[0]['name']}" if verbose and len(workloads) > 1 else ""
         sampled = any("listed" in one["space"] for one in group)  # of such a space the size is an estimate
         reasons = [
             f"{'about ' if sampled and reason == _CONSTRAINTS else ''}{count:,} × {reason}"
@@ -527,8 +567,8 @@ def dropped_lines(document: RunDocument, *, verbose: bool = False) -> Iterator[s
             yield f"left out{of}: {', '.join(reasons)}{total}"
 
 
-def _recorded(document: RunDocument, size: int) -> str:
-    """Return the size of the recording, as a product of its factors, and the number of replayed trials.
+def _recorded(document: RunDocument) -> Iterator[str]:
+    """The combinations of a recording, as a product of its factors where there are several.
 
     A recording has chosen configurations: that tunables have more values says nothing about it.
     """
@@ -538,10 +578,8 @@ def _recorded(document: RunDocument, size: int) -> str:
         *(len(values or (1,)) for values in (space.get("clocks_mhz"), space.get("power_limits_w"))),
     ]
     several = [f"{factor:,}" for factor in factors if factor not in (None, 1)]
-    product = f"{' × '.join(several)} = " if len(several) > 1 else ""
-    what = "combinations of recorded configurations" if product else "recorded configurations"
-    tried = "all" if space["measured"] >= size else f"{space['measured']:,} of them"
-    return f"{what}: {product}{size:,}, {tried} replayed"
+    if len(several) > 1:
+        yield f"combinations of recorded configurations: {' × '.join(several)}"
 
 
 def _reasons(space: WorkloadSpace, *, recorded: bool) -> Counter[str]:
@@ -558,15 +596,17 @@ def _reasons(space: WorkloadSpace, *, recorded: bool) -> Counter[str]:
 
 
 def failure_lines(document: RunDocument, *, verbose: bool = False) -> Iterator[str]:
-    """Each reason of a failure once, with a count and an example; with ``verbose`` every failure in full."""
+    """Each reason of a failure once, with a count and an example; with ``verbose`` each text in full."""
     groups: dict[str, list[str]] = {}
     for kind, example in failures(document):
-        groups.setdefault(kind, []).append(example)
-    for number, (_, examples) in enumerate(groups.items()):
+        groups.setdefault(_CONFIGURATION.sub("", example) if verbose else kind, []).append(example)
+    for number, examples in enumerate(groups.values()):
+        count = f"{len(examples):,} × " if len(examples) > 1 else ""
         if verbose:
-            yield from (f"failed: {example}" for example in examples)
+            yield f"failed: {count}{examples[0]}"
+            alike = [found[1] for one in examples[1:] if (found := _CONFIGURATION.search(one))]
+            yield from [f"the same: {', '.join(alike)}"] if alike else []
         elif number < _GROUPS_SHOWN:
-            count = f"{len(examples):,} × " if len(examples) > 1 else ""
             yield f"failed: {count}{_short(examples[0])}"
     if len(groups) > _GROUPS_SHOWN and not verbose:
         others = len(groups) - _GROUPS_SHOWN
@@ -581,7 +621,7 @@ def failures(document: RunDocument) -> Iterator[tuple[str, str]]:
         if text not in seen:
             seen.update((text, *others))
             # configuration and numbers differ among failures of one kind
-            common = _NUMBER.sub("#", re.sub(r"\[[^\]]*=[^\]]*\]", "", text))
+            common = _NUMBER.sub("#", _CONFIGURATION.sub("", text))
             yield f"{kind} {common}", f"{kind}: {text}"
 
     trials, default = document.get("trials"), document.get("default")
@@ -613,10 +653,10 @@ def _short(text: str) -> str:
 # --- The notices of a run: those that change how its numbers are read, and the others.
 
 _NO_GPU = "no GPU"
-_OF_TIES = re.compile("(tie|near):")
-_CALM = re.compile(r"(break-even: stopped|spared:|stopped:)|.*: batch capped from|.* rule \(")
-"""Beginnings of notices about the search, not about the numbers. The head and the table contain the facts of
-``stopped`` and ``spared``."""
+_ENDED = re.compile("(?:done|stopped): (.*)", re.DOTALL)
+_ELSEWHERE = re.compile(
+    f"{_NO_GPU}|done:|stopped:|first answer:|tie:|near:"
+)  # the report has lines of its own
 
 
 def stand_in(document: RunDocument, seen: Collection[str] = ()) -> list[str]:
@@ -624,13 +664,20 @@ def stand_in(document: RunDocument, seen: Collection[str] = ()) -> list[str]:
     return [one for one in _new(document, seen) if one.startswith(_NO_GPU)]
 
 
-def warnings(document: RunDocument, seen: Collection[str] = (), *, of_ties: bool = True) -> Iterator[str]:
+def ties(document: RunDocument) -> Iterator[str]:
+    """That other trials cost the same as the answer, as far as can be told; they are marked in the table."""
+    count = sum("tie" in one.marks for one in ranked_trials(document))
+    if count:
+        words = "other trials cost" if count > 1 else "other trial costs"
+        yield f"tie: {count:,} {words} the same, as far as can be told"
+
+
+def warnings(document: RunDocument, seen: Collection[str] = ()) -> Iterator[str]:
     """Yield warnings that are needed to read the numbers, a sentence each.
 
     Args:
         document: of a run.
         seen: notices that are left out.
-        of_ties: with those on trials that may cost as little as the answer.
     """
     best = document["best"]
     yield from _verdict(document, seen, held=False)
@@ -646,18 +693,14 @@ def warnings(document: RunDocument, seen: Collection[str] = (), *, of_ties: bool
             if workload["best"] is not None and workload["best"].get("spills")
         )
     for notice in _new(document, seen):
-        if notice.startswith(_NO_GPU):
-            continue
-        if of_ties if _OF_TIES.match(notice) else not _is_calm(notice):
+        if not (_ELSEWHERE.match(notice) or is_reason(notice)):
             yield notice
 
 
-def notices_of(document: RunDocument, seen: Collection[str] = (), *, of_ties: bool = False) -> Iterator[str]:
+def notices_of(document: RunDocument, seen: Collection[str] = ()) -> Iterator[str]:
     """The other notices: what a policy said of itself, and how the search went."""
     yield from _verdict(document, seen, held=True)
-    for notice in _new(document, seen):
-        if of_ties if _OF_TIES.match(notice) else _is_calm(notice):
-            yield notice
+    yield from filter(is_reason, _new(document, seen))
 
 
 def _verdict(document: RunDocument, seen: Collection[str], *, held: bool) -> Iterator[str]:
@@ -672,9 +715,20 @@ def _new(document: RunDocument, seen: Collection[str]) -> Iterator[str]:
     yield from (one for one in dict.fromkeys(document.get("notices", ())) if one not in seen)
 
 
-def _is_calm(notice: str) -> bool:
-    subject = notice.partition(":")[0]
-    return subject in registry.names("policy") or _CALM.match(notice) is not None
+def done_line(document: RunDocument) -> str:
+    """Return the end of the search: the trials of how many in what time, and why it tried no more."""
+    space, status, wall_s = document["space"], document["status"], document.get("wall_s")
+    ended = {"finished": "done", "limited": "stopped"}.get(status, status)
+    recorded = document.get("recorded")
+    count, size = space["measured"], space.get("size") if recorded else space.get("pruned")
+    tried = f"{count:,}" if size is None else f"all {count:,}" if count >= size else f"{count:,} of {size:,}"
+    parts = [f"{tried} {'replayed' if recorded else 'tried'}"]
+    if wall_s is not None:
+        parts.append(f"in {lasting(wall_s)}")
+    if document.get("resumed"):
+        parts.append(f"({document['resumed']:,} before it was resumed)")
+    whys = [found[1] for one in document.get("notices", ()) if (found := _ENDED.match(one))]
+    return "; ".join([f"{ended}: {' '.join(parts)}", *whys[-1:]])
 
 
 # --- The report as a whole.
@@ -728,34 +782,35 @@ def run_report(
     """
     width, named = max(width, LEAST_WIDTH), database_words(database)
     ranked = ranked_trials(document)
-    best_of = top(ranked, _SHOWN_ALONE if len(document["workloads"]) == 1 else _SHOWN_OF_SET)
-    lower = any(one.cost is not None and one.cost < (ranked[0].cost or 0.0) for one in best_of)
+    more = trials is None
+    if trials is None and verbose:
+        trials = top(ranked, _SHOWN_ALONE if len(document["workloads"]) == 1 else _SHOWN_OF_SET)
     lines = [*head_lines(document, width)]
     for notice in stand_in(document, seen):
         lines += lines_of(notice, width, _WARNING)
     lines += _answer(document, width)
     for table in (front_table(document, named), clock_table(document), limit_table(document)):
         lines += setting_lines(table, width)
-    for notice in warnings(document, seen, of_ties=lower):
+    for notice in (*ties(document), *warnings(document, seen)):
         lines += lines_of(notice, width, _WARNING)
-    if ranked:
-        shown = best_of if trials is None else trials
-        which = f"{len(shown):,} of " if len(shown) < len(ranked) else ""
+    if trials is not None and ranked:
+        which = f"{len(trials):,} of " if len(trials) < len(ranked) else ""
         title = f"trials ({label(document, '{}; ')}{which}{len(ranked):,}; ± is 95 %)"
         lines += [ReportLine(""), *lines_of(title, width)]
-        if shown:
-            lines += trials_table(document, shown, width, numbered=trials is not None)
+        if trials:
+            lines += trials_table(document, trials, width)
         lines.append(ReportLine(""))
     for line in (
         *dropped_lines(document, verbose=verbose),
         *failure_lines(document, verbose=verbose),
-        cost_line(document),
+        done_line(document),
+        cost_line(document, verbose=verbose),
     ):
-        lines += lines_of(line, width)
-    lines += _use(document, width, named, more=trials is None)
+        lines += lines_of(line, width) if line else []
+    lines += _use(document, width, named, more=more)
     if verbose:
         lines.append(ReportLine(""))
-        for line in (*detail_lines(document), *notices_of(document, seen, of_ties=not lower)):
+        for line in (*detail_lines(document), *notices_of(document, seen)):
             lines += lines_of(line, width)
     return rendered(lines)
 
@@ -767,14 +822,15 @@ def head_lines(document: RunDocument, width: int) -> Iterator[ReportLine]:
     if len(workloads) > _NAMED_IN_HEAD:
         names = f"{len(workloads)} workloads"
     device = document["device"]
-    where = f"{device['name']} ({device['spec']})" if device.get("spec") else device["name"]
+    name = device["name"].removesuffix(f" ({MODELLED})")  # which the numbers of the answer say, too
+    where = f"{name} ({device['spec']})" if device.get("spec") else name
     run = [f"run {document['run']}"] if document.get("run") is not None else []
     merged_from = document.get("merged_from")
     if merged_from:
         run.append(origin_words(merged_from))
-    parts = [names, *map(tied, (where, goal(document), _measured(document), *run))]
+    parts = [names, *map(tied, (where, goal(document), *run))]
     yield from lines_of(" · ".join(parts), width, "bold")
-    if note(document):
+    if document.get("recorded"):
         yield from lines_of(note(document), width, _WARNING)
 
 
@@ -783,17 +839,6 @@ def _named(document: RunDocument, workload: WorkloadDocument) -> str:
     name, batch = str(workload["name"]), workload.get("batch")
     in_table = len(document["workloads"]) > 1 and document["best"] is not None
     return name if in_table or batch in (None, 1) else f"{name}, batch {batch:,}"
-
-
-def _measured(document: RunDocument) -> str:
-    space, status = document["space"], document["status"]
-    of = f" of {space['pruned']:,}" if space.get("pruned") is not None else ""
-    wall_s = document.get("wall_s")
-    lasted = f" in {lasting(wall_s)}" if wall_s is not None else ""
-    did = "replayed" if document.get("recorded") else "measured"
-    ended = "" if status == "finished" else f"{status}: "
-    resumed = f", {document['resumed']} before it was resumed" if document.get("resumed") else ""
-    return f"{ended}{space['measured']:,}{of} {did}{lasted}{resumed}"
 
 
 def _answer(document: RunDocument, width: int) -> Iterator[ReportLine]:
@@ -806,7 +851,7 @@ def _answer(document: RunDocument, width: int) -> Iterator[ReportLine]:
         (configuration,) = best["configurations"].values()
         for line in wrapped(shown_values(configuration) or "no tunables", width, GAP, GAP * 2):
             yield ReportLine(line, "bold")
-    for line in wrapped((GAP + " ").join(map(tied, totals(document))), width, GAP):
+    for line in wrapped(GAP.join(map(tied, totals(document))), width, GAP):
         yield ReportLine(line, "bold")
     if len(document["workloads"]) > 1:
         yield ReportLine("")
@@ -845,15 +890,21 @@ def _use(document: RunDocument, width: int, named: str, *, more: bool) -> Iterat
     best, run, chosen = document["best"], document.get("run"), document.get("front_slowdown")
     if chosen is not None:  # the command names the same point of the front
         named = f" --max-slowdown {100 * chosen:g}%{named}"
-    if best is None:
-        pass
-    elif len(document["workloads"]) == 1:
+    texts: list[str] = []
+    if best is not None and len(document["workloads"]) == 1:
         use, further = use_of(best, document["workloads"][0], run, named)
-        for line in ([f"use: {use}"] if use else []) + further:
-            yield from lines_of(line, width)
-    elif run is not None:
-        yield from lines_of(f"use: {header_command(run, named)}", width)
+        texts = [*([f"use: {use}"] if use else []), *further]
+    elif best is not None and run is not None:
+        texts = [f"use: {header_command(run, named)}"]
     if best is not None and (held := holding(document)):
-        yield from lines_of(f"holds for: {held}", width)
+        texts.append(f"holds for: {held}")
     if more and run is not None:
-        yield from lines_of(f"more: tuner show {run}{named}", width)
+        texts.append(f"more: tuner show {run}{named}")
+    lines: list[str] = []
+    for text in texts:  # side by side where they fit
+        if lines and len(joined := f"{lines[-1]}{GAP} {text}") <= width:
+            lines[-1] = joined
+        else:
+            lines.append(text)
+    for line in lines:
+        yield from lines_of(line, width)

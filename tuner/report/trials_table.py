@@ -12,11 +12,11 @@ from tuner.model.errors import ExpressionError, InputError, suggestion
 from tuner.model.expressions.callables import Expression
 from tuner.model.objective import NAMES, TIMED, UNITS, Objective, timing_of
 from tuner.model.options import SINGLE
-from tuner.model.plan import TunableValue, shown_values
+from tuner.model.plan import TunableValue
 from tuner.model.run_document import PARTS, Changes, Part, RunDocument, TrialDocument, WorkloadDocument
 from tuner.model.trial import Status
 from tuner.recordings.exchange.exported_run import build_of
-from tuner.report.layout import ReportLine, rows_in, table_lines
+from tuner.report.layout import GAP, ReportLine, rows_in, table_lines
 from tuner.report.rows import BRIEF_TIME, CLOCK, ENERGY, POWER, POWER_LIMIT, Column, Table, filled
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class RankedTrial:
         rank: by cost, from 1; None for a trial without a cost. The answer is 1.
         cost: what the objective counts, in its unit; None where it has none.
         marks: what it is: ``answer``, ``front``, ``fastest``, ``least energy``, ``default``, ``solo bests``,
-            ``too slow``.
+            ``too slow``, ``tie``.
         trial: as the document has it.
     """
 
@@ -132,6 +132,7 @@ def ranked_trials(document: RunDocument) -> list[RankedTrial]:
     if listed:  # trials that `tuner show` wrote know their numbers
         numbered = [(trial.get("number", position), trial) for position, trial in enumerate(listed, 1)]
     best, limit_s, objective = document["best"], longest_s(document), objective_name(document)
+    is_front = Objective(objective).is_front
     costs = {
         id(trial): None if (trial["time_s"] or 0.0) > limit_s else cost_of(trial, objective)
         for _, trial in numbered
@@ -141,12 +142,24 @@ def ranked_trials(document: RunDocument) -> list[RankedTrial]:
         cost = costs[id(pair[1])]
         return (not same(best, pair[1]), math.inf if cost is None else cost)
 
-    ranked = []
+    ranked, tied, tie = list[RankedTrial](), document.get("tied") or (), 0.0
     for rank, (number, trial) in enumerate(sorted(numbered, key=order), 1):
         cost = costs[id(trial)]
-        marks = tuple(_marks(document, trial, limit_s))
-        ranked.append(RankedTrial(number, None if cost is None else rank, cost, marks, trial))
+        if rank == 1 and best is not None and not is_front:
+            tie = _tie_cost(document, cost)
+        marks = [*_marks(document, trial, limit_s)]
+        if cost is not None and "answer" not in marks and (number in tied or cost <= tie):
+            marks.append("tie")
+        ranked.append(RankedTrial(number, None if cost is None else rank, cost, tuple(marks), trial))
     return ranked
+
+
+def _tie_cost(document: RunDocument, lowest: float | None) -> float:
+    """The cost up to which a trial cannot be told from the answer, by how well trials repeat."""
+    again, objective = document.get("repeatability") or {}, Objective(objective_name(document))
+    time, energy = again.get("time_interval") or 0.0, again.get("energy_interval") or 0.0
+    half = math.hypot(objective.time_exponent * time, energy if objective.needs_energy else 0.0)
+    return 0.0 if lowest is None else lowest * (1 + half)
 
 
 def top(trials: Sequence[RankedTrial], count: int) -> list[RankedTrial]:
@@ -359,50 +372,47 @@ def csv_of(document: RunDocument, trials: Sequence[RankedTrial]) -> str:
 _INDENT = "  "
 
 
-def trials_table(
-    document: RunDocument, trials: Sequence[RankedTrial], width: int, *, numbered: bool = False
-) -> list[ReportLine]:
-    """Trials as lines: tunables that differ as columns where there is room, else beside or below the rows.
+def trials_table(document: RunDocument, trials: Sequence[RankedTrial], width: int) -> list[ReportLine]:
+    """Trials as lines: tunables that differ as columns, else what differs from the answer; without power.
 
-    Trials of several workloads say what differs from the answer.
+    The first of these that fits; where none does, what differs stands below its row.
 
     Args:
         document: they are of.
         trials: in the order they are shown in; one at least.
         width: characters of a line.
-        numbered: with the number, status and flags of each trial.
     """
-    columns = _columns(trials, numbered=numbered)
+    numbers: list[Column[RankedTrial]] = [
+        Column("rank", lambda one: one.rank, number=True),
+        Column("trial", lambda one: one.number, number=True),
+        BRIEF_TIME.of(_trial),
+        *filled([ENERGY.of(_trial), POWER.of(_trial), CLOCK.of(_trial), POWER_LIMIT.of(_trial)], trials),
+    ]
+    marks = Column[RankedTrial]("", _marked)
+    deltas = Column[RankedTrial]("against the answer", lambda one: _deltas(document, one.trial))
+    both = Column[RankedTrial]("", lambda one: GAP.join(filter(None, (_marked(one), deltas.text(one)))))
+    brief = [column for column in numbers if column.name != POWER.name]
+    widths = [[*numbers, *filled([marks, deltas], trials)], [*numbers, both], [*brief, both]]
     if len(document["workloads"]) == 1:
         name = document["workloads"][0]["name"]
         names = _differing([one.trial["configurations"][name] for one in trials])
         tunables = [_tunable(name, tunable) for tunable in names]
-        with_tunables = Table([columns[0], *tunables, *columns[1:]], trials)
-        lines = rows_in(with_tunables, width, indent=_INDENT, head="dim") if names else None
+        widths.insert(0, [*numbers[:2], *tunables, *numbers[2:], *filled([marks], trials)])
+    for columns in widths:
+        lines = rows_in(Table(columns, trials), width, indent=_INDENT, head="dim")
         if lines is not None:
             return lines
-        note = Column[RankedTrial](
-            "configuration", lambda one: _words(one.trial["configurations"][name], names)
-        )
-    else:
-        note = Column("against the answer", lambda one: _deltas(document, one.trial))
-    noted = Table(columns, trials, note if filled([note], trials) else None)
+    noted = Table([*numbers, *filled([marks], trials)], trials, deltas)
+    if rows_in(noted, width, indent=_INDENT) is None:
+        noted = Table(numbers, trials, both)
     return table_lines(noted, width, indent=_INDENT, head="dim")
 
 
-def _columns(trials: Sequence[RankedTrial], *, numbered: bool) -> list[Column[RankedTrial]]:
-    """The columns of a table of trials but for their tunables; those that would be empty are left out."""
-    columns: list[Column[RankedTrial]] = [Column("rank", lambda one: one.rank, number=True)]
-    if numbered:
-        columns.append(Column("trial", lambda one: one.number, number=True))
-        columns.append(Column("status", lambda one: one.trial["status"]))
-    columns.append(BRIEF_TIME.of(_trial))
-    if energies := filled([ENERGY.of(_trial)], trials):
-        columns += [*energies, POWER.of(_trial)]
-    marks = Column[RankedTrial](
-        "", lambda one: ", ".join((*one.marks, *(_flags(one.trial) if numbered else ())))
-    )
-    return columns + filled([CLOCK.of(_trial), POWER_LIMIT.of(_trial), marks], trials)
+def _marked(one: RankedTrial) -> str:
+    """Return the marks of a trial, the status of one that failed, and the kinds of its flags."""
+    status = one.trial["status"]
+    flags = [flag.partition(":")[0] for flag in one.trial.get("flags", ())]
+    return ", ".join((*one.marks, *([] if status == "ok" else [status]), *flags))
 
 
 def _trial(one: RankedTrial) -> TrialDocument:
@@ -411,12 +421,6 @@ def _trial(one: RankedTrial) -> TrialDocument:
 
 def _tunable(workload: str, name: str) -> Column[RankedTrial]:
     return Column(name, lambda one: shown_value(one.trial["configurations"][workload].get(name)), number=True)
-
-
-def _flags(trial: TrialDocument) -> list[str]:
-    """That it was repeated, and the kinds of its flags; details are in the document."""
-    repeated = [f"{trial['bursts']} repeats"] if trial.get("confirmed") else []
-    return repeated + [flag.partition(":")[0] for flag in trial.get("flags", ())]
 
 
 def _differing(configurations: Sequence[Mapping[str, TunableValue]]) -> list[str]:
@@ -428,10 +432,6 @@ def _differing(configurations: Sequence[Mapping[str, TunableValue]]) -> list[str
 def shown_value(value: TunableValue | None) -> str:
     """A value of a tunable as kernels get it; a dash where a configuration has none."""
     return "–" if value is None else str(int(value) if isinstance(value, bool) else value)
-
-
-def _words(configuration: Mapping[str, TunableValue], names: Sequence[str]) -> str:
-    return shown_values({name: configuration[name] for name in names if name in configuration})
 
 
 def differences(configuration: Mapping[str, TunableValue], reference: Mapping[str, TunableValue]) -> str:
@@ -447,13 +447,10 @@ def differences(configuration: Mapping[str, TunableValue], reference: Mapping[st
 def _deltas(document: RunDocument, trial: TrialDocument) -> str:
     """Return the differences from the answer, by workload; whole configurations if there is no answer."""
     best = document["best"]
-    if best is None:
-        parts = {name: _words(one, list(one)) for name, one in trial["configurations"].items()}
-    elif same(best, trial):
-        return ""
-    else:
-        parts = {
-            name: differences(configuration, best["configurations"].get(name, {}))
-            for name, configuration in trial["configurations"].items()
-        }
-    return "; ".join(f"{name}: {words}" for name, words in parts.items() if words) or "only the clock"
+    parts = {
+        name: differences(configuration, {} if best is None else best["configurations"].get(name, {}))
+        for name, configuration in trial["configurations"].items()
+    }
+    if len(parts) == 1:
+        return "".join(parts.values())
+    return "; ".join(f"{name}: {words}" for name, words in parts.items() if words)

@@ -14,7 +14,6 @@ from tuner.measurement.paired import (
     PairedRepeats,
     Ratio,
     Repeatability,
-    near,
     repeatability,
 )
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
@@ -472,12 +471,6 @@ def outcome_of(
         answer = chosen(objective)
         alike = tuple(places[trial] for trial in paired.tied(objective, precision)) or tuple(ties)
     best = None if answer is None else at_end[answer][1]
-    once_tied = []  # of a recording, or of a run that was stopped
-    if len(ties) > 1:
-        once_tied.append(
-            f"tie: {len(ties):,} trials, each measured once, cannot be told apart in cost by their 95 %"
-            " intervals; the answer is the fastest of them"
-        )
     return Outcome(
         status=status,
         trials=at_end,
@@ -495,35 +488,12 @@ def outcome_of(
             *_power_limited(at_end),
             *_spared(objective, at_end),
             *_without_joules(objective, at_end),
-            *once_tied,
-            *([] if objective.is_front else _tie(objective, searched, paired, precision)),
             *_imprecise(plan, spaces, best, scatter),
             *_unreferenced(spaces),
             *_restoring(spaces, best),
             *_uncounted_cpu(spaces, best),
         ],
     )
-
-
-def _tie(
-    objective: Objective, searched: Mapping[Trial, Measurement], paired: PairedRepeats, precision: float
-) -> list[str]:
-    """A notice where more than one trial may have the lowest cost, contenders and others apart."""
-    rivals = paired.tied(objective, precision)
-    notices = []
-    if objective.needs_energy and len(rivals) > 1:
-        notices.append(
-            f"tie: {len(rivals)} contenders cost the same within {100 * precision:.2g} % or the interval of"
-            " their costs turn by turn; the answer is the fastest of them"
-        )
-    again = repeatability(searched, paired, objective) if rivals else None
-    others = 0 if again is None else near(searched, paired, objective, again)
-    if again is not None and others:
-        notices.append(
-            f"near: {others} {'trial' if others == 1 else 'trials'} measured once may be below the lowest"
-            f" cost: trials repeat to ± {100 * again.interval:.2g} %"
-        )
-    return notices
 
 
 def _spared(objective: Objective, trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
@@ -586,8 +556,8 @@ def _restoring(spaces: Sequence[PreparedWorkload], answer: Measurement | None) -
     """A notice for every workload whose arrays are restored behind each run."""
     results = () if answer is None else answer.results
     return [
-        f"restored: of the {1e6 * result.time_s:.4g} us of {item.workload}, copies of its input take"
-        f" {1e6 * result.restore_s:.3g} us; times and joules include them"
+        f"restored: of the {si(result.time_s, 's')} of {item.workload}, copies of its input take"
+        f" {si(result.restore_s, 's', 3)}; times and joules include them"
         for item, result in zip(spaces, results, strict=False)
         if result.restore_s and result.time_s
     ]

@@ -47,9 +47,9 @@ def break_even(document: RunDocument, objective: str, runs_per_day: float | None
     """Return the cost of tuning, the saving per run against the default, and the runs to break even.
 
     In joules where the objective has joules in it, else in seconds. The seconds are the wall time of the
-    run; of a simulated device or a recording those of preparing, and the modelled or recorded ones of
-    windows and checks. The interval of the runs goes from the least cost and the largest saving to the
-    most and the smallest.
+    run; of a simulated device those of preparing, and the modelled ones of windows and checks; of a recording
+    the recorded ones of these. The interval of the runs goes from the least cost and the largest saving to
+    the most and the smallest.
 
     Args:
         document: of the run, up to here.
@@ -95,7 +95,10 @@ def _seconds(document: RunDocument) -> float | None:
     wall = document.get("wall")
     if not (document["modelled"] or document.get("recorded")):  # old documents lack the latter
         return document.get("wall_s")
-    return None if wall is None else math.fsum((wall["prepare_s"], wall["windows_s"], wall["checks_s"]))
+    if wall is None:
+        return None
+    prepare_s = 0.0 if document.get("recorded") else wall["prepare_s"]  # that is of the replay
+    return math.fsum((prepare_s, wall["windows_s"], wall["checks_s"]))
 
 
 # --- What other clocks would bring: the answer's configurations over the clock, and its neighbours there.

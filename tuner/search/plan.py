@@ -236,14 +236,13 @@ def resolve(
         f"{name}: {text}" for name, kernel in named.items() for text in overridden_macros(kernel.recipe)
     ]
     notices += [
-        f'{name}: states no default: "default" is the first configuration of its space'
+        f"{name}: its file states no default; its first configuration stands for it"
         for name, kernel in named.items()
         if not kernel.recipe.default
     ]
     if device.identity.modelled:
         notices += [
-            f"{name}: has no [work]: its time is a lower bound, by the arithmetic of the compiled code"
-            " and every array moved once"
+            f"{name}: its file states no [work]; modelled times are lower bounds"
             for name, kernel in named.items()
             if kernel.recipe.work is None
         ]

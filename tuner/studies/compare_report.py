@@ -51,7 +51,7 @@ def plan(groups: Sequence[Group], rules: Rules) -> str:
         f" on {_counted(len(groups), 'space', 'spaces')}"
         f" of {_counted(len(set(map(operation_of, groups))), 'operation', 'operations')}"
         f" with {_counted(rules.seeds, 'seed', 'seeds')}: {_counted(searches, 'search', 'searches')}"
-        + ("" if rules.budget is None else f", each of at most {rules.budget:,} evaluations")
+        + ("" if rules.budget is None else f", each of at most {rules.budget:,} trials")
     )
 
 
@@ -97,7 +97,7 @@ def _table(document: ComparisonDocument, width: int) -> "RichTable":
         Column("policy", lambda row: row.policy),
         Column("Φ", lambda row: row.phi, number=True, whole=True),
         Column("Φ of seeds", lambda row: row.of_seeds, number=True, whole=True),
-        Column("evalu-\nations", lambda row: row.evaluations, number=True, whole=True),
+        Column("trials", lambda row: row.evaluations, number=True, whole=True),
         Column("most", lambda row: row.most, number=True, whole=True),
         Column(f"to\n{100 * CLOSE:.0f} %", lambda row: row.to_close, number=True, whole=True),
     ]
@@ -183,11 +183,11 @@ def _legend(document: ComparisonDocument) -> Iterator[str]:
         f" {document['seeds']} seeds, and their lowest – highest"
     )
     yield (
-        f"evaluations: median and maximum of all searches, {document['budget']} allowed;"
-        f" to {100 * CLOSE:.0f} %: evaluations until the answer was so near to the best;"
+        f"trials: median and maximum of all searches, {document['budget']} allowed;"
+        f" to {100 * CLOSE:.0f} %: trials until the answer was so near to the best;"
         " – if most searches never were"
     )
-    yield "search of a trial: CPU time of the policy itself for each evaluation"
+    yield "search of a trial: CPU time of the policy itself for each of them"
     rows = [row for operation in document["operations"] for row in operation["policies"].values()]
     if any(row["energy_j"] is not None for row in rows):
         yield "performance and energy: means over sizes; energy over those with joules, ± is a 95 % interval"
@@ -215,7 +215,7 @@ def draw_comparison(document: ComparisonDocument, path: Path) -> None:
         axes = figure.add_subplot(grid[1 + place // _COLUMNS, place % _COLUMNS])
         _curves(axes, operation, colours)
         if place + _COLUMNS >= len(operations):  # the lowest of its column
-            axes.set_xlabel("evaluations", fontsize="small")
+            axes.set_xlabel("trials", fontsize="small")
     handles, labels = bars.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
     device = "" if document["device"] is None else document["device"]["name"]

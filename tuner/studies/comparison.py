@@ -368,7 +368,7 @@ def play_all(spaces: Sequence[RecordedSpace], rules: Rules, processes: int) -> G
             yield from (future.result() for future in as_completed(futures))
         except BrokenProcessPool as error:
             raise ChildCrashedError(
-                "an evaluation process died, perhaps for lack of memory; try --jobs 1"
+                "a process that searched died, perhaps for lack of memory; try --jobs 1"
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

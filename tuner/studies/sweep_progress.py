@@ -15,12 +15,22 @@ from rich.text import Text
 
 from tuner.model.plan import TunableValue
 from tuner.model.run_document import AnswerTrial
-from tuner.model.units import lasting, percent_with_interval
+from tuner.model.units import lasting, percent, percent_with_interval
 from tuner.prediction.accuracy import Accuracy
-from tuner.report.layout import LEAST_WIDTH, PlainConsole, ReportLine, rendered, ruled, table_lines
+from tuner.report.layout import (
+    GAP,
+    LEAST_WIDTH,
+    PlainConsole,
+    ReportLine,
+    lines_of,
+    rendered,
+    ruled,
+    table_lines,
+)
 from tuner.report.progress import RunProgress, is_live
-from tuner.report.rows import ENERGY, TIME, Column, Row, Table
+from tuner.report.rows import BRIEF_TIME, ENERGY, Column, Table, filled
 from tuner.report.run_report import database_words
+from tuner.report.trials_table import GOALS
 from tuner.studies.sweep import JobResult, SweepReport, change_of, kinds_of, label_of, median_change
 
 if TYPE_CHECKING:
@@ -225,7 +235,6 @@ MOST_ROWS = 60
 """Jobs that are shown one by one; more are in ``--json``."""
 
 _MOST_FAILED = 20
-_INTERVALS = "± is 95 %"
 
 
 def show_sweep(report: SweepReport, out: Console, database: Path | None = None) -> None:
@@ -237,32 +246,46 @@ def show_sweep(report: SweepReport, out: Console, database: Path | None = None) 
         database: that commands must name which read more of its runs; None for the user's own.
     """
     results = report.in_order()
-    if results:
-        if len(results) <= MOST_ROWS:
-            out.print(_jobs(results, out.width))
-        out.print(_groups(results, out.width))
+    alike: dict[tuple[str, str, str], list[JobResult]] = {}
+    for one in results:
+        alike.setdefault((one.job.group, one.job.device, one.job.goal), []).append(one)
+    for members in alike.values():
+        out.print(_group(members, out.width, one_by_one=len(results) <= MOST_ROWS))
     _show_failed(report.failed, out)
-    if len(results) <= MOST_ROWS and any(one.answer is not None for one in results):
-        out.print(_INTERVALS)
     for line in _summary(report, database_words(database)):
         out.print(line, soft_wrap=True)
 
 
-def _jobs(results: Sequence[JobResult], width: int) -> Group:
-    kinds = kinds_of(results)
-    label = _head_label(kinds)
+def _group(members: Sequence[JobResult], width: int, *, one_by_one: bool) -> Group:
+    """The jobs of a group, a device and an objective: a title, a row each, and what they gain together."""
+    width, job, kinds = max(width, LEAST_WIDTH), members[0].job, kinds_of(members)
+    label = f" {label_of(kinds[0])}".rstrip() if len(kinds) == 1 else ""
+    where = job.device or "any device"
+    goal = GOALS.get(job.goal, job.goal)
+    lines = lines_of(f"{job.group} · {where} · {goal}{label}", width, "bold")
+    elsewhere = any((one.device or job.device) != job.device for one in members)
     columns: list[Column[JobResult]] = [
         Column("workloads", lambda one: " + ".join(one.job.workloads)),
-        Column("device", lambda one: one.device or one.job.device or None),
-        Column("objective", lambda one: one.job.goal),
-        *([Column[JobResult]("numbers", lambda one: _kinds([one]))] if len(kinds) > 1 else []),
-        replace(TIME, name=f"time{label}").of(_answer),
-        replace(ENERGY, name=f"energy{label}").of(_answer),
-        replace(_CHANGE, name=f"against the default{label}").of(change_of),
-        Column("trials", lambda one: None if one.answer is None else str(one.answer["trials"]), number=True),
+        *([Column[JobResult]("device", lambda one: one.device or None)] if elsewhere else []),
+        *([Column[JobResult]("numbers", _kind)] if len(kinds) > 1 else []),
+        BRIEF_TIME.of(_answer),
+        *filled([ENERGY.of(_answer)], members),
+        replace(_CHANGE, name="against default").of(change_of),
+        Column("trials", _trials, number=True, rank=1),
         Column("run", _run, number=True),
     ]
-    return _painted(Table(columns, results), width)
+    if one_by_one:
+        lines += table_lines(Table(columns, members), width, indent=GAP, head="dim")
+    median, known = median_change(members), sum(one.end == "known" for one in members)
+    failed = sum(one.end == "failed" for one in members)
+    parts = [
+        f"{len(members)} job{'s' if len(members) > 1 else ''}",
+        *([f"{known} answered before"] if known else []),
+        *([f"{failed} failed"] if failed else []),
+        *([] if median is None else [f"median {percent(median)} against the default{label}"]),
+        f"tuning took {lasting(sum(one.seconds for one in members))}",
+    ]
+    return rendered([*lines, *lines_of(GAP + ", ".join(parts), width), ReportLine("")])
 
 
 _CHANGE = Column[tuple[float, float | None]]("", lambda change: change[0], "%", half=lambda change: change[1])
@@ -272,40 +295,16 @@ def _answer(one: JobResult) -> AnswerTrial | None:
     return cast("AnswerTrial | None", one.answer)  # has the keys of one, see ``answer_of``
 
 
+def _trials(one: JobResult) -> str | None:
+    return None if one.answer is None else str(one.answer["trials"])
+
+
 def _run(one: JobResult) -> str | None:
     return None if one.run is None else f"{one.run}{' (before)' if one.end == 'known' else ''}"
 
 
-def _kinds(results: Sequence[JobResult]) -> str | None:
-    return "; ".join(kinds_of(results)) or None
-
-
-def _groups(results: Sequence[JobResult], width: int) -> Group:
-    """One row for each group, device and objective; what tuning took is measured on simulated devices too."""
-    kinds = kinds_of(results)
-    alike: dict[tuple[str, str, str], list[JobResult]] = {}
-    for one in results:
-        alike.setdefault((one.job.group, one.job.device, one.job.goal), []).append(one)
-    columns: list[Column[list[JobResult]]] = [
-        Column("group", lambda members: members[0].job.group),
-        Column("device", lambda members: members[0].job.device or None),
-        Column("objective", lambda members: members[0].job.goal),
-        *([Column[list[JobResult]]("numbers", _kinds)] if len(kinds) > 1 else []),
-        Column("jobs", lambda members: str(len(members)), number=True),
-        _ended_as("known", "answered before"),
-        _ended_as("failed", "failed"),
-        Column(f"median change{_head_label(kinds)}", median_change, "%"),
-        Column(
-            "tuning took (wall time)",
-            lambda members: lasting(sum(one.seconds for one in members)),
-            number=True,
-        ),
-    ]
-    return _painted(Table(columns, list(alike.values())), width)
-
-
-def _ended_as(end: str, name: str) -> Column[list[JobResult]]:
-    return Column(name, lambda members: str(sum(one.end == end for one in members)), number=True)
+def _kind(one: JobResult) -> str | None:
+    return "; ".join(kinds_of([one])) or None
 
 
 def _show_failed(failed: Sequence[JobResult], out: Console) -> None:
@@ -337,12 +336,3 @@ def _summary(report: SweepReport, named: str) -> list[str]:
     if any(one.run is not None for one in report.results):
         lines.append(f"more of a run: `tuner show RUN{named}`, `tuner report RUN{named}`")
     return lines
-
-
-def _painted(shown: Table[Row], width: int) -> Group:
-    return rendered([*table_lines(shown, max(width, LEAST_WIDTH)), ReportLine("")])
-
-
-def _head_label(kinds: Sequence[str]) -> str:
-    """Return the text behind the heads of numbers that are all of one kind; empty for several kinds."""
-    return f" {label_of(kinds[0])}".rstrip() if len(kinds) == 1 else ""

@@ -203,7 +203,8 @@ class Pane(Vertical):
         shown = rows[:MOST_ROWS]
         first = f"first {len(shown)} of {len(rows):,}" if len(shown) < len(rows) else ""
         chosen = ", ".join(filter(None, (self.arrangement.words(listing.columns), first)))
-        self.border_title = escape(f"{self.number} {f'({chosen}) ' if chosen else ''}{listing.title}")
+        title = listing.title[:1].upper() + listing.title[1:]
+        self.border_title = escape(f"[{self.number}] {f'({chosen}) ' if chosen else ''}{title}")
         self.border_subtitle = escape(listing.caption)
         drawn = (listing.columns, shown, self.columns, bool(rows))
         if drawn != self._drawn:

@@ -261,9 +261,10 @@ class TrialRows:
         rows = tuple(_row(one, job, starred=one is best) for one in reversed(trials))
         modelled = f" ({MODELLED})" if any(one.data.get("modelled") for one in trials) else ""
         title = f"trials of job {job.id}, {job.state}{modelled}: {' + '.join(job.workloads)}"
-        caption = _caption(job, search, best)
-        empty = "no trial was stored" if job.ended and job.run is None else "no trial yet"
-        return Listing(title, _TRIALS, rows, caption, empty)
+        if not rows:
+            none = "none stored" if job.ended and job.run is None else "none yet"
+            title = f"trials of job {job.id}: {none}"
+        return Listing(title, _TRIALS, rows, _caption(job, search, best))
 
     def _of(self, job: Job, search: LiveSearch) -> list[_RatedTrial]:
         """The trials of a search in their order; those that are new or have changed are made anew."""

@@ -17,6 +17,7 @@ from tuner.report.trials_table import (
     RankedTrial,
     longest_s,
     objective_name,
+    ranked_trials,
     same,
     shown_value,
     tunables_of,
@@ -237,6 +238,7 @@ def run_data(document: RunDocument, effects: Effects) -> Record:
             for key, column in _TRIALS.items()
         ],
         "tied": _places(document.get("tied"), trials),
+        "ties": _places([one.number for one in ranked_trials(document) if "tie" in one.marks], trials),
         "searched": _searched(trials),
         "repeats": _repeats(document, name),
         "effects": [asdict(one) for one in effects.known],

@@ -13,11 +13,12 @@ from tuner.report.clock_curve import clock_table
 from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command, repeating_hint
 from tuner.report.html.charts import Effects, chart_panels, copyable, panel
 from tuner.report.html.markup import Markup, element, facts, html_table, joined, listed, paragraphs
-from tuner.report.layout import label, note, origin_words
+from tuner.report.layout import field_words, label, note, origin_words
 from tuner.report.rows import ENERGY, POWER, Column, Row, Table
 from tuner.report.run_report import (
     changes_of,
     cost_line,
+    done_line,
     dropped_lines,
     failure_lines,
     front_table,
@@ -28,6 +29,7 @@ from tuner.report.run_report import (
     notices_of,
     rates,
     stand_in,
+    ties,
     warnings,
     workloads_of,
 )
@@ -145,7 +147,8 @@ def conditions_of(document: RunDocument) -> Iterator[tuple[str, str]]:
             yield f"batch of {workload['name']}", f"{workload['batch']:,}"
     for key, value in (document.get("settings") or {}).items():
         if value is not None and key != "energy_precision":
-            yield f"option {key}", str(value)
+            words, text = field_words(key, value)
+            yield f"option {words}", text
 
 
 def _of_run(document: RunDocument) -> Iterator[tuple[str, str]]:
@@ -169,7 +172,6 @@ MEANINGS = {
         "contenders, or trials that were measured once, whose costs cannot be told apart; the answer is the"
         " fastest of them"
     ),
-    "near": "of trials that were measured once: too close to the answer to be told apart",
     "net of idle": (
         "of joules: without those that the idle GPU would have taken at the same clock in the same time"
     ),
@@ -185,7 +187,7 @@ MEANINGS = {
     "recorded": "measured earlier, and replayed from a file",
 }
 """As in ``docs/glossary.md``."""
-_LINKED = re.compile(r"^(tie|near|restored)(?=:)|\b(net of idle|sensor's gain)\b")
+_LINKED = re.compile(r"^(tie|restored)(?=:)|\b(net of idle|sensor's gain)\b")
 
 
 def with_links(sentences: Iterable[str]) -> list[Markup]:
@@ -283,23 +285,24 @@ def _answer(document: RunDocument) -> Markup:
         element("div", *_figures(document), class_="figures"),
         element("div", *tables, class_="tables"),
         paragraphs(gains.sentences),
-        paragraphs((cost_line(document),)),
-        listed(with_links(warnings(document)), "warnings"),
+        paragraphs((cost_line(document, verbose=True),)),
+        listed(with_links([*ties(document), *warnings(document)]), "warnings"),
     ]
     return panel("The answer, and what it gains", *content, wide=True, id_="answer")
 
 
 def _figures(document: RunDocument) -> Iterator[Markup]:
-    """Yield gains, time, joules, power, clock and power limit of the answer, and the number of trials."""
+    """Yield time, joules, gains, power, clock and power limit of the answer: what a phone shows first."""
     best = document["best"]
     if best is None:
         return
     mark = label(document, " ({})")
-    for change in changes_of(document):
-        yield _figure(change.shown, f"{change.of} against the default, 95 %{mark}", _SIGNS[change.sign])
     yield _figure(si(best["time_s"], "s"), f"time of a round{mark}")
     if best["energy_j"] is not None:
         yield _figure(ENERGY.text(best), f"energy of a round, 95 %{mark}")
+    for change in changes_of(document):
+        yield _figure(change.shown, f"{change.of} against the default, 95 %{mark}", _SIGNS[change.sign])
+    if best["energy_j"] is not None:
         yield _figure(POWER.text(best), f"mean power{mark}")
     if len(document["workloads"]) == 1:
         yield from (_figure(rate, f"rate{mark}") for rate in rates(document["workloads"][0]))
@@ -310,9 +313,6 @@ def _figures(document: RunDocument) -> Iterator[Markup]:
         yield _figure(f"{best['temperature_c']:.0f} °C", f"temperature of the GPU{mark}")
     if best.get("power_limit_w") is not None:
         yield _figure(f"{best['power_limit_w']:g} W", "power limit")
-    space = document["space"]
-    of = f" of {space['pruned']:,}" if space.get("pruned") is not None else ""
-    yield _figure(f"{space['measured']:,}{of}", "trials")
 
 
 def _figure(value: str, caption: str, class_: str | None = None) -> Markup:
@@ -321,7 +321,7 @@ def _figure(value: str, caption: str, class_: str | None = None) -> Markup:
 
 def _sureness(document: RunDocument) -> Markup:
     """Return the panel on the uncertainty of the numbers, and the use of time and joules."""
-    sentences = with_links(detail_lines(document))
+    sentences = with_links([done_line(document), *detail_lines(document)])
     calm = _folded("What the search said of itself", list(notices_of(document)), "quiet")
     return panel("How sure, and what it took", listed(sentences, "columns"), calm, wide=True, id_="sure")
 

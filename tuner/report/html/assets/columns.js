@@ -97,7 +97,7 @@ function configuration(run, i) {
 /** What a trial is known for. */
 function marks(run, i) {
   const found = Object.entries(run.named).filter(([, at]) => at === i).map(([word]) => word);
-  if (run.tied.includes(i) && run.tied.length > 1) found.push("tie");
+  if (run.ties.includes(i)) found.push("tie");
   return found;
 }
 

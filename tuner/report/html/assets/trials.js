@@ -54,14 +54,15 @@ function trialColumns(run) {
   const some = (values) => values.some((value) => value !== null);
   const found = [
     { title: "rank", number: true, value: (i) => ranks[i], text: (i) => (ranks[i] === null ? "–" : String(ranks[i])) },
-    { title: "trial", number: true, value: (i) => t.number[i], text: (i) => String(t.number[i]) },
-    { title: "known for", number: false, value: (i) => marks(run, i).join(", "), text: (i) => [...marks(run, i), ...(run.contenders.includes(i) ? ["repeated"] : [])].join(", ") },
   ];
   for (const column of run.columns.filter(({ key }) => key === "time" || some(t[key]))) {
     const values = t[column.key];
     const unsure = column.interval ? t[`${column.key}Unsure`] : null;
     found.push({ title: column.title, number: true, value: (i) => values[i], text: (i) => columnText(column, values[i], unsure ? interval(unsure[i]) : undefined) });
   }
+  // behind time and energy, which a phone has room for
+  found.push({ title: "known for", number: false, value: (i) => marks(run, i).join(", "), text: (i) => [...marks(run, i), ...(run.contenders.includes(i) ? ["repeated"] : [])].join(", ") });
+  found.push({ title: "trial", number: true, value: (i) => t.number[i], text: (i) => String(t.number[i]) });
   for (const one of run.tunables.filter((each) => each.place >= 0 && each.values.length > 1)) {
     const value = (i) => one.values[one.index[i]];
     found.push({ title: one.name, of: run.workloads.length > 1 ? one.workload : null, number: false, value, text: (i) => shown(value(i)) });
