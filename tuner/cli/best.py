@@ -35,9 +35,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Print the best answer for workloads that run together.")
-@click.argument(
-    "workloads", nargs=-1, required=True, metavar="WORKLOAD...", shell_complete=completion.workloads
-)
+@click.argument("workloads", nargs=-1, metavar="WORKLOAD...", shell_complete=completion.workloads)
 @search_option("objective", default=SearchOptions.objective, text="time, energy, edp, ed2p or pareto.")
 @search_option(
     "max_slowdown",
@@ -71,12 +69,15 @@ def best(
     The answer comes from the daemon if one is running; it also queues searches for unknown workloads. Without
     a daemon, and with --no-daemon, --database or --kernel, the database is read. If no answer of these
     workloads is stored at a near batch, the best known configuration of each workload is printed, with its
-    origin. The exit code is 1 if only defaults are known.
+    origin. The exit code is 1 if only defaults are known. Without a WORKLOAD the kernels of --kernel are
+    meant, at their first size.
 
     A stored answer is fresh when GPU, driver, CUDA and kernel sources are those of its measurement; otherwise
     it is printed as stale, with the reasons.
     """
     asked = _Question(*with_files(workloads, kernel_files), database, **question)
+    if not (asked.workloads or asked.kernel_files):
+        raise click.UsageError("Missing argument 'WORKLOAD...'; with --kernel it may be left out.")
     if asked.objective == "time" and asked.max_slowdown is not None:
         raise InputError("--max-slowdown: limits a search for energy, and the objective is time")
     objective = click.get_current_context().get_parameter_source("objective")

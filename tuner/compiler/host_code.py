@@ -27,10 +27,14 @@ _LINE = re.compile(r"[ \t]*#[ \t]*line[ \t]+(\d+)")
 _OPEN, _CLOSE = frozenset("({["), frozenset(")}]")
 
 
+_OWN_HEADER = re.compile(r'[ \t]*#[ \t]*include[ \t]*"')
+
+
 def without_host_code(texts: Texts, log: str) -> Texts | None:
     """The texts without what a log calls code of the host; None where it calls nothing so.
 
-    Headers that are not there count, too, in a file that launches kernels: they may be the host's.
+    Headers in angle brackets that are not there count, too, in a file that launches kernels: they may be the
+    host's.
     """
     places: dict[str, list[tuple[int, int, str]]] = {}
     for name, line, kind, shown, caret in _OF_HOST.findall(log):
@@ -55,6 +59,8 @@ def _blanked(text: str, places: Sequence[tuple[int, int, str]]) -> str:
         end = text.find("\n", begin)
         row = text[begin : end if end >= 0 else len(text)]
         if not kind:
+            if _OWN_HEADER.match(row):  # may hold what the kernel's code depends on
+                continue
             text = text[:begin] + " " * len(row) + text[begin + len(row) :]
             continue
         offset = begin + len(row) - len(row.lstrip()) + max(0, column)

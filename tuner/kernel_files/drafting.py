@@ -180,6 +180,7 @@ _BLOCK = (
 )
 _SMALL = r"\w*(?:radius|taps|halo|order|degree)|filter_?\w*|mask_?\w*|kernel_?(?:size|width|height|radius)|r"
 _FIRST_AXIS = r"\w*(?:height|rows)|(?:\w*_)?(?:ny|m|h)"  # of two sizes, the one along y
+_SPATIAL = r"N?[XYZ]|WIDTH|HEIGHT|DEPTH"
 _BLOCKS = ([32, 64, 128, 256, 512, 1024], [1, 2, 4, 8, 16], [1, 2, 4])
 _SIDES = ([8, 16, 32, 64, 128], [1, 2, 4, 8, 16, 32], [1, 2, 4])
 _SQUARES = [8, 16, 32]
@@ -263,6 +264,7 @@ class _Drafting:
         self.text, self.function, self.ask = text, function, ask
         self.draft = Draft(source.name, function)
         self.values: dict[str, int] = {}  # of tunables, to compile with and to launch by default
+        self.sized: dict[str, int] = {}  # of macros and template parameters that are sizes, to compile with
         self.others: dict[str, str] = {}  # macros that are no tunables -> what they stand for
         self.guessed_types: list[str] = []
         self.notes: dict[str, str] = {}  # of tunables
@@ -376,7 +378,8 @@ class _Drafting:
 
     def _options(self) -> tuple[str, ...]:
         names = {parameter.name for parameter in self.function.template}
-        tuned = [f"-D{name}={value}" for name, value in self.values.items() if name not in names]
+        known = {**self.values, **self.sized}
+        tuned = [f"-D{name}={value}" for name, value in known.items() if name not in names]
         return (*tuned, *(f"-D{name}={value}" for name, value in self.others.items()))
 
     def _entry(self, *, filled: bool) -> str:
@@ -399,7 +402,8 @@ class _Drafting:
 
     def _literal(self, name: str) -> str:
         kind = next(one.kind for one in self.function.template if one.name == name)
-        return str(bool(self.values[name])).lower() if kind == "bool" else str(self.values[name])
+        value = {**self.values, **self.sized}[name]
+        return str(bool(value)).lower() if kind == "bool" else str(value)
 
     def _compiled(self) -> Answer | None:
         """The answer of the compiler with a value for each name that it finds undefined."""
@@ -525,7 +529,8 @@ class _Drafting:
             told = self._host_value(name)
             self.draft.sizes.setdefault(size, self._size_line(name, told))
         for name in macros:
-            self.draft.sizes[name] = self._size_line(name, None, self.values.pop(name))
+            self.sized[name] = self.values.pop(name)
+            self.draft.sizes[name] = self._size_line(name, None, self.sized[name])
         if not self.draft.sizes:
             self._add_fixed_size()
         if not self.draft.sizes:
@@ -590,7 +595,8 @@ class _Drafting:
             return Line("[3]", "the size to tune for")
         axes = sum(f"ctaid.{axis}" in self._registers() for axis in AXES)
         scalars = sum(one.dtype in _WHOLE and not one.pointer for one in self.parameters)
-        value = small if small not in (0, 1024) else (1048576 if axes == 1 and scalars <= 1 else 1024)
+        alone = axes == 1 and scalars <= 1 and not self.draft.sizes
+        value = small if small not in (0, 1024) else (1048576 if alone else 1024)
         return Line(f"[{value}]", guess or "the size to tune for")
 
     def _registers(self) -> frozenset[str]:
@@ -647,7 +653,10 @@ class _Drafting:
             self.draft.launch["cooperative"] = Line("true")
         most = (self.answer.most_threads if self.answer is not None else None) or _MOST_THREADS
         if any(not line.value.isdecimal() for line in block) and (len(block) > 1 or most < _MOST_THREADS):
-            self.draft.rules.append(f"{' * '.join(line.value for line in block)} <= {most}")
+            sides = [f"({line.value})" if "//" in line.value else line.value for line in block]
+            self.draft.rules.append(f"{' * '.join(sides)} <= {most}")
+            whole = [re.fullmatch(r"(\w+) // (\w+)", line.value) for line in block]
+            self.draft.rules += [f"{one[1]} % {one[2]} == 0" for one in whole if one is not None]
 
     def _block(self, axis: str) -> Line:
         """The threads along an axis: of the launch, else of the kernel's indices, else guessed."""
@@ -926,7 +935,7 @@ class _Drafting:
         sizes = list(self.draft.sizes)[:3]
         if len(sizes) == 1:
             return sizes * min(2, sum(f"ctaid.{axis}" in self._registers() for axis in AXES) or 1)
-        sizes = sizes if all(re.fullmatch(r"N?[XYZ]|WIDTH|HEIGHT|DEPTH", one) for one in sizes) else sizes[:2]
+        sizes = sizes if all(re.fullmatch(_SPATIAL, one) for one in sizes) else sizes[:2]
         first = [size for size in sizes if re.fullmatch(_FIRST_AXIS, size, re.IGNORECASE)]
         return [*first, *(size for size in sizes if size not in first)] if len(sizes) == 2 else sizes[::-1]  # noqa: PLR2004 - a matrix
 
@@ -1030,10 +1039,14 @@ class _Drafting:
                 ((factors, value),) = total.items() if len(total) == 1 else (((), 0),)
                 order = list(self.draft.sizes)
                 axes = sorted(factors, key=lambda one: order.index(one) if one in order else len(order))
-                axes.sort(key=lambda one: not re.fullmatch(_FIRST_AXIS, one, re.IGNORECASE))
+                if len(axes) > 2 and all(re.fullmatch(_SPATIAL, one) for one in axes):  # noqa: PLR2004 - x last
+                    axes.reverse()
+                else:
+                    axes.sort(key=lambda one: not re.fullmatch(_FIRST_AXIS, one, re.IGNORECASE))
                 if factors and value == 1:
                     return axes, True
-                return [text_of(node)], True
+                loose = any(len(one) > 1 for one in total) and any(part < 0 for part in total.values())
+                return [text_of(node)], not loose  # products less a rest are no shape
         return self._sizes_as_axes(), False
 
     def _allocated(self, node: Node, kind: str, lanes: int) -> Node | None:
@@ -1095,10 +1108,16 @@ class _Drafting:
 
     def _add_tunables(self) -> None:
         block = self.draft.launch.get("block")
-        in_block = set(re.findall(r"\w+", block.value)) if block is not None else set()
+        extents = re.sub(r"//\s*\w+", "", block.value) if block is not None else ""
+        in_block = set(re.findall(r"\w+", extents))
         square = block is not None and any(block.value.count(quoted(name)) > 1 for name in in_block)
+        read = [line.value for line in self.draft.arguments.values() if line.value.startswith('"in ')]
+        axes = {axis for text in read for axis in re.findall(r"\w+(?=[,\]])", text)}
         for name, value in self.values.items():
             macro = self.macros.get(name, Macro(""))
+            if name in axes and name not in in_block:  # another value would be another problem
+                self.draft.sizes[name] = Line(f"[{value}]", "" if macro.default else "the size to tune for")
+                continue
             if macro.is_bool:
                 self.draft.tunables[name] = Line("[true, false]", "" if macro.default else "the values")
                 self.draft.default[name] = bool(value)
@@ -1115,7 +1134,8 @@ class _Drafting:
         if macro.values:
             return sorted({*macro.values, value})
         if in_block:
-            place = re.findall(r"\w+", self.draft.launch["block"].value).index(name)
+            axes = self.draft.launch["block"].value.split(",")
+            place = next(i for i, axis in enumerate(axes) if name in re.findall(r"\w+", axis))
             lone = "[" not in self.draft.launch["block"].value
             usual = _SQUARES if square else _BLOCKS[0] if lone else _SIDES[min(place, 2)]
             return sorted({*usual, value})

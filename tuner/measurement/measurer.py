@@ -153,6 +153,7 @@ class TrialMeasurer:
 
         def measured() -> Measurement:
             with self._setting.held(trial.setting):
+                self._arrive(plans)
                 self._ramp(plans)
                 window = self._windows.run(plans, RUNGS_S[0], joules=False, timing=self._other_timing)
                 self._busy_s = self._device.now_s()

@@ -177,9 +177,11 @@ class Race:
         learnt = self._single_steps.part()
         if learnt is None:
             return [*within, Part(len(singles) * SINGLE_REPEATABILITY**2)]
-        common = _ENOUGH * max(learnt.variance, ASSUMED_REPEATABILITY**2)
+        common = max(learnt.variance, ASSUMED_REPEATABILITY**2)
         degrees = _ENOUGH + _SINGLE_DEGREES
-        return [Part((common + _SINGLE_DEGREES * own.variance) / degrees, degrees) for own in within]
+        moderated = ((_ENOUGH * common + _SINGLE_DEGREES * own.variance) / degrees for own in within)
+        # Own rounds show only what is within them, so they lower nothing; what is common is known once.
+        return [Part(math.fsum(max(common, variance) for variance in moderated), _ENOUGH)]
 
     def honest_singles(self, singles: Measurement, target: ComparisonTarget) -> Measurement:
         """Single rounds of a trial that lost in them, as they are stored.
@@ -212,6 +214,8 @@ class Race:
             return False
         last, best = rungs[-1], self._opponent(rungs, target.best)
         if last.spoilt - best.spoilt or not (last.makespan_uncertainty_s or last.modelled):
+            return False
+        if last.window_s > _LONGER * best.window_s:  # a GPU may be slower in them
             return False
         difference = _TIME.cost(last) / _TIME.cost(best) - 1.0
         if best.window_s > _LONGER * last.window_s:

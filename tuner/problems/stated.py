@@ -147,7 +147,7 @@ def _arguments(
         ):
             raise UncheckableError(
                 f"{function}: takes {parameter.name!r}, which is none of what it is called with by name: "
-                f"{', '.join(values)}"
+                f"{', '.join(values)} (numbers of [arguments] are not passed: give it a default)"
             )
     return {p.name: values[p.name] for p in parameters if p.kind in _TAKES_BY_NAME and p.name in values}
 

@@ -642,14 +642,14 @@ def other_winner(
         return None
     turns = ((answer, lowest), (lowest, answer), (answer, lowest))
     paired = PairedRepeats(tuple({trial: measure(trial) for trial in turn} for turn in turns))
-    ratio = paired.ratio(lowest, answer, time)
-    if ratio is None:
+    ratio, joined = paired.ratio(lowest, answer, time), paired.joined()
+    if ratio is None or joined[lowest].spoilt | joined[answer].spoilt:
         return None
     between = COVERAGE * math.sqrt(2) * TIME_REPEATABILITY * ratio.value
     ratio = replace(ratio, interval=math.hypot(ratio.interval, between))
     if ratio.value + max(ratio.interval, _LEAST_GAIN) >= 1.0:
         return None
-    return lowest, paired.joined()[lowest], ratio
+    return lowest, joined[lowest], ratio
 
 
 def told_of_other(timing: str, winner: tuple[Trial, Measurement, Ratio], label: str) -> str:

@@ -11,7 +11,7 @@ from typing import Protocol
 from tuner.database.runs import Store
 from tuner.measurement.base import ComparisonTarget, PlannedTrial, ReferenceTrial
 from tuner.measurement.paired import LEAST_TURNS, CoRunComparison, PairedRepeats, window_scatter
-from tuner.model.errors import InputError, PoolLostError, RunInterrupted, StoreError
+from tuner.model.errors import DeviceError, InputError, PoolLostError, RunInterrupted, StoreError
 from tuner.model.objective import Objective
 from tuner.model.options import BACK_TO_BACK, SINGLE
 from tuner.model.plan import Plan
@@ -597,12 +597,16 @@ class Session:
         answer, known = outcome.trials[outcome.answer]
         if (known.makespan_s or 0.0) > LONGEST_TIMED_S:
             return
-        winner = other_winner(
-            answer,
-            {**self._trials, **self._confirmation.measurements},
-            lambda trial: self._counted(self._measurer.measure_otherwise(trial, self._plans(trial))),
-            lambda: not self.out_of_time,
-        )
+        try:
+            winner = other_winner(
+                answer,
+                {**self._trials, **self._confirmation.measurements},
+                lambda trial: self._counted(self._measurer.measure_otherwise(trial, self._plans(trial))),
+                lambda: not self.out_of_time,
+            )
+        except DeviceError as error:  # what the search has found is told all the same
+            self._notice(f"timing: the other one was not compared: {error}")
+            return
         if winner is not None:
             other = SINGLE if self._plan.request.timing == BACK_TO_BACK else BACK_TO_BACK
             self._notice(told_of_other(other, winner, self._device.identity.label))

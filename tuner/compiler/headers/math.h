@@ -1,7 +1,8 @@
 // Stands in for <math.h>: constants, and functions of integers, which NVRTC finds ambiguous.
 //
-// Functions of floating-point numbers are NVRTC's own. A template is chosen only where none of them fits
-// better, so that nothing that compiles without this header means something else with it.
+// Functions of floating-point numbers are NVRTC's own; a template is chosen only where none of them fits
+// better. Of a float and an integer fmax, fmod, hypot and atan2 are double then, as C++ says; NVRTC's pow stays
+// float.
 #pragma once
 #ifndef INFINITY
 #define INFINITY (__builtin_bit_cast(float, 0x7f800000))
