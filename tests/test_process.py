@@ -39,7 +39,7 @@ class Server:
     def echo(self, value): return value
     def modules(self): return sorted(sys.modules)
     def unpicklable(self): return lambda: None
-    def tree_error(self): raise CompileError("line 3", 7)
+    def tree_error(self): raise CompileError("line 3", "the log")
     def loaded_error(self): raise Loaded()
     def other_error(self): return {}["absent"]
     def leave(self): sys.exit(3)
@@ -127,7 +127,7 @@ def test_errors_of_our_tree_keep_their_type(child: Child) -> None:
     """An error of tuner.model.errors is raised here as it was raised there, and the child lives on."""
     with pytest.raises(CompileError) as caught:
         child.call("tree_error", timeout_s=PATIENCE_S)
-    assert caught.value.args == ("line 3", 7)
+    assert (str(caught.value), caught.value.log) == ("line 3", "the log")
     assert child.call("echo", 1, timeout_s=PATIENCE_S) == 1
 
 

@@ -81,7 +81,8 @@ def best(
     if asked.objective == "time" and asked.max_slowdown is not None:
         raise InputError("--max-slowdown: limits a search for energy, and the objective is time")
     objective = click.get_current_context().get_parameter_source("objective")
-    instead = () if objective is ParameterSource.COMMANDLINE else ("energy",)
+    asked_for = objective is ParameterSource.COMMANDLINE or asked.timing == "single"  # which has no joules
+    instead = () if asked_for else ("energy",)
     counted_apart = asked.scope != SearchOptions.scope  # a daemon answers for the GPU alone
     if not (no_daemon or asked.kernel_files or database or counted_apart):
         served = _of_daemon(asked, socket, instead)

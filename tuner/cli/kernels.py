@@ -635,6 +635,8 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     from tuner.kernel_files.pragmas.directives import has_pragmas
     from tuner.kernel_files.source_folder import read_source
 
+    if source.is_dir():
+        raise InputError(f"{source}: is a folder; SOURCE is a file of CUDA C++")
     if source.suffix == ".toml":
         raise InputError(
             f"{source}: is a kernel file; SOURCE is CUDA C++, such as {source.with_suffix('.cu')}"
@@ -722,6 +724,7 @@ def add(*, file: Path | None, listing: bool, system: bool) -> None:
     """
     from tuner.kernel_files.catalog import ADDED, SYSTEM_DIRECTORY, Catalog, load_kernel_file, user_directory
     from tuner.kernel_files.trust import usable_directories
+    from tuner.system.untrusted.reading import plain_line
     from tuner.system.user_folders import make_folder
 
     if listing or file is None:
@@ -732,7 +735,11 @@ def add(*, file: Path | None, listing: bool, system: bool) -> None:
         _list_added()
         return
     kernel = load_kernel_file(file)
-    target, folder = file.absolute(), SYSTEM_DIRECTORY if system else user_directory()
+    target, folder = Path(os.path.normpath(file.absolute())), SYSTEM_DIRECTORY if system else user_directory()
+    if (shown := plain_line(str(target)).strip()) != str(target):
+        raise InputError(
+            f"{shown}: the path has a line break, blanks at its end or bytes that are no UTF-8; move the file"
+        )
     before = Catalog.load().kernels.get(kernel.name)
     place = folder / f"{kernel.name}{ADDED}"
     try:

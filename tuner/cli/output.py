@@ -98,12 +98,12 @@ def write_whole(target: Path, text: str, subject: str) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    if target.exists() and not target.is_file():  # a pipe or a device: nothing to replace
-        try:
+    try:
+        if target.exists() and not target.is_file():  # a pipe or a device: nothing to replace
             target.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{subject}: {error.strerror}") from error
-        return
+            return
+    except OSError as error:
+        raise InputError(f"{subject}: {error.strerror}") from error
     _replace(target, text, subject)
 
 

@@ -15,7 +15,7 @@ from tuner.model.errors import InputError
 from tuner.model.plan import Configuration, Workload, without_priority
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded, KernelRecord, RunDocument
-from tuner.system.untrusted.reading import TEXT_BYTES, read_bytes
+from tuner.system.untrusted.reading import TEXT_BYTES, plain, read_bytes
 
 _KEPT_CHARACTERS = 2**18  # of a kernel file and its sources; a run of larger ones keeps the path alone
 
@@ -34,6 +34,10 @@ def kernel_record(kernel: KernelFile) -> KernelRecord | None:
         if isinstance(stage, StageRecipe):
             texts.setdefault(str(Path.cwd() / stage.source.path), stage.source.text)
     files = {name.removeprefix(f"{path.parent}/"): text for name, text in texts.items()}
+    if any(
+        plain(name) != name for name in (str(path), *files)
+    ):  # bytes that are no UTF-8: no document holds them
+        return {"path": "", "files": {}}
     small = sum(map(len, files.values())) <= _KEPT_CHARACTERS
     return {"path": str(path) if path.is_file() else "", "files": files if small else {}}
 
@@ -53,7 +57,7 @@ def kernels_of(document: RunDocument | None, run: int | None) -> tuple[dict[str,
             continue
         path = record["path"]
         if not path:
-            reasons[name] = f"run {run} has it from a Python program"
+            reasons[name] = f"run {run} keeps no path of it, as it came from a Python program"
         elif not Path(path).exists():
             reasons[name] = f"the file of run {run}, {path}, is gone"
         else:

@@ -301,13 +301,17 @@ class _Drafting:
         return replace(launch, grid=sides[0], block=sides[1], shared=shared) if numbers else launch
 
     def _launch_of(self, beside: Iterable[str]) -> Launch | None:
+        defined = re.compile(rf"__global__[^;{{]*\b{re.escape(self.function.name)}\s*\(")
         for text in (self.text, *beside):
+            if text is not self.text and defined.search(text):
+                continue  # it launches its own kernel of that name
             fitting = (
                 [one for one in launches_in(text) if one.kernel == self.function.name]
                 if "<<<" in text
                 else []
             )
-            same = [one for one in fitting if len(one.arguments) == len(self.function.parameters)] or fitting
+            same = [one for one in fitting if len(one.arguments) == len(self.function.parameters)]
+            same = same or (fitting if text is self.text else [])
             if same:
                 return self._named(
                     max(same, key=lambda one: (None not in (*one.grid, *one.block), -one.line))

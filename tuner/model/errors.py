@@ -134,6 +134,9 @@ class CompileError(TunerError):
         super().__init__(message)
         self.log = log
 
+    def __reduce__(self) -> tuple[type["CompileError"], tuple[str, str]]:
+        return type(self), (str(self), self.log)
+
 
 class LaunchMisfitError(CompileError):
     """Code compiles, and its kernel file launches it otherwise than it asks for.

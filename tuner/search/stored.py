@@ -150,14 +150,16 @@ def with_stored_kernels(catalog: Catalog, specs: Iterable[str], store: Store | N
     """
     missing = {WorkloadName.parse(spec).kernel for spec in specs}
     missing = {name for name in missing if name not in catalog.kernels}
+    told: dict[str, str] = {}
     for run in store.all_answered() if missing and store is not None else ():
         found, reasons = kernels_of(None if run.origin else run.answer, run.id)
-        for name in missing & reasons.keys():
-            raise InputError(
-                f"{name} is unknown here: {reasons[name]}; `tuner show {run.id}` shows what it found"
-            )
+        for name in missing & reasons.keys():  # an older run may have a file that is still there
+            reason = f"{name} is unknown here: {reasons[name]}; `tuner show {run.id}` shows what it found"
+            told.setdefault(name, reason)
         catalog = catalog.with_kernels({name: found[name] for name in missing & found.keys()})
         missing -= found.keys()
         if not missing:
             break
+    for name in sorted(missing & told.keys()):
+        raise InputError(told[name])
     return catalog

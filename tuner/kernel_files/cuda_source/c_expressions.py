@@ -26,6 +26,7 @@ _CEIL_DIV = re.compile(
 )
 _DEPTH = 12  # of names that stand for names
 _MOST_NAMES = 64  # that are followed in one tree
+_DEEPEST = 200  # levels of a tree: what follows it calls itself
 _MOST_TERMS = 400  # of a product that is multiplied out
 
 
@@ -33,9 +34,18 @@ def parsed(tokens: Sequence[Token]) -> Node | None:
     """The tree of an expression; None where it is no arithmetic over names, members and calls."""
     try:
         tree = ast.parse(_python(tokens).strip(), mode="eval").body
+        return None if isinstance(tree, (ast.Tuple, ast.List)) or _depth(tree) > _DEEPEST else _tidied(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    return None if isinstance(tree, (ast.Tuple, ast.List)) else _tidied(tree)
+
+
+def _depth(tree: Node) -> int:
+    """Levels of a tree."""
+    level: list[ast.AST] = [tree]
+    depth = 0
+    while level:
+        level, depth = [child for node in level for child in ast.iter_child_nodes(node)], depth + 1
+    return depth
 
 
 def parsed_text(text: str) -> Node | None:
