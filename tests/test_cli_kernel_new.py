@@ -316,7 +316,7 @@ def test_text_of_other_editors_is_read(tmp_path: Path, content: bytes) -> None:
 
 HOST = """
 #include <vector>
-#include "not_here.h"
+#include <not_here.h>
 using std::vector;
 static float* buffer; const int N = 64;
 struct Pair { float x; Pair() : x(0) {} float twice() const { return 2 * x; } };
@@ -339,6 +339,18 @@ def test_code_of_the_host_is_left_out(tmp_path: Path, lines: int) -> None:
     assert refused.exit_code == 2
     assert f'one.cu({max(lines, 1) + 1}): error: identifier "nothing" is undefined' in refused.stderr
     assert ("vector, which it includes, is not here" in refused.stderr) == (lines > 0)
+
+
+def test_a_header_of_the_users_own_is_not_left_out(tmp_path: Path) -> None:
+    """What the kernel means may depend on it, as ``#if FAST`` does, so its absence is an error."""
+    kernel = "#if FAST\n#endif\n__global__ void one(float* y) { y[threadIdx.x] = 1; }\n"
+    launch = "int main() { float* d; cudaMalloc(&d, 256); one<<<1, 64>>>(d); }\n"
+    written(tmp_path, f"{kernel}{launch}", "one.cu")
+    assert run("check", tmp_path / "one.toml", "--arch", "sm_90").exit_code == 0
+    (tmp_path / "one.cu").write_text(f'#include "config.h"\n{kernel}{launch}')
+    refused = run("check", tmp_path / "one.toml", "--arch", "sm_90")
+    assert refused.exit_code == 2
+    assert "config.h" in refused.stderr
 
 
 def test_one_of_several_functions_is_asked_for(tmp_path: Path) -> None:
