@@ -205,10 +205,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def used(*words: str) -> dict[str, str]:
-    """What a run says at its end: ``use``, ``source`` and ``launch``, each in one line."""
+    """What a run says at its end: ``use``, ``source`` and ``launch``, which may stand side by side."""
     done = run("run", *words, *SIM, "--budget", "2")
     assert done.exit_code == 0, done.output
-    parts = re.split(r"^(use|source|launch|holds for|more): ", done.stdout, flags=re.MULTILINE)[1:]
+    parts = re.split(r"(?:^| {3})(use|source|launch|holds for|more): ", done.stdout, flags=re.MULTILINE)[1:]
     said = {key: " ".join(text.split()) for key, text in zip(parts[::2], parts[1::2], strict=True)}
     assert said.pop("more").startswith("tuner show 1")
     assert re.fullmatch(r"NVRTC [\d.]+( --std=c\+\+17)?, rounds back to back", said.pop("holds for"))

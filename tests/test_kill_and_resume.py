@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -187,7 +188,8 @@ def test_stopped_run_stores_and_prints_what_is_known(
     out, err = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 130, err
-    assert "· least time · interrupted: " in out
+    assert "· least time · run 1\n" in out
+    assert re.search(r"^interrupted: [\d,]+ of [\d,]+ tried in ", out, re.MULTILINE)
     assert "interrupted: this is what was known; --resume goes on from here" in out
     assert "Traceback" not in err
     found = json.loads(path.read_text())

@@ -309,8 +309,8 @@ def test_runs_of_two_timings_stay_apart(tmp_path: Path) -> None:
     assert "no answer of rounds back to back is stored" in run("best", *words)
     assert "--timing single" in run("best", *words, "--timing", BACK_TO_BACK, code=1)
     assert "rounds back to back" in run("run", *words, "--budget", 3, "--policy", "random")
-    assert "run 2 of" in run("best", *words)
-    assert "run 1 of" in run("best", *words, "--timing", SINGLE)
+    assert "least time · run 2" in run("best", *words)
+    assert "with a cold L2 · run 1" in run("best", *words, "--timing", SINGLE)
     assert "for time of single launches */" in run("export", "1", "--format", "header", *words[-2:])
     run("db", "export", "--run", 1, "--output", recorded, *words[-2:])
     replay = ["run", "--device", f"replay:{recorded}", "--objective", "time", *words[-2:]]
