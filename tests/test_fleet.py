@@ -83,7 +83,7 @@ def test_kinds_and_questions_are_groups_of_their_own() -> None:
         known([SCAN], gpu(6, name="NVIDIA L4"), run=6),
         known([FFT], gpu(7), run=7),
         known([f"{SCAN},batch=7"], gpu(8), run=8),
-        known([SCAN], gpu(9), run=9, bound={"objective": "time"}),
+        known([SCAN], gpu(9), run=9, bound={"objective": "energy"}),
         known([SCAN], gpu(10), run=10, bound={"clocks": "auto"}),
     ]
     (group,) = fleet([*alike, *others])

@@ -72,8 +72,8 @@ def test_a_vector_addition_takes_fifteen_lines(tmp_path: Path) -> None:
     run = CliRunner().invoke(main, [*words, "--database", str(tmp_path / "runs.db")])
     assert run.exit_code == 0, run.output
     told = " ".join(run.output.split())
-    assert "vector-add: has no [work]: its time is a lower bound" in told
-    assert 'vector-add: states no default: "default" is the first configuration of its space' in told
+    assert "vector-add: its file states no [work]; modelled times are lower bounds" in told
+    assert "vector-add: its file states no default; its first configuration stands for it" in told
 
 
 def test_what_stands_for_what_is_left_out(tmp_path: Path) -> None:

@@ -291,8 +291,8 @@ def test_a_changed_source_ends_the_prediction(trained: tuple[Path, dict[str, Any
 
 
 def test_a_model_for_another_objective_is_told(trained: tuple[Path, dict[str, Any]], source: Path) -> None:
-    """Training is for time and asking for energy, where neither is told otherwise."""
-    result = tuner("best", f"{source}:H=33,W=777", *DEVICE, "--database", trained[0])
+    """A model for time, as training is where it is not told otherwise, answers no question about energy."""
+    result = tuner("best", f"{source}:H=33,W=777", "--objective", "energy", *DEVICE, "--database", trained[0])
     assert result.exit_code == 1
     assert "twice has a model for time, which does not serve: ask with --objective time" in result.stderr
 

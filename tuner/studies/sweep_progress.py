@@ -259,7 +259,7 @@ def show_sweep(report: SweepReport, out: Console, database: Path | None = None) 
 def _group(members: Sequence[JobResult], width: int, *, one_by_one: bool) -> Group:
     """The jobs of a group, a device and an objective: a title, a row each, and what they gain together."""
     width, job, kinds = max(width, LEAST_WIDTH), members[0].job, kinds_of(members)
-    label = f" {label_of(kinds[0])}".rstrip() if len(kinds) == 1 else ""
+    label = f" {label_of('; '.join(kinds))}".rstrip()
     where = job.device or "any device"
     goal = GOALS.get(job.goal, job.goal)
     lines = lines_of(f"{job.group} · {where} · {goal}{label}", width, "bold")
