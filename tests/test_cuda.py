@@ -120,13 +120,15 @@ def test_window_opens_on_a_settled_device(
     assert record.makespan_s == pytest.approx(seconds, rel=1e-6)
 
 
-def test_warm_up_is_a_sixth_of_a_short_window(cp: FakeCupy, device: CudaDevice) -> None:
-    """Windows and checks are at least four fifths of a run's time, however short the window."""
+@pytest.mark.parametrize(("window_s", "most"), [(0.09, 1.3), (0.3, 1.4), (1.2, 1.25)])
+def test_warm_up_is_a_part_of_a_short_window(
+    cp: FakeCupy, device: CudaDevice, window_s: float, most: float
+) -> None:
+    """A sixth of a window for times, a third of one for joules, and 0.2 s at most."""
     cp.host_call_s = 2e-6
-    for window_s in (0.3, 1.2):
-        begun_s = cp.now_s
-        device.run([plan("scan"), plan("scan", kernel="other")], window_s)
-        assert cp.now_s - begun_s < 1.25 * window_s
+    begun_s = cp.now_s
+    device.run([plan("scan"), plan("scan", kernel="other")], window_s)
+    assert cp.now_s - begun_s < most * window_s
 
 
 @pytest.mark.parametrize("slowest", [5e-6, 40e-6, 2e-4, 1e-3, 5e-3])

@@ -371,7 +371,8 @@ def check(
     ]
     out = console(json_path)
     out.print(ruled(Table(columns, rows)))
-    for line in [f"{file}: kernel {kernel.name} is well formed", *(f"{file}: {note}" for note in notes)]:
+    but = f"; {len(warnings)} warning{'s' if len(warnings) > 1 else ''} above" if warnings else ""
+    for line in [f"{file}: kernel {kernel.name} is well formed{but}", *(f"{file}: {note}" for note in notes)]:
         out.print(line, soft_wrap=True)
     out.print(f"next: {_next(kernel, file)}", soft_wrap=True)
 
