@@ -129,5 +129,5 @@ def test_a_result_without_one_answer_is_refused(bench: Bench, tmp_path: Path) ->
     with pytest.raises(InputError, match="2 workloads were tuned"):
         tuner.apply(pair, bench.array(4))
     alone = tuned(program(), tmp_path, budget=1)
-    with pytest.raises(InputError, match="has it from a Python program"):
+    with pytest.raises(InputError, match="as it came from a Python program"):
         tuner.apply(Result(alone.document), bench.array(256))
