@@ -89,7 +89,9 @@ def _part(
         return paying(_descents(search, informed, dict(measured)), search)
     from .bayesian import bayesian  # noqa: PLC0415 - SciPy is imported only where it is used
 
-    return bayesian(informed, patience=patience, sweep_s=SWEEP_S if patience is None else 0.0)
+    answered = next(iter(measured)).configurations
+    sweep_s = SWEEP_S if patience is None else 0.0
+    return bayesian(informed, patience=patience, sweep_s=sweep_s, answered=answered)
 
 
 def _descents(search: Search, informed: Search, before: Mapping[Trial, Measurement]) -> Attempt:
