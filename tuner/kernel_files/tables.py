@@ -45,7 +45,8 @@ class FileTable:
     """Keys that somebody may look for here, and why there are none."""
 
     def __init__(self, **values: Any) -> None:  # noqa: ANN401 - of many types
-        defaults = {one.attribute: copy(one.default) for one in _keys(type(self)).values()}
+        kind: Any = type(self)
+        defaults = {one.attribute: copy(one.default) for one in _keys(kind).values()}
         vars(self).update({**defaults, **values})
 
     def check(self, given: AbstractSet[str]) -> None:
