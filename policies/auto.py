@@ -3,6 +3,8 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
+from threading import Thread
 
 from tuner.model.plan import STREAM_PRIORITY
 from tuner.model.trial import Measurement, Trial, stated
@@ -51,11 +53,13 @@ def auto(search: Search, *, patience: float | None = None) -> Attempt:
     if search.size == 0:
         return None
     measured: dict[Trial, Measurement] = {}
+    name, reason = _choice(search)
+    if name == "bayesian" and not search.label:  # SciPy takes as long to import as a GPU for its first trial
+        Thread(target=import_module, args=(".bayesian", __package__), name="SciPy", daemon=True).start()
     yield from recalled(analytical(search), measured)
     for measurement in measured.values():
         search.tell(f"first answer: {_in_words(measurement)}{search.suffix}")
     if len(measured) < search.size:
-        name, reason = _choice(search)
         search.tell(f"auto: {name}, because {reason}")
         yield from recalled(_part(name, search, measured, patience), measured)
     return cheapest(search, measured)
