@@ -3,21 +3,20 @@
     python benchmarks/start_profile.py --json benchmarks/results/start-profile.json
 
 Byte code is kept, as pip does, and a first run fills the caches. Times are CPU seconds of all processes that
-are waited for: the median of all runs, and the shortest, which other work on the machine lengthens least.
-Imports are timed by ``-X importtime``: of each module the shortest of all runs, without what it imports.
+are waited for: the median of all runs, and the shortest, which other work on the machine lengthens least. Of
+each module it is the shortest of all runs, without what it imports.
 """
 
 import argparse
 import dataclasses
+import json
 import os
-import re
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 import timeit
-from collections import Counter
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,12 +24,31 @@ from typing import Any
 from provenance import provenance, save
 
 RUN = ("run", "scan-lf:N=1024", "--device", "sim:h200", "--budget", "2")
-_IMPORT = re.compile(r"import time:\s+(\d+) \|\s+\d+ \| +(\S+)")
-_COUNT = (
-    "import sys, dataclasses; from tuner.cli.main import main; main(sys.argv[1:], standalone_mode=False);"
-    " print(len({c for m in list(sys.modules.values()) for c in vars(m).values()"
-    " if isinstance(c, type) and dataclasses.is_dataclass(c)}))"
-)
+_CHILD = """
+import dataclasses, importlib.machinery, json, sys, time
+
+spent, inside = {}, [0.0]
+
+def timed(load):
+    def exec_module(loader, module):
+        inside.append(0.0)
+        begun_s = time.thread_time()
+        try:
+            load(loader, module)
+        finally:
+            whole_s = time.thread_time() - begun_s
+            spent[module.__name__] = whole_s - inside.pop()
+            inside[-1] += whole_s
+    return exec_module
+
+for loader in (importlib.machinery.SourceFileLoader, importlib.machinery.ExtensionFileLoader):
+    loader.exec_module = timed(loader.exec_module)
+from tuner.cli.main import main
+main(sys.argv[1:], standalone_mode=False)
+members = [member for module in list(sys.modules.values()) for member in vars(module).values()]
+classes = {member for member in members if isinstance(member, type) and dataclasses.is_dataclass(member)}
+print(json.dumps([spent, len(classes)]))
+"""
 
 
 def cpu_s(command: list[str], environment: dict[str, str]) -> float:
@@ -46,25 +64,30 @@ def summary(times: list[float]) -> dict[str, float]:
     return {"median_s": round(median(times), 3), "shortest_s": round(min(times), 3)}
 
 
-def imports(environment: dict[str, str], repeats: int) -> dict[str, Any]:
-    """Seconds of imports by package, and of the heaviest modules."""
-    shortest: dict[str, int] = {}
-    command = [sys.executable, "-X", "importtime", "-m", "tuner", *RUN]
+def imports(environment: dict[str, str], repeats: int) -> tuple[dict[str, Any], int]:
+    """CPU seconds of imports by package, and of the heaviest modules; and how many dataclasses there are."""
+    shortest: dict[str, float] = {}
+    command, classes = [sys.executable, "-c", _CHILD, *RUN], 0
     for _ in range(repeats):
         ran = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        for microseconds, module in _IMPORT.findall(ran.stderr):
-            shortest[module] = min(int(microseconds), shortest.get(module, sys.maxsize))
-    packages: Counter[str] = Counter()
-    for module, microseconds in shortest.items():
+        spent, classes = json.loads(ran.stdout.splitlines()[-1])
+        for module, seconds in spent.items():
+            shortest[module] = min(seconds, shortest.get(module, seconds))
+    packages = dict[str, float]()
+    for module, seconds in shortest.items():
         package = module.partition(".")[0]
-        packages["standard library" if package in sys.stdlib_module_names else package] += microseconds
+        package = "standard library" if package in sys.stdlib_module_names else package
+        packages[package] = packages.get(package, 0.0) + seconds
     heaviest = sorted(shortest, key=lambda module: -shortest[module])[:20]
-    return {
+    found = {
         "modules": len(shortest),
-        "total_s": round(sum(shortest.values()) / 1e6, 3),
-        "by_package_s": {name: round(one / 1e6, 4) for name, one in packages.most_common() if one > 1000},
-        "heaviest_s": {module: round(shortest[module] / 1e6, 4) for module in heaviest},
+        "total_s": round(sum(shortest.values()), 3),
+        "by_package_s": {
+            name: round(one, 4) for name, one in sorted(packages.items(), key=lambda pair: -pair[1])
+        },
+        "heaviest_s": {module: round(shortest[module], 4) for module in heaviest},
     }
+    return found, classes
 
 
 def dataclass_s() -> float:
@@ -99,16 +122,14 @@ def main() -> None:
         cpu_s(command, environment)
         nothing = [cpu_s([sys.executable, "-c", ""], environment) for _ in range(options.repeats)]
         whole = [cpu_s(command, environment) for _ in range(options.repeats)]
-        counted = subprocess.run(
-            [sys.executable, "-c", _COUNT, *RUN], env=environment, check=True, capture_output=True, text=True
-        )
+        imported, classes = imports(environment, options.repeats)
         document = {
             "provenance": provenance(),
             "run": " ".join(("tuner", *RUN)),
             "whole": summary(whole),
             "interpreter": summary(nothing),
-            "imports": imports(environment, options.repeats),
-            "dataclasses": {"count": int(counted.stdout.split()[-1]), "each_s": dataclass_s()},
+            "imports": imported,
+            "dataclasses": {"count": classes, "each_s": dataclass_s()},
         }
     save(options.json, document)
     print(f"{document['run']}: {document['whole']}, interpreter {document['interpreter']}")
