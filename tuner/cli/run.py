@@ -400,7 +400,7 @@ def _each_size(
     kernels = catalog.without_sizes(request.workloads)
     if not kernels:
         raise InputError("--all-sizes: names no kernel; add one, as in `tuner run --kernel FILE --all-sizes`")
-    specs = [kernel.spec_of(workload) for kernel in kernels for workload in kernel.workloads()]
+    specs = list(dict.fromkeys(kernel.spec_of(one) for kernel in kernels for one in kernel.workloads()))
     echo(f"{len(specs)} sizes, a run each: {specs[0]} to {specs[-1]}", err=True)
     return [replace(request, workloads=(spec,)) for spec in specs]
 
