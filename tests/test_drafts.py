@@ -158,9 +158,39 @@ __global__ void f(const float* x, float* y, int rows, int cols) {
 }"""
 
 
+INNER = """
+#define R 1
+__global__ void f(const float* in, float* out, int nx, int ny, int nz) {
+    int i = blockIdx.x * BX + threadIdx.x, j = blockIdx.y * BY + threadIdx.y;
+    if (i < R || j < R || i >= nx - R || j >= ny - R) return;
+    for (int k = 1; k < nz - 1; ++k) {
+        int c = (k * ny + j) * nx + i;
+        out[c] = in[c - nx * ny] + in[c - nx] + in[c - 1] + in[c + 1] + in[c + nx] + in[c + nx * ny];
+    }
+}"""
+PAIRS = """
+template <int block_size>
+__global__ void f(const float* x, float* y, int n) {
+    int i = blockIdx.x * block_size * 2 + threadIdx.x;
+    if (i + block_size < n) y[i] = x[i] + x[i + block_size];
+}"""
+OUTPUTS = """
+#define T 12
+__global__ void f(const float* x, float* y, int n) {
+    __shared__ float tile[T + 4];
+    int o = blockIdx.x * T + threadIdx.x, i = o - 2;
+    tile[threadIdx.x] = i >= 0 && i < n ? x[i] : 0;
+    __syncthreads();
+    if (threadIdx.x < T && o < n) y[o] = tile[threadIdx.x] + tile[threadIdx.x + 4];
+}"""
+
+
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
+        (INNER, ('in_ = "in float32[NZ, NY, NX]"', 'grid = ["ceil_div(NX, BX)", "ceil_div(NY, BY)"]')),
+        (PAIRS, ('block = "block_size"  # GUESS: of 2 * block_size', 'grid = "ceil_div(N, 2 * block_size)"')),
+        (OUTPUTS, ('x = "in float32[N]"', 'block = "block_size_x"  # GUESS: there may be more threads')),
         (TILED, ('A = "in float32[M, K]"', 'B = "in float32[K, N]"', 'rules = ["TILE * TILE <= 1024"]')),
         (
             SQUARE,
@@ -170,7 +200,7 @@ __global__ void f(const float* x, float* y, int rows, int cols) {
         (TRANSPOSED, ('in_ = "in float32[HEIGHT, WIDTH]"', 'out = "out float32[WIDTH, HEIGHT]"')),
         (WARPS, ('block = "32 * P"', 'rules = ["32 * P <= 256"]', "P = [1, 2, 4, 8]")),
     ],
-    ids=["tiled", "square", "halo", "transposed", "warps"],
+    ids=["inner", "pairs", "outputs", "tiled", "square", "halo", "transposed", "warps"],
 )
 def test_arrays_and_blocks_follow_the_indices(text: str, lines: tuple[str, ...]) -> None:
     """The last axis is what rows are multiplied with; a bound that tunables state follows them."""

@@ -91,7 +91,10 @@ class DraftedLaunch(DraftedCode):
             return self._block_of_host(axis, node, free=free)
         if f"tid.{axis}" not in self._registers():
             return Line("1")
-        return self._block_by_index(axis) or self._block_by_name(axis, free=free)
+        line = self._block_by_index(axis) or self._block_by_name(axis, free=free)
+        if self.indexing.has_spare(axis):
+            line.guess = line.guess or f"there may be more threads along {axis}, as some are left out"
+        return line
 
     def _block_by_index(self, axis: str) -> Line | None:
         """The threads along an axis that the kernel's indices ask for; None where they ask for none."""
@@ -101,8 +104,9 @@ class DraftedLaunch(DraftedCode):
             return self._open_block(axis)
         inner = self._own_factor(extent)
         if inner is not None:
-            plain = len(names) == 1 or inner == f"block_size_{axis}"
-            return Line(inner, "" if plain else f"of {' * '.join(names)}, {inner} is taken for the threads")
+            plain = extent == {(inner,): 1} or inner == f"block_size_{axis}"
+            shown = text_of(written_sum(extent))
+            return Line(inner, "" if plain else f"of {shown}, {inner} is taken for the threads")
         if set(extent) == {()} and axis == "x":
             value = extent[()]
             names = [one for one, node in self.constants.items() if number(node) == value]
@@ -127,17 +131,17 @@ class DraftedLaunch(DraftedCode):
             return None
         ((factors, value),) = extent.items()
         named = [factor for factor in factors if factor in self.values]
-        if value != 1 or len(named) != len(factors) or not named:
+        if len(named) != len(factors) or not named:
             return None
         steps = {name for _, step in self.indexing.steps for name in names_in(self.indexing.resolved(step))}
         for fitting in (
-            [name for name in named if len(named) == 1],
+            [name for name in named if len(named) == value == 1],
             [
                 name
                 for name in named
                 if re.fullmatch(BLOCK, name, re.IGNORECASE) and "tile" not in name.lower()
             ],
-            [name for name in named if name in steps],
+            [name for name in named if name in steps and value == 1],
         ):
             if len(fitting) == 1:
                 return fitting[0]

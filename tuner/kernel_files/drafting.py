@@ -249,17 +249,17 @@ class _Drafting(DraftedLaunch):
         for node in candidates:
             if not self._unknown_in(node):
                 total = sum_of(node)
-                ((factors, value),) = total.items() if len(total) == 1 else (((), 0),)
+                factors = max(total, key=len, default=())
+                loose = len(factors) > 1 and min(total.values()) < 0  # of the inner part: n * m - 2 * m
                 axes = sorted(factors, key=lambda one: sizes.index(one) if one in sizes else len(sizes))
                 if len(axes) > 2 and all(re.fullmatch(SPATIAL, one) for one in axes):  # noqa: PLR2004 - x last
                     axes.reverse()
                 else:
                     axes.sort(key=lambda one: not re.fullmatch(FIRST_AXIS, one, re.IGNORECASE))
                 axes.sort(key=lambda one: inner[one])
-                if factors and value == 1:
-                    return axes, True
-                loose = any(len(one) > 1 for one in total) and any(part < 0 for part in total.values())
-                return [text_of(node)], not loose  # products less a rest are no shape
+                if factors and total[factors] == 1 and (loose or len(total) == 1):
+                    return axes, not loose
+                return [text_of(node)], not loose
         return self._sizes_as_axes(), False
 
     def _allocated(self, node: Node, kind: str, lanes: int) -> Node | None:

@@ -46,7 +46,7 @@ class Indexing:
 
     Attributes:
         values: local names -> what they are given first.
-        ends: (index, what it stays below) of comparisons and loops.
+        ends: (index, what it stays below) of comparisons and loops; those of parameters first.
         steps: (variable, what is added to it) of loops.
         shared: arrays in shared memory -> their extents.
     """
@@ -71,6 +71,7 @@ class Indexing:
         self.shared: dict[str, list[Node | None]] = {}
         self._constants = constants
         self._read()
+        self.ends.sort(key=self._says_little)
 
     def _read(self) -> None:
         for index, token in enumerate(self.body[:-1]):
@@ -90,6 +91,11 @@ class Indexing:
                 node = parsed(self._until_end(index + 3))
                 if node is not None:
                     self.steps.append((token.text, node))
+
+    def _says_little(self, end: tuple[Node, Node]) -> int:
+        """Order ends: those of parameters, those of other names, and numbers, as of ``i >= 1``."""
+        names = names_in(self.resolved(end[1]))
+        return 0 if names & self._parameters else 1 if names else 2
 
     def _text(self, index: int) -> str:
         return self.body[index].text if index < len(self.body) else ""
@@ -218,6 +224,12 @@ class Indexing:
                     if extent is not None and sum_of(self.resolved(node)) == {(own,): 1}:
                         return {key: value for key, value in sum_of(self.resolved(extent)).items() if key}
         return None
+
+    def has_spare(self, axis: str) -> bool:
+        """Return True if a thread is asked whether it is one of those that the indices tell of."""
+        own, extent = {(f"threadIdx.{axis}",): 1}, self.extent(axis)
+        pairs = ((sum_of(self.resolved(left)), sum_of(self.resolved(right))) for left, right in self.ends)
+        return any(left == own and right == extent for left, right in pairs)
 
     def row_of(self, axis: str) -> Node | None:
         """The row that an axis runs along: what the other indices of an access are multiplied with."""
