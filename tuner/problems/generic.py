@@ -32,7 +32,7 @@ from tuner.problems.base import (
 INTEGERS = 16
 """Integer inputs are uniform in 0 ... INTEGERS - 1: small enough for sums, and indices of small tables."""
 
-_CHUNKS_AT_A_TIME = 8
+_CHUNKS_AT_A_TIME = 4  # some 60 MB each
 
 
 class Generic(Problem):

@@ -5,7 +5,9 @@ own one by one while the first trial waits.
 """
 
 import threading
+from collections import deque
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +28,7 @@ ANSWER_KERNELS = (  # in the order in which a check needs them
     *("fill", "dominate", "digest", "guarded", "compare", "judge"),
     *("magnitudes", "sums_law", "system_law", "transform_law"),
 )
+_AT_A_TIME = 4  # compiled: each by a child of some 60 MB
 _THREADS = 256
 _WARP = 32
 _MOST_BLOCKS = 2**12  # of kernels that walk over elements
@@ -82,8 +85,9 @@ class AnswerKernels:
         }
         self._slots: Array | None = None
         self._used = 0
-        for name in ANSWER_KERNELS:
-            threading.Thread(target=self._compile, args=(name,), name=f"compile {name}", daemon=True).start()
+        waiting = deque(ANSWER_KERNELS)
+        for _ in range(_AT_A_TIME):
+            threading.Thread(target=self._compile, args=(waiting,), name="answers.cu", daemon=True).start()
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -243,13 +247,16 @@ class AnswerKernels:
             self._functions[name] = module.get_function(compiled.lowered_name)
         return self._functions[name]
 
-    def _compile(self, name: str) -> None:
-        try:
-            (compiled,) = self._compiler.compile([answer_stage(name)])
-        except BaseException as error:  # noqa: BLE001 - told to whoever checks first
-            self._compiled[name].set_exception(error)
-        else:
-            self._compiled[name].set_result(compiled)
+    def _compile(self, waiting: deque[str]) -> None:
+        with suppress(IndexError):
+            while True:
+                name = waiting.popleft()
+                try:
+                    (compiled,) = self._compiler.compile([answer_stage(name)])
+                except BaseException as error:  # noqa: BLE001 - told to whoever checks first
+                    self._compiled[name].set_exception(error)
+                else:
+                    self._compiled[name].set_result(compiled)
 
 
 def answer_stage(name: str) -> Stage:
