@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tuner.devices.cuda.probe import driver_problem
 from tuner.kernel_files.cuda_source.signatures import Parameter, parameters_of
 from tuner.kernel_files.schema import DTYPES
-from tuner.model.errors import ExpressionError, InputError, UnsupportedError
+from tuner.model.errors import DeviceUnavailableError, ExpressionError, InputError, UnsupportedError
 from tuner.model.expressions.callables import Expression, is_free_name
 from tuner.model.plan import TunableValue
 from tuner.python.arguments import HostArray, copied_to_host, is_array
@@ -318,6 +318,28 @@ def _given(argument: str, name: str, value: UserValue, *, const: bool) -> Given:
         f"{argument}: {type(value).__name__} is neither an array nor a NumPy scalar; write numpy.int32(...),"
         " numpy.float32(...), as the kernel declares it"
     )
+
+
+class NotComputed:
+    """Stands for what a kernel would have written, where nothing computes: ``None`` as an answer, no numbers.
+
+    Args:
+        device: that computes nothing.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    def __repr__(self) -> str:
+        return f"NotComputed({self._device!r})"
+
+    def __array__(self, *_args: object, **_kwargs: object) -> NoReturn:
+        """Have no numbers.
+
+        Raises:
+            DeviceUnavailableError: always.
+        """
+        raise DeviceUnavailableError(f"run_kernel: {self._device} computes nothing; its numbers need a GPU")
 
 
 # --- The device of a call: a GPU by number, or one by name; a model where there is no GPU, with a warning.

@@ -1,6 +1,7 @@
 """The running of calls: opens the device, finds out which arrays are written, searches, judges answers."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from tuner.devices.choice import open_device
 from tuner.devices.worker import WorkerDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_tuner.call_arguments import GivenArray, GivenScalar, restored, save
+from tuner.kernel_tuner.call_arguments import GivenArray, GivenScalar, NotComputed, restored, save
 from tuner.kernel_tuner.translation import KernelCall, kernel_file_of
 from tuner.kernel_tuner.trial_results import Judge, Row
 from tuner.kernel_tuner.tuning_call import (
@@ -27,8 +28,8 @@ from tuner.kernel_tuner.tuning_call import (
     say,
     without_known,
 )
-from tuner.model.errors import CompileError, DeviceError, DeviceUnavailableError, EmptySpaceError
-from tuner.model.plan import Workload
+from tuner.model.errors import CompileError, DeviceError, EmptySpaceError
+from tuner.model.plan import Plan, Workload
 from tuner.model.records import RunStatus
 from tuner.model.trial import Status
 from tuner.python.arguments import HostArray, data_folder
@@ -83,13 +84,13 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
 
 
 def run_once(kernel: KernelCall, device_spec: str | None) -> list[Any]:
-    """Run the only configuration of a call once.
+    """Run the only configuration of a call once; where nothing computes, only compile it.
 
     Returns:
-        The arguments after the run: arrays as NumPy's, scalars as they were given.
+        The arguments after the run: arrays as NumPy's, scalars as they were given. ``NotComputed`` stands for
+        the arrays that the kernel may write where nothing computes.
 
     Raises:
-        DeviceUnavailableError: there is no GPU.
         CompileError: the source does not compile.
         DeviceError: it cannot be launched, or fails.
     """
@@ -97,19 +98,39 @@ def run_once(kernel: KernelCall, device_spec: str | None) -> list[Any]:
         given = (*kernel.arrays, *kernel.constants)
         paths = save(given, stack.enter_context(data_folder(sum(one.stored.nbytes for one in given))))
         device = stack.enter_context(closing(open_device(device_spec).device))
-        if not isinstance(device, WorkerDevice):
-            raise DeviceUnavailableError(
-                f"run_kernel: {device.identity.spec} computes nothing; it needs a GPU"
-            )
-        file = kernel_file_of(kernel, paths, writable(kernel, None))
+        written = writable(kernel, None)
+        file = kernel_file_of(kernel, paths, written)
         (workload,) = file.workloads()
         plan = file.plan(workload, file.default(workload))
+        if not isinstance(device, WorkerDevice):
+            return _compiled_only(kernel, device, plan, written)
         check, arrays = device.outputs(plan, _SEED, [array.name for array in kernel.arrays])
     if check.status is not Status.OK:
         kind = CompileError if check.status is Status.COMPILE_ERROR else DeviceError
         raise kind(f"run_kernel: {kernel.name}: {check.status.value}: {check.detail}")
     return [
         argument.value if isinstance(argument, GivenScalar) else restored(argument, arrays[argument.name])
+        for argument in kernel.arguments
+    ]
+
+
+def _compiled_only(kernel: KernelCall, device: Device, plan: Plan, written: Sequence[str]) -> list[Any]:
+    """The arguments of a run on a device that computes nothing."""
+    (resources,) = device.resources([plan])
+    if isinstance(resources, CompileError):
+        raise resources
+    spec = device.identity.spec
+    warnings.warn(
+        f"run_kernel: {spec} computes nothing: {', '.join(written)} have no values, and are not checked as"
+        " an answer",
+        stacklevel=4,
+    )
+    return [
+        argument.value
+        if isinstance(argument, GivenScalar)
+        else NotComputed(spec)
+        if argument.name in written
+        else argument.array
         for argument in kernel.arguments
     ]
 

@@ -23,6 +23,7 @@ from tuner.kernel_tuner.call_arguments import (
     PLACEHOLDER,
     Given,
     GivenArray,
+    NotComputed,
     UserValue,
     called,
     evaluated,
@@ -128,6 +129,7 @@ def judge_of(
         return None if verify is None else Judge(arguments, None, atol, verify)
     if not isinstance(answer, list | tuple) or len(answer) != len(arguments):
         raise InputError(f"answer: must be a list of {len(arguments)}, one for each of arguments, or None")
+    answer = [None if isinstance(one, NotComputed) else one for one in answer]
     if verify is None:
         for i, (expected, given) in enumerate(zip(answer, arguments, strict=True)):
             if expected is not None:
@@ -180,6 +182,7 @@ HIGHER_IS_BETTER: Mapping[str, bool] = {
 
 _NATIVE = ("time", "energy", "edp", "ed2p")  # what this tuner minimises by itself
 _JOULES = ("energy", "power", "edp", "ed2p")  # of a result, beside the time
+_SEEN = frozenset({"clock_mhz", "temperature_c"})  # of a result, where the device tells them
 
 Metrics = Mapping[str, str | Callable[..., Any]]
 RowValue = bool | int | float | str | list[float] | None
@@ -242,8 +245,8 @@ def aim_of(
         return Aim(key, higher=False, objective=key, joules=joules)
     if key not in (metrics or {}):
         raise InputError(
-            f"objective: {key!r} is not measured; choose from {', '.join(_NATIVE)} or one of metrics"
-            " (observers are not supported)"
+            f"objective: {key!r} is not measured; choose from {', '.join(_NATIVE)} or one of metrics,"
+            " or what one of observers adds"
         )
     if higher is None and key not in HIGHER_IS_BETTER:
         raise InputError(f"objective_higher_is_better: say whether more is better for the objective {key!r}")
@@ -276,10 +279,14 @@ def check_metrics(metrics: UserValue) -> None:
 def with_metrics(row: Row, metrics: Metrics | None) -> Row:
     """A result with its metrics, each of which may use those before it.
 
+    Texts with a clock or a temperature that the device does not tell are left out.
+
     Raises:
         InputError: one has no value; the message names it.
     """
     for name, metric in (metrics or {}).items():
+        if isinstance(metric, str) and not parsed(metric).names & _SEEN <= row.keys():
+            continue
         argument = f"metrics[{name!r}]"
         value = called(metric, argument, row) if callable(metric) else evaluated(metric, row, argument)
         row[name] = number(value, argument)
@@ -625,7 +632,8 @@ def row_of(
     """The result of a trial.
 
     ``time`` is the median time of a run in ms, and the only one of ``times``; ``time_uncertainty`` is its
-    standard uncertainty in ms; ``energy`` joules of a run and ``power`` watts, where they were measured.
+    standard uncertainty in ms; ``energy`` joules of a run and ``power`` watts, where they were measured;
+    ``clock_mhz`` and ``temperature_c`` what the window saw of the GPU, where it tells them.
 
     Raises:
         InputError: a metric has no value.
@@ -650,6 +658,8 @@ def row_of(
             "edp": energy.joules * seconds,
             "ed2p": energy.joules * seconds**2,
         }
+    seen = {"clock_mhz": measurement.clock_mhz, "temperature_c": measurement.temperature_c}
+    row |= {key: value for key, value in seen.items() if value is not None}
     with_metrics(row, metrics)
     return row | _spent(measurement)
 

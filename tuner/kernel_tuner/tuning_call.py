@@ -72,7 +72,7 @@ def line(params: Row, row: Row, metrics: Metrics | None) -> str:
     """One result as Kernel Tuner prints it: parameters, time in ms, metrics."""
     if "__error__" in row:
         return f"{shown(params)}, {row['__error__']}: {row.get('error_detail', '')}".rstrip(": ")
-    values = {name: f"{row[name]:.3f}" for name in metrics or {}}
+    values = {name: f"{row[name]:.3f}" for name in metrics or {} if name in row}
     return shown({**params, "time": f"{row['time']:.3f}ms", **values})
 
 
