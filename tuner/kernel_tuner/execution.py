@@ -50,9 +50,8 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
         KeyboardInterrupt: the user stopped it; what was measured is in the cache file.
     """
     with ExitStack() as stack:
-        arrays = (*call.kernel.arrays, *call.kernel.constants)
-        paths = save(arrays, stack.enter_context(data_folder(sum(array.stored.nbytes for array in arrays))))
         setup = stack.enter_context(open_setup(call.device_spec, call.request("", None)))
+        paths = _saved(call.kernel, setup.device, stack)
         if not call.quiet:
             say(f"Using: {setup.device.identity.name}")
             if setup.device.identity.modelled:
@@ -73,7 +72,7 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
             say(f"Searchspace has {space.size} configurations after restrictions.")
         kernel = _with_roles(call, kernel, workload, paths, setup.device)
         _verify(call, setup.device)
-        listener = Listener(call.metrics, cache, quiet=call.quiet)
+        listener = Listener(call, cache)
         outcome = _searched(call, kernel, workload, setup, listener, stack)
         rows = rows_of(call, space, outcome)
         wall_s = outcome.wall_s
@@ -95,9 +94,8 @@ def run_once(kernel: KernelCall, device_spec: str | None) -> list[Any]:
         DeviceError: it cannot be launched, or fails.
     """
     with ExitStack() as stack:
-        given = (*kernel.arrays, *kernel.constants)
-        paths = save(given, stack.enter_context(data_folder(sum(one.stored.nbytes for one in given))))
         device = stack.enter_context(closing(open_device(device_spec).device))
+        paths = _saved(kernel, device, stack)
         written = writable(kernel, None)
         file = kernel_file_of(kernel, paths, written)
         (workload,) = file.workloads()
@@ -109,9 +107,20 @@ def run_once(kernel: KernelCall, device_spec: str | None) -> list[Any]:
         kind = CompileError if check.status is Status.COMPILE_ERROR else DeviceError
         raise kind(f"run_kernel: {kernel.name}: {check.status.value}: {check.detail}")
     return [
-        argument.value if isinstance(argument, GivenScalar) else restored(argument, arrays[argument.name])
+        argument.value
+        if isinstance(argument, GivenScalar)
+        else restored(argument.of(plan.configuration), arrays[argument.name])
         for argument in kernel.arguments
     ]
+
+
+def _saved(kernel: KernelCall, device: Device, stack: ExitStack) -> dict[str, Path]:
+    """Files of a call's arrays, as long as the stack is open; none for a device that computes nothing."""
+    if not isinstance(device, WorkerDevice):
+        return {}
+    given = (*kernel.arrays, *kernel.constants)
+    size = sum(form.stored.nbytes for one in given for form in one.forms)
+    return save(given, stack.enter_context(data_folder(size)))
 
 
 def _compiled_only(kernel: KernelCall, device: Device, plan: Plan, written: Sequence[str]) -> list[Any]:
@@ -121,8 +130,8 @@ def _compiled_only(kernel: KernelCall, device: Device, plan: Plan, written: Sequ
         raise resources
     spec = device.identity.spec
     warnings.warn(
-        f"run_kernel: {spec} computes nothing: {', '.join(written)} have no values, and are not checked as"
-        " an answer",
+        f"run_kernel: {spec} computes nothing: {', '.join(written)} come back without values, and are not"
+        " checked as an answer",
         stacklevel=4,
     )
     return [
@@ -130,7 +139,7 @@ def _compiled_only(kernel: KernelCall, device: Device, plan: Plan, written: Sequ
         if isinstance(argument, GivenScalar)
         else NotComputed(spec)
         if argument.name in written
-        else argument.array
+        else argument.of(plan.configuration).array
         for argument in kernel.arguments
     ]
 
@@ -152,14 +161,15 @@ def _with_roles(
     names = writable(call.kernel, call.judge)
     if not isinstance(device, WorkerDevice):
         return kernel
-    check, arrays = device.outputs(kernel.plan(workload, kernel.default(workload)), _SEED, names)
+    values = kernel.default(workload)
+    check, arrays = device.outputs(kernel.plan(workload, values), _SEED, names)
     if check.status is not Status.OK:
         return kernel
     answered = () if call.judge is None or call.judge.answer is None else call.judge.wanted
     written = [
         array.name
         for array in call.kernel.arrays
-        if array.name in arrays and (array.name in answered or _changed(array, arrays[array.name]))
+        if array.name in arrays and (array.name in answered or _changed(array.of(values), arrays[array.name]))
     ]
     if not written or len(written) == len(names):
         return kernel

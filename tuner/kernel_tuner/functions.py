@@ -95,7 +95,7 @@ def tune_kernel(  # noqa: PLR0917 - the parameters of Kernel Tuner, in its order
         kernel=kernel,
         search=search_of(strategy, strategy_options, seed),
         aim=aim_of(objective, objective_higher_is_better, objectives, metrics),
-        judge=judge_of(kernel.arguments, answer, atol, verify),
+        judge=judge_of(kernel.arguments, answer, atol, verify, observers or ()),
         metrics=metrics,
         device_spec=device_spec(device),
         cache=cache,

@@ -40,15 +40,13 @@ class Listener:
     """Hears how a run comes on; see ``tuner.search.session.SearchListener``.
 
     Args:
-        metrics: computed from every result.
+        call: what is run.
         cache: gets every result at once; None for no cache file.
-        quiet: print nothing.
     """
 
-    def __init__(self, metrics: Metrics | None, cache: CacheFile | None, *, quiet: bool) -> None:
-        self._metrics = metrics
+    def __init__(self, call: "TuningCall", cache: CacheFile | None) -> None:
+        self._call = call
         self._cache = cache
-        self._quiet = quiet
 
     def compiled(self, done: int, total: int) -> None:
         """Compiling is not told."""
@@ -60,12 +58,12 @@ class Listener:
         """A trial has ended: one line, and one entry of the cache file."""
         if event.confirming:
             return
-        configuration = event.trial.configurations[0]
-        row = row_of(configuration, event.measurement, self._metrics)
+        call, configuration = self._call, event.trial.configurations[0]
+        row = row_of(configuration, event.measurement, call.metrics, call.judge)
         if self._cache is not None:
             self._cache.add(row)
-        if not self._quiet:
-            say(line(params_of(configuration), row, self._metrics))
+        if not call.quiet:
+            say(line(params_of(configuration), row, call.metrics))
 
 
 def line(params: Row, row: Row, metrics: Metrics | None) -> str:
@@ -136,7 +134,7 @@ class TuningCall:
 
 def rows_of(call: TuningCall, space: Sequence[Configuration], outcome: Outcome) -> list[Row]:
     """Results of all trials of a run, then of what was ruled out before it ran."""
-    rows = [row_of(trial.configurations[0], m, call.metrics) for trial, m in outcome.trials]
+    rows = [row_of(trial.configurations[0], m, call.metrics, call.judge) for trial, m in outcome.trials]
     return rows + _dropped(call, space, rows, outcome)
 
 

@@ -7,6 +7,12 @@ from tuner.kernel_tuner.call_arguments import UserValue
 from tuner.model.errors import InputError, UnsupportedError
 
 
+class Observed(str):
+    """A metric that is left out where the device does not tell what it is made of."""
+
+    __slots__ = ()
+
+
 class Observer:
     """Keys that an observer adds to results.
 
@@ -34,10 +40,10 @@ class Observer:
             raise UnsupportedError(f"{name}: {other!r} is not supported; choose from {', '.join(self.known)}")
         if save_all:
             raise UnsupportedError(f"{name}: save_all is not supported: a result has one number of each")
-        self.adds = {key: self.known[key] for key in observables}
+        self.adds = {key: Observed(self.known[key]) for key in observables}
 
 
-def metrics_of(observers: UserValue) -> dict[str, str]:
+def metrics_of(observers: UserValue) -> dict[str, Observed]:
     """What observers add to results, as metrics.
 
     Raises:

@@ -5,8 +5,8 @@ Every script runs in a process of its own, on copies of its files, with ``tuner.
 its space, and that its device is ``--device`` where it names none. The scripts are not part of this project.
 
     git clone https://github.com/KernelTuner/kernel_tuner
-    python benchmarks/kernel_tuner_examples.py kernel_tuner/examples/cuda --out examples.json
-    python benchmarks/kernel_tuner_examples.py examples.json --docs docs/kernel-tuner.md
+    python benchmarks/kernel_tuner_scripts.py kernel_tuner/examples/cuda --out scripts.json
+    python benchmarks/kernel_tuner_scripts.py scripts.json --docs docs/kernel-tuner.md
 """
 
 import argparse
@@ -32,8 +32,8 @@ from provenance import provenance, save
 Document = Mapping[str, Any]
 
 IMPORTS = (
-    (re.compile(r"^(\s*)import kernel_tuner\s*$", re.MULTILINE), r"\1import tuner.kernel_tuner as kernel_tuner"),
-    (re.compile(r"^(\s*from )kernel_tuner\b", re.MULTILINE), r"\1tuner.kernel_tuner"),
+    (r"(?m)^(\s*)import kernel_tuner\s*$", r"\1import tuner.kernel_tuner as kernel_tuner"),
+    (r"(?m)^(\s*from )kernel_tuner\b", r"\1tuner.kernel_tuner"),
 )
 RUNS, ITSELF, REFUSED = "runs", "skips itself", "refused"
 
@@ -60,7 +60,7 @@ def main() -> None:
         document = {"scripts": scripts, "device": options.device, "most": options.most}
         save(options.out, document | {"provenance": provenance()})
     if options.docs is not None:
-        write_table(options.docs, "examples", table(document))
+        write_table(options.docs, "scripts", table(document))
     else:
         print(table(document))
 
@@ -156,15 +156,20 @@ def ran(script: Path, options: argparse.Namespace) -> Document:
         shutil.copytree(script.parent, folder)
         copy, text = folder / script.name, script.read_text("utf-8")
         for pattern, ours in IMPORTS:
-            text = pattern.sub(ours, text)
+            text = re.sub(pattern, ours, text)
         copy.write_text(text, "utf-8")
         words = ["--device", options.device, "--most", str(options.most), "--out", str(out)]
         command = [sys.executable, __file__, str(copy), "--here", *words]
-        env = {**os.environ, "XDG_STATE_HOME": place}
         begun = time.monotonic()
         try:
             ended = subprocess.run(
-                command, check=False, cwd=folder, env=env, capture_output=True, text=True, timeout=options.timeout
+                command,
+                check=False,
+                cwd=folder,
+                env={**os.environ, "XDG_STATE_HOME": place},
+                capture_output=True,
+                text=True,
+                timeout=options.timeout,
             )
             why = ended.stderr[-400:]
         except subprocess.TimeoutExpired:
