@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,9 @@ def main() -> None:
     parser.add_argument("path", type=Path, help="a folder of scripts, one script, or a result to show")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in this process, as it is
     parser.add_argument("--device", default="sim:h200")
-    parser.add_argument("--most", type=int, default=24, help="configurations that a call measures at most")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds of one script at most")
+    parser.add_argument("--most", type=int, default=4, help="configurations that a call measures at most")
+    parser.add_argument("--at-once", type=int, default=1, help="scripts that run at a time")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds of one script at most")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--docs", type=Path, help="the page to write the table into")
     options = parser.parse_args()
@@ -56,7 +58,8 @@ def main() -> None:
         document = json.loads(options.path.read_text("utf-8"))
     else:
         paths = [options.path] if options.path.suffix == ".py" else sorted(options.path.glob("*.py"))
-        scripts = [ran(script, options) for script in paths]
+        with ThreadPoolExecutor(options.at_once) as pool:
+            scripts = list(pool.map(lambda script: ran(script, options), paths))
         document = {"scripts": scripts, "device": options.device, "most": options.most}
         save(options.out, document | {"provenance": provenance()})
     if options.docs is not None:
@@ -123,12 +126,11 @@ def on_device(function: Callable[..., Any], device: str) -> Callable[..., Any]:
 def watched(
     tune_kernel: Callable[..., Any], calls: list[Document], device: str, most: int
 ) -> Callable[..., Any]:
-    """``tune_kernel`` with a budget: a sample of the space where the script would try all of it."""
+    """``tune_kernel`` with a budget, whatever its strategy."""
 
     @functools.wraps(tune_kernel)
     def call(*args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(tune_kernel).bind(*args, **{"device": device, **kwargs}).arguments
-        given.setdefault("strategy", "random_sample")
         given["strategy_options"] = {"max_fevals": most, **(given.get("strategy_options") or {})}
         begun = time.perf_counter()
         results, env = tune_kernel(**given)

@@ -145,6 +145,14 @@ def test_strategies_and_budgets() -> None:
     assert len([one for one in results if "time" in one]) == 2
 
 
+def test_of_a_space_that_is_too_large_a_sample_is_tried() -> None:
+    """As Kernel Tuner's brute force would take days; a warning says so."""
+    large = {"block_size_x": [64], "factor": list(range(370)), "other": list(range(370))}
+    with pytest.warns(UserWarning, match=r"brute_force would try about 140,000 configurations; [\d,]+ drawn"):
+        results, _ = tune_kernel(**GIVEN | {"tune_params": large, "strategy_options": {"max_fevals": 2}})
+    assert len([one for one in results if "time" in one]) == 2
+
+
 def test_energy_needs_no_observer() -> None:
     """Joules are in the results where they are the objective."""
     results, env = tune_kernel(**GIVEN, objective="energy", restrictions="factor == 1")

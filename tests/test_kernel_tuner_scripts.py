@@ -81,6 +81,16 @@ def test_observers_add_what_is_measured_in_any_case(tmp_path: Path) -> None:
     assert clock["unit"] == "MHz"
 
 
+def test_an_objective_that_nobody_tells_is_warned_of() -> None:
+    """A simulated GPU has no thermometer here, so that no configuration is the best."""
+    observers = [NVMLObserver(["temperature"])]
+    given = GIVEN | {"objective": "temperature", "objective_higher_is_better": False}
+    with pytest.warns(UserWarning, match="objective: sim:h200 does not tell temperature"):
+        results, env = tune_kernel(**given, observers=observers)
+    assert env["best_config"] is None
+    assert all("time" in one for one in results)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -143,7 +153,8 @@ def test_each_configuration_takes_its_own_array(tmp_path: Path) -> None:
             np.save(paths[form.name], form.stored)
         kernel = kernel_file_of(call, paths, ["y"])
         (workload,) = kernel.workloads()
-        for value, array in enumerate((small, large)):
+        arrays: tuple[np.ndarray[Any, Any], ...] = (small, large)
+        for value, array in enumerate(arrays):
             (buffer,) = kernel.plan(workload, Configuration({"type": value})).buffers
             assert (buffer.name, buffer.dtype, buffer.shape) == ("y", array.dtype.name, array.shape)
             assert buffer.input is not None
@@ -178,11 +189,12 @@ def test_errors_of_precisions_are_in_the_results(monkeypatch: pytest.MonkeyPatch
     ("changed", "message"),
     [
         ({"tune_params": {"type": ["float", "bfloat16"]}}, "TunablePrecision: no array for 'bfloat16'.*half"),
-        ({"arguments": [Tunable("size", [X])]}, "Tunable: param_key: .*'size'"),
+        ({"arguments": [Tunable("size", [X]), X, np.int32(N)]}, "Tunable: param_key: .*'size'"),
         ({"arguments": [Tunable("type", [])]}, r"arguments\[0\]: Tunable holds no array"),
         ({"arguments": [Tunable("type", {"float": "x"})]}, r"arguments\[0\]\['float'\]: str"),
         ({"arguments": [Tunable("type", [np.float32(1)])]}, r"arguments\[0\]\[0\]: Tunable of scalars"),
         ({"observers": [AccuracyObserver()]}, "answer: AccuracyObserver needs one"),
+        ({"answer": [X[:9], None, None]}, r"answer\[0\]: 9 elements, .* 256"),
         ({"answer": [X.astype(np.float32), None, None]}, r"answer\[0\]: float32, .* float64"),
     ],
 )
@@ -199,6 +211,10 @@ def test_types_and_errors_have_names() -> None:
     ]
     with pytest.raises(InputError, match="dtypes: 'quarter'"):
         TunablePrecision("t", X, ["quarter"])
+    with pytest.raises(InputError, match="TunablePrecision: array: int is none"):
+        TunablePrecision("t", 3)
+    with pytest.raises(InputError, match="Tunable: arrays: must be a dict or a list, not 3"):
+        Tunable("t", 3)
     with pytest.raises(InputError, match="no error 'distance'; choose from mse, rmse"):
         AccuracyObserver("distance")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.kernel_tuner.call_arguments import UserValue, called, evaluated
+from tuner.kernel_tuner.call_arguments import UserValue, called, evaluated, on_host
 from tuner.kernel_tuner.observers import Observed, Observer
 from tuner.model.errors import InputError
 
@@ -27,10 +27,15 @@ class Tunable(dict[Any, Any]):
         param_key: name of the parameter whose values are keys of ``arrays``; or a text over parameters, or a
             function of their dict, that gives such a key.
         arrays: by value; or a list, whose keys are 0, 1, ...
+
+    Raises:
+        InputError: they are neither.
     """
 
     def __init__(self, param_key: UserValue, arrays: UserValue) -> None:
-        super().__init__(enumerate(arrays) if isinstance(arrays, list | tuple) else arrays)
+        if not isinstance(arrays, list | tuple | Mapping):
+            raise InputError(f"{type(self).__name__}: arrays: must be a dict or a list, not {arrays!r}")
+        super().__init__(arrays if isinstance(arrays, Mapping) else enumerate(arrays))
         self.param_key = param_key
 
     def select_for_configuration(self, params: Mapping[str, Any]) -> UserValue:
@@ -56,19 +61,22 @@ class TunablePrecision(Tunable):
 
     Args:
         param_key: see ``Tunable``.
-        array: in whatever precision.
+        array: of any library, in whatever precision.
         dtypes: a dict of value -> type of NumPy, or a list of names of types; None for half, float and
             double.
 
     Raises:
-        InputError: a type is none.
+        InputError: a type is none, or the array.
     """
 
     def __init__(self, param_key: UserValue, array: UserValue, dtypes: UserValue = None) -> None:
         found = dtypes or _PRECISIONS
         if not isinstance(found, Mapping):
             found = {name: _dtype(name) for name in found}
-        super().__init__(param_key, {name: array.astype(dtype) for name, dtype in found.items()})
+        plain = on_host(array)
+        if not isinstance(plain, np.ndarray | np.generic):
+            raise InputError(f"TunablePrecision: array: {type(array).__name__} is none")
+        super().__init__(param_key, {name: plain.astype(dtype) for name, dtype in found.items()})
 
 
 def _dtype(name: UserValue) -> "np.dtype[Any]":

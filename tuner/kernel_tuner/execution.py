@@ -70,6 +70,13 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
             return returned(call, setup.device, [], cache, 0.0)
         if call.verbose:
             say(f"Searchspace has {space.size} configurations after restrictions.")
+        if space.is_sample and call.search.policy == "exhaustive":
+            warnings.warn(
+                f"strategy: brute_force would try about {space.size:,} configurations;"
+                f" {len(space):,} drawn at random are tried",
+                stacklevel=3,
+            )
+            call = replace(call, search=replace(call.search, policy="random"))
         kernel = _with_roles(call, kernel, workload, paths, setup.device)
         _verify(call, setup.device)
         listener = Listener(call, cache)

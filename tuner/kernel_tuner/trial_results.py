@@ -168,13 +168,15 @@ def _check_answer(position: int, expected: UserValue, given: Given) -> None:
         )
     if not isinstance(expected, np.ndarray | np.generic):
         raise InputError(f"answer[{position}]: {type(expected).__name__} is no array")
-    if expected.size != given.array.size:
-        raise InputError(
-            f"answer[{position}]: {expected.size} elements, and arguments[{position}] has {given.array.size}"
-        )
-    other = [form.array.dtype for form in given.forms if not np.can_cast(form.array.dtype, expected.dtype)]
-    if other:
-        raise InputError(f"answer[{position}]: {expected.dtype}, and arguments[{position}] is {other[0]}")
+    for array in (form.array for form in given.forms):
+        if expected.size != array.size:
+            raise InputError(
+                f"answer[{position}]: {expected.size} elements, and arguments[{position}] has {array.size}"
+            )
+        if not np.can_cast(array.dtype, expected.dtype):
+            raise InputError(
+                f"answer[{position}]: {expected.dtype}, and arguments[{position}] is {array.dtype}"
+            )
 
 
 def _takes_atol(verify: Callable[..., Any]) -> bool:

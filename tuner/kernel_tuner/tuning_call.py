@@ -1,5 +1,6 @@
 """A call of ``tune_kernel``: in the words of a run, the lines it prints, and what it returns."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -226,6 +227,11 @@ def returned(
         raise VerificationError(
             f"Kernel result verification failed for: {shown(_values(call, wrong[0]))}:"
             f" {wrong[0].get('error_detail', '')}; no configuration is right"
+        )
+    if best is None and any("time" in row and call.aim.key not in row for row in rows):
+        warnings.warn(
+            f"objective: {device.identity.spec} does not tell {call.aim.key}: no configuration is the best",
+            stacklevel=4,
         )
     environment_ = environment(device.identity, call.kernel.options, wall_s) | {"best_config": best}
     if best is not None and not call.quiet:
