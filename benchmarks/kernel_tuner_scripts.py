@@ -188,7 +188,10 @@ def table(document: Document) -> str:
     scripts = document["scripts"]
     count = sum(one["state"] == RUNS for one in scripts)
     rows = [f"{count} of {len(scripts)} run on `{document['device']}`.", ""]
-    rows += ["| script | state | results, of combinations of values | why |", "| --- | --- | --- | --- |"]
+    rows += [
+        "| script | state | measured, of combinations of values | what is missing |",
+        "| --- | --- | --- | --- |",
+    ]
     for one in scripts:
         calls = "; ".join(f"{call['valid']:,} of {call['combinations']:,}" for call in one["calls"][:3])
         more = f"; {len(one['calls']) - 3} more calls" if len(one["calls"]) > 3 else ""
