@@ -72,7 +72,7 @@ def main() -> None:
 
 
 def run_here(script: Path, device: str, most: int) -> Document:
-    """The calls of a script, and how it ended."""
+    """Run a script; its calls, and how it ended."""
     from tuner import kernel_tuner  # noqa: PLC0415 - only where a script runs
 
     calls: list[Document] = []
@@ -84,7 +84,7 @@ def run_here(script: Path, device: str, most: int) -> Document:
 
 
 def called(script: str) -> tuple[str, str]:
-    """How a script ended that is run by its name."""
+    """Run a script by its name, and tell how it ended."""
     sys.argv = [script]
     try:
         runpy.run_path(script, run_name="__main__")
@@ -94,7 +94,7 @@ def called(script: str) -> tuple[str, str]:
 
 
 def tested(script: str) -> tuple[str, str]:
-    """How a script ended that is run by pytest."""
+    """Run a script by pytest, and tell how it ended."""
     import pytest  # noqa: PLC0415 - only where a script is a test
 
     found: list[tuple[str, str]] = []
@@ -152,7 +152,7 @@ def watched(
 
 
 def ran(script: Path, options: argparse.Namespace) -> Document:
-    """What a script did in a process of its own, with its folder copied and its import changed."""
+    """Run a script in a process of its own, with its folder copied and its import changed."""
     with tempfile.TemporaryDirectory() as place:
         folder, out = Path(place, "scripts"), Path(place, "out.json")
         shutil.copytree(script.parent, folder)

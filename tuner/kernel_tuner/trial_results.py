@@ -98,7 +98,7 @@ class Judge:
         return Check(Status.WRONG_ANSWER if wrong else Status.OK, wrong, check.seconds)
 
     def outputs(self, arrays: Mapping[str, HostArray], params: Parameters) -> list[HostArray | None]:
-        """What a run of a configuration has left, as many as there are arguments."""
+        """The arrays that a run of a configuration has left, as many as there are arguments."""
         return [
             restored(argument.of(params), arrays[argument.name])
             if isinstance(argument, GivenArray) and argument.name in arrays

@@ -44,7 +44,7 @@ class Observer:
 
 
 def metrics_of(observers: UserValue) -> dict[str, Observed]:
-    """What observers add to results, as metrics.
+    """The keys that observers add to results, as metrics.
 
     Raises:
         InputError: they are no list.
