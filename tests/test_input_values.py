@@ -1,5 +1,6 @@
 """Inputs by generators and files: what they hold, and what is refused when a kernel file is read."""
 
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -244,12 +245,14 @@ def test_broken_files(tmp_path: Path) -> None:
         assert words in refused(text, "float64", (1000,), tmp_path), text
 
 
-def test_a_file_that_has_changed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [3, 4])  # 3 before
+def test_a_file_that_has_changed(tmp_path: Path, length: int) -> None:
     """What has another hash than when it was looked at is not used."""
     np.save(tmp_path / "x.npy", np.zeros(3))
+    os.utime(tmp_path / "x.npy", (0.0, 0.0))
     seen = DataFile(str(tmp_path / "x.npy"), "", file_sha256(tmp_path / "x.npy"))
     assert str(array_header(seen)) == "float64 [3]"
-    np.save(tmp_path / "x.npy", np.ones(4))
+    np.save(tmp_path / "x.npy", np.ones(length))
     with pytest.raises(InputError, match="has changed since the kernel file was read"):
         array_of(seen)
 
