@@ -139,6 +139,21 @@ def test_a_counter_alone_gives_its_own_peak() -> None:
     assert found.peak_window_s == pytest.approx(0.1)
 
 
+def test_beyond_its_last_tick_a_counter_goes_on_by_a_curve() -> None:
+    """By the power of the other reading; alone by its own, which may be none or twice as much."""
+    source = Source()
+    counter, ring = SimulatedSampler(source, **COUNTER), SimulatedSampler(source, **RING)
+    for seconds, watts in ((3.0, IDLE_W), (2.0, LOAD_W), (0.2, 0.2 * LOAD_W), (1.0, IDLE_W)):
+        source.draw(seconds, watts)
+    ticks = counter.info, [sample for sample in counter.poll() if sample.time_s < 4.95]
+    span, joules = Span(3.0, 5.2), source.joules(3.0, 5.2)
+    alone, both = span_energy([ticks], span), span_energy([ticks, (ring.info, ring.poll())], span)
+    assert alone is not None
+    assert both is not None
+    assert 0.05 * joules < alone.joules - joules < 1.96 * alone.sigma_j
+    assert both.joules == pytest.approx(joules, rel=0.01)
+
+
 def test_what_no_sample_shows_is_not_made_up() -> None:
     """Without samples in or around a span there is no energy."""
     source = Source()
