@@ -329,6 +329,7 @@ def test_systemd_passes_the_socket(where: ClockPaths, nvml: State, tmp_path: Pat
                 env=environment,
                 stderr=subprocess.DEVNULL,
             ) as process:
+                hear(b"READY=1")
                 with clocks.locked(900):
                     assert nvml.locked_max_mhz == 900
                     early.close()
