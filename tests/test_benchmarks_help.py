@@ -27,6 +27,7 @@ SMALLEST = {
     "kernel_tuner_wall": ["--only", "triad", "vector-add"],
     "kernels/peers": ["--show", str(RESULTS / "peers-h200.json")],
     "show_results": [],
+    "start_profile": ["--repeats", "1"],
     "traced_energy": ["--pieces", "60"],
     "warm_profile": [f"now={ROOT / 'tests/data/stacks.txt'}"],
     "window_scatter": ["--runs", "20"],
