@@ -266,7 +266,7 @@ def test_several_analytical_answers(load: Load) -> None:
 @pytest.mark.parametrize(
     ("given", "trouble"),
     [
-        ("3", "[analytical]: must be a table or a list"),
+        ("3", "[analytical]: must be a table"),
         ("[]", "[analytical]: must be a list of at least one"),
         ("[{ P = 2 }, 3]", "[[analytical]] #2: must be a table"),
     ],

@@ -123,7 +123,7 @@ def test_what_cannot_be_meant_is_refused_where_it_stands(case: str, tmp_path: Pa
         ("constraint Q < 2", "unknown name 'Q' (known here: N, batch, A)"),
         ("scratch y2: flot32[N]", "did you mean 'float32'?"),
         ("problem(M = 8..1)", "[problem.sizes] M: from 8 to 1 holds no number"),
-        ("problem(M = 0..5)", "[problem.sizes] M.from: must be 1 or more"),
+        ("problem(M = 0..5)", "[problem.sizes] M.from: input should be greater"),
         ("check z = 1", "no output buffer is called so; choose from y"),
         ("derived Q = A +", "[derived] Q: expression 'A +': not an expression"),
     ],

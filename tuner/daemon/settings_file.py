@@ -22,11 +22,11 @@ from pydantic import BaseModel, ValidationError
 
 from tuner.daemon.settings import ServiceTable, SetTable, Settings, TuningTable, bound
 from tuner.devices.gpu_models import gpu_model, gpu_names
+from tuner.kernel_files import kernel_document as messages
 from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.jobs import DeviceChoice, wrong_choice
 from tuner.search.option_checks import complaints as option_complaints
 from tuner.system.ownership import replace_file
-from tuner.system.untrusted.complaints import worded
 from tuner.system.untrusted.reading import HEADER, line_of, load_toml
 
 if sys.version_info >= (3, 11):
@@ -340,7 +340,7 @@ def _message(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # n
         return f"{detail['input']} is out of range; {broken}"
     if kind in ("model_type", "tuple_type") and name in _ARRAYS:
         return f"must be tables of the form [[{name}]]"
-    return _SIMPLE.get(kind) or worded(name, detail, model)
+    return _SIMPLE.get(kind) or messages.worded(name, detail, model)
 
 
 def table_of(name: str) -> type[BaseModel] | None:

@@ -126,7 +126,7 @@ def _heading(place: Place) -> str:
         heading = f"[{heading}]"
         heading += f" {int(steps.pop(0)) + 1}" if steps else ""
     elif table == "analytical" and steps and isinstance(steps[0], int):
-        heading = f"[{heading}] #{int(steps.pop(0)) + 1}"
+        heading = f"[{heading}] #{steps.pop(0) + 1}"
     joint = " "
     for step in steps:
         if isinstance(step, int):

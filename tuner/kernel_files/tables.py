@@ -111,7 +111,7 @@ _BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "exclusiveMinimum": (lambda number, least: number > least, "must be more than {bound}"),
     "maximum": (lambda number, most: number <= most, "must be at most {bound}"),
 }
-"""Tests of bounds, and the words where one fails; bounds that have none are for editors."""
+"""What holds under a bound, and the words where it does not. Others are for editors."""
 
 
 def read_table(kind: type[_Table], table: Mapping[str, Any], complaints: list[Complaint]) -> _Table | None:
@@ -130,7 +130,7 @@ def read_table(kind: type[_Table], table: Mapping[str, Any], complaints: list[Co
 
 
 @cache
-def _keys(kind: Any) -> dict[str, _Key]:  # noqa: ANN401 - a table
+def _keys(kind: type[FileTable]) -> dict[str, _Key]:
     """The keys of a table by their names in the file."""
     known = {}
     for attribute, form in hints_of(kind, include_extras=True).items():
@@ -298,10 +298,10 @@ def _schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:  # noqa: 
     kind, limits = _bare(kind, ())
     if limits:
         return {**_schema(kind, definitions), **dict(limits)}
-    if len(_choices(kind)) > 1:
-        first, *others = [_schema(each, definitions) for each in _choices(kind) if each is not NoneType]
-        return {"anyOf": [first, *others]} if others else first
-    parts = get_args(kind)
+    choices = [each for each in _choices(kind) if each is not NoneType]
+    if len(choices) > 1:
+        return {"anyOf": [_schema(each, definitions) for each in choices]}
+    (kind,), parts = choices, get_args(choices[0])
     if _is_table(kind):
         if kind.__name__ not in definitions:
             definitions[kind.__name__] = {}  # a table may hold itself

@@ -11,13 +11,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tuner.kernel_files import kernel_document as messages
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, KernelFileError, suggestion
 from tuner.model.objective import NAMES, described
 from tuner.model.options import OPTIONS
 from tuner.model.records import WorkloadName, canonical
 from tuner.search.option_checks import complaints as option_complaints
-from tuner.system.untrusted.complaints import worded
 from tuner.system.untrusted.reading import line_of, load_toml, plain_line, read_text
 
 # --- The tables and keys of a sweep file; ``file`` reads and checks them.
@@ -444,7 +444,7 @@ def _explained(detail: Any) -> Complaint:  # noqa: ANN401 - a dict of pydantic
     elif table == "group":
         return "[[group]]", "is needed: tables of the form [[group]] hold the jobs"
     elif not rest and detail["type"] == "extra_forbidden":
-        return str(table), worded(str(table), detail, SweepDocument)
+        return str(table), messages.worded(str(table), detail, SweepDocument)
     if table == "options" or (rest and rest[0] in _CHOICES):
         names = [f"item {step + 1}" if isinstance(step, int) else str(step) for step in rest[:2]]
         inner = ", ".join(names) if table == "group" else " ".join(names[:1])
@@ -456,4 +456,4 @@ def _explained(detail: Any) -> Complaint:  # noqa: ANN401 - a dict of pydantic
 
 
 def _worded(name: str, detail: Any, model: type[BaseModel]) -> str:  # noqa: ANN401 - a dict of pydantic
-    return "must be a list" if detail["type"] == "tuple_type" else worded(name, detail, model)
+    return "must be a list" if detail["type"] == "tuple_type" else messages.worded(name, detail, model)
