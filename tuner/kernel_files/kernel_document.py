@@ -3,11 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
+from pydantic import BaseModel, ValidationError
+
+from tuner.kernel_files import schema
 from tuner.kernel_files.schema import KernelDocument
 from tuner.kernel_files.source_folder import read_text
-from tuner.kernel_files.tables import Complaint, Place, read_table
 from tuner.model.errors import KernelFileError, suggestion
 from tuner.model.plan import BufferRole
 from tuner.system.untrusted.reading import TomlTable, TomlValue, load_toml
@@ -86,54 +88,149 @@ def _axes(text: str, rest: str) -> tuple[list[str], str]:
 # --- Reading a file, and messages for what is wrong in it.
 
 MAX_SHOWN = 5
-MAX_BITS = 63  # beyond the sign, as expressions and spaces hold them
-_ARRAYS = ("argument", "stage")
-_INNER = {
-    "launch": ("derived",),
-    "loop": ("derived",),
-    "problem": ("sizes", "reference"),
-    "variant": ("tunables", "stage"),
+_MODELS: dict[str, type[BaseModel]] = {
+    "": schema.KernelDocument,
+    "kernel": schema.KernelTable,
+    "problem": schema.ProblemTable,
+    "problem.sizes": schema.SizeRange,
+    "tunables": schema.TunableTable,
+    "variant": schema.VariantTable,
+    "argument.buffer": schema.BufferArgument,
+    "argument.scalar": schema.ScalarArgument,
+    "argument.struct": schema.StructArgument,
+    "argument.tensor_map": schema.TensorMapArgument,
+    "stage.kernel": schema.StageTable,
+    "stage.library": schema.LibraryStageTable,
+    "stage.view": schema.ViewTable,
+    "stage.operand": schema.OperandTable,
+    "loop": schema.LoopTable,
+    "roles": schema.RolesTable,
+    "constraints": schema.ConstraintsTable,
+    "launch": schema.OnlyLaunchTable,
+    "reference_launch": schema.ReferenceLaunchTable,
+    "work": schema.WorkTable,
+    "resources": schema.ResourcesTable,
+    "occupancy": schema.OccupancyTable,
 }
-"""Tables in a table."""
+_ARRAYS = ("argument", "stage")
+_IN_VARIANTS = ("tunables", "stage")  # tables of their own
+_NESTED = ("sizes", "reference")
+_SIMPLE = {
+    "missing": "is needed",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "list_type": "must be a list",
+    "dict_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+}
+MAX_BITS = 63  # beyond the sign, as expressions and spaces hold them
 
 
-def explain(path: Path, complaints: Sequence[Complaint]) -> str:
+def explain(path: Path, error: ValidationError) -> str:
     """One line per wrong key, at most five: file, key, what is wrong, what would be right."""
-    by_key: dict[str, dict[str, None]] = {}
-    for place, text in complaints:
-        key = _heading(place)
-        by_key.setdefault(f"{path}: {key}" if key else str(path), {})[text] = None
-    lines = [f"{where}: {'; '.join(texts)}" for where, texts in by_key.items()]
+    by_key: dict[str, list[str]] = {}
+    for detail in error.errors(include_url=False):
+        table, key, model = _located(detail["loc"])
+        messages = by_key.setdefault(f"{path}: {key}" if key else str(path), [])
+        message = worded(table, detail, model)
+        if message not in messages:
+            messages.append(message)
+    lines = [f"{where}: {_joined(messages)}" for where, messages in by_key.items()]
     if len(lines) > MAX_SHOWN:
         lines[MAX_SHOWN:] = [f"{path}: and {len(lines) - MAX_SHOWN} more"]
     return "\n".join(lines)
 
 
-def _heading(place: Place) -> str:
-    """A key as the file writes it: its table in brackets, then the way from there."""
-    if not place:
-        return ""
-    steps = list(place)
-    names = [table := str(steps.pop(0))]
-    if table in ("loop", "variant") and steps:
-        names.append(str(steps.pop(0)))
-    if steps[1:] and steps[0] in _INNER.get(table, ()):
-        names.append(table := str(steps.pop(0)))
-    if table == "tunables" and steps[1:] and isinstance(steps[1], str):
-        names.append(str(steps.pop(0)))
-    heading = f"[{'.'.join(names)}]"
-    if table in _ARRAYS:
-        heading = f"[{heading}]"
-        heading += f" {int(steps.pop(0)) + 1}" if steps else ""
-    elif table == "analytical" and steps and isinstance(steps[0], int):
-        heading = f"[{heading}] #{steps.pop(0) + 1}"
-    joint = " "
-    for step in steps:
-        if isinstance(step, int):
-            heading, joint = f"{heading}, item {step + 1}", " "
+def _joined(messages: list[str]) -> str:
+    """Complaints about one key; where each names a type, they are the branches of a choice."""
+    prefix = "must be "
+    if all(message.startswith(prefix) for message in messages):
+        return prefix + " or ".join(message.removeprefix(prefix) for message in messages)
+    return "; ".join(messages)
+
+
+def _located(loc: Sequence[int | str]) -> tuple[str, str, type[BaseModel] | None]:
+    """The table of a location, the key as the file writes it, and the keys known there."""
+    if not loc:
+        return "", "", _MODELS[""]
+    table, *rest = (str(step) if isinstance(step, str) else step for step in loc)
+    prefix = ""
+    if table == "variant" and rest:
+        prefix, rest = f"variant.{rest[0]}", rest[1:]
+        if rest[1:] and rest[0] in _IN_VARIANTS:
+            table, prefix, rest = rest[0], f"{prefix}.", rest[1:]
         else:
-            heading, joint = f"{heading}{joint}{step}", "."
-    return heading
+            table = ""
+    heading, model = f"[{prefix}{table}]", str(table) or "variant"
+    if table in _ARRAYS:
+        number = f" {int(rest[0]) + 1}" if rest else ""
+        heading = f"[[{prefix}{table}]]{number}"
+        rest = rest[1:]
+        if rest:
+            model, rest = f"{table}.{rest[0]}", rest[1:]
+        model, rest = _inside_stage(model, rest)
+    elif table in ("loop", "launch", "analytical") and rest:
+        heading, rest = _inside_table(str(table), heading, rest)
+    elif table == "problem" and rest and rest[0] in _NESTED:
+        heading, rest = f"[problem.{rest[0]}]", rest[1:]
+        if rest[1:2] == ["range"]:
+            model, rest = "problem.sizes", [".".join(map(str, (rest[0], *rest[2:])))]
+    elif table == "tunables" and rest[1:2] == ["table"] and rest[2:]:
+        heading, rest = f"[{prefix}{table}.{rest[0]}]", rest[2:]
+    if rest:
+        # what follows the key are items of lists, and words of pydantic for the branches of a choice
+        heading += f" {rest[0]}" + "".join(f", item {step + 1}" for step in rest[1:] if isinstance(step, int))
+    fields = _MODELS.get(model if len(loc) > 1 else "")
+    return str(loc[-1]), heading, fields
+
+
+def _inside_table(table: str, heading: str, rest: list[int | str]) -> tuple[str, list[int | str]]:
+    """Loops have names, and their named expressions are a table of their own; answers may be several."""
+    if table == "analytical":
+        form, *rest = rest
+        return (
+            (f"[[analytical]] #{int(rest[0]) + 1}", rest[1:]) if form == "list" and rest else (heading, rest)
+        )
+    if table == "loop":
+        heading, rest = f"[loop.{rest[0]}]", rest[1:]
+    return (f"{heading[:-1]}.derived]", rest[1:]) if rest[:1] == ["derived"] and rest[1:] else (heading, rest)
+
+
+def _inside_stage(model: str, rest: list[int | str]) -> tuple[str, list[int | str]]:
+    """The tables that stand in a stage: views among its arguments, matrices of a library."""
+    if model == "stage.kernel" and rest[2:3] == ["view"]:
+        key = "".join(f" {step}" for step in rest[3:])
+        return "stage.view", [f"arguments, item {int(rest[1]) + 1}{key}"]
+    if model == "stage.library" and rest[:1] in (["a"], ["b"], ["c"]) and rest[1:]:
+        return "stage.operand", [f"{rest[0]}.{rest[1]}", *rest[2:]]
+    if model == "stage.library" and rest[:1] in (["pivots"], ["tau"], ["info"]) and rest[1:]:
+        return "stage.view", [f"{rest[0]}.{rest[1]}", *rest[2:]]
+    return model, rest
+
+
+def worded(name: str, detail: Any, model: type[BaseModel] | None) -> str:  # noqa: ANN401 - a dict of pydantic
+    """Word one detail of ``ValidationError.errors()``; ``model`` has the keys that may stand beside it."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "extra_forbidden" and model is not None:
+        keys = [field.alias or name for name, field in model.model_fields.items()]
+        return f"unknown key{suggestion(name, keys)}; known here: {', '.join(keys)}"
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if kind == "too_short":
+        least = context["min_length"]
+        return f"must be a list of at least {'one' if least == 1 else least}"
+    if kind == "string_pattern_mismatch":
+        return f"{detail['input']!r} does not have the form {context['pattern']}"
+    if kind == "literal_error":
+        choices = context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        choices = [{"True": "true", "False": "false"}.get(choice, choice) for choice in choices]
+        text = str(detail["input"])
+        return f"{text!r} is not one of {', '.join(choices)}{suggestion(text, choices)}"
+    text = str(context["error"] if kind == "value_error" else detail["msg"])
+    return text[0].lower() + text[1:]
 
 
 def read_document(path: Path) -> KernelDocument:
@@ -175,14 +272,13 @@ def parsed_document(path: Path, table: Mapping[str, TomlValue]) -> KernelDocumen
     """
     _check_numbers(path, table)
     table = _written_out(path, table)
-    complaints: list[Complaint] = []
-    document = read_table(KernelDocument, table, complaints)
-    if document is not None:
-        return document
-    text, lines = explain(path, complaints), table.get("arguments")
-    if isinstance(lines, Mapping) and lines:
-        text = argument_key(text, list(lines))
-    raise KernelFileError(text)
+    try:
+        return KernelDocument.model_validate(table)
+    except ValidationError as e:
+        text, lines = explain(path, e), table.get("arguments")
+        if isinstance(lines, Mapping) and lines:
+            text = argument_key(text, list(lines))
+        raise KernelFileError(text) from e
 
 
 def _written_out(path: Path, table: Mapping[str, TomlValue]) -> TomlTable:

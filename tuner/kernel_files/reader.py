@@ -292,9 +292,7 @@ class _Reader:
             tunables={name: declaration.values for name, declaration in self.declared.items()},
             conditions=tunables.conditions,
             derived=derived,
-            roles=tunables.roles(
-                {role: name for role, name in vars(document.roles).items() if name is not None}
-            ),
+            roles=tunables.roles(document.roles.model_dump(exclude_none=True)),
             rules=self._rules(),
             spills=document.constraints.spills,
             default=tunables.assigned(document.default, "[default]"),

@@ -263,7 +263,7 @@ class StageReader:
         if entry is None:
             return with_macros(stages, names), None
         own = self.document.reference_launch
-        launch = self.document.launch if own is None else LaunchTable(**vars(own))
+        launch = self.document.launch if own is None else LaunchTable(**own.model_dump())
         if launch is None:
             raise self.at("[reference_launch]").error("is needed for reference_entry")
         same_source = (s.symbols for s in stages if isinstance(s, StageRecipe))
