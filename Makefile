@@ -20,7 +20,7 @@ VERSION_FILE := tuner/model/version.py
 
 SPHINX := --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees
 
-.PHONY: run test types bench test-kernels test-all test-systemd test-browser test-install wheel assets test-matrix \
+.PHONY: run test types bench test-kernels test-all test-systemd test-browser test-install test-image wheel assets test-matrix \
   coverage docs man clean
 
 run: $(VENV)/.run-ready
@@ -99,11 +99,16 @@ wheel: | $(BIN)/python
 	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist build/wheel
 	@ls dist/gpu_tuner-*
 
-# The wheel of the last commit in empty environments of all Pythons that are here, and in an image where there is podman
-# or docker; and whether all that it needs is to be had for other Pythons and aarch64. Needs the package index.
+# The wheel of the last commit in empty environments of all Pythons that are here, and whether all that it needs is to be
+# had for the others and for aarch64: needs the package index.
 test-install: $(VENV)/.test-ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/pytest -m network -rs
+	$(BIN)/pytest -m network -rs tests/test_install.py
+
+# The image of the Containerfile, on that of TUNER_TEST_BASE or this machine's Debian: needs the package index, root,
+# buildah, and debootstrap where no base is named; skipped, with the reason, elsewhere.
+test-image: $(VENV)/.test-ready
+	$(BIN)/pytest -m network -rs tests/test_image.py
 
 # The JavaScript library of reports, anew from the registry: needs npm. What it makes is committed.
 assets:

@@ -60,6 +60,7 @@ _OMITTED = pytest.StashKey[dict[str, str]]()
 _NEEDS = {
     "*_gpu.py": "gpu",
     "test_browser_*": "browser",
+    "test_image.py": "network",
     "test_install.py": "network",
     "test_systemd_real.py": "systemd",
 }
