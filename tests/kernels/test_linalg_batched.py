@@ -10,7 +10,7 @@ import linalg_runs as runs
 import numpy as np
 import pytest
 from adaptive_kernels import inputs_of
-from host_build import ADDRESSES, FLAGS
+from host_build import ADDRESSES, CHECKED, FLAGS
 from linalg_batched import EDGES, plan_with
 from linalg_runs import DTYPES, SMALL, on_host
 
@@ -322,6 +322,8 @@ def test_faults_are_noticed(name: str, plans: Sequence[At], old: str, new: str) 
         assert (runs.answered(wrong[0], {"A": A}, FLAGS)["info"] != 21).all()
     elif old in RARE:
         assert not batched.backward_error_is_small(wrong[0], RARE[old])
+    elif name in ("getrf", "geqrf"):  # some faults lead out of arrays
+        assert any(runs.is_noticed(plan, CHECKED, "forward") for plan in wrong)
     else:
         assert any(map(runs.is_noticed, wrong))
 
