@@ -1,8 +1,8 @@
 """Seconds of whole energy runs by one checkout and another, in turn: walls, windows, and what they found.
 
-Each checkout has its own `.venv`; caches of compiled kernels are warm from a first run of each, byte code is
-kept. Of each work the median wall, the seconds of windows and of the rest, the joules of the answer with
-their ±, and the saving against the default.
+Each checkout has its own `.venv`; caches of compiled kernels are warm from a first run for time of each,
+byte code is kept. Of each work the median wall, the seconds of windows and of the rest, the joules of the
+answer with their ±, and the saving against the default.
 
     git worktree add ../before 32c38f76 && make -C ../before .venv/.run-ready
     python benchmarks/energy_walls.py ../before . --runs 3 --out benchmarks/results/energy-walls-h100.json
@@ -32,17 +32,18 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--users", type=Path, default=USERS, help="folder of softmax.toml")
+    parser.add_argument("--only", nargs="+", choices=WORKS, default=list(WORKS))
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     rows = []
-    for work, words in WORKS.items():
-        command = [word.format(users=options.users.resolve()) for word in words]
+    for work in options.only:
+        command = [word.format(users=options.users.resolve()) for word in WORKS[work]]
         found: dict[Path, list[dict[str, Any]]] = {checkout: [] for checkout in options.checkouts}
-        for number in range(options.runs + 1):
+        for checkout in found:
+            timed(checkout, command, options.device, "time")
+        for _ in range(options.runs):
             for checkout, runs in found.items():
-                run = timed(checkout, command, options.device)
-                if number:  # the first fills the caches
-                    runs.append(run)
+                runs.append(timed(checkout, command, options.device, "energy"))
         rows += [summary(work, checkout.resolve().name, runs) for checkout, runs in found.items()]
     print("| work | checkout | wall | windows | rest | joules | against the default |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
@@ -55,12 +56,12 @@ def main() -> None:
     save(options.out, {"provenance": provenance(), "device": options.device, "rows": rows})
 
 
-def timed(checkout: Path, words: list[str], device: str) -> dict[str, Any]:
-    """One run as a whole process."""
+def timed(checkout: Path, words: list[str], device: str, objective: str) -> dict[str, Any]:
+    """One run as a whole process; of one for time only its wall."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "run.json"
-        command = ["run", *words, "--objective", "energy", "--device", device]
+        command = ["run", *words, "--objective", objective, "--device", device]
         files = ["--database", f"{folder}/tuner.db", "--json", str(result)]
         begun_s = time.monotonic()
         subprocess.run(
@@ -71,6 +72,8 @@ def timed(checkout: Path, words: list[str], device: str) -> dict[str, Any]:
         )
         wall_s = time.monotonic() - begun_s
         document = json.loads(result.read_text())
+    if objective == "time":
+        return {"wall_s": wall_s}
     return {"wall_s": wall_s, "modelled": document["modelled"], **document["wall"], **told(document)}
 
 

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
+from threading import Thread
 
 from tuner.model.plan import STREAM_PRIORITY
 from tuner.model.trial import Measurement, Trial, stated
 from tuner.space.search_view import Search
 
-from .analytical import analytical
+from .analytical import analytical, first_compiled
 from .descent import Attempt, cheapest, recalled
 from .greedy import greedy
 from .independent import exhaustive, random_sampling
@@ -16,6 +18,7 @@ from .stopping import paying
 
 # Evidence: docs/lab/methodologies.md. Neither noise nor the cost of a trial changes the choice.
 SMALL = 24  # trials: a Bayesian search ends after more than half of them
+AHEAD = 128  # trials that may be compiled before the search asks for them
 SWEEP_S = 5.0  # a space is measured whole where that takes no longer: about what a search needs to be sure
 
 MILLISECOND_S = 1e-3
@@ -59,6 +62,18 @@ def auto(search: Search, *, patience: float | None = None) -> Attempt:
         search.tell(f"auto: {name}, because {reason}")
         yield from recalled(_part(name, search, measured, patience), measured)
     return cheapest(search, measured)
+
+
+def first_expected(search: Search) -> list[Trial]:
+    """Return the trials that the search compiles while its default is measured: see ``Search.expect``.
+
+    Where a lone workload may be swept, these are its first ones all, and SciPy is imported meanwhile.
+    """
+    trials = first_compiled(search)
+    if _choice(search)[0] == "bayesian" and not search.label and len(search.candidates) == 1:
+        Thread(target=import_module, args=(".bayesian", __package__), name="SciPy", daemon=True).start()
+        trials += [Trial((each.configuration,)) for each in search.candidates[0][:AHEAD]]
+    return list(dict.fromkeys(trials))
 
 
 def _choice(search: Search) -> tuple[str, str]:

@@ -4,7 +4,6 @@ The kernels of answer checks are the real ones, compiled for the host.
 """
 
 import functools
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from fake_driver import FakeLibrary
 from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda import device as cuda
 from tuner.devices.cuda import probe
-from tuner.devices.cuda.answer_kernels import answer_stage
+from tuner.devices.cuda.answer_kernels import ANSWER_KERNELS, answer_stage
 from tuner.devices.cuda.driver import DriverCalls
 from tuner.devices.cuda.rounds import RoundRunner
 from tuner.model.errors import CompileError
@@ -49,20 +48,20 @@ class HostKernel(Kernel):
 
     def launch(self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any]) -> None:
         plain = [np.asarray(arg) if isinstance(arg, DeviceArray) else arg for arg in args]
-        host_build.run(answer_stage().source, self._entry, tuple(grid), tuple(block), 0, plain)
+        host_build.run(answer_stage("fill").source, self._entry, tuple(grid), tuple(block), 0, plain)
 
 
 @functools.cache
-def answer_names() -> list[str]:
+def answer_entries() -> list[str]:
     """The kernels of ``answers.cu``, which are compiled now."""
-    names = re.findall(r'extern "C" __global__ void (\w+)', answer_stage().source.text)
-    host_build.build(answer_stage().source, names)
-    return names
+    entries = [answer_stage(name).entry for name in ANSWER_KERNELS]
+    host_build.build(answer_stage("fill").source, entries)
+    return entries
 
 
 def answer_kernels() -> dict[str, Kernel]:
-    """The kernels of ``answers.cu`` by name."""
-    return {name: HostKernel(name) for name in answer_names()}
+    """The kernels of ``answers.cu`` by entry."""
+    return {entry: HostKernel(entry) for entry in answer_entries()}
 
 
 class FakeCompiler:

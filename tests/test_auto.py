@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 from policy_driver import Measure, Played, blocks, candidate, play, result, search_over
+from tuner.policies.auto import AHEAD, first_expected
 
 from tuner.model import registry
 from tuner.model.plan import STREAM_PRIORITY
@@ -65,6 +66,21 @@ def test_the_space_chooses_the_policy_and_the_user_hears_why(
 
     (sentence,) = [sentence for sentence in said if sentence.startswith("auto: " + chosen)]
     assert why in sentence
+
+
+@pytest.mark.parametrize(
+    ("search", "expected"),
+    [
+        (search_over(grid(24)), 0),
+        (search_over(grid(25)), 25),
+        (search_over(grid(300)), AHEAD),
+        (replace(search_over(grid(25)), label="modelled"), 0),  # there is no GPU to wait for
+        (replace(search_over(grid(25), grid(25)), tunables=({STREAM_PRIORITY: (0, 1)},) * 2), 0),
+    ],
+)
+def test_what_may_be_swept_is_compiled_beside_the_default(search: Search, expected: int) -> None:
+    """Before the first trial has ended nothing else keeps the CPUs busy; a model ends it at once."""
+    assert len(set(first_expected(search))) == len(first_expected(search)) == expected
 
 
 def test_a_small_space_is_measured_whole(auto: Policy) -> None:

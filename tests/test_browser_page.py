@@ -47,6 +47,7 @@ def test_a_search_from_the_form_to_its_answer(live: Watched) -> None:
     page = live.page
     expect(page.locator("#connection")).to_have_text("live")
     expect(page.locator("#devices h3")).to_contain_text("NVIDIA Jetson TX1")
+    page.select_option("#f-objective", "energy")
     submit(page, workloads=WORKLOAD, policy="random", budget="12")
     expect(page.locator("#submitted")).to_contain_text("job 1 is queued")
     expect(page.locator("#trials tr").first).to_be_visible()

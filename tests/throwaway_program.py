@@ -19,8 +19,8 @@ _NVML = "nvidia-ml-py"  # what reads NVML, also the fake one
 _LARGE = "nvidia"  # packages of NVIDIA: without a compiler the modelled GPU takes what kernels declare
 _SCRIPT = """#!{prefix}/bin/python
 import sys
-from {module} import main
-sys.exit(main())
+from {entry.module} import {entry.attr}
+sys.exit({entry.attr}())
 """
 
 
@@ -33,9 +33,9 @@ def put(root: Path) -> None:
     python = Path(throwaway_systemd.python())
     (prefix / "pyvenv.cfg").write_text(f"home = {python.parent}\ninclude-system-site-packages = false\n")
     (prefix / "bin/python").symlink_to(python)
-    for name, module in (("tuner", "tuner.cli"), ("tuner-clockd", "tuner.power.clocks.clockd")):
-        script = prefix / "bin" / name
-        script.write_text(_SCRIPT.format(prefix=PREFIX, module=module))
+    for entry in distribution("gpu-tuner").entry_points.select(group="console_scripts"):
+        script = prefix / "bin" / entry.name
+        script.write_text(_SCRIPT.format(prefix=PREFIX, entry=entry))
         script.chmod(0o755)
     for name, parent in _FOLDERS.items():
         unwanted = shutil.ignore_patterns("__pycache__")

@@ -9,7 +9,9 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
-import scipy
+import scipy.linalg
+import scipy.optimize
+import scipy.special
 from numpy.typing import NDArray
 
 from .features import Floats, Integers, Singles

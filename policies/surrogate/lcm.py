@@ -8,7 +8,8 @@ The signs of w are free, so that a task may also be the opposite of another.
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy
+import scipy.linalg
+import scipy.optimize
 
 from .features import Floats, Integers
 from .gaussian import (

@@ -67,7 +67,7 @@ _SAMPLED = 16  # problems of a batch that are looked at
 def sample_rows(batch: int, seed: int) -> NDArray[np.int64]:
     """Sorted indices of the first, the last and some random problems of a batch, each once."""
     drawn = np.random.default_rng(seed).integers(0, batch, size=_SAMPLED - 2)
-    return np.unique(np.concatenate([[0, batch - 1], drawn])).astype(np.int64)
+    return np.array(sorted({0, batch - 1, *drawn.tolist()}), np.int64)
 
 
 def take_rows(arrays: Arrays, rows: NDArray[np.int64], axes: int) -> dict[str, NDArray[Any]]:

@@ -1,9 +1,12 @@
 """Problems of user kernels: an expression per output, agreement with another configuration, or no check."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.model.errors import ExpressionError, KernelFileError, UncheckableError
 from tuner.model.expressions.callables import Expression
@@ -28,6 +31,8 @@ from tuner.problems.base import (
 
 INTEGERS = 16
 """Integer inputs are uniform in 0 ... INTEGERS - 1: small enough for sums, and indices of small tables."""
+
+_CHUNKS_AT_A_TIME = 4  # some 60 MB each
 
 
 class Generic(Problem):
@@ -97,23 +102,30 @@ class Elementwise(Generic):
 
     def _judge(self, name: str, text: str, inputs: Arrays, output: Array, sizes: Sizes) -> Deviation:
         expression = Expression(text)
-        deviations = []
-        for part in chunks(len(output), output[0].size):
+
+        def on_host(part: slice) -> tuple[slice, Arrays, NDArray[Any]]:
             rows = {
                 key: to_host(value[part] if value.ndim == output.ndim else value)
                 for key, value in inputs.items()
                 if key in expression.names
             }
-            answer = to_host(output[part])
+            return part, rows, to_host(output[part])
+
+        def judged(piece: tuple[slice, Arrays, NDArray[Any]]) -> Deviation:
+            part, rows, answer = piece
             try:
                 with np.errstate(all="ignore"):
                     reference = np.broadcast_to(expression.evaluate({**sizes, **rows}), answer.shape)
             except (ExpressionError, ValueError) as error:
                 raise UncheckableError(f"[problem.reference] {name}: {error}") from error
             deviation = agreement(reference, answer, self.spec.tolerance, name)
-            deviations.append(
-                Deviation(deviation.error, deviation.allowed, deviation.what, part.start + deviation.row)
-            )
+            return replace(deviation, row=part.start + deviation.row)
+
+        parts, deviations = list(chunks(len(output), output[0].size)), []
+        with ThreadPoolExecutor(_CHUNKS_AT_A_TIME) as pool:  # NumPy computes without Python's lock
+            for start in range(0, len(parts), _CHUNKS_AT_A_TIME):
+                pieces = map(on_host, parts[start : start + _CHUNKS_AT_A_TIME])
+                deviations += pool.map(judged, pieces)
         return worst_of(deviations)
 
 

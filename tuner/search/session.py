@@ -28,6 +28,7 @@ from tuner.model.trial import (
     stated,
 )
 from tuner.policies.analytical import first_compiled
+from tuner.policies.auto import first_expected
 from tuner.power.base import SpentEnergy
 from tuner.search import verification
 from tuner.search.answer import (
@@ -220,7 +221,8 @@ class Session:
         search = self._search_view({})
         self._begin_phase(self._objective, search.listed if plan.covers_space else None)
         if plan.conditions.policy in _ANALYTICAL_FIRST and plan.strategy is None:
-            search.expect(first_compiled(search))
+            expected = first_expected if plan.conditions.policy == "auto" else first_compiled
+            search.expect(expected(search))
         try:
             if self._pool is not None and self._default not in self._trials:
                 # All GPUs measure the default, while this one does.

@@ -275,7 +275,6 @@ class Laws:
         return Deviation(error, allowed, what, row)
 
 
-_POISON = 0xFF
 _LOOKED_AT = 2**24  # elements of an output: only wrong answers are looked at, but there may be many
 
 
@@ -306,8 +305,9 @@ def _left(output: Array) -> tuple[int, int]:
         if seen >= _LOOKED_AT:
             break
         host = to_host(flat[piece])
-        raw = host.view(np.uint8).reshape(host.size, host.itemsize)
-        untouched += int((raw == _POISON).all(axis=1).sum())
+        width = min(host.itemsize, 8)
+        words = host.view(f"u{width}").reshape(host.size, -1)
+        untouched += int(np.count_nonzero((words == 2 ** (8 * width) - 1).all(axis=1)))
         seen += host.size
     return untouched, seen
 

@@ -1,11 +1,13 @@
 """The kernels of answer checks (``answers.cu``), compiled in the background and called on arrays.
 
-They are compiled like any stage, cached on disk, instead of by CuPy, which would compile its own ones by one
-while the first trial waits.
+They are compiled like any stage, side by side, cached on disk, instead of by CuPy, which would compile its
+own one by one while the first trial waits.
 """
 
 import threading
+from collections import deque
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +24,11 @@ from tuner.model.plan import Source, Stage
 from tuner.problems.base import Draw, Norm
 
 _SOURCE = Path(__file__).with_name("answers.cu")
+ANSWER_KERNELS = (  # in the order in which a check needs them
+    *("fill", "dominate", "digest", "guarded", "compare", "judge"),
+    *("magnitudes", "sums_law", "system_law", "transform_law"),
+)
+_AT_A_TIME = 4  # compiled: each by a child of some 60 MB
 _THREADS = 256
 _WARP = 32
 _MOST_BLOCKS = 2**12  # of kernels that walk over elements
@@ -72,12 +79,15 @@ class AnswerKernels:
     def __init__(self, cp: ModuleType, compiler: StageCompiler) -> None:
         self._cp = cp
         self._compiler = compiler
-        self._module: Any = None
         self._functions: dict[str, CudaFunction] = {}
-        self._compiled: Future[CompiledStage | CompileError] = Future()
+        self._compiled: dict[str, Future[CompiledStage | CompileError]] = {
+            n: Future() for n in ANSWER_KERNELS
+        }
         self._slots: Array | None = None
         self._used = 0
-        threading.Thread(target=self._compile, name="compile answers.cu", daemon=True).start()
+        waiting = deque(ANSWER_KERNELS)
+        for _ in range(_AT_A_TIME):
+            threading.Thread(target=self._compile, args=(waiting,), name="answers.cu", daemon=True).start()
 
     # --- inputs ----------------------------------------------------------------------------------
 
@@ -229,28 +239,30 @@ class AnswerKernels:
 
     def _function(self, name: str) -> CudaFunction:
         if name not in self._functions:
-            if self._module is None:
-                compiled = self._compiled.result()
-                if isinstance(compiled, CompileError):
-                    raise CompilerUnavailableError(f"no answers can be checked: {compiled}") from compiled
-                self._module = self._cp.cuda.function.Module()
-                self._module.load(compiled.cubin)
-            self._functions[name] = self._module.get_function(name)
+            compiled = self._compiled[name].result()
+            if isinstance(compiled, CompileError):
+                raise CompilerUnavailableError(f"no answers can be checked: {compiled}") from compiled
+            module = self._cp.cuda.function.Module()
+            module.load(compiled.cubin)
+            self._functions[name] = module.get_function(compiled.lowered_name)
         return self._functions[name]
 
-    def _compile(self) -> None:
-        try:
-            (compiled,) = self._compiler.compile([answer_stage()])
-        except BaseException as error:  # noqa: BLE001 - told to whoever checks first
-            self._compiled.set_exception(error)
-        else:
-            self._compiled.set_result(compiled)
+    def _compile(self, waiting: deque[str]) -> None:
+        with suppress(IndexError):
+            while True:
+                name = waiting.popleft()
+                try:
+                    (compiled,) = self._compiler.compile([answer_stage(name)])
+                except BaseException as error:  # noqa: BLE001 - told to whoever checks first
+                    self._compiled[name].set_exception(error)
+                else:
+                    self._compiled[name].set_result(compiled)
 
 
-def answer_stage() -> Stage:
-    """The kernels of answer checks, as a stage to compile; all are in the code of any."""
+def answer_stage(name: str) -> Stage:
+    """One kernel of answer checks, as a stage to compile."""
     source = Source(str(_SOURCE), _SOURCE.read_text(encoding="utf-8"))
-    return Stage("answers", source, "judge", ("--std=c++17",), (1, 1, 1), (_THREADS, 1, 1), 0, ())
+    return Stage("answers", source, f"{name}<>", ("--std=c++17",), (1, 1, 1), (_THREADS, 1, 1), 0, ())
 
 
 def worst_row(value: "np.uint64 | int") -> tuple[float, int]:

@@ -4,7 +4,7 @@
 // Arrays of every type are read as double precision, so that one compilation serves all; complex numbers are two
 // parts in a row. A *row* is what is judged by one scale: a problem, or a chunk of the array. A warp reduces a
 // *piece* of a row to four partial results, and `judge` the pieces of a row to its error. What is not finite is
-// an infinite error.
+// an infinite error. Kernels are templates, so that each is compiled only where it is named, all at a time.
 
 typedef unsigned long long u64;
 
@@ -127,7 +127,7 @@ __device__ long long index_stride() { return gridDim.x * static_cast<long long>(
 
 // Uniform in [low, low + width), rounded down for whole numbers; or pairs of normal values of mean `low` and
 // deviation `width` by the method of Box and Muller.
-extern "C" __global__ void fill(int kind, int draw, void* array, long long count, u64 seed, double low, double width) {
+template <typename = void> __global__ void fill(int kind, int draw, void* array, long long count, u64 seed, double low, double width) {
     if (draw == NORMAL) {
         for (long long pair = first_index(); 2 * pair < count; pair += index_stride()) {
             const u64 bits = mixed(seed + (pair + 1) * GOLDEN);
@@ -146,7 +146,7 @@ extern "C" __global__ void fill(int kind, int draw, void* array, long long count
 }
 
 // Makes uniform a, b, c rows of diagonally dominant systems: |b| = |a| + |c| + margin + u, with b's sign.
-extern "C" __global__ void dominate(
+template <typename = void> __global__ void dominate(
     int kind, void* a, void* b, void* c, long long rows, long long length, double margin) {
     for (long long i = first_index(); i < rows * length; i += index_stride()) {
         const long long column = i % length;
@@ -159,7 +159,7 @@ extern "C" __global__ void dominate(
 }
 
 // Adds a hash of the bytes, with their places, to `sum`.
-extern "C" __global__ void digest(const u64* words, long long bytes, u64* sum) {
+template <typename = void> __global__ void digest(const u64* words, long long bytes, u64* sum) {
     u64 mine = 0;
     for (long long i = first_index(); i < bytes / 8; i += index_stride()) mine += mixed(words[i] + (i + 1) * GOLDEN);
     const unsigned char* tail = reinterpret_cast<const unsigned char*>(words);
@@ -170,7 +170,7 @@ extern "C" __global__ void digest(const u64* words, long long bytes, u64* sum) {
 }
 
 // Adds the number of guard bytes that changed, at both ends of an array, to `count`.
-extern "C" __global__ void guarded(const unsigned char* raw, long long bytes, int edge, u64* count) {
+template <typename = void> __global__ void guarded(const unsigned char* raw, long long bytes, int edge, u64* count) {
     for (long long i = first_index(); i < edge; i += index_stride()) {
         const int changed = (raw[i] != GUARD) + (raw[bytes - edge + i] != GUARD);
         if (changed) atomicAdd(count, static_cast<u64>(changed));
@@ -216,7 +216,7 @@ __device__ double row_mean(const double* sums, long long row, int pieces, long l
 }
 
 // Partial sums of magnitudes, for the mean magnitude of each row.
-extern "C" __global__ void magnitudes(
+template <typename = void> __global__ void magnitudes(
     int kind, int parts, const void* array, long long total, long long length, int pieces, int piece_length, double* partial) {
     const Piece piece = piece_of_warp(total, length, pieces, piece_length);
     if (piece.row * length >= total) return;
@@ -227,7 +227,7 @@ extern "C" __global__ void magnitudes(
 }
 
 // Differences of an answer from the right one; `sums` are the right one's `magnitudes`, for ELEMENT only.
-extern "C" __global__ void compare(
+template <typename = void> __global__ void compare(
     int kind, int parts, int norm, const void* right, const void* given, long long total, long long length, int pieces,
     int piece_length, const double* sums, double* partial) {
     const Piece piece = piece_of_warp(total, length, pieces, piece_length);
@@ -257,7 +257,7 @@ extern "C" __global__ void compare(
 
 // Prefix sums y of x: neighbours differ by the element between them, the last is the total. Exclusive ones are
 // judged after their elements are added to them. Of whole numbers, violations are counted.
-extern "C" __global__ void sums_law(
+template <typename = void> __global__ void sums_law(
     int x_kind, int y_kind, const void* x, const void* y, int exclusive, int counted, long long total, long long length,
     int pieces, int piece_length, double* partial) {
     const Piece piece = piece_of_warp(total, length, pieces, piece_length);
@@ -283,7 +283,7 @@ extern "C" __global__ void sums_law(
 }
 
 // Solutions x of tridiagonal systems: the defect, the norm of the matrix, and that of the solution.
-extern "C" __global__ void system_law(
+template <typename = void> __global__ void system_law(
     int kind, const void* a, const void* b, const void* c, const void* d, const void* x, long long total, long long length,
     int pieces, int piece_length, double* partial) {
     const Piece piece = piece_of_warp(total, length, pieces, piece_length);
@@ -303,7 +303,7 @@ extern "C" __global__ void system_law(
 }
 
 // Transforms y of x: the squares of Parseval's law, and v . y - w . x for a random v and its transform w.
-extern "C" __global__ void transform_law(
+template <typename = void> __global__ void transform_law(
     int kind, const void* x, const void* y, const double* v, const double* w, long long total, long long length, int pieces,
     int piece_length, double* partial) {
     const Piece piece = piece_of_warp(total, length, pieces, piece_length);
@@ -325,7 +325,7 @@ extern "C" __global__ void transform_law(
 
 // Errors of rows from the partial results of their pieces; keeps the worst, as the bits of a float before the
 // complement of its row. `factor` is the growth of norms by a transform, `spread` the part of its functional.
-extern "C" __global__ void judge(
+template <typename = void> __global__ void judge(
     int judgement, const double* partial, long long rows, int pieces, double factor, double spread, u64* worst) {
     const long long row = first_index() / LANES;
     if (row >= rows) return;
