@@ -215,15 +215,15 @@ LEAN = (
     *(
         Lean(
             f"tridiag-{name}",
-            {**sides, "N": (*some, longest), "dtype": SOLVED},
+            {"N": (*some, longest), "dtype": SOLVED},
             (architecture,),
             values,
             declared=declared,
         )
-        for name, sides, some, limits, declared, stated in (
-            ("periodic", {}, (100, 1001), {53: 2048, 90: 4096}, (0.6, 1.6), (53, 90)),
-            ("large", {}, (5001,), {53: 2**20, 90: 2**20}, (0.6, 1.6), (90,)),
-            ("periodic-large", {}, (5001,), {53: 2**22, 90: 2**22}, (0.6, 1.6), (90,)),
+        for name, some, limits, declared, stated in (
+            ("periodic", (100, 1001), {53: 2048, 90: 4096}, (0.6, 1.6), (53, 90)),
+            ("large", (5001,), {53: 2**20, 90: 2**20}, (0.6, 1.6), (90,)),
+            ("periodic-large", (5001,), {53: 2**22, 90: 2**22}, (0.6, 1.6), (90,)),
         )
         for architecture, longest in limits.items()
         for values in (DEFAULT, STATED)

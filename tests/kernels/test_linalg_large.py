@@ -1,6 +1,6 @@
 """Factorisations of one matrix under one contract: panels and the order of stages are right on the host."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +48,7 @@ class Row(NamedTuple):
     barriers: tuple[int, Sequence[tuple[int, int]]]
     faulty: tuple[int, Values]
     faults: Sequence[tuple[str, str]]
-    lean: Sequence[tuple[int, str, Values]]
+    lean: Sequence[tuple[int, str, Mapping[str, TunableValue]]]
     compiled: tuple[int, Sequence[str]]
 
 

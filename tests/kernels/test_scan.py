@@ -170,17 +170,14 @@ class Spoilt(NamedTuple):
     batch: int = 3
 
 
+SHORT_WAYS: list[tuple[int, Values]] = [
+    (60, {"P": 4, "shuffle": True, "store": "direct"}),
+    (60, {"P": 4, "shuffle": True, "store": "bulk"}),
+    (60, {"P": 8, "shuffle": False}),
+    (61, {"P": 16, "shuffle": True}),
+]
 SPOILT = [
-    *(
-        Spoilt(name, {"N": N}, {"L": 128, **values}, 13)
-        for name in SHORT
-        for N, values in (
-            (60, {"P": 4, "shuffle": True, "store": "direct"}),
-            (60, {"P": 4, "shuffle": True, "store": "bulk"}),
-            (60, {"P": 8, "shuffle": False}),
-            (61, {"P": 16, "shuffle": True}),
-        )
-    ),
+    *(Spoilt(name, {"N": N}, {"L": 128, **values}, 13) for name in SHORT for N, values in SHORT_WAYS),
     *(
         Spoilt("scan-long", {"N": 5000, "operator": operator}, values)
         for operator in ("sum", "min", "product")
@@ -208,14 +205,15 @@ def test_extremes_stay_in_their_row_or_segment(case: Spoilt) -> None:
     """
     plan = plan_of(case.name, case.sizes, case.batch, case.values)
     x, length = numbers(plan, 2), int(case.sizes["N"])
-    segments, spoilt, inside = None, (1, length * 2 // 3), np.zeros(x.shape, bool)
+    spoilt: Any = 1, length * 2 // 3
+    segments, inside = None, np.zeros(x.shape, bool)
     inside[1 % case.batch, length * 2 // 3 :] = True
     lost = inside
-    extremes = (np.nan, np.inf)
+    extremes = [np.nan, np.inf]
     if case.batch == 1:  # a segment, which has whole tiles and parts of two
         offsets = np.sort(np.append(np.repeat([0, 2000, 5000], 12), [LONG] * 4)).astype(np.int32)[None]
         segments = offsets if case.name == "scan-offsets" else heads_of(offsets, LONG).astype(np.uint8)
-        spoilt, extremes = (0, slice(2000, 5000)), (*extremes, 3e38, 1e-42)
+        spoilt, extremes = (0, slice(2000, 5000)), [*extremes, 3e38, 1e-42]
         inside, lost = np.zeros((2, *x.shape), bool)
         inside[spoilt] = lost[0, 3000:4000] = True
     whole = run(plan, x, segments)

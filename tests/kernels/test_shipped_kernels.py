@@ -65,6 +65,9 @@ def plans(
     yield from (kernel.plan(workload, configuration) for configuration in space[place % every :: every])
 
 
+Table = Mapping[str, Sequence[int | str]]
+
+
 class Spaces(NamedTuple):
     """How much there is to search at each combination of sizes.
 
@@ -80,7 +83,7 @@ class Spaces(NamedTuple):
     """
 
     kernels: str
-    sizes: Mapping[str, Sequence[int | str]]
+    sizes: Table
     least: int
     most: int
     shared_bytes: int | None = None
@@ -100,7 +103,9 @@ LONGEST = (23**5, 3**15, 2**24 - 3, 2**24)
 CROWDED = (955434, 1524237, 6409000)  # whose tiles have few columns
 UNLISTED = (422500, 456300, 3**12)  # whose columns would have two stages by 26 or 27 points
 SYSTEMS, LONG_SYSTEMS = (129, 257, 1000), (4097, 2**17, 2**22 - 1, 2**22)
-BATCHED = {"n": range(1, 129), "dtype": REAL}
+ONE: Table = {}  # right side
+SEVERAL: Table = {"K": (2, 4)}
+BATCHED: Table = {"n": range(1, 129), "dtype": REAL}
 SPACES = (
     Spaces("fft", {"N": [2**k for k in range(1, 6)]}, 1, 240, ANY_GPU),
     Spaces("fft", {"N": [2**k for k in range(6, 14)]}, 90, 240, ANY_GPU),
@@ -160,9 +165,9 @@ SPACES = (
     *(
         Spaces(f"tridiag-{name}", {**sides, "N": lengths, "dtype": SOLVED}, least, most)
         for name, sides, some, many, most in (
-            ("large", {}, 8, 100, 1000),
-            ("periodic-large", {}, 8, 60, 250),
-            ("several-large", {"K": (2, 4)}, 4, 12, 200),
+            ("large", ONE, 8, 100, 1000),
+            ("periodic-large", ONE, 8, 60, 250),
+            ("several-large", SEVERAL, 4, 12, 200),
         )
         for lengths, least in ((SYSTEMS, some), (LONG_SYSTEMS, many))
     ),
