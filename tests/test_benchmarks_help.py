@@ -40,6 +40,7 @@ ELSEWHERE = {  # played in small by a test of their own
     "examples": "test_examples_benchmark",
     "fairness": "test_daemon_proofs",
     "hostile_files": "test_hostile_files",
+    "kernel_tuner_scripts": "test_kernel_tuner_scripts",
     "kill_clocks": "test_clock_kills",
     "neighbour_influence": "test_fleet",
     "referee": "test_counter_log",
