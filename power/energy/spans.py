@@ -112,8 +112,7 @@ def _notes(used: Sequence[_PlausibleSamples], info: SensorInfo, span: Span) -> I
         )
     if used[0].info.kind == "counter":
         return
-    if not info.response.averages:
-        yield f"aliasing: {info.name} need not show the mean of a load that repeats"
+    yield from info.aliasing
     unseen_s = math.fsum(end - begin for begin, end in _pauses(used[0], span))
     if unseen_s > 0:
         yield f"sensor-gap: no sample for {unseen_s:.2g} s"
