@@ -152,8 +152,10 @@ def _wall() -> str:
 def _users() -> str:
     kernels = stored("kernel-tuner-users-h200")["kernels"]
     ratios = []
-    for name in kernels.keys() - {"scan"}:
-        wall = {row["column"]: row["wall_s"] for row in kernels[name]["rows"] if row["cache"] == "cold"}
+    for kernel in kernels.values():
+        wall = {row["column"]: row["wall_s"] for row in kernel["rows"] if row["cache"] == "cold"}
+        if "adaptive_tabu_greywolf" not in wall:
+            continue
         ratios.append(statistics.median(wall["auto"]) / statistics.median(wall["adaptive_tabu_greywolf"]))
     middle = statistics.median(ratios)
     return f"{min(ratios):.2f} to {max(ratios):.2f} times its wall, {middle:.2f} in the median"

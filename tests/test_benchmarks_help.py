@@ -28,6 +28,7 @@ SMALLEST = {
     "kernels/peers": ["--show", str(RESULTS / "peers-h200.json")],
     "show_results": [],
     "traced_energy": ["--pieces", "60"],
+    "warm_profile": [f"now={ROOT / 'tests/data/stacks.txt'}"],
     "window_scatter": ["--runs", "20"],
 }
 FOR_A_GPU = ("fft_lengths", "linalg_large", "linalg_peers", "long_scan_peers", "peers", "tridiag_large")

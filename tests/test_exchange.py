@@ -479,6 +479,9 @@ def test_what_is_no_macro_is_named_apart() -> None:
     told = replace(run, expanded=(record,))
     assert flags([told]) == "-DW=2\n"
     assert notes([told]) == ["triad: launch triad<false> with block=64"]
+    without: Any = {**record, "macros": {}}
+    bare = replace(run, expanded=(without,))
+    assert (flags([bare]), notes([bare])) == ("\n", ["triad: no flags; launch triad<false> with block=64"])
     assert "#define W 2\n#define TUNED_vec 0\n#define TUNED_block 64\n" in header([told])
     assert "stream_priority" not in flags([run])
     assert "#define TUNED_stream_priority 1\n" in header([run])

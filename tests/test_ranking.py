@@ -61,7 +61,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command reads the kernels once, and prints no tables of runs, whose documents are short here."""
     catalog = shipped()
     monkeypatch.setattr(Catalog, "load", lambda *_: catalog)
-    monkeypatch.setattr(run_report, "show_run", lambda *_, **__: None)
+    monkeypatch.setattr(run_report, "run_report", lambda *_, **__: "")
 
 
 @pytest.fixture(scope="module")

@@ -182,7 +182,10 @@ def open_power_limits(device: Device) -> tuple[PowerLimitControl | None, str]:
 
         return control.open_power_limits(device.identity.uuid), ""
     except ClockError as error:
-        return None, str(error)
+        jetson = "Jetson" in device.identity.name or is_jetson()
+        return None, f"{error}; a Jetson has power modes instead: sudo nvpmodel -m MODE" if jetson else str(
+            error
+        )
 
 
 def open_meter(
