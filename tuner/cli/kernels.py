@@ -87,8 +87,8 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
 
     What cannot be told from the source is guessed, and a comment says so.
     """
+    from tuner.kernel_files.cuda_source.tokens import has_pragmas
     from tuner.kernel_files.drafting import drafted
-    from tuner.kernel_files.pragmas.directives import has_pragmas
     from tuner.kernel_files.source_folder import read_source
 
     if source.is_dir():
