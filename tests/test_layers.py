@@ -74,19 +74,17 @@ LIGHT = {
     "tuner.cli.manual": {"click"},
     "tuner.compiler.nvrtc": set[str](),
     "tuner.devices.cuda.opening": set[str](),
-    "tuner.kernel_files.catalog": {"numpy"},
     "tuner.power.clocks.guardian": set[str](),
     "tuner.power.clocks.clockd": set[str](),
     "tuner.power.sensors.jtop_child": set[str](),
     "tuner.search.job_launcher": {"asyncio"},
-    "tuner.search.tuning": {"numpy"},
     "tuner.system.processes": set[str](),
     "tuner.system.untrusted.compiler_options": set[str](),
 }
 
 # What a run for time on a simulated GPU does without.
 NOT_FOR_TIME = (
-    *("asyncio", "importlib.metadata", "pydantic", "rich.progress", "rich.table", "scipy"),
+    *("asyncio", "rich.progress", "rich.table", "scipy"),
     *("tuner.daemon", "tuner.devices.replay", "tuner.kernel_files.pragmas", "tuner.policies.bayesian"),
     *("tuner.policies.clocks", "tuner.pool.pool", "tuner.power.clocks", "tuner.power.energy"),
     *("tuner.power.response", "tuner.power.sensors.pipe", "tuner.power.sensors.rails"),

@@ -38,7 +38,10 @@ def _end_at_once(ended: list[int]) -> None:
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C before it and behind it ends the program without a traceback."""
+    """Run the command line as the installed command does; programs call ``tuner.cli.main.main``.
+
+    Ctrl-C before it and behind it ends the process without a traceback, and so does its end, whoever goes on.
+    """
 
     def leave(number: int, frame: FrameType | None) -> None:
         del number, frame
