@@ -48,12 +48,12 @@ def test_simulated_sensors_are_recognised(
 
     found = calibrated(seed, 25.0, delay_s=delay, **options)
 
-    response, counts_part = found.response, kind == "boxcar" and options.get("kind") == "counter"
+    response = found.response
     assert response is not None
     assert response.kind == kind
     assert response.origin == "calibrated"
     assert response.capacitance_s + response.window_s == pytest.approx(size, rel=allowed)
-    early = options["period_s"] / 2.0 if counts_part else 0.0  # a part stands for all of the period
+    early = options["period_s"] / 2.0 if found.kind == "counter" and size else 0.0  # a part stands for all
     assert response.delay_s == pytest.approx(delay - early, abs=0.1 * options["period_s"])
     assert found.period_s == pytest.approx(options["period_s"], rel=0.01)
     assert found.candidates[0].kind == kind
@@ -240,6 +240,25 @@ def test_a_counter_of_a_part_of_the_time_is_found(
     if every_s == 0.1 and not averages:
         middle_s = (part_s - every_s) / 2.0  # what is seen stands for what lies around its middle
         assert found.response.mean_age_s + found.response.delay_s == pytest.approx(middle_s, abs=0.003)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("date_s", [0.0, 0.002])
+@pytest.mark.parametrize("lag_s", [0.0, 0.0126, 0.05])
+def test_a_whole_counter_is_not_taken_for_a_part(lag_s: float, date_s: float, seed: int) -> None:
+    """Neither its lag nor ticks that are dated badly look like a time that it does not see."""
+    rng = np.random.default_rng(seed)
+    response = Response("lag", capacitance_s=lag_s) if lag_s else Response()
+    exact = samples(BUSY, at(0.1, rng.random()), response, counter=True, noise_w=0.05)
+    dated = [
+        replace(s, time_s=s.time_s + 1.7 * date_s * rng.uniform(-1, 1), time_sigma_s=date_s) for s in exact
+    ]
+
+    found = identify(dated, COUNTER, BUSY, SQUARES)
+
+    assert found.usable
+    assert found.response is not None
+    assert found.response.window_s == 0.0
 
 
 def test_a_counter_may_be_ahead_of_its_lag() -> None:

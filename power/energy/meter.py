@@ -394,7 +394,7 @@ class SampledRecording:
         return replace(mean, notes=(*mean.notes, *notes))
 
     def _shown_beside(self, start_s: float, end_s: float, round_s: float) -> PowerReading | None:
-        """What the reading beside shows; None where there is none, or where it shows too little."""
+        """Mean power by the reading beside; None where there is none, or where it shows too little."""
         with contextlib.suppress(PowerError):  # one that has failed tells nothing against this one
             return None if self._beside is None else self._beside.reading(start_s, end_s, round_s)
         return None
