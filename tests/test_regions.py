@@ -220,7 +220,7 @@ def test_a_region_in_a_list_is_readable() -> None:
 def test_only_functions_are_decorated() -> None:
     """What cannot be called is refused where it is decorated, not where it is called."""
     with pytest.raises(InputError, match="3 is no function"):
-        tuner.energy(device=SIM)(3)  # type: ignore[arg-type]  # what a user may do
+        tuner.energy(device=SIM)(3)  # type: ignore[call-overload]  # what a user may do
 
 
 def test_a_region_ends_with_an_error_too() -> None:

@@ -7,17 +7,28 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from numbers import Real
 from types import TracebackType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+from weakref import ref
+
+import numpy as np
 
 from tuner.devices.cuda.direct import synchronize
 from tuner.joules import recording as process
 from tuner.joules.recording import RecordedSpan, Source
+from tuner.joules.region_log import RegionLog, region_log
 from tuner.model.errors import InputError, PowerError, UnknownNameError, suggestion
 from tuner.model.units import MODELLED, si, with_uncertainty
+from tuner.power.nvml.health import Thermometer
+
+if TYPE_CHECKING:
+    from tuner.joules.region_log import Destination
+    from tuner.power.response.models import Array
 
 _INTERVAL = 1.96  # standard uncertainties to either side cover 95 %
 
@@ -36,6 +47,10 @@ class RegionPart:
         peak_w: highest mean power over ``peak_window_s``; None where too few samples tell.
         peak_window_s: the shortest time that the sensor resolves.
         sensor: the readings.
+        times_s: times since the region's begin between which ``watts`` are means, shape (n + 1,); empty
+            where too few samples tell.
+        watts: power as it was, corrected for the response of the reading of power (of the counter, where
+            there is no other), shape (n,); NaN where no sensor saw it.
         notes: what was not as it should be, e.g. ``too-short: ...``.
     """
 
@@ -48,6 +63,8 @@ class RegionPart:
     peak_w: float | None
     peak_window_s: float
     sensor: str
+    times_s: "Array" = field(compare=False, repr=False)
+    watts: "Array" = field(compare=False, repr=False)
     notes: tuple[str, ...] = ()
 
 
@@ -62,6 +79,8 @@ class RegionEnergy:
         modelled: True where a simulated GPU is among the devices.
         synchronized: True where the GPUs had nothing left to do at both ends.
         notes: what was not as it should be.
+        unix_s: when it began, in Unix time.
+        count: of what its energy was for: steps, calls, tokens; None where nobody told.
     """
 
     name: str
@@ -70,6 +89,8 @@ class RegionEnergy:
     modelled: bool
     synchronized: bool
     notes: tuple[str, ...]
+    unix_s: float
+    count: float | None = None
 
     @property
     def joules(self) -> float:
@@ -96,11 +117,32 @@ class RegionEnergy:
         """Highest power of a region with one part; None of several, which need not peak at the same time."""
         return self.parts[0].peak_w if len(self.parts) == 1 else None
 
+    @property
+    def each_j(self) -> float | None:
+        """Joules for each of ``count``; None where nobody told it."""
+        return None if self.count is None else self.joules / self.count
+
+    def cost(self, per_kwh: float) -> tuple[float, float]:
+        """Carbon or money, and its standard uncertainty, from what a kilowatt-hour stands for.
+
+        Args:
+            per_kwh: grams of CO2, cents, or whatever is wanted, per kilowatt-hour.
+
+        Raises:
+            InputError: that is no number.
+        """
+        if not _is_number(per_kwh):
+            raise InputError(f"cost({per_kwh!r}): write a number per kWh, such as 380.0 for 380 g/kWh")
+        return self.joules / _J_PER_KWH * per_kwh, self.uncertainty_j / _J_PER_KWH * abs(per_kwh)
+
     def __str__(self) -> str:
         label = f"{self.name}: " if self.name else ""
         lines = [
             f"{label}{_figures(self)}{f' ({MODELLED})' if self.modelled else ''} in {si(self.seconds, 's')}"
         ]
+        if self.each_j is not None and self.count is not None:
+            each = with_uncertainty(self.each_j, _INTERVAL * self.uncertainty_j / self.count, "J")
+            lines.append(f"  {each} for each of {self.count:g}")
         if len(self.parts) > 1:
             lines += [f"  {part.device} {part.scope}: {_figures(part)}" for part in self.parts]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
@@ -111,6 +153,12 @@ def _figures(energy: RegionEnergy | RegionPart) -> str:
     peak = "" if energy.peak_w is None else f", peak {si(energy.peak_w, 'W')}"
     mean = with_uncertainty(energy.mean_w, _INTERVAL * energy.mean_uncertainty_w, "W")
     return f"{joules}, mean {mean}{peak}"
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return math.isfinite(value)
 
 
 class Region:
@@ -127,8 +175,8 @@ class Region:
     """
 
     __slots__ = (
-        *("_end_s", "_energy", "_registry", "_sources", "_spans", "_start_s", "_unsynchronized"),
-        *("__weakref__", "name"),
+        *("_cancelled", "_count", "_end_s", "_energy", "_registry", "_remarks", "_sources", "_spans"),
+        *("__weakref__", "_start_s", "_unsynchronized", "name"),
     )
 
     def __init__(self, sources: Sequence[Source], name: str, start_s: float, unsynchronized: str) -> None:
@@ -139,9 +187,18 @@ class Region:
         self._start_s = start_s
         self._end_s: float | None = None
         self._energy: RegionEnergy | None = None
+        self._count: float | None = None
+        self._remarks: tuple[str, ...] = ()
+        self._cancelled = False
         self._registry = process.REGISTRY
         for source, span in zip(sources, self._spans, strict=True):
             source.recording.begin(span)
+
+    def remark(self, note: str) -> None:
+        """Add a note; ``EnergyMeter`` calls it."""
+        self._remarks = (*self._remarks, note)
+        if self._energy is not None:
+            self._energy = replace(self._energy, notes=(*self._energy.notes, note))
 
     def end(self, end_s: float, unsynchronized: str) -> None:
         """Note the end; ``EnergyMeter`` calls it."""
@@ -151,6 +208,38 @@ class Region:
             return
         for source, span in zip(self._sources, self._spans, strict=True):
             source.recording.end(span, end_s)
+
+    def cancel(self) -> None:
+        """Forget the region, which nobody is told of; its block goes on.
+
+        Raises:
+            InputError: it has ended, or was cancelled before.
+        """
+        if self.ended or self._cancelled:
+            past = "was cancelled before" if self._cancelled else "has ended"
+            raise InputError(f"{self.name or 'the region'} {past}: only an open region is cancelled")
+        self._cancelled = True
+        if not self._is_forked():
+            for source, span in zip(self._sources, self._spans, strict=True):
+                source.recording.cancel(span)
+
+    @property
+    def cancelled(self) -> bool:
+        """True where it was cancelled."""
+        return self._cancelled
+
+    @property
+    def count(self) -> float | None:
+        """Count of what its energy is for: steps, calls, tokens; set it before the region ends."""
+        return self._count
+
+    @count.setter
+    def count(self, count: float) -> None:
+        if not _is_number(count) or count <= 0:
+            raise InputError(f"count = {count!r}: write a number above 0, such as the steps of the region")
+        if self.ended:
+            raise InputError(f"count = {count!r}: set it before {self.name or 'the region'} ends")
+        self._count = count
 
     @property
     def ended(self) -> bool:
@@ -182,12 +271,14 @@ class Region:
                 as late as it is known to be, and two seconds.
 
         Raises:
-            InputError: the region has not ended.
+            InputError: the region has not ended, or was cancelled.
             PowerError: a sensor showed nothing of it, or this process was forked meanwhile.
         """
         if self._energy is None:
             if self._is_forked():
                 raise PowerError("this process was forked after the region began: only its parent knows it")
+            if self._cancelled:
+                raise InputError(f"{self.name or 'the region'} was cancelled: it has no energy")
             if not self.ended:
                 raise InputError(
                     f"{self.name or 'the region'} has not ended: its energy is known after its block"
@@ -232,7 +323,8 @@ class Region:
         """Waits for no sensor: a debugger may ask at any time."""
         label = f"Region {self.name!r}" if self.name else "Region"
         if self._energy is None:
-            return f"<{label}, ended after {si(self.seconds, 's')}>" if self.ended else f"<{label}, open>"
+            ended = f"ended after {si(self.seconds, 's')}"
+            return f"<{label}, {ended if self.ended else 'cancelled' if self._cancelled else 'open'}>"
         mark = f" ({MODELLED})" if self._energy.modelled else ""
         return f"<{label}: {_figures(self._energy)}{mark}>"
 
@@ -256,6 +348,8 @@ class Region:
                     peak_w=energy.peak_w,
                     peak_window_s=energy.peak_window_s,
                     sensor=energy.sensor,
+                    times_s=energy.edges_s - self._start_s,
+                    watts=energy.watts,
                     notes=energy.notes,
                 )
             )
@@ -270,9 +364,16 @@ class Region:
             parts=tuple(parts),
             modelled=any(source.modelled for source in self._sources),
             synchronized=not self._unsynchronized,
-            notes=tuple(notes),
+            notes=(*notes, *self._remarks),
+            unix_s=time.time() - (self._sources[0].recording.now() - self._start_s),
+            count=self._count,
         )
 
+
+_J_PER_KWH = 3.6e6
+_STARTS = 5  # times that ``steady`` tries, of which each begins a fifth later than the one before
+_FEW = 5  # steps of power that tell a trend
+_FLAT, _FLAT_C = 0.002, 1.0  # of the power, and degrees: a thermometer shows whole ones
 
 # --- ``tuner.energy``: a context manager, a decorator, and windows with a name.
 
@@ -283,9 +384,7 @@ KEPT = 1000
 """Calls of a decorated function whose regions are kept, the latest."""
 
 _OPTION = re.compile(r"--(device|scope|sensor) ")
-_ENTERED: ContextVar[tuple[tuple["EnergyMeter", Region], ...]] = ContextVar(
-    "tuner_energy_regions", default=()
-)
+_ENTERED: ContextVar[tuple["ref[Region]", ...]] = ContextVar("tuner_energy_regions", default=())
 
 
 class Stream(Protocol):
@@ -309,15 +408,24 @@ class EnergyMeter:
         devices: the GPUs.
         sensor: the GPUs' reading.
         synchronization: what is waited for at both ends.
+        log: told of regions that have ended; None for nobody.
     """
 
     def __init__(
-        self, scope: str, devices: Sequence[str], sensor: str | None, synchronization: Synchronization
+        self,
+        scope: str,
+        devices: Sequence[str],
+        sensor: str | None,
+        synchronization: Synchronization,
+        log: RegionLog | None = None,
     ) -> None:
         self._asked = scope, tuple(devices), sensor
         self._synchronization = synchronization
         self._lock = threading.Lock()
         self._named: dict[str, Region] = {}
+        self._name = ""
+        self._entered: dict[int, Region] = {}
+        self._log = log
         self._registry = process.REGISTRY
         self._sources = self._registry.sources(*self._asked)
         self._gpus = [source for source in self._sources if source.is_gpu]
@@ -342,19 +450,51 @@ class EnergyMeter:
         """
         waited = self._waited()
         end_s = time.monotonic()
-        with self._lock:
-            region = self._named.pop(name, None)
-        if region is None:
-            names = ", ".join(map(repr, self._named)) or "none"
-            raise UnknownNameError(
-                f"end({name!r}): no such window is open; open are {names}{suggestion(name, self._named)}"
-            )
-        region.end(end_s, waited)
+        region = self._taken(name, "end")
+        self._finish(region, end_s, waited)
         return region
 
+    def cancel(self, name: str) -> None:
+        """Forget an open window.
+
+        Raises:
+            UnknownNameError: no window of that name is open.
+        """
+        self._taken(name, "cancel").cancel()
+
+    def restart(self, name: str) -> Region:
+        """Forget what an open window has spent, and begin it again.
+
+        Raises:
+            UnknownNameError: no window of that name is open.
+        """
+        self._taken(name, "restart").cancel()
+        return self.begin(name)
+
+    def _taken(self, name: str, method: str) -> Region:
+        """The open window of a name, which it then is not any more."""
+        with self._lock:
+            region = self._named.pop(name, None)
+            others = tuple(self._named)
+        if region is None:
+            names = ", ".join(map(repr, others)) or "none"
+            raise UnknownNameError(
+                f"{method}({name!r}): no such window is open; open are {names}{suggestion(name, others)}"
+            )
+        return region
+
+    def flush(self) -> None:
+        """Wait until the log has all regions that have ended."""
+        if self._log is not None:
+            self._log.flush()
+
     def __enter__(self) -> Region:
-        region = self._begun("")
-        _ENTERED.set((*_ENTERED.get(), (self, region)))
+        region = self._begun(self._name)
+        entered = _ENTERED.get()
+        while entered and entered[-1]() is None:
+            entered = entered[:-1]
+        _ENTERED.set((*entered, ref(region)))
+        self._entered[id(region)] = region
         return region
 
     def __exit__(
@@ -362,13 +502,43 @@ class EnergyMeter:
     ) -> None:
         waited = self._waited()
         end_s = time.monotonic()
-        entered = _ENTERED.get()
-        index = max(i for i, (meter, _) in enumerate(entered) if meter is self)
-        _ENTERED.set((*entered[:index], *entered[index + 1 :]))
-        entered[index][1].end(end_s, waited)
+        region = self._left()
+        del self._entered[id(region)]
+        if kind is not None:
+            region.remark(f"failed: it ended with {kind.__name__}")
+        self._finish(region, end_s, waited)
 
-    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Measure each call of a function; its attribute ``regions`` holds the latest thousand."""
+    def _left(self) -> Region:
+        """The region whose block is left: the latest of this context, or the only one that is entered."""
+        entered = _ENTERED.get()
+        for index in range(len(entered) - 1, -1, -1):
+            region = entered[index]()
+            if region is not None and id(region) in self._entered:
+                _ENTERED.set((*entered[:index], *entered[index + 1 :]))
+                return region
+        if len(self._entered) == 1:
+            return next(iter(self._entered.values()))
+        raise InputError(
+            "a block of this meter was entered in another context (by a generator, or another thread), and"
+            f" {len(self._entered)} are open: give each its own by `with meter('a name') as region`"
+        )
+
+    @overload
+    def __call__(self, function: str) -> "EnergyMeter": ...
+
+    @overload
+    def __call__(self, function: Callable[P, T]) -> Callable[P, T]: ...
+
+    def __call__(self, function: str | Callable[P, T]) -> "EnergyMeter | Callable[P, T]":
+        """Measure each call of a function; its attribute ``regions`` holds the latest thousand.
+
+        With a name in place of a function this is the meter whose blocks and functions have that name:
+        ``with meter("request") as region: ...``.
+        """
+        if isinstance(function, str):
+            named = EnergyMeter.__new__(EnergyMeter)
+            named.__dict__.update(self.__dict__, _name=function, _entered={})
+            return named
         regions: deque[Region] = deque(maxlen=KEPT)
         if not callable(function):
             raise InputError(f"{function!r} is no function: write `with meter:` or @meter above a function")
@@ -377,32 +547,106 @@ class EnergyMeter:
             raise InputError(
                 f"{name} is a generator, whose call returns at once: measure the loop that runs it"
             )
+        name = self._name or name
+
+        @contextmanager
+        def measuring() -> Iterator[None]:
+            region: Region | None = None
+            try:
+                with self(name) as region:
+                    yield
+            finally:
+                if region is not None and not region.cancelled:
+                    regions.append(region)
 
         @functools.wraps(function)
         def measured(*args: P.args, **kwargs: P.kwargs) -> T:
-            region = self._begun(name)
-            try:
+            with measuring():
                 return function(*args, **kwargs)
-            finally:
-                self._finish(region, regions)
 
         @functools.wraps(function)
         async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:  # noqa: ANN401 - what the function returns
-            region = self._begun(name)
-            try:
+            with measuring():
                 return await function(*args, **kwargs)  # type: ignore[misc]  # it is a coroutine function
-            finally:
-                self._finish(region, regions)
 
         wrapper: Any = awaited if inspect.iscoroutinefunction(function) else measured
         wrapper.regions = regions
         chosen: Callable[P, T] = wrapper
         return chosen
 
-    def _finish(self, region: Region, regions: "deque[Region]") -> None:
-        waited = self._waited()
-        region.end(time.monotonic(), waited)
-        regions.append(region)
+    def steady(
+        self, function: Callable[[], object], *, seconds: float = 10.0, limit_s: float = 120.0
+    ) -> Region:
+        """Call a function again and again until temperature and power are flat.
+
+        Args:
+            function: called without arguments, back to back.
+            seconds: how long they have to be flat: power changes by 0.2 % at most, or by no more than its
+                noise, and no GPU by more than 1 degree.
+            limit_s: after so long the latest of such times counts, and a note says ``not-flat``.
+
+        Returns:
+            The region of that time; ``count`` has the calls.
+
+        Raises:
+            InputError: that is no function, or no time.
+            PowerError: a sensor showed nothing.
+        """
+        if not callable(function):
+            raise InputError(f"steady({function!r}): give a function to call")
+        if not (_is_number(seconds) and _is_number(limit_s) and 0 < seconds <= limit_s):
+            raise InputError(
+                f"seconds={seconds!r}, limit_s={limit_s!r}: write seconds above 0, and a limit of as many"
+            )
+        with ExitStack() as stack:
+            thermometers = [stack.enter_context(closing(Thermometer(gpu.gpu))) for gpu in self._gpus]
+            return self._steady(function, thermometers, seconds, limit_s)
+
+    def _steady(
+        self,
+        function: Callable[[], object],
+        thermometers: "Sequence[Thermometer]",
+        seconds: float,
+        limit_s: float,
+    ) -> Region:
+        """As ``steady``: regions that begin one after another, and overlap, until one of them is flat."""
+        began: deque[tuple[Region, int, list[float | None]]] = deque()
+        ended: deque[tuple[Region, float]] = deque()
+        name = self._name or getattr(function, "__qualname__", "")
+        stop_s, calls, next_s = time.monotonic() + limit_s, 0, -math.inf
+        try:
+            while True:
+                if time.monotonic() >= next_s:
+                    celsius = [thermometer.read() for thermometer in thermometers]
+                    began.append((self._begun(name), calls, celsius))
+                    next_s = time.monotonic() + seconds / _STARTS
+                function()
+                calls += 1
+                if began[0][0].seconds >= seconds:
+                    region, before, cold = began.popleft()
+                    region.count = calls - before
+                    waited = self._waited()
+                    region.end(time.monotonic(), waited)
+                    ended.append((region, _warmed(cold, [meter.read() for meter in thermometers])))
+                while ended and (ended[0][0].ready or time.monotonic() >= stop_s):
+                    region, warmed = ended.popleft()
+                    change = _change(region.result(), warmed)
+                    if not change or (time.monotonic() >= stop_s and not ended):
+                        if change:
+                            region.remark(f"not-flat: {change} within {si(region.seconds, 's')}")
+                        if self._log is not None:
+                            self._log.add(region)
+                        return region
+        finally:
+            for region, _, _ in began:
+                region.cancel()
+
+    def _finish(self, region: Region, end_s: float, waited: str) -> None:
+        if region.cancelled:
+            return
+        region.end(end_s, waited)
+        if self._log is not None:
+            self._log.add(region)
 
     def _begun(self, name: str) -> Region:
         if self._registry is not process.REGISTRY:
@@ -421,7 +665,10 @@ class EnergyMeter:
             return "synchronize=False"
         if not isinstance(chosen, bool):
             wait: Any = getattr(chosen, "synchronize", None) or chosen
-            wait()
+            try:
+                wait()
+            except Exception as error:  # noqa: BLE001 - the program's; its region must end all the same
+                return f"waiting failed: {error}"
             return ""
         for source in self._gpus:
             reason = (
@@ -434,12 +681,36 @@ class EnergyMeter:
         return ""
 
 
+def _warmed(before: Sequence[float | None], after: Sequence[float | None]) -> float:
+    """Degrees that the GPU changed most by; 0 where nobody tells."""
+    pairs = zip(before, after, strict=True)
+    return max((b - a for a, b in pairs if a is not None and b is not None), key=abs, default=0.0)
+
+
+def _change(energy: RegionEnergy, warmed: float) -> str:
+    """What changed in a region, power or temperature; empty where both were flat."""
+    for part in energy.parts:
+        seen = np.isfinite(part.watts)
+        times_s, watts = ((part.times_s[1:] + part.times_s[:-1]) / 2.0)[seen], part.watts[seen]
+        if len(watts) < _FEW:
+            return f"{part.sensor} shows too few samples to tell"
+        apart_s = times_s - times_s.mean()
+        slope = float(apart_s @ watts / (apart_s @ apart_s))
+        left_w = watts - watts.mean() - slope * apart_s
+        sigma = math.sqrt(float(left_w @ left_w / (apart_s @ apart_s)) / (len(watts) - 2))
+        change_w, mean_w = slope * energy.seconds, float(watts.mean())
+        if abs(change_w) > max(_FLAT * mean_w, 2.0 * sigma * energy.seconds):
+            return f"power of {part.device} changed by {change_w / mean_w:+.2%}"
+    return f"a GPU's temperature changed by {warmed:+.0f} degrees" if abs(warmed) > _FLAT_C else ""
+
+
 def energy(
     scope: str = "gpu",
     *,
     device: str | int | Sequence[str | int] | None = None,
     sensor: str | None = None,
     synchronize: Synchronization = True,
+    log: "Destination | Sequence[Destination] | None" = None,
 ) -> EnergyMeter:
     """Measure the energy of regions of this program.
 
@@ -453,12 +724,14 @@ def energy(
         sensor: the GPU's reading by its name; the best that answers if not given.
         synchronize: what is waited for at both ends: the GPU, through CuPy or torch where the program has
             imported them (True); a stream, or a function to call; or nothing (False).
+        log: a CSV file that gets a row for each part of a region that has ended, a function that is called
+            with its ``RegionEnergy`` (``tuner.joules.prometheus()`` is one), or several of them.
 
     Returns:
         The meter, which may be used again and by several threads.
 
     Raises:
-        InputError: scope, device or sensor is not there, or nothing that can be waited for.
+        InputError: scope, device or sensor is not there, nothing that can be waited for, or no log.
         DeviceUnavailableError: there is no such GPU.
         SensorUnavailableError: no power reading answers.
     """
@@ -472,7 +745,7 @@ def energy(
     if not devices:
         raise InputError("device=[]: name at least one GPU, or leave it out; scope='cpu' counts no GPU")
     try:
-        return EnergyMeter(scope, devices, sensor, synchronize)
+        return EnergyMeter(scope, devices, sensor, synchronize, region_log(log))
     except InputError as error:  # what is shared with commands names their options
         raise type(error)(_OPTION.sub(r"\1=", str(error))) from error
 

@@ -1,0 +1,109 @@
+"""Joules of a training, as a callback of Hugging Face's ``Trainer`` and of Lightning's."""
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from tuner.joules.regions import KEPT, EnergyMeter, Region
+
+_LEAST_S = 1.0  # of a region of steps: sensors resolve it, and the GPU is waited for no more often
+_SILENT = frozenset({"setup", "teardown", "state_dict", "load_state_dict"})  # Lightning's, beside ``on_...``
+
+
+class TrainingCallback:
+    """Callback that measures a training; neither library is imported, and it takes the events of both.
+
+    ``Trainer(..., callbacks=[tuner.joules.TrainingCallback()])``. Steps are measured in regions of a second
+    or more. One in which the trainer evaluates or saves is cancelled, so that they hold steps alone; the
+    region of the training holds everything.
+
+    Args:
+        meter: measures; that of this machine's first GPU if not given. Its log is told of the regions
+            ``train`` and ``steps``.
+
+    Attributes:
+        train: region of the latest training; its ``count`` has the steps. None before the first.
+        steps: the latest thousand regions of steps; ``each_j`` of one is joules per step.
+        state_key: what Lightning knows the callback by.
+    """
+
+    state_key = _legacy_state_key = "tuner.joules.TrainingCallback"
+
+    def __init__(self, meter: EnergyMeter | None = None) -> None:
+        self.train: Region | None = None
+        self.steps: deque[Region] = deque(maxlen=KEPT)
+        self._meter = EnergyMeter("gpu", ("",), None, synchronization=True) if meter is None else meter
+        self._training = ExitStack()
+        self._block = ExitStack()
+        self._region: Region | None = None  # of steps, while one is open
+        self._count = self._all = 0  # steps in it, and in the training
+
+    def on_train_begin(self, *_: object, **__: object) -> None:
+        """Begin to measure a training; one that an exception has ended without a word is forgotten."""
+        self._abandon()
+        self.steps.clear()
+        self._all = 0
+        self.train = self._training.enter_context(self._meter("train"))
+
+    def on_step_begin(self, *_: object, **__: object) -> None:
+        """Begin a region of steps, unless one is open."""
+        if self._region is None:
+            self._count = 0
+            self._region = self._block.enter_context(self._meter("steps"))
+
+    def on_step_end(self, *_: object, **__: object) -> None:
+        """Count a step, and end a region that is long enough."""
+        if self._region is None:
+            return
+        self._count += 1
+        self._all += 1
+        if self._region.seconds >= _LEAST_S:
+            region, self._region = self._region, None
+            region.count = self._count
+            self._block.close()
+            self.steps.append(region)
+
+    def on_prediction_step(self, *_: object, **__: object) -> None:
+        """Leave a region of steps out that holds something else."""
+        if self._region is not None:
+            self._region.cancel()
+            self._region = None
+            self._block.close()
+
+    def on_train_end(self, *_: object, **__: object) -> None:
+        """End the training."""
+        self.on_prediction_step()
+        if self.train is not None and not self.train.ended and self._all:
+            self.train.count = self._all
+        self._training.close()
+
+    def on_exception(self, *arguments: object) -> None:
+        """End the training that failed; Lightning calls it, Hugging Face's trainer does not."""
+        if self.train is not None and not self.train.ended:
+            self.train.remark(f"failed: it ended with {type(arguments[-1]).__name__}")
+        self.on_train_end()
+
+    on_train_start = on_train_begin
+    on_train_batch_start = on_step_begin
+    on_train_batch_end = on_step_end
+    on_validation_start = on_save = on_save_checkpoint = on_prediction_step
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Take every other event, and do nothing."""
+        if name.startswith("on_") or name in _SILENT:
+            return _nothing
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __str__(self) -> str:
+        return "no training yet" if self.train is None else str(self.train)
+
+    def _abandon(self) -> None:
+        self.on_prediction_step()
+        if self.train is not None and not self.train.ended and not self.train.cancelled:
+            self.train.cancel()
+        self._training.close()
+
+
+def _nothing(*_: Any, **__: Any) -> None:  # noqa: ANN401 - whatever an event has
+    """Do nothing."""
