@@ -239,7 +239,13 @@ class CounterCurve:
         self._curve = curve
 
     def joules(self, span: Span) -> tuple[float, float] | None:
-        """Joules of a span and their variance; None where no two ticks lie near each of its ends."""
+        """Joules of a span and their variance.
+
+        None where no two ticks lie near each of its ends, or where the last tick lies before a span that a
+        curve shows.
+        """
+        if self._curve is not None and float(self._ticks.times_s[-1]) <= span.start_s:
+            return None
         start = self._place(span.start_s, starts=span.starts)
         end = self._place(span.end_s, ends=span.ends)
         if start is None or end is None:

@@ -225,6 +225,7 @@ def prometheus(
             of_part = (energy.name, part.device, part.scope)
             joules.labels(*of_part).observe(max(0.0, part.joules))
             seconds.labels(*of_part).inc(energy.seconds)
-            watts.labels(*of_part).set(part.mean_w)
+            if part.mean_uncertainty_w < part.mean_w:  # of a region too short for its sensor it is no power
+                watts.labels(*of_part).set(part.mean_w)
 
     return tell

@@ -503,13 +503,16 @@ class EnergyMeter:
         waited = self._waited()
         end_s = time.monotonic()
         region = self._left()
-        del self._entered[id(region)]
+        self._entered.pop(id(region), None)
         if kind is not None:
             region.remark(f"failed: it ended with {kind.__name__}")
         self._finish(region, end_s, waited)
 
     def _left(self) -> Region:
-        """The region whose block is left: the latest of this context, or the only one that is entered."""
+        """The region whose block is left: the latest of this context, or the only one that is entered.
+
+        Where that is not clear all are cancelled: they would be recorded for ever.
+        """
         entered = _ENTERED.get()
         for index in range(len(entered) - 1, -1, -1):
             region = entered[index]()
@@ -518,9 +521,13 @@ class EnergyMeter:
                 return region
         if len(self._entered) == 1:
             return next(iter(self._entered.values()))
+        while self._entered:
+            _, region = self._entered.popitem()
+            if not region.cancelled:
+                region.cancel()
         raise InputError(
-            "a block of this meter was entered in another context (by a generator, or another thread), and"
-            f" {len(self._entered)} are open: give each its own by `with meter('a name') as region`"
+            "blocks of this meter were entered in another context (by a generator, or another thread) than"
+            " they are left in, several at a time: write `with meter('a name') as region` for each"
         )
 
     @overload

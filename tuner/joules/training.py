@@ -7,7 +7,9 @@ from typing import Any
 
 from tuner.joules.regions import KEPT, EnergyMeter, Region
 
-_LEAST_S = 1.0  # of a region of steps: sensors resolve it, and the GPU is waited for no more often
+LEAST_S = 1.0
+"""Of a region of steps: sensors resolve it, and the GPU is waited for no more often."""
+
 _SILENT = frozenset({"setup", "teardown", "state_dict", "load_state_dict"})  # Lightning's, beside ``on_...``
 
 
@@ -58,7 +60,7 @@ class TrainingCallback:
             return
         self._count += 1
         self._all += 1
-        if self._region.seconds >= _LEAST_S:
+        if self._region.seconds >= LEAST_S:
             region, self._region = self._region, None
             region.count = self._count
             self._block.close()
@@ -83,6 +85,10 @@ class TrainingCallback:
         if self.train is not None and not self.train.ended:
             self.train.remark(f"failed: it ended with {type(arguments[-1]).__name__}")
         self.on_train_end()
+
+    def flush(self) -> None:
+        """Wait until the meter's log has all regions that have ended."""
+        self._meter.flush()
 
     on_train_start = on_train_begin
     on_train_batch_start = on_step_begin
