@@ -15,9 +15,19 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import tuner
 from tuner.joules import RegionEnergy, TrainingCallback, prometheus, training
+from tuner.joules import recording as process
 from tuner.model.errors import InputError
 
 SIM = "sim:h200"
+
+
+@pytest.fixture(autouse=True)
+def own_sources(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Recordings that end with the test."""
+    registry = process.SourceRegistry()
+    monkeypatch.setattr(process, "REGISTRY", registry)
+    yield
+    registry.close()
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -125,7 +135,7 @@ def test_prometheus_has_histogram_counter_and_gauge() -> None:
     assert b"# TYPE tuner_region_watts gauge" in generate_latest(registry)
     for wrong in ((registry, [1, 2]), (CollectorRegistry(), ["much"]), (CollectorRegistry(), [2, 1])):
         with pytest.raises(InputError, match="share one prometheus"):
-            prometheus(*wrong)  # type: ignore[arg-type]  # what a user may do
+            prometheus(*wrong)
 
 
 # --- callbacks of trainers, called as the libraries do.
@@ -161,13 +171,31 @@ class HuggingFace:
         self.event("on_train_end")
 
 
+class LightningCallback:
+    """Base class that Lightning's trainer insists on: it has every event, and they do nothing."""
+
+    def setup(self, *_: object, **__: object) -> None:
+        """Do nothing."""
+
+    teardown = on_train_start = on_train_batch_start = on_before_zero_grad = on_exception = on_train_end = (
+        setup
+    )
+
+    def state_dict(self) -> dict[str, object]:
+        return {}
+
+
+class Both(TrainingCallback, LightningCallback):
+    """As ``docs/regions.md`` says."""
+
+
 class Lightning(HuggingFace):
     """The same as ``lightning.pytorch.Trainer`` does."""
 
     def __init__(self, callback: Any) -> None:
         super().__init__(callback)
-        assert callback.state_key
-        assert not callback.state_dict()
+        assert isinstance(callback, LightningCallback)
+        assert callback.state_dict() == {}
 
     def event(self, name: str, *arguments: object, **options: object) -> None:
         getattr(self.callback, name)(object(), object(), *arguments, **options)
@@ -205,7 +233,7 @@ def every_step() -> Iterator[None]:
 def test_steps_of_a_training_are_counted(trainer: type[HuggingFace]) -> None:
     """Short steps share a region, which counts once it is a second long; long ones have their own."""
     told: list[RegionEnergy] = []
-    callback = TrainingCallback(tuner.energy(device=SIM, log=told.append))
+    callback = Both(tuner.energy(device=SIM, log=told.append))
     assert str(callback) == "no training yet"
     trainer(callback).train(5)
     assert callback.train is not None
@@ -221,7 +249,7 @@ def test_steps_of_a_training_are_counted(trainer: type[HuggingFace]) -> None:
 @TRAINERS
 def test_steps_around_an_evaluation_are_left_out(trainer: type[HuggingFace]) -> None:
     """A region of steps holds nothing else; the training has all steps."""
-    callback = TrainingCallback(tuner.energy(device=SIM))
+    callback = Both(tuner.energy(device=SIM))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "LEAST_S", math.inf)
         trainer(callback).train(4, evaluated=(1, 3))
@@ -234,7 +262,7 @@ def test_steps_around_an_evaluation_are_left_out(trainer: type[HuggingFace]) -> 
 def test_a_training_that_failed_hinders_no_other(trainer: type[HuggingFace]) -> None:
     """Its steps and windows do not stay open; Lightning's trainer says what it ended with."""
     meter = tuner.energy(device=SIM)
-    callback = TrainingCallback(meter)
+    callback = Both(meter)
     with pytest.raises(RuntimeError):
         trainer(callback).train(2, fails=True)
     failed = callback.train

@@ -652,8 +652,11 @@ assert not {{"cupy", "torch", "cupy_backends"}} & set(sys.modules)
 # --- docs/regions.md -----------------------------------------------------------------------------
 
 
-def test_the_examples_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_the_page_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One after the other, in one namespace; what is printed has the form that the page shows."""
+    monkeypatch.chdir(tmp_path)  # where they write
     page = (Path(__file__).parent.parent / "docs" / "regions.md").read_text()
     names: dict[str, Any] = {}
     for example in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):

@@ -10,32 +10,30 @@ from tuner.joules.regions import KEPT, EnergyMeter, Region
 LEAST_S = 1.0
 """Of a region of steps: sensors resolve it, and the GPU is waited for no more often."""
 
-_SILENT = frozenset({"setup", "teardown", "state_dict", "load_state_dict"})  # Lightning's, beside ``on_...``
-
 
 class TrainingCallback:
     """Callback that measures a training; neither library is imported, and it takes the events of both.
 
-    ``Trainer(..., callbacks=[tuner.joules.TrainingCallback()])``. Steps are measured in regions of a second
+    Hugging Face: ``Trainer(..., callbacks=[TrainingCallback(tuner.energy())])``. Lightning's trainer wants a
+    class of its own: ``class Joules(TrainingCallback, lightning.Callback): pass``.
+
+    Steps are measured in regions of a second
     or more. One in which the trainer evaluates or saves is cancelled, so that they hold steps alone; the
     region of the training holds everything.
 
     Args:
-        meter: measures; that of this machine's first GPU if not given. Its log is told of the regions
-            ``train`` and ``steps``.
+        meter: measures, ``tuner.energy(device=local_rank)`` where each GPU has a process; its log is told of
+            the regions ``train`` and ``steps``.
 
     Attributes:
         train: region of the latest training; its ``count`` has the steps. None before the first.
         steps: the latest thousand regions of steps; ``each_j`` of one is joules per step.
-        state_key: what Lightning knows the callback by.
     """
 
-    state_key = _legacy_state_key = "tuner.joules.TrainingCallback"
-
-    def __init__(self, meter: EnergyMeter | None = None) -> None:
+    def __init__(self, meter: EnergyMeter) -> None:
         self.train: Region | None = None
         self.steps: deque[Region] = deque(maxlen=KEPT)
-        self._meter = EnergyMeter("gpu", ("",), None, synchronization=True) if meter is None else meter
+        self._meter = meter
         self._training = ExitStack()
         self._block = ExitStack()
         self._region: Region | None = None  # of steps, while one is open
@@ -97,7 +95,7 @@ class TrainingCallback:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Take every other event, and do nothing."""
-        if name.startswith("on_") or name in _SILENT:
+        if name.startswith("on_"):
             return _nothing
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
