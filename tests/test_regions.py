@@ -244,8 +244,9 @@ def test_a_block_may_cancel_itself() -> None:
             inner.cancel()
 
     warm_up()
+    meter("start")(warm_up.__wrapped__)()  # type: ignore[attr-defined]  # of functools.wraps
     meter.flush()
-    assert [energy.name[-7:] for energy in told] == ["warm_up"]
+    assert [energy.name[-7:] for energy in told] == ["warm_up", "start"]
 
 
 def test_requests_have_regions_in_any_context() -> None:
@@ -396,6 +397,7 @@ def test_a_function_is_called_until_power_is_flat() -> None:
     ("arguments", "words"),
     [
         ({"function": 3}, r"^steady\(3\): give a function"),
+        ({"function": asyncio.sleep}, "no coroutine function"),
         ({"seconds": 0}, "^seconds=0, limit_s=120.0: write seconds above 0"),
         ({"seconds": "1"}, "^seconds='1'"),
         ({"seconds": 9, "limit_s": 5}, "a limit of as many"),

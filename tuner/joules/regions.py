@@ -175,7 +175,7 @@ class Region:
     """
 
     __slots__ = (
-        *("_cancelled", "_count", "_end_s", "_energy", "_registry", "_remarks", "_sources", "_spans"),
+        *("_cancelled", "_count", "_end_s", "_energy", "_registry", "_added", "_sources", "_spans"),
         *("__weakref__", "_start_s", "_unsynchronized", "name"),
     )
 
@@ -188,15 +188,15 @@ class Region:
         self._end_s: float | None = None
         self._energy: RegionEnergy | None = None
         self._count: float | None = None
-        self._remarks: tuple[str, ...] = ()
+        self._added: tuple[str, ...] = ()
         self._cancelled = False
         self._registry = process.REGISTRY
         for source, span in zip(sources, self._spans, strict=True):
             source.recording.begin(span)
 
-    def remark(self, note: str) -> None:
+    def add_note(self, note: str) -> None:
         """Add a note; ``EnergyMeter`` calls it."""
-        self._remarks = (*self._remarks, note)
+        self._added = (*self._added, note)
         if self._energy is not None:
             self._energy = replace(self._energy, notes=(*self._energy.notes, note))
 
@@ -364,7 +364,7 @@ class Region:
             parts=tuple(parts),
             modelled=any(source.modelled for source in self._sources),
             synchronized=not self._unsynchronized,
-            notes=(*notes, *self._remarks),
+            notes=(*notes, *self._added),
             unix_s=time.time() - (self._sources[0].recording.now() - self._start_s),
             count=self._count,
         )
@@ -505,7 +505,7 @@ class EnergyMeter:
         region = self._left()
         self._entered.pop(id(region), None)
         if kind is not None:
-            region.remark(f"failed: it ended with {kind.__name__}")
+            region.add_note(f"failed: it ended with {kind.__name__}")
         self._finish(region, end_s, waited)
 
     def _left(self) -> Region:
@@ -599,8 +599,8 @@ class EnergyMeter:
             InputError: that is no function, or no time.
             PowerError: a sensor showed nothing.
         """
-        if not callable(function):
-            raise InputError(f"steady({function!r}): give a function to call")
+        if not callable(function) or inspect.iscoroutinefunction(function):
+            raise InputError(f"steady({function!r}): give a function to call, no coroutine function")
         if not (_is_number(seconds) and _is_number(limit_s) and 0 < seconds <= limit_s):
             raise InputError(
                 f"seconds={seconds!r}, limit_s={limit_s!r}: write seconds above 0, and a limit of as many"
@@ -640,7 +640,7 @@ class EnergyMeter:
                     change = _change(region.result(), warmed)
                     if not change or (time.monotonic() >= stop_s and not ended):
                         if change:
-                            region.remark(f"not-flat: {change} within {si(region.seconds, 's')}")
+                            region.add_note(f"not-flat: {change} within {si(region.seconds, 's')}")
                         if self._log is not None:
                             self._log.add(region)
                         return region

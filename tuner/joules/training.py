@@ -81,7 +81,7 @@ class TrainingCallback:
     def on_exception(self, *arguments: object) -> None:
         """End the training that failed; Lightning calls it, Hugging Face's trainer does not."""
         if self.train is not None and not self.train.ended:
-            self.train.remark(f"failed: it ended with {type(arguments[-1]).__name__}")
+            self.train.add_note(f"failed: it ended with {type(arguments[-1]).__name__}")
         self.on_train_end()
 
     def flush(self) -> None:
