@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
-    from .response.models import Array
+    from numpy import float64
+    from numpy.typing import NDArray
 
 # --- The borders to power sensors and clocks.
 
@@ -484,8 +485,8 @@ class SpanEnergy:
     peak_window_s: float
     sensor: str
     scope: str
-    edges_s: "Array" = field(compare=False, repr=False)
-    watts: "Array" = field(compare=False, repr=False)
+    edges_s: "NDArray[float64]" = field(compare=False, repr=False)
+    watts: "NDArray[float64]" = field(compare=False, repr=False)
     notes: tuple[str, ...] = ()
 
 

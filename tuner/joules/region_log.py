@@ -1,4 +1,4 @@
-"""What is told of the regions of a program once their energy is known: a CSV file, functions, Prometheus."""
+"""A log of the regions of a program, told once their energy is known: a CSV file, functions, Prometheus."""
 
 import atexit
 import csv

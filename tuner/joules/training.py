@@ -5,7 +5,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from tuner.joules.regions import KEPT, EnergyMeter, Region
+from tuner.joules.energy_meter import KEPT, EnergyMeter
+from tuner.joules.regions import Region
 
 LEAST_S = 1.0
 """Of a region of steps: sensors resolve it, and the GPU is waited for no more often."""
@@ -78,7 +79,7 @@ class TrainingCallback:
             self.train.count = self._all
         self._training.close()
 
-    def on_exception(self, *arguments: object) -> None:
+    def on_exception(self, *arguments: object, **_: object) -> None:
         """End the training that failed; Lightning calls it, Hugging Face's trainer does not."""
         if self.train is not None and not self.train.ended:
             self.train.add_note(f"failed: it ended with {type(arguments[-1]).__name__}")
