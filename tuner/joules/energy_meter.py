@@ -349,8 +349,8 @@ def _warmed(before: Sequence[float | None], after: Sequence[float | None]) -> fl
 
 
 def _change(energy: RegionEnergy, warmed: float) -> str:
-    """Change of power or temperature in a region; empty where both were flat."""
-    for part in energy.parts:
+    """Change of power or temperature in a region; empty where both were flat. Beside GPUs no host counts."""
+    for part in [part for part in energy.parts if part.device != process.HOST] or energy.parts:
         seen = np.isfinite(part.watts)
         times_s, watts = ((part.times_s[1:] + part.times_s[:-1]) / 2.0)[seen], part.watts[seen]
         if len(watts) < _FEW:

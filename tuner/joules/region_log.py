@@ -2,6 +2,7 @@
 
 import atexit
 import csv
+import fcntl
 import io
 import logging
 import os
@@ -54,8 +55,8 @@ class RegionLog:
         self._regions.put(region)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everybody was told of all regions that were added before."""
-        if self._thread is not None:
+        """Wait until everybody was told of all regions added before; whoever is told just now waits for none."""
+        if self._thread not in {None, threading.current_thread()}:
             told = threading.Event()
             self._hurried.set()
             self._regions.put(told)
@@ -144,16 +145,13 @@ class _CsvFile:
         self._path = path
         if path.suffix != ".csv":
             raise InputError(f"log={str(path)!r}: rows are written as CSV; choose a name that ends in .csv")
-        header = _line(_HEADER)
         try:
             with path.open("a+", newline="", encoding="utf-8") as file:
                 file.seek(0)
                 first = file.readline()
-                if not first:
-                    file.write(header)
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"log={str(path)!r}: {error}; name a file that can be written") from error
-        if first not in {"", header}:
+        if first not in {"", _line(_HEADER)}:
             raise InputError(
                 f"log={str(path)!r}: it holds something else than a log of regions; name another"
             )
@@ -171,7 +169,8 @@ class _CsvFile:
             for part in energy.parts
         ]
         with self._path.open("a", newline="", encoding="utf-8") as file:
-            file.write("".join(rows))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write("".join([*([] if file.seek(0, io.SEEK_END) else [_line(_HEADER)]), *rows]))
 
 
 def _line(fields: Sequence[object]) -> str:
