@@ -16,9 +16,12 @@ SUITES ?= auto
 # Which examples of properties the profile of CI draws; without a number others each time.
 SEED ?=
 
+VERSION_FILE := tuner/model/version.py
+
 SPHINX := --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees
 
-.PHONY: run test types bench test-kernels test-all test-systemd test-browser assets test-matrix coverage docs man clean
+.PHONY: run test types bench test-kernels test-all test-systemd test-browser test-install test-image wheel assets test-matrix \
+  coverage docs man clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/tuner run --objective energy
@@ -45,7 +48,7 @@ test-kernels: $(VENV)/.test-ready
 # Also every configuration of every kernel at every listed size, on the host and for four architectures, and ten
 # times as many examples of each law: hours.
 test-all: $(VENV)/.test-ready
-	$(BIN)/pytest $(SIDE_BY_SIDE) --suites all --hypothesis-profile thorough -m "not gpu and not browser"
+	$(BIN)/pytest $(SIDE_BY_SIDE) --suites all --hypothesis-profile thorough -m "not gpu and not browser and not network"
 
 # The same tests on other versions of Python, each in an environment of its own; one that is not here is left out.
 test-matrix:
@@ -79,6 +82,33 @@ man: $(VENV)/.run-ready
 test-browser: $(VENV)/.test-ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[browser]" || true
 	$(BIN)/pytest -m browser -rs
+
+# The wheel of the last commit, alone in dist/. Without a tag its version names the commit: 0.2.0+2843.g728483b0 is
+# later than 0.2.0, and that of a later commit is later still.
+wheel: | $(BIN)/python
+	@rm -rf build/wheel dist/gpu_tuner-* && mkdir -p build/wheel
+	@git archive HEAD | tar -x -C build/wheel
+	@own=$$(sed -n 's/^VERSION = "\(.*\)"$$/\1/p' build/wheel/$(VERSION_FILE)); tags=$$(git tag --points-at HEAD 'v*'); \
+	if [ -z "$$tags" ]; then \
+	  commit=$$(git rev-list --count HEAD).g$$(git rev-parse --short=8 HEAD); \
+	  sed -i "s/^VERSION = \"[^\"]*/&+$$commit/" build/wheel/$(VERSION_FILE); \
+	elif [ "$$tags" != "v$$own" ]; then \
+	  echo "the commit has the tag $$tags, and $(VERSION_FILE) says $$own: one of both is wrong" >&2; exit 1; \
+	fi
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
+	  $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist build/wheel
+	@ls dist/gpu_tuner-*
+
+# The wheel of the last commit in empty environments of all Pythons that are here, and whether all that it needs is to be
+# had for the others and for aarch64: needs the package index.
+test-install: $(VENV)/.test-ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || true
+	$(BIN)/pytest -m network -rs tests/test_install.py
+
+# The image of the Containerfile, on that of TUNER_TEST_BASE or this machine's Debian: needs the package index, root,
+# buildah, and debootstrap where no base is named; skipped, with the reason, elsewhere.
+test-image: $(VENV)/.test-ready
+	$(BIN)/pytest -m network -rs tests/test_image.py
 
 # The JavaScript library of reports, anew from the registry: needs npm. What it makes is committed.
 assets:

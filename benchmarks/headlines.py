@@ -7,13 +7,13 @@ With ``--docs`` the table is written into the page, between its marks.
 
 import argparse
 import json
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 RESULTS = Path(__file__).resolve().parent / "results"
-BEGIN, END = "<!-- headlines -->\n\n", "\n\n<!-- end of headlines -->"
 
 Document = Mapping[str, Any]
 
@@ -313,6 +313,20 @@ def table() -> str:
     return "\n".join(rows)
 
 
+def marked(name: str, text: str) -> str:
+    """A table between its marks, as pages have it."""
+    return f"<!-- {name} -->\n\n{text}\n\n<!-- end of {name} -->"
+
+
+def write_table(page: Path, name: str, text: str) -> None:
+    """Put a table in the place of the one that a page has between the marks of its name."""
+    old = re.compile(rf"(?s)<!-- {name} -->\n.*\n<!-- end of {name} -->")
+    page_text = page.read_text("utf-8")
+    if not old.search(page_text):
+        raise SystemExit(f"{page} has no <!-- {name} --> with an <!-- end of {name} --> after it")
+    page.write_text(old.sub(lambda _: marked(name, text), page_text), "utf-8")
+
+
 def main() -> None:
     """Print the table, or write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -320,12 +334,8 @@ def main() -> None:
     page = parser.parse_args().docs
     if page is None:
         print(table())
-        return
-    before, begin, rest = page.read_text("utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{page} has no table between {BEGIN.strip()} and {END.strip()}")
-    page.write_text(before + BEGIN + table() + END + after, "utf-8")
+    else:
+        write_table(page, "headlines", table())
 
 
 if __name__ == "__main__":

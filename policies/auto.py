@@ -71,9 +71,15 @@ def first_expected(search: Search) -> list[Trial]:
     """
     trials = first_compiled(search)
     if _choice(search)[0] == "bayesian" and not search.label and len(search.candidates) == 1:
-        Thread(target=import_module, args=(".bayesian", __package__), name="SciPy", daemon=True).start()
+        Thread(target=_import_surrogate, name="SciPy", daemon=True).start()
         trials += [Trial((each.configuration,)) for each in search.candidates[0][:AHEAD]]
     return list(dict.fromkeys(trials))
+
+
+def _import_surrogate() -> None:
+    """Import what `bayesian` uses; on a simulated GPU a short run ends before it fits anything."""
+    for module in (f"{__package__}.bayesian", "scipy.linalg", "scipy.optimize", "scipy.special"):
+        import_module(module)
 
 
 def _choice(search: Search) -> tuple[str, str]:
@@ -104,7 +110,9 @@ def _part(
         return paying(_descents(search, informed, dict(measured)), search)
     from .bayesian import bayesian  # noqa: PLC0415 - SciPy is imported only where it is used
 
-    return bayesian(informed, patience=patience, sweep_s=SWEEP_S if patience is None else 0.0)
+    answered = next(iter(measured)).configurations
+    sweep_s = SWEEP_S if patience is None else 0.0
+    return bayesian(informed, patience=patience, sweep_s=sweep_s, answered=answered)
 
 
 def _descents(search: Search, informed: Search, before: Mapping[Trial, Measurement]) -> Attempt:

@@ -9,6 +9,7 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
+from tuner.model.plan import Configuration
 from tuner.model.trial import Measurement, Trial
 from tuner.space.search_view import Search
 
@@ -29,7 +30,13 @@ AHEAD = 8  # trials announced: the most promising, one of which is mostly the ne
 CHUNK = 16  # trials of a sweep between two looks at what it takes
 
 
-def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 0.0) -> Attempt:
+def bayesian(
+    search: Search,
+    *,
+    patience: float | None = None,
+    sweep_s: float = 0.0,
+    answered: tuple[Configuration, ...] | None = None,
+) -> Attempt:
     """Measure the trial of highest acquisition until going on is expected to gain too little.
 
     1. Start: the analytical answer, the defaults, and some more trials: at random among likely blocks where
@@ -49,6 +56,7 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
         patience: evaluations in a row without progress that end the search instead; infinity to go on until
             the budget or the space is used up.
         sweep_s: the space is swept where that takes no longer, by what evaluations took so far.
+        answered: the analytical answer where it is known; None to ask for it.
 
     Returns:
         The cheapest trial measured, or None when all failed.
@@ -56,7 +64,7 @@ def bayesian(search: Search, *, patience: float | None = None, sweep_s: float = 
     if search.size == 0:
         return None
     draw = np.random.default_rng(search.seed)
-    seeds = _seeds(search)
+    seeds = _seeds(search, answered or answers(search))
     sources = nearest(search)
     joint = Joint(search, draw, seeds, sources)
     run = SearchRun(search, joint, Learner(joint, draw, learnt(sources, joint, draw)))
@@ -150,9 +158,9 @@ def _wanted(joint: Joint) -> int:
     return LEAST_START if joint.several else max(LEAST_START, joint.tunables)
 
 
-def _seeds(search: Search) -> list[Trial]:
+def _seeds(search: Search, answered: tuple[Configuration, ...]) -> list[Trial]:
     """Return the trials to try first: the analytical answer, the defaults, and the best of other runs."""
-    seeds = [answers(search), search.defaults]
+    seeds = [answered, search.defaults]
     if len(search.workloads) > 1:  # of a single workload the surrogate itself learns what is known
         seeds.append(tuple(best_known(search, i) or default for i, default in enumerate(search.defaults)))
     return [Trial(configurations, search.clocks[0]) for configurations in dict.fromkeys(seeds)]

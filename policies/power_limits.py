@@ -38,15 +38,25 @@ def limited(search: Search, *, inner: Policy) -> Attempt:
     measured: dict[Trial, Measurement] = {}
     if search.size == 0:
         return None
-    yield from recalled(_steps(search, inner, measured), measured)
-    best = cheapest(search, measured)
-    if best is not None and len(search.power_limits_w) > 1:
-        limits = sorted({trial.power_limit_w or 0 for trial in measured}, reverse=True)
-        search.tell(
-            f"power limits: {len(limits)} of {len(search.power_limits_w)} measured"
-            f" ({', '.join(map(str, limits))} W); one above what a trial draws changes nothing"
-        )
-    return best
+    try:
+        yield from recalled(_steps(search, inner, measured), measured)
+    finally:  # also where the budget ends it
+        if measured and len(search.power_limits_w) > 1:
+            search.tell(_told(search, measured))
+    return cheapest(search, measured)
+
+
+def _told(search: Search, measured: Mapping[Trial, Measurement]) -> str:
+    """Return what is known of the power limits, in a sentence."""
+    limits = sorted({trial.power_limit_w or 0 for trial in measured}, reverse=True)
+    if len(limits) == 1 and not any(_binding(search, *each)[1:] for each in measured.items()):
+        return f"power limits: only {limits[0]} W measured, as no trial draws more than a lower one"
+    if len(limits) == 1:
+        return f"beware: no power limit below {limits[0]} W was tried before the search ended"
+    return (
+        f"power limits: {len(limits)} of {len(search.power_limits_w)} measured"
+        f" ({', '.join(map(str, limits))} W); one above what a trial draws changes nothing"
+    )
 
 
 def _steps(search: Search, inner: Policy, measured: Mapping[Trial, Measurement]) -> Attempt:

@@ -99,6 +99,8 @@ class Facts:
 
 
 Key = tuple[float, ...]
+Rank = tuple[tuple[Key, ...], int]
+"""The keys of a candidate, one for each criterion, and its place among those that have the same."""
 
 
 @dataclass(frozen=True)
@@ -248,27 +250,25 @@ def front_runners(
     numbered = zip(candidates, order, strict=True)
     ranked = {candidate.configuration: position for candidate, position in numbered}
 
-    def numbers(candidate: Candidate) -> tuple[tuple[Key, ...], int]:
+    def numbers(candidate: Candidate) -> Rank:
         return key(rate(candidate, limits, roles), criteria), ranked[candidate.configuration]
 
-    waiting = in_order(candidates, limits, roles, criteria, order)
-    bounds = {candidate.configuration: numbers(candidate) for candidate in waiting}
+    waiting = _bounded(candidates, limits, roles, criteria, order)
     compared = {numbers(candidate): candidate for candidate in candidates if not candidate.declared}
     requested = 0
     while True:
         best = min(compared, default=None)
-        ahead = [candidate for candidate in waiting if best is None or bounds[candidate.configuration] < best]
+        ahead = len(waiting) if best is None else sum(bound < best for bound, _ in waiting)
         if not ahead or (best is not None and requested >= MOST):
             break
-        batch = ahead[:TOGETHER]
+        batch = [candidate for _, candidate in waiting[: min(ahead, TOGETHER)]]
+        del waiting[: len(batch)]
         requested += len(batch)
         compiled = (
             candidate for candidate in resolve(batch) if candidate is not None and not candidate.declared
         )
         compared.update((numbers(candidate), candidate) for candidate in compiled)
-        gone = {candidate.configuration for candidate in batch}
-        waiting = [candidate for candidate in waiting if candidate.configuration not in gone]
-    return FrontRunners(tuple(compared[rank] for rank in sorted(compared)), len(waiting), len(ahead))
+    return FrontRunners(tuple(compared[rank] for rank in sorted(compared)), len(waiting), ahead)
 
 
 def in_order(
@@ -276,16 +276,26 @@ def in_order(
     limits: DeviceLimits,
     roles: Mapping[str, str],
     criteria: Sequence[RuleCriterion],
-    order: Sequence[int] | None = None,
 ) -> list[Candidate]:
-    """The candidates that are not compiled, those with the best bounds first; ``order``: see `places`."""
-    ranked = zip(candidates, order or places(candidates, limits, roles, criteria), strict=True)
+    """The candidates that are not compiled, those with the best bounds first."""
+    order = places(candidates, limits, roles, criteria)
+    return [candidate for _, candidate in _bounded(candidates, limits, roles, criteria, order)]
+
+
+def _bounded(
+    candidates: Sequence[Candidate],
+    limits: DeviceLimits,
+    roles: Mapping[str, str],
+    criteria: Sequence[RuleCriterion],
+    order: Sequence[int],
+) -> list[tuple[Rank, Candidate]]:
+    """The candidates that are not compiled behind their bounds, the best first; ``order``: see `places`."""
     bounds = [
-        (key(rate(candidate, limits, roles), criteria), position, candidate)
-        for candidate, position in ranked
+        ((key(rate(candidate, limits, roles), criteria), position), candidate)
+        for candidate, position in zip(candidates, order, strict=True)
         if candidate.declared
     ]
-    return [candidate for _, _, candidate in sorted(bounds, key=itemgetter(0, 1))]
+    return sorted(bounds, key=itemgetter(0))
 
 
 def places(

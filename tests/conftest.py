@@ -57,7 +57,13 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
 _OMITTED = pytest.StashKey[dict[str, str]]()
-_NEEDS = {"*_gpu.py": "gpu", "test_browser_*": "browser", "test_systemd_real.py": "systemd"}
+_NEEDS = {
+    "*_gpu.py": "gpu",
+    "test_browser_*": "browser",
+    "test_image.py": "network",
+    "test_install.py": "network",
+    "test_systemd_real.py": "systemd",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -101,7 +107,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files of which no test is to run are not even read: of a GPU, a browser, systemd, of suites left out.
+    """Files of which no test is to run are not even read: of a GPU, a browser ..., of suites left out.
 
     A file that is named on the command line runs whatever has changed.
     """

@@ -38,7 +38,7 @@ _UFUNCS = {
 
 def words_of(plan: Plan) -> tuple[str, str, str, str]:
     """Type, operator, form and direction of a plan."""
-    sizes = dict(plan.workload.sizes)
+    sizes = {"operator": "sum", "direction": "forward", **dict(plan.workload.sizes)}
     dtype, operator, form, way = (str(sizes[k]) for k in ("dtype", "operator", "form", "direction"))
     return dtype, operator, form, way
 

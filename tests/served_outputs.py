@@ -27,6 +27,7 @@ class OutputModel(SimulatedDevice):
         values = np.load(x.input.file.path)
         factor, block = int(plan.configuration["factor"]), plan.configuration["block_size_x"]
         arrays = {"x": values, "y": factor * values + (block == 64)}
+        types = {buffer.name: buffer.dtype for buffer in plan.buffers}
         for name in names:
-            np.save(Path(folder) / f"{name}.npy", arrays[name].astype(np.float32))
+            np.save(Path(folder) / f"{name}.npy", arrays[name].astype(types[name]))
         return Check(Status.OK)

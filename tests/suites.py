@@ -134,7 +134,7 @@ SUITES = {
         ("tuner/cli/top",), ("tuner/cli", "tuner/client", "tuner/model"), ("test_terminal_view.py",)
     ),
     "packaging": Suite(
-        ("pyproject.toml", "tuner/__init__.py", "tuner/__main__.py"),
+        ("Makefile", "pyproject.toml", "tuner/__init__.py", "tuner/__main__.py"),
         ("tuner/model", "tuner/recordings"),
         ("test_packaging.py",),
     ),

@@ -37,6 +37,7 @@ def test_what_is_written_means_the_same(text: str, values: dict[str, int]) -> No
         "(n - 1) / b + 1",
         "n / b + (n % b == 0 ? 0 : 1)",
         "n % b ? n / b + 1 : n / b",
+        "n < b ? 1 : (n + b - 1) / b",
         "(int)ceil((float)n / b)",
         "ceil(n * 1.0 / b)",
         "iDivUp(n, b)",

@@ -182,9 +182,18 @@ def test_show_of_one_gpu(nvml: State, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.devices.choice.identify", lambda _: Identity)
     (row,) = document("clocks", "show", "--device", "cuda:0")["gpus"]
     assert row["gpu"] == UUID
-    for spec, says in (("GPU-7", f"choose from {UUID}, {SECOND_UUID}"), ("sim:k40c", "tuner devices")):
-        result = tuner("clocks", "show", "--device", spec)
-        assert (result.exit_code, says in result.stderr) == (2, True)
+    result = tuner("clocks", "show", "--device", "GPU-7")
+    assert (result.exit_code, f"choose from {UUID}, {SECOND_UUID}" in result.stderr) == (2, True)
+
+
+def test_show_of_a_simulated_gpu() -> None:
+    """Its clocks and power limits are those that searches on it choose from."""
+    (row,) = document("clocks", "show", "--device", "sim:h200")["gpus"]
+    assert (row["control"], row["clock_mhz"], row["supported_mhz"][-1]) == ("simulated", 1980, 345)
+    assert (row["power_limit"]["limit_w"], row["power_limit"]["supported_w"][-1]) == (700, 200)
+    (jetson,) = document("clocks", "show", "--device", "sim:jetson-orin")["gpus"]
+    assert jetson["power_limit"] is None
+    assert tuner("clocks", "show", "--device", "sim:no").exit_code == 2
 
 
 def test_show_of_a_jetson(nvml: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

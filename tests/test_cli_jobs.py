@@ -73,9 +73,22 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
 
 def test_submit_sends_what_was_given_and_nothing_else(daemon: Daemon) -> None:
     """Options of run travel by their names; defaults stay with the daemon."""
-    daemon.answers["/v1/jobs"] = answer(job(12, priority=3.0), 201)
+    daemon.answers["/v1/jobs"] = answer(job(12, priority=3.0, options={"timing": "single"}), 201)
     words = ("scan-lf:N=4", "--objective", "energy", "--max-slowdown", "5%", "--time-limit", "60")
-    more = ("--window", "0.5", "--trial-timeout", "9", "--seed", "3", "--priority", "3", "--device", "cuda:1")
+    more = (
+        "--timing",
+        "single",
+        "--window",
+        "0.5",
+        "--trial-timeout",
+        "9",
+        "--seed",
+        "3",
+        "--priority",
+        "3",
+        "--device",
+        "cuda:1",
+    )
     result = daemon.call("submit", *words, *more)
 
     assert result.exit_code == 0, result.stderr
@@ -86,15 +99,17 @@ def test_submit_sends_what_was_given_and_nothing_else(daemon: Daemon) -> None:
         "priority": 3.0,
         "options": {
             "max_slowdown": 0.05,
+            "timing": "single",
             "time_limit_s": 60.0,
             "window_s": 0.5,
             "trial_timeout_s": 9.0,
             "seed": 3,
         },
     }
-    assert "job 12 queued: scan-lf:N=4, energy on sim:jetson-tx1" in result.stdout
+    assert "job 12 queued: scan-lf:N=4, energy of single launches on sim:jetson-tx1" in result.stdout
     assert "tuner follow 12" in result.stdout
-    assert "`tuner best scan-lf:N=4 --objective energy --device sim:jetson-tx1`" in result.stdout
+    best = "tuner best scan-lf:N=4 --objective energy --timing single --device sim:jetson-tx1"
+    assert f"`{best}` shows its answer" in result.stdout
 
 
 def test_submit_alone_tunes_one_of_each_family(daemon: Daemon) -> None:

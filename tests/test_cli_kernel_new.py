@@ -353,6 +353,17 @@ def test_a_header_of_the_users_own_is_not_left_out(tmp_path: Path) -> None:
     assert "config.h" in refused.stderr
 
 
+def test_a_draft_asks_the_compiler_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has not answered by then is left as it is guessed, and one line says so."""
+    monkeypatch.setattr("tuner.cli.kernels.DRAFT_S", 0.0)
+    source = tmp_path / "scale.cu"
+    source.write_text(SCALE)
+    result = run("new", source)
+    assert result.exit_code == 0
+    assert result.stderr == "compiling took 0 s: no more is asked of the compiler\n"
+    assert "use_shared = [0, 1]" in source.with_suffix(".toml").read_text()
+
+
 def test_one_of_several_functions_is_asked_for(tmp_path: Path) -> None:
     """Overloads are told by their parameters, and a namespace is part of the entry."""
     text = "namespace a { __global__ void k(float* x) { x[0] = 1; }\n"

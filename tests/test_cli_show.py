@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from cli_process import SMALL, TX1, document, tuner
-from report_documents import run_document, run_trial
+from report_documents import RECORDED, run_document, run_trial
+from report_documents import TX1 as MODELLED
 from rich.console import Console
 
+from tuner.report.diff import differences_of
 from tuner.report.lists import runs_report
 
 TIMES = (*SMALL, "--objective", "time", "--policy", "random", "--clocks", "998,921", "--joules")
@@ -151,6 +153,28 @@ def test_runs_are_compared(db: Path) -> None:
     same = tuner("diff", "1", "1", "--database", db).stdout
     assert "scan-lf:N=4: the same configuration" in same
     assert "the conditions are the same" in same
+
+
+def test_conditions_that_differ_are_told() -> None:
+    """Those of GPU and sources that both runs have, and every option; where numbers come from, once."""
+    trials = [run_trial({"a:N=1": {"P": 1}}, 1.0, 2.0)]
+    one = run_document(trials, device=RECORDED, sources={"a": "1", "b": "1"}, settings={"repeats": 3})
+    other = run_document(trials, device=MODELLED | {"mig": True}, batch=2, sources={"a": "2"})
+    found = differences_of(one, other, ("first", "second"))
+
+    assert found.conditions == [
+        "device spec: A replay:h200; B sim:jetson-tx1",
+        "device name: A NVIDIA H200; B NVIDIA Jetson TX1 (modelled)",
+        "device modelled: A no; B yes",
+        "device recorded: A 2026-11-21; B –",
+        "batch of a:N=1: A 1; B 2",
+        "source of a: its files or options have changed",
+        "option repeats: A 3; B –",
+    ]
+    assert [title.split(" · ")[2] for title in found.titles] == [
+        "NVIDIA H200 (recorded)",
+        "NVIDIA Jetson TX1 (modelled)",
+    ]
 
 
 def test_a_run_without_an_answer_is_shown(db: Path) -> None:

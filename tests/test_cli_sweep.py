@@ -92,7 +92,8 @@ def test_a_sweep_is_run_and_gone_on_with(file: Path, tmp_path: Path) -> None:
     assert "nothing to resume" not in tuner("show", "1", "--database", tmp_path / "tuner.db").stdout
     assert [one["answer"]["trials"] for one in found["results"]] == [2, 2]
     assert second.exit_code == 1
-    assert "failed: scan-lf:N=16 time on sim:jetson-tx1" in second.stdout
+    assert "failed: scan-lf:N=16 time on sim:jetson-tx1 --policy random" in second.stdout
+    assert " --solo-bests 2: --solo-bests: " in second.stdout
     assert "3 of 3 jobs have an end: 0 finished, 2 answered before, 1 failed" in second.stdout
 
 

@@ -506,3 +506,20 @@ def test_the_default_trial_is_measured_whatever_it_takes(tmp_path: Path) -> None
     assert [result.status for result in answers[1].results] == [Status.PRUNED, Status.OK]
     assert bench.measured_ == [default]
     join_threads()
+
+
+def test_no_more_is_compiled_ahead_than_the_budget_allows(tmp_path: Path) -> None:
+    """Short runs would begin children of the compiler each time, and end them before they are done."""
+    gpu, bench = Workshop(), Bench()
+    items = prepared(gpu)
+
+    def policy(search: Search) -> Generator[list[Trial], list[Measurement], None]:
+        search.expect(trials(items)[::-1])
+        yield trials(items)
+
+    stored = bench.searched(gpu, policy, tmp_path / "db", "scan-lf:N=64", budget=3)
+    join_threads()
+
+    expected = [trials(items)[::-1][place] for place in range(2)]
+    assert {Trial((one,)) for one in gpu.asked} <= {*stored, *expected}
+    assert len(stored) == 3 < len(items[0].candidates)

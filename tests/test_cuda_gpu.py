@@ -16,8 +16,9 @@ from tuner.devices.base import Check
 from tuner.devices.choice import describe_devices, open_device
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.driver import DriverCalls
+from tuner.devices.cuda.lanes import Lanes
 from tuner.devices.cuda.launches import Launch
-from tuner.devices.cuda.rounds import WARM_S, Lanes, ReplayBuilder
+from tuner.devices.cuda.rounds import WARM_S, ReplayBuilder
 from tuner.devices.sensors import open_clocks, open_meter
 from tuner.devices.worker import WorkerDevice
 from tuner.kernel_files.catalog import Catalog

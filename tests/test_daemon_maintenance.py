@@ -25,6 +25,7 @@ from service_rig import (
     PlayedAttempt,
     Rig,
     catalog,
+    play,
     plays,
     settings,
     working,
@@ -32,7 +33,7 @@ from service_rig import (
 )
 
 from tuner.daemon.backlog.backlog import priority, worth_of
-from tuner.daemon.backlog.maintenance import CATCHING_UP, ProvenTime
+from tuner.daemon.backlog.maintenance import CATCHING_UP, Debouncer, ProvenTime
 from tuner.daemon.interface import Question
 from tuner.daemon.jobs.specs import WITHDRAWN, missing, unwanted
 from tuner.database.connection import Database
@@ -410,3 +411,25 @@ def test_what_the_file_says_ends_nothing(tmp_path: Path, kept: str) -> None:
     (tmp_path / "proven-time").write_text(json.dumps({"utc": kept}) if kept[0] != "[" else kept)
     machine.run(DAY_S)
     assert machine.time.advance(NOW.isoformat()) <= machine.wall
+
+
+def test_what_is_asked_for_again_is_done_once() -> None:
+    """Requests until an action begins are one, at the time of the first; after the end there is none."""
+    done_s: list[float] = []
+
+    async def asked() -> None:
+        loop, debouncer = asyncio.get_running_loop(), Debouncer()
+
+        async def act() -> None:
+            done_s.append(loop.time())
+
+        for name, within_s in (("one", 2.0), ("one", 5.0), ("other", 3.0)):
+            debouncer.soon(name, within_s, act)
+        await asyncio.sleep(10.0)
+        debouncer.soon("one", 2.0, act)
+        debouncer.close()
+        debouncer.soon("one", 2.0, act)
+        await asyncio.sleep(10.0)
+
+    play(asked())
+    assert done_s == pytest.approx([2.0, 3.0])

@@ -256,6 +256,23 @@ async def test_no_job_of_ours_gives_way_where_a_device_is_idle(rig: Rig) -> None
     assert not running.stopped.is_set()
 
 
+@pytest.mark.parametrize("there", ["a client's job", "a closed window"])
+@plays
+async def test_ours_gives_way_where_no_other_device_takes_the_clients(tmp_path: Path, there: str) -> None:
+    """A device that a client's job has, or that may not work now, is none that the next one could go to."""
+    night = {"start": "0 22 * * *", "hours": 1.0, "devices": ("cuda:1",)}
+    chosen = settings(window=(night,)) if there == "a closed window" else settings()
+    async with working(tmp_path, chosen, devices=THREE[:2], kind=KIND) as rig:
+        if there == "a client's job":
+            await rig.submit(device="cuda:1")
+            await rig.attempts.get()
+        await own(rig, "cuda:0", "fft:N=4")
+        ours = await rig.attempts.get()
+        client = await rig.submit(seed=1)
+        await ours.stopped.wait()
+        assert (await rig.attempts.get()).job == client.id
+
+
 @plays
 async def test_a_job_for_several_devices_says_once_why_it_waits(tmp_path: Path) -> None:
     """Devices that are kept from it for different reasons do not take turns to tell theirs."""

@@ -278,7 +278,7 @@ def test_a_full_disk_is_told_once(
         raise StoreFullError("the disk is full")
 
     with Database(fresh()) as database:
-        monkeypatch.setattr("tuner.database.connection.repair", attempt)
+        monkeypatch.setattr("tuner.database.integrity.repair.repair", attempt)
         for lines in (1, 1, 1, 2):
             database.examine()
             assert [record.message for record in caplog.records] == [

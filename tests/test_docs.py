@@ -1,6 +1,7 @@
 """What README and docs show exists: commands, options, links, keys, policies, devices, examples."""
 
 import ast
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -83,6 +84,15 @@ def parse(command: click.Command, args: list[str]) -> None:
 def test_shown_commands_exist(line: str) -> None:
     """Every command line in a fenced block names commands and options there are, with values they take."""
     parse(main, words(line))
+
+
+def test_commands_of_the_containerfile_exist() -> None:
+    """What the image runs, and what its health check asks, are commands with options that there are."""
+    text = (ROOT / "Containerfile").read_text()
+    run = {word: json.loads(line) for word, line in re.findall(r"^(\w+) .*?(\[.*\])$", text, re.MULTILINE)}
+    assert run["ENTRYPOINT"][-1] == run["HEALTHCHECK"][0] == "tuner"
+    parse(main, run["CMD"])
+    parse(main, run["HEALTHCHECK"][1:])
 
 
 @pytest.mark.parametrize("line", ["tuner rum", "tuner run --objektive time", "tuner history --limit none"])

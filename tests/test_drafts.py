@@ -12,6 +12,8 @@ from tuner.cli.main import main
 from tuner.compiler.compiler import compiled_for
 from tuner.compiler.contract import misfit
 from tuner.kernel_files.catalog import load_kernel_file
+from tuner.kernel_files.draft_code import Answer
+from tuner.kernel_files.drafting import drafted as draft_of
 from tuner.kernel_files.source_checks import unseen_guesses
 from tuner.model.errors import CompileError, InputError
 from tuner.model.plan import Plan, Scalar
@@ -99,6 +101,122 @@ def test_most_drafts_launch_rightly(troubles: dict[str, tuple[str, int]]) -> Non
 
     assert len(LAUNCHES) - len(wrong) >= LEAST_RIGHT, wrong
     assert [name for name in wrong if not troubles[name][1]] == []
+
+
+TILED = """
+__global__ void __launch_bounds__(TILE * TILE)
+f(const float* A, const float* B, float* C, int M, int N, int K) {
+    __shared__ float a[TILE][TILE], b[TILE][TILE];
+    int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;
+    float sum = 0;
+    for (int t = 0; t < (K + TILE - 1) / TILE; ++t) {
+        int i = t * TILE + threadIdx.x, j = t * TILE + threadIdx.y;
+        a[threadIdx.y][threadIdx.x] = row < M && i < K ? A[row * K + i] : 0;
+        b[threadIdx.y][threadIdx.x] = j < K && col < N ? B[j * N + col] : 0;
+        __syncthreads();
+        for (int k = 0; k < TILE; ++k) sum += a[threadIdx.y][k] * b[k][threadIdx.x];
+        __syncthreads();
+    }
+    if (row < M && col < N) C[row * N + col] = sum;
+}"""
+SQUARE = """
+#define T 16
+__global__ void f(const float* A, const float* B, float* C, int width) {
+    __shared__ float a[T][T], b[T][T];
+    int bx = blockIdx.x, by = blockIdx.y, tx = threadIdx.x, ty = threadIdx.y;
+    int row = by * T + ty, col = bx * T + tx;
+    float sum = 0;
+    for (int p = 0; p < width / T; ++p) {
+        a[ty][tx] = A[row * width + p * T + tx];
+        b[ty][tx] = B[(p * T + ty) * width + col];
+        __syncthreads();
+        for (int k = 0; k < T; ++k) sum += a[ty][k] * b[k][tx];
+        __syncthreads();
+    }
+    C[row * width + col] = sum;
+}"""
+HALO = """
+__global__ void f(const double* in, double* out, int nx, int ny) {
+    __shared__ double tile[BY + 1][BX];
+    int x = blockIdx.x * BX + threadIdx.x, y = blockIdx.y * BY + threadIdx.y;
+    if (x >= nx || y >= ny) return;
+    tile[threadIdx.y][threadIdx.x] = in[y * nx + x];
+    if (threadIdx.y < 1) tile[threadIdx.y + BY][threadIdx.x] = y + BY < ny ? in[(y + BY) * nx + x] : 0.0;
+    __syncthreads();
+    out[y * nx + x] = tile[threadIdx.y][threadIdx.x] + tile[threadIdx.y + 1][threadIdx.x];
+}"""
+TRANSPOSED = """
+__global__ void f(const float* in, float* out, int width, int height) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x < width && y < height) out[x * height + y] = in[y * width + x];
+}"""
+WARPS = """
+template <int P>
+__global__ void f(const float* x, float* y, int rows, int cols) {
+    int row = blockIdx.x * P + threadIdx.x / 32;
+    if (row < rows) for (int c = threadIdx.x % 32; c < cols; c += 32) atomicAdd(&y[row], x[row * cols + c]);
+}"""
+
+
+INNER = """
+#define R 1
+__global__ void f(const float* in, float* out, int nx, int ny, int nz) {
+    int i = blockIdx.x * BX + threadIdx.x, j = blockIdx.y * BY + threadIdx.y;
+    if (i < R || j < R || i >= nx - R || j >= ny - R) return;
+    for (int k = 1; k < nz - 1; ++k) {
+        int c = (k * ny + j) * nx + i;
+        out[c] = in[c - nx * ny] + in[c - nx] + in[c - 1] + in[c + 1] + in[c + nx] + in[c + nx * ny];
+    }
+}"""
+PAIRS = """
+template <int block_size>
+__global__ void f(const float* x, float* y, int n) {
+    int i = blockIdx.x * block_size * 2 + threadIdx.x;
+    if (i + block_size < n) y[i] = x[i] + x[i + block_size];
+}"""
+OUTPUTS = """
+#define T 12
+__global__ void f(const float* x, float* y, int n) {
+    __shared__ float tile[T + 4];
+    int o = blockIdx.x * T + threadIdx.x, i = o - 2;
+    tile[threadIdx.x] = i >= 0 && i < n ? x[i] : 0;
+    __syncthreads();
+    if (threadIdx.x < T && o < n) y[o] = tile[threadIdx.x] + tile[threadIdx.x + 4];
+}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        (INNER, ('in_ = "in float32[NZ, NY, NX]"', 'grid = ["ceil_div(NX, BX)", "ceil_div(NY, BY)"]')),
+        (PAIRS, ('block = "block_size"  # GUESS: of 2 * block_size', 'grid = "ceil_div(N, 2 * block_size)"')),
+        (OUTPUTS, ('x = "in float32[N]"', 'block = "block_size_x"  # GUESS: there may be more threads')),
+        (TILED, ('A = "in float32[M, K]"', 'B = "in float32[K, N]"', 'rules = ["TILE * TILE <= 1024"]')),
+        (
+            SQUARE,
+            ('A = "in float32[N, N]"', 'grid = ["ceil_div(N, 16)", "ceil_div(N, 16)"]  # GUESS: no index'),
+        ),
+        (HALO, ('in_ = "in float64[NY, NX]"', 'grid = ["ceil_div(NX, BX)", "ceil_div(NY, BY)"]')),
+        (TRANSPOSED, ('in_ = "in float32[HEIGHT, WIDTH]"', 'out = "out float32[WIDTH, HEIGHT]"')),
+        (WARPS, ('block = "32 * P"', 'rules = ["32 * P <= 256"]', "P = [1, 2, 4, 8]")),
+    ],
+    ids=["inner", "pairs", "outputs", "tiled", "square", "halo", "transposed", "warps"],
+)
+def test_arrays_and_blocks_follow_the_indices(text: str, lines: tuple[str, ...]) -> None:
+    """The last axis is what rows are multiplied with; a bound that tunables state follows them."""
+    known = re.findall(r"\b(?:thread|block)(Idx|Dim)\.([xyz])", text)
+    registers = {f"{kind}.{axis}" for _, axis in known for kind in ("tid", "ctaid")}
+
+    def ask(_: str, options: tuple[str, ...], *__: str) -> Answer:
+        undefined = [
+            name for name in ("TILE", "BX", "BY") if name in text and f"-D{name}" not in str(options)
+        ]
+        log = [f'a.cu(1): error: identifier "{name}" is undefined\n  {name} *\n  ^\n' for name in undefined]
+        return Answer("".join(log), frozenset(registers), most_threads=256)
+
+    made = draft_of(text, Path("a.cu"), ask=ask).toml()
+
+    assert [line for line in lines if not re.search(rf"^{re.escape(line)}", made, re.MULTILINE)] == [], made
 
 
 def test_every_source_of_the_corpus_has_its_launch() -> None:

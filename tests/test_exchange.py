@@ -226,6 +226,19 @@ def test_t4_results_are_a_space() -> None:
     assert space.workloads[0].tunables == {"width": (16, 32, 64), "layout": ("row", "column")}
 
 
+@pytest.mark.parametrize(
+    ("unit", "in_ms"), [("s", 1e3), ("milliseconds", 1.0), ("us", 1e-3), ("nanoseconds", 1e-6)]
+)
+def test_t4_times_have_the_unit_that_the_file_states(unit: str, in_ms: float) -> None:
+    """Two runs of 2 and 4 ms are the same trial in any unit: its mean, its spread and its window."""
+    stated = document("results.json")
+    stated["metadata"]["timeunit"] = unit
+    stated["results"][0]["times"]["runtimes"] = [2.0 / in_ms, 4.0 / in_ms]
+    trial = next(iter(space_of_t4(stated, "kernel").trials.values()))
+    times_s = (trial.makespan_s, trial.makespan_spread_s, trial.window_s)
+    assert times_s == pytest.approx((3e-3, 2**0.5 * 1e-3, 6e-3))
+
+
 def stored(space: RecordedSpace, path: Path) -> RecordedSpace:
     write(path, [space])
     return RecordingFile(path).space(space.names)
@@ -479,6 +492,9 @@ def test_what_is_no_macro_is_named_apart() -> None:
     told = replace(run, expanded=(record,))
     assert flags([told]) == "-DW=2\n"
     assert notes([told]) == ["triad: launch triad<false> with block=64"]
+    without: Any = {**record, "macros": {}}
+    bare = replace(run, expanded=(without,))
+    assert (flags([bare]), notes([bare])) == ("\n", ["triad: no flags; launch triad<false> with block=64"])
     assert "#define W 2\n#define TUNED_vec 0\n#define TUNED_block 64\n" in header([told])
     assert "stream_priority" not in flags([run])
     assert "#define TUNED_stream_priority 1\n" in header([run])

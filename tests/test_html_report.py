@@ -18,13 +18,14 @@ from cli_process import document as command_document
 from report_documents import RECORDED, TX1, run_document, run_trial
 from report_pages import MARKUP, odd_runs, ordinary
 
+from tuner.report.answer import cost_line
 from tuner.report.details import repeating_command
 from tuner.report.html.charts import effects_of
 from tuner.report.html.markup import trial_columns
 from tuner.report.html.report import asset, notebook_frame, pair_page, run_page
 from tuner.report.html.run_section import MEANINGS
 from tuner.report.rows import CLOCK, ENERGY, POWER, POWER_LIMIT, TIME
-from tuner.report.run_report import cost_line, done_line
+from tuner.report.run_report import done_line
 from tuner.report.trials_table import ranked_trials
 
 NOW = datetime(2026, 11, 26, tzinfo=timezone.utc)

@@ -1,5 +1,6 @@
 """Inputs by generators and files: what they hold, and what is refused when a kernel file is read."""
 
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -83,6 +84,13 @@ def test_reals(dtype: str) -> None:
     assert (made("constant(0.5)", dtype, (3,)) == 0.5).all()
 
 
+@pytest.mark.parametrize(("dtype", "digits"), [("float16", 11), ("float32", 24), ("float64", 53)])
+def test_reals_hold_the_whole_numbers_of_their_digits(dtype: str, digits: int) -> None:
+    """Up to the last power of two that all before it are exact beside; not one more."""
+    assert made(f"integers(2**{digits}, 2**{digits} + 1)", dtype, (3,)).tolist() == [2.0**digits] * 3
+    assert "exact in it" in refused(f"integers(0, 2**{digits} + 2)", dtype)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
 @pytest.mark.parametrize("length", [1, 2, 40])
 def test_dominant_matrices(dtype: str, length: int) -> None:
@@ -158,7 +166,7 @@ def test_what_a_device_draws() -> None:
         ("integers(0, 300)", "uint8", "values from 0 to 299 do not fit uint8"),
         ("integers(-1, 3)", "uint16", "do not fit uint16"),
         ("integers(5, 5)", "int32", "the second bound is left out"),
-        ("integers(0, 2**25)", "float32", "whole numbers that are exact in it"),
+        ("integers(0, 2**24 + 2)", "float32", "exact in it are from -16777216 to 16777216"),
         ("integers(0, N / 4)", "int32", "is not a whole number"),
         ("unique(0, 3)", "int32", "unique(0, 3) has 3 numbers, and 4 different ones are needed"),
         ("csr_offsets(2 * M)", "int32", "unknown name 'M'"),
@@ -244,12 +252,14 @@ def test_broken_files(tmp_path: Path) -> None:
         assert words in refused(text, "float64", (1000,), tmp_path), text
 
 
-def test_a_file_that_has_changed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("length", [3, 4])  # 3 before
+def test_a_file_that_has_changed(tmp_path: Path, length: int) -> None:
     """What has another hash than when it was looked at is not used."""
     np.save(tmp_path / "x.npy", np.zeros(3))
+    os.utime(tmp_path / "x.npy", (0.0, 0.0))
     seen = DataFile(str(tmp_path / "x.npy"), "", file_sha256(tmp_path / "x.npy"))
     assert str(array_header(seen)) == "float64 [3]"
-    np.save(tmp_path / "x.npy", np.ones(4))
+    np.save(tmp_path / "x.npy", np.ones(length))
     with pytest.raises(InputError, match="has changed since the kernel file was read"):
         array_of(seen)
 

@@ -155,3 +155,18 @@ def test_a_command_ends_behind_all_that_is_to_be_done_at_the_end(word: str, code
 
     assert ended.returncode == code
     assert ended.stdout.splitlines()[-2:] == ["thread", "handler"]
+
+
+def test_a_program_that_calls_the_command_line_goes_on() -> None:
+    """Its handlers of the end run, and its status is its own."""
+    program = (
+        "import atexit, sys; atexit.register(print, 'handler'); from tuner.cli.main import main\n"
+        "try: main(['--version'])\n"
+        "except SystemExit as end: sys.exit(end.code + 7)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=PATIENCE_S
+    )
+
+    assert ended.returncode == 7
+    assert ended.stdout.splitlines()[-1] == "handler"

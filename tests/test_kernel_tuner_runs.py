@@ -20,7 +20,6 @@ from tuner.kernel_tuner.trial_results import judge_of, read_cache
 from tuner.kernel_tuner.util import get_best_config, get_config_string
 from tuner.model.errors import (
     DeviceError,
-    DeviceUnavailableError,
     EmptySpaceError,
     InputError,
     VerificationError,
@@ -146,6 +145,14 @@ def test_strategies_and_budgets() -> None:
     assert len([one for one in results if "time" in one]) == 2
 
 
+def test_of_a_space_that_is_too_large_a_sample_is_tried() -> None:
+    """As Kernel Tuner's brute force would take days; a warning says so."""
+    large = {"block_size_x": [64], "factor": list(range(370)), "other": list(range(370))}
+    with pytest.warns(UserWarning, match=r"brute_force would try about 140,000 configurations; [\d,]+ drawn"):
+        results, _ = tune_kernel(**GIVEN | {"tune_params": large, "strategy_options": {"max_fevals": 2}})
+    assert len([one for one in results if "time" in one]) == 2
+
+
 def test_energy_needs_no_observer() -> None:
     """Joules are in the results where they are the objective."""
     results, env = tune_kernel(**GIVEN, objective="energy", restrictions="factor == 1")
@@ -230,9 +237,6 @@ def test_run_kernel_returns_all_arguments(monkeypatch: pytest.MonkeyPatch) -> No
     worker.status = Status.CRASHED
     with pytest.raises(DeviceError, match="scale: crashed: told"):
         run_kernel(**given)
-    monkeypatch.undo()
-    with pytest.raises(DeviceUnavailableError, match="sim:h200 computes nothing"):
-        run_kernel(**given | {"device": "sim:h200"})
 
 
 def test_a_worker_tells_which_arrays_are_written_and_which_answers_are_right(
@@ -270,7 +274,7 @@ def test_answers_are_judged_in_this_process() -> None:
     other = judge_of(arguments, [np.full(N, 3, np.float32), None, None], 1e-6, None)
     assert judge is not None
     assert other is not None
-    plan: Any = None
+    plan: Any = SimpleNamespace(configuration=Configuration({}))
     assert judge.check(FakeWorker(), plan, 1).status is Status.OK
     assert other.check(FakeWorker(), plan, 1).status is Status.WRONG_ANSWER
     assert judge.check(FakeWorker(Status.TIMEOUT), plan, 1).status is Status.TIMEOUT

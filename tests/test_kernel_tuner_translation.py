@@ -269,8 +269,8 @@ def test_answers_are_judged_as_by_kernel_tuner() -> None:
     judge = judge_of(arguments, [np.full(8, 2.0), None, None], 1e-6, None)
     assert isinstance(judge, Judge)
     assert judge.wanted == ("y",)
-    assert judge.wrong(right) == ""
-    assert "answer[0]: element 0 of y is 2.0999" in judge.wrong(wrong)
+    assert judge.wrong(judge.outputs(right, {})) == ""
+    assert "answer[0]: element 0 of y is 2.0999" in judge.wrong(judge.outputs(wrong, {}))
     seen: list[Any] = []
 
     def verify(answer: Any, outputs: Any, atol: float) -> bool:
@@ -280,15 +280,15 @@ def test_answers_are_judged_as_by_kernel_tuner() -> None:
     own = judge_of(arguments, None, 0.5, verify)
     assert own is not None
     assert own.wanted == ("y", "x")
-    assert own.wrong(right | {"x": ARGUMENTS[1]}) == ""
+    assert own.wrong(own.outputs(right | {"x": ARGUMENTS[1]}, {})) == ""
     assert seen[0][2] == 0.5
     assert seen[0][1][2] is None
     plain = judge_of(
         arguments, [np.float32(16), None, None], 1e-6, lambda answer, out: answer[0] == out[0].sum()
     )
     assert plain is not None
-    assert plain.wrong(right) == ""
-    assert plain.wrong(wrong) == "verify returned False"
+    assert plain.wrong(plain.outputs(right, {})) == ""
+    assert plain.wrong(plain.outputs(wrong, {})) == "verify returned False"
     assert judge_of(arguments, None, 1e-6, None) is None
 
 

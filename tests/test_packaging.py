@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from build_cache import BUILDS
+from test_suites import git
 
 from tuner.model.version import VERSION
 from tuner.recordings.files import SHIPPED
@@ -22,6 +24,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).parent.parent
+FOR_BUILDING_ECHARTS = ("SHA256SUMS", "build.sh", "package-lock.json", "package.json", "selection.js")
 
 
 def test_one_top_level_name() -> None:
@@ -80,18 +83,26 @@ def built(build: Path, tree: Path) -> Path:
     return next(build.glob("gpu_tuner-*.whl"))
 
 
-def test_wheel_holds_the_kernels(wheel: Path) -> None:
-    """Every kernel file and source of the catalogue is in the wheel, and no test is."""
-    names = set(zipfile.ZipFile(wheel).namelist())
-    data = {
-        f"tuner/{path.relative_to(ROOT)}"
-        for path in (ROOT / "kernels").rglob("*")
-        if path.suffix in {".cu", ".cuh", ".py", ".toml"}
+def test_wheel_holds_all_that_is_read(wheel: Path) -> None:
+    """Each file of the rooms is in it but what only developers need, and nothing of any other folder is."""
+    rooms = {
+        "tuner": "",
+        "power": "power/",
+        "policies": "policies/",
+        "kernels": "kernels/",
+        "systemd": "systemd/",
     }
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    there = {
+        f"tuner/{below}{path.relative_to(ROOT / room).as_posix()}"
+        for room, below in rooms.items()
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    echarts = {f"tuner/report/html/echarts/{name}" for name in FOR_BUILDING_ECHARTS}
 
-    assert len(data) >= 6
-    assert data <= names
-    assert not [name for name in names if "tests" in name.split("/")]
+    assert there - held == echarts
+    assert held <= there
 
 
 def test_wheel_holds_the_recordings(wheel: Path) -> None:
@@ -100,6 +111,45 @@ def test_wheel_holds_the_recordings(wheel: Path) -> None:
     for name in SHIPPED:
         inside = archive.read(f"tuner/recordings/{name}.zip")
         assert inside == (ROOT / "tuner" / "recordings" / f"{name}.zip").read_bytes()
+
+
+PROJECT = """[project]
+name = "gpu-tuner"
+dynamic = ["version"]
+[tool.setuptools]
+packages = ["tuner.model"]
+dynamic.version.attr = "tuner.model.version.VERSION"
+"""
+
+
+@pytest.mark.parametrize(
+    ("tag", "version"),
+    [("", rf"{VERSION}\+1\.g[0-9a-f]{{8}}"), (f"v{VERSION}", VERSION), ("v99.0", "")],
+    ids=["commit", "tag", "wrong-tag"],
+)
+def test_wheel_of_a_commit_says_which(tag: str, version: str, tmp_path: Path) -> None:
+    """File name and content have the version of the tag or commit; a tag that says another is refused."""
+    file = tmp_path / "tuner/model/version.py"
+    file.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "tuner/model/version.py", file)
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    tagging = [("tag", tag)] if tag else []
+    for words in (("init", "--template="), ("add", "."), ("commit", "-m", "one"), *tagging):
+        git(tmp_path, *words)
+    file.write_text("not committed")
+    done = subprocess.run(
+        ["make", "wheel", f"VENV={sys.prefix}"], cwd=tmp_path, check=False, capture_output=True, text=True
+    )
+
+    assert (done.returncode == 0) == bool(version), done.stderr
+    if not version:
+        assert f"has the tag v99.0, and tuner/model/version.py says {VERSION}" in done.stderr
+        return
+    made = tmp_path / done.stdout.splitlines()[-1]
+    found = re.fullmatch(rf"gpu_tuner-({version})-py3-none-any\.whl", made.name)
+    assert found, made.name
+    assert f'VERSION = "{found[1]}"' in zipfile.ZipFile(made).read("tuner/model/version.py").decode()
 
 
 def test_wheel_runs_from_a_fresh_environment(wheel: Path, tmp_path: Path) -> None:

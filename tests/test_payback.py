@@ -18,7 +18,7 @@ from tuner.model.objective import Objective
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.files import open_recording
 from tuner.recordings.values import search_of
-from tuner.report.run_report import cost_line
+from tuner.report.answer import cost_line
 from tuner.search.document import break_even
 from tuner.space.search_view import Payback
 from tuner.studies import comparison as evaluation

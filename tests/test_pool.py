@@ -54,9 +54,11 @@ def opened(workers: FakeWorkers, preferred: Sequence[str] = (), *, home_back_s: 
     return pool
 
 
-def measured(pool: Pool, trials: Sequence[Trial] = TRIALS) -> list[tuple[Trial, Measurement]]:
+def measured(
+    pool: Pool, trials: Sequence[Trial] = TRIALS, *, rival: bool = True
+) -> list[tuple[Trial, Measurement]]:
     anchor = ReferenceTrial(DEFAULT, (), pool.at_home("measurer", "measure", DEFAULT, (), None))
-    best = (DEFAULT, anchor.measurement)
+    best = (DEFAULT, anchor.measurement) if rival else None
     planned = (PlannedTrial(one, (), ComparisonTarget(Objective("time"), best, 1)) for one in trials)
     return list(pool.measure_all(planned, anchor))
 
@@ -89,6 +91,13 @@ def test_contest_is_in_the_units_of_the_gpu() -> None:
     assert target is not None
     assert target.best is not None
     assert target.best[1].makespan_s == pytest.approx(200.0)
+
+
+def test_without_a_valid_trial_a_gpu_hears_of_the_objective() -> None:
+    """It is told what for a trial is measured, whether there is one to hold it against or not."""
+    crew = [FakeWorker(facts(0)), FakeWorker(facts(1))]
+    measured(opened(FakeWorkers(*crew)), rival=False)
+    assert [one.targets[-1] for one in crew] == [ComparisonTarget(Objective("time"), None, 1)] * 2
 
 
 @pytest.mark.parametrize(

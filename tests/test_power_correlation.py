@@ -224,3 +224,13 @@ def test_jumps_between_samples(ratio: float) -> None:
         )
 
     assert float(np.mean(stated)) == pytest.approx(float(np.mean(np.square(errors))), rel=0.4)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 5.0])
+def test_noise_makes_no_jumps(ratio: float) -> None:
+    """Of a steady load's samples, jumps have only what their noise is more than it is known to be."""
+    info = SensorInfo("lag", "stream", "gpu", 1.0, response=Response("lag", capacitance_s=ratio))
+    inside = series(np.random.default_rng(6).normal(size=100_000))
+    untold, half = (jumps(inside, Spread(variance, 10.0), info).variance for variance in (0.0, 0.5))
+
+    assert half == pytest.approx(untold / 2.0, rel=0.03)

@@ -122,7 +122,7 @@ def test_listing_is_instant_and_imports_nothing_elsewhere() -> None:
 def test_a_missing_package_is_told(fake: Fake, tmp_path: Path) -> None:
     """Where jetson-stats is not installed the reason says how it is."""
     assert reason(fake(path=[str(tmp_path)])) == (
-        "jetson-stats is not installed: pip install '.[jetson]' in tuner's checkout, on a Jetson"
+        "jetson-stats is not installed: pip install 'gpu-tuner[jetson]', on a Jetson"
     )
 
 

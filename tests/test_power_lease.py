@@ -195,6 +195,15 @@ def test_reading_needs_no_renewal_to_notice(clocks: LeasedClocks, helper: Helper
         within(clocks, lambda: helper.pass_s(TTL_S), look)
 
 
+def test_between_blocks_a_lost_lease_is_no_matter(clocks: LeasedClocks, helper: Helper) -> None:
+    """Where no clock is asked for, the GPU is read whether somebody holds its clocks or not."""
+    with clocks.locked(900):
+        pass
+    helper.stop()
+
+    assert clocks.read().mhz is not None
+
+
 def test_a_restarted_helper_is_used_again(clocks: LeasedClocks, helper: Helper, gpu: FakeGpu) -> None:
     """A lease that was lost is no reason not to ask for another."""
     with contextlib.suppress(ClockError), clocks.locked(900):

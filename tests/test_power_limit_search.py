@@ -98,6 +98,24 @@ def test_limits_above_what_is_drawn_are_left_out() -> None:
     assert told[-1].startswith(f"power limits: {len(limits_of(played))} of {len(LIMITS_W)} measured (700, ")
 
 
+@pytest.mark.parametrize(
+    ("limits_w", "budget", "says"),
+    [
+        (LIMITS_W, len(SLOWER) + 1, "beware: no power limit below 700 W was tried before the search ended"),
+        (LIMITS_W, len(SLOWER) + 2, f"power limits: 2 of {len(LIMITS_W)} measured (700, "),
+        ((1000, 900), 40, "power limits: only 1000 W measured, as no trial draws more than a lower one"),
+    ],
+)
+def test_a_search_says_what_is_known_of_lower_limits(
+    limits_w: Sequence[int], budget: float, says: str
+) -> None:
+    """Also where its budget ends it: an answer at the highest limit is none of all limits then."""
+    told: list[str] = []
+    play(search_exhaustively, replace(searched(limits_w), tell=told.append), follows(FLAT), budget)
+
+    assert told[-1].startswith(says)
+
+
 def test_a_single_limit_is_held() -> None:
     """Every trial is at it, and the policy's answer is the answer."""
     played = play(search_exhaustively, searched([500]), follows(CORES))

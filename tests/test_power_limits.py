@@ -325,4 +325,5 @@ def test_wrong_choices_are_refused(tmp_path: Path, words: tuple[str, ...], says:
 def test_a_board_without_limits_says_so(tmp_path: Path) -> None:
     """A Jetson has modes, and no limit that NVML could set."""
     words = ("scan-lf:N=4", "--device", "sim:jetson-tx1", "--power-limits", "all")
-    refused(tmp_path / "db", words, "the power limit of this GPU cannot be set", "--power-limits off", code=1)
+    said = ("the power limit of this GPU cannot be set", "sudo nvpmodel -m MODE", "--power-limits off")
+    refused(tmp_path / "db", words, *said, code=1)

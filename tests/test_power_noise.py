@@ -76,6 +76,7 @@ def test_earlier_windows_make_a_scatter_surer() -> None:
     assert pooled(Spread(20.0, 5.0), known) == Spread(20.0, 5.0)
     assert pooled(Spread(0.02, 5.0), known) == Spread(0.02, 5.0)
     assert pooled(Spread(1.0, 5.0), None) == Spread(1.0, 5.0)
+    assert pooled(Spread(0.0, 0.0), Spread(2.0, 1.0)) == Spread(2.0, 1.0)
     assert pooled(Spread(0.0, 0.0), Spread(0.0, 0.0)).degrees == 0.0
 
 

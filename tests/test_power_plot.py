@@ -145,7 +145,7 @@ def test_spikes_do_not_hide_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without matplotlib the message names the extra that brings it."""
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InputError, match=r"pip install '\.\[plot\]'"):
+    with pytest.raises(InputError, match=r"pip install 'gpu-tuner\[plot\]'"):
         power_tables.need_matplotlib()
 
 

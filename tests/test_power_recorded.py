@@ -12,6 +12,7 @@ from tuner.power.base import ClockReading, Response, Sample, SensorInfo
 from tuner.power.sensors.recorded import TraceFile
 
 from tuner.model.errors import InputError
+from tuner.system.untrusted.reading import TRACE_SAMPLES
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 SIGMA = st.floats(0.0, 1e6)
@@ -195,6 +196,16 @@ def test_a_binary_file_is_no_trace(tmp_path: Path, name: str, data: bytes) -> No
 
     with pytest.raises(InputError, match="not text"):
         TraceFile.read(tmp_path / name)
+
+
+@pytest.mark.parametrize(("name", "sample"), [("a.json", "["), ("a.csv", "\n")])
+def test_a_trace_of_too_many_samples_is_not_read(tmp_path: Path, name: str, sample: str) -> None:
+    """They are counted before anything is made of them; as many as are allowed have another fault."""
+    for beyond in (0, 1):
+        (tmp_path / name).write_text(sample * (TRACE_SAMPLES + beyond))
+        with pytest.raises(InputError) as refused:
+            TraceFile.read(tmp_path / name)
+        assert ("more than 500,000 samples; cut it into parts" in str(refused.value)) == bool(beyond)
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:

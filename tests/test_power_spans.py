@@ -92,10 +92,15 @@ def test_intervals_cover(
     assert held >= 10
 
 
-@pytest.mark.parametrize("sensors", [SENSORS["counter and ring"], SENSORS["ring"]], ids=["both", "ring"])
-def test_intervals_of_long_regions_are_narrow(sensors: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize(
+    ("sensors", "load"),
+    [("counter and ring", begins_with_the_region), ("ring", begins_with_the_region), ("counter", goes_on)],
+)
+def test_intervals_of_long_regions_are_narrow(
+    sensors: str, load: Callable[[Source, float, np.random.Generator], tuple[float, float]]
+) -> None:
     """Two seconds of load are known to a percent: the intervals say something."""
-    found, joules = played(sensors, begins_with_the_region, 2.0, np.random.default_rng(3))
+    found, joules = played(SENSORS[sensors], load, 2.0, np.random.default_rng(3))
     assert found.joules == pytest.approx(joules, rel=0.005)
     assert found.sigma_j < 0.01 * joules
     assert found.peak_w == pytest.approx(LOAD_W, rel=0.02)
@@ -132,6 +137,21 @@ def test_a_counter_alone_gives_its_own_peak() -> None:
     found, _ = played(SENSORS["counter"], begins_with_the_region, 2.0, np.random.default_rng(6))
     assert found.peak_w == pytest.approx(LOAD_W, rel=0.01)
     assert found.peak_window_s == pytest.approx(0.1)
+
+
+def test_beyond_its_last_tick_a_counter_goes_on_by_a_curve() -> None:
+    """By the power of the other reading; alone by its own, which may be none or twice as much."""
+    source = Source()
+    counter, ring = SimulatedSampler(source, **COUNTER), SimulatedSampler(source, **RING)
+    for seconds, watts in ((3.0, IDLE_W), (2.0, LOAD_W), (0.2, 0.2 * LOAD_W), (1.0, IDLE_W)):
+        source.draw(seconds, watts)
+    ticks = counter.info, [sample for sample in counter.poll() if sample.time_s < 4.95]
+    span, joules = Span(3.0, 5.2), source.joules(3.0, 5.2)
+    alone, both = span_energy([ticks], span), span_energy([ticks, (ring.info, ring.poll())], span)
+    assert alone is not None
+    assert both is not None
+    assert 0.05 * joules < alone.joules - joules < 1.96 * alone.sigma_j
+    assert both.joules == pytest.approx(joules, rel=0.01)
 
 
 def test_what_no_sample_shows_is_not_made_up() -> None:

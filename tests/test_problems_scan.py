@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Buffer, ProblemSpec
 from tuner.problems.lookup import problem_for
+from tuner.problems.scans import PrefixOperator
 
 SCAN = problem_for(ProblemSpec("scan"))
 DTYPES = ("float32", "float64", "int32", "int64", "int8")
@@ -108,6 +109,17 @@ def test_every_operator_is_judged(operator: str, dtype: str) -> None:
         y[1, 20_000] = 1 - y[1, 20_000] if operator in ("and", "or", "xor") else y[1, 20_000] + 1
         assert not SCAN.compare({"x": x}, {"y": y}, sizes).ok
         assert not SCAN.residual(np, {"x": x}, {"y": y}, sizes).ok
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint32", "complex64"])
+def test_what_an_exclusive_scan_begins_with_changes_nothing(operator: str, dtype: str) -> None:
+    """The neutral element leaves whatever it is joined with as it is."""
+    x = np.array((0, 1) if operator in ("and", "or", "xor") else (1, 2, 100), dtype)
+    rule = PrefixOperator(operator)
+    neutral = np.full(len(x), rule.neutral(x.dtype), dtype)
+    assert (rule.join(np, neutral, x) == x).all()
+    assert (rule.join(np, x, neutral) == x).all()
 
 
 def test_long_sums_are_allowed_what_parts_lose() -> None:

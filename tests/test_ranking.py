@@ -61,7 +61,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command reads the kernels once, and prints no tables of runs, whose documents are short here."""
     catalog = shipped()
     monkeypatch.setattr(Catalog, "load", lambda *_: catalog)
-    monkeypatch.setattr(run_report, "show_run", lambda *_, **__: None)
+    monkeypatch.setattr(run_report, "run_report", lambda *_, **__: "")
 
 
 @pytest.fixture(scope="module")
@@ -345,3 +345,16 @@ def test_stored_answers_stand_in_their_order() -> None:
     assert [one.near for one in ranked] == [True] * 7 + [False]
     assert not ranked[0].stale
     assert document([name])["best"]
+
+
+@pytest.mark.parametrize("batches", [(1000, 10), (10, 1000), (10, 10), (1000, 1500)])
+def test_of_workloads_together_every_batch_is_near(batches: tuple[int, int]) -> None:
+    """One of two that was measured at a far batch makes the answer of both a far one."""
+    names, kernels = ("scan-lf:N=64", "fft:N=64"), ("scan-lf", "fft")
+    files = {name: shipped().kernel(name) for name in kernels}
+    asked = tuple(shipped().workload(f"{name},batch=1000") for name in names)
+    answer = known([f"{name},batch={batch}" for name, batch in zip(names, batches, strict=True)], H200)
+    sources = {name: file.fingerprint for name, file in files.items()}
+
+    (ranked,) = rank_stored(AnswerQuery(asked, files, sources, "time", H200), [answer])
+    assert ranked.near == (10 not in batches)

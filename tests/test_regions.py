@@ -604,6 +604,33 @@ def test_streams_and_functions_are_waited_for(library: CudaLibrary) -> None:
     assert any("waiting failed: an illegal memory access" in note for note in failed.notes)
 
 
+@pytest.mark.usefixtures("nvml")
+@pytest.mark.parametrize("form", ["block", "window", "function"])
+def test_what_its_end_waits_for_is_within_a_region(form: str) -> None:
+    """The end is when the wait for the GPU is over: the region is as long as that wait at least."""
+    lasted_s: list[float] = []
+
+    def wait() -> None:  # for longer than all before
+        begun_s = now_s = time.monotonic()
+        while now_s - begun_s <= begun_s - opened_s:
+            now_s = time.monotonic()
+        lasted_s.append(now_s - begun_s)
+
+    meter = tuner.energy(device=UUID, synchronize=wait)
+    opened_s = time.monotonic()
+    if form == "window":
+        meter.begin("name")
+        region = meter.end("name")
+    elif form == "block":
+        with meter as region:
+            pass
+    else:
+        measured = meter(lambda: None)
+        measured()
+        (region,) = measured.regions  # type: ignore[attr-defined]  # set by the decorator
+    assert region.seconds >= lasted_s[-1]
+
+
 # --- processes -----------------------------------------------------------------------------------
 
 

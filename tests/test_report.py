@@ -30,7 +30,7 @@ from tuner.model.trial import (
     WorkloadResult,
 )
 from tuner.model.units import half_percent, percent, si, significant, with_uncertainty
-from tuner.report.run_report import show_run
+from tuner.report.run_report import run_report
 from tuner.search.answer import Outcome
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.compilation import Compilation, prepare_compiled
@@ -236,7 +236,7 @@ def make(
 
 def shown(record: RunDocument) -> str:
     text = io.StringIO()
-    show_run(record, Console(file=text, width=200), verbose=True)
+    Console(file=text, width=200).print(run_report(record, 200, verbose=True))
     return text.getvalue()
 
 
@@ -390,7 +390,7 @@ def test_narrow_console_keeps_the_answer(prepared: tuple[PreparedWorkload, ...],
     """Whatever the width, the configuration of every workload is printed; rates give way first."""
     record = make(prepared, GOOD)
     text = io.StringIO()
-    show_run(record, Console(file=text, width=width))
+    Console(file=text, width=width).print(run_report(record, width))
 
     for workload in record["workloads"]:
         for name, value in workload["best"]["configuration"].items():
@@ -414,7 +414,8 @@ def test_many_failures_are_cut_and_counted(prepared: tuple[PreparedWorkload, ...
     alike = [failed(Status.CRASHED, f"fault {i}") for i in range(12)]
     others = [failed(Status.CRASHED, word) for word in ("one", "two", "three")]
     text = io.StringIO()
-    show_run(make(prepared, [*GOOD, *alike, *others]), Console(file=text, width=200))
+    document = make(prepared, [*GOOD, *alike, *others])
+    Console(file=text, width=200).print(run_report(document, 200))
 
     assert "failed: 12 × crashed: scan-lf:N=64 [" in text.getvalue()
     assert text.getvalue().count("crashed: ") == 3

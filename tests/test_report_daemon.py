@@ -44,7 +44,7 @@ tuner_tuning_joules_total{gpu="GPU-1"} 7.0
 """
 STATUS = {
     "version": "1.2.3",
-    "devices": [{"spec": "cuda:0", "name": "NVIDIA H200", "uuid": "GPU-1", "modelled": False, "job": 4}],
+    "devices": [{"spec": "cuda:0", "name": "NVIDIA H200", "uuid": "GPU-1", "modelled": False, "job": 4711}],
     "troubles": [],
 }
 
@@ -77,6 +77,7 @@ def test_the_page_names_answers_their_state_and_savings(tmp_path: Path) -> None:
         "-30.0 ± 1.0 %",
         ">stale<",
         "driver was 1, is 2",
+        ">4711<",
         "tunerd 1.2.3",
     ):
         assert words in text, words

@@ -24,9 +24,10 @@ from tuner.model.run_document import RunDocument, run_document
 from tuner.model.typed import UnfitError
 from tuner.model.typed import document as parsed
 from tuner.recordings.exchange.exported_run import run_of_document
+from tuner.report.answer import within_slowdown
 from tuner.report.diff import diff_report
 from tuner.report.html.report import pair_page, run_page
-from tuner.report.run_report import run_report, within_slowdown
+from tuner.report.run_report import run_report
 from tuner.report.trials_table import csv_of, ranked_trials, selected
 
 EARLIER = Path(__file__).parent / "data" / "tuner-0.1.db.gz"

@@ -26,7 +26,8 @@ from rich.console import Console
 from run_documents import answered, trial
 
 from tuner.model.plan import TunableValue, shown_values
-from tuner.report.run_report import comparisons, run_report, show_run
+from tuner.report.answer import comparisons
+from tuner.report.run_report import run_report
 from tuner.report.trials_table import ranked_trials, use_of
 
 GOLDEN = Path(__file__).parent / "data" / "report"
@@ -36,7 +37,7 @@ MATMUL = "matmul:width=4096"
 
 def printed(document: Record, width: int, **more: Any) -> str:
     text = io.StringIO()
-    show_run(document, Console(file=text, width=width), **more)
+    Console(file=text, width=width).print(run_report(document, width, **more))
     return text.getvalue()
 
 

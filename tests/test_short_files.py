@@ -139,6 +139,8 @@ def test_functions_of_a_source() -> None:
     }
     assert used_names("__global__ void k(int n) { n + L + b; }", among=("L", "k", "n", "N")) == {"L"}
     assert used_names("int a;", among=()) == frozenset()
+    templates = "template <Kind K, Kind W = max(1, 2)> __device__ int f() { return K + L; }"
+    assert used_names(templates, among=("K", "W", "L")) == {"L"}
     assert used_names("N + M;", "int N;", among=("N", "M")) == {"M"}  # a header declares N
     assert used_names("K void N(int);", "#define K __global__", among=("N",)) == frozenset()
 

@@ -179,3 +179,10 @@ def test_declarations_that_do_not_agree_can_be_refused() -> None:
         parameters_of(several, "k", sole=True)
     same = "__global__ void k(float*, int); __global__ void k(float x[], const int n) {}"
     assert [one.name for one in parameters_of(same, "k", sole=True)] == ["", ""]
+
+
+def test_directives_between_statements_are_no_tokens() -> None:
+    """Each from the first of its line, as long as its lines go on; behind a statement there is none."""
+    text = "int a;\n #define B 1 \\\n + 2\nint c; /* d\n */ # e"
+    assert [token.text for token in tokens_of(text)] == ["int", "a", ";", "int", "c", ";", "#", "e"]
+    assert [token.line for token in tokens_of(text)] == [1, 1, 1, 4, 4, 4, 5, 5]

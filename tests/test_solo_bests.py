@@ -20,8 +20,8 @@ from tuner.model.errors import InputError, RunInterrupted
 from tuner.model.plan import Plan
 from tuner.model.records import RunStatus
 from tuner.model.trial import Measurement, Trial
+from tuner.report.answer import comparisons
 from tuner.report.details import detail_lines
-from tuner.report.run_report import comparisons
 from tuner.report.trials_table import ranked_trials
 from tuner.search.plan import plan_search
 from tuner.search.request import SearchRequest

@@ -118,6 +118,13 @@ def residual(a, sums):
 def residuals(a, sums, N):
     return {"sum": abs(sums - a.sum(axis=1)).max(), "total": abs(sums.sum() - a.sum()) / N}
 
+def given(a, half, limit, threads=7, **others):
+    assert (half, type(half), limit, threads) == (16, int, 0.25, 7), (half, limit, threads)
+    return a.sum(axis=1)
+
+def gauged(a, sums, half, limit):
+    return abs(sums - a.sum(axis=1)).max() * (half == 16 and limit == 0.25)
+
 def truth(a, sums):
     return bool(np.allclose(sums, a.sum(axis=1)))
 
@@ -188,6 +195,7 @@ def checked(fake: tuple[FakeCupy, CudaDevice], kernel: KernelFile, second: Calla
     return device.check(other, SEED)
 
 
+LAW_OF_NUMBERS = 'law = "reference.py:gauged"\ntolerance = 1e-4'
 FORMS = {
     "expression": ("", '[problem.reference]\nsums = "sum(a, 1)"'),
     "matmul": ("", '[problem.reference]\nsums = "matmul(a, where(max(a, axis=0) >= -1, 1.0, 0.0))"'),
@@ -198,6 +206,29 @@ FORMS = {
     "law": ('law = "reference.py:residual"\ntolerance = 1e-4', ""),
     "laws": ('law = "reference.py:residuals"\ntolerance = 1e-4', ""),
 }
+
+
+SCALARS = """
+half = "int32 = N // 2"
+limit = "float32 = 0.25"
+threads = "int32 = 32 * P"
+"""
+
+
+@pytest.mark.parametrize("stated", ['reference_function = "reference.py:given"', LAW_OF_NUMBERS])
+def test_functions_take_numbers_of_the_arguments(
+    fake: tuple[FakeCupy, CudaDevice], tmp_path: Path, stated: str
+) -> None:
+    """Those that follow from the sizes are passed; those of tunables are not."""
+    kernel(tmp_path, stated)
+    file = tmp_path / "kernel.toml"
+    head, _, tail = file.read_text().partition("[[argument]]")
+    arrays = '[arguments]\na = "in float32[N, N]"\nsums = "out float32[N]"'
+    file.write_text(f"{head}{arrays}{SCALARS}[tunables]{tail.partition('[tunables]')[2]}")
+    taken = load_kernel_file(file)
+    fake[0].kernels["rows<1>"].action = lambda a, out, *_: sums(a, out)
+
+    assert checked(fake, taken, lambda a, out, *_: sums(a, out)).status is Status.OK
 
 
 @pytest.mark.parametrize("form", FORMS)

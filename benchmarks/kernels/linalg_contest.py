@@ -22,8 +22,8 @@ from tuner.compiler.compiler import Compiler
 from tuner.devices.base import Device
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.direct import CompilingGpu
+from tuner.devices.cuda.lanes import SideStreams
 from tuner.devices.cuda.launches import StageLaunch, Step, has_host_stage
-from tuner.devices.cuda.rounds import SideStreams
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import TunerError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-import scipy.special
+import scipy
 
 from . import gaussian
 from .features import Floats, Integers

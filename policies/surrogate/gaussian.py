@@ -9,9 +9,7 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
-import scipy.linalg
-import scipy.optimize
-import scipy.special
+import scipy
 from numpy.typing import NDArray
 
 from .features import Floats, Integers, Singles

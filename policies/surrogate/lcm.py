@@ -8,8 +8,7 @@ The signs of w are free, so that a task may also be the opposite of another.
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg
-import scipy.optimize
+import scipy
 
 from .features import Floats, Integers
 from .gaussian import (

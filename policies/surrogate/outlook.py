@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy.special
+import scipy
 
 from tuner.model.trial import non_dominated
 

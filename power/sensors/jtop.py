@@ -115,7 +115,7 @@ def _missing(socket: Path, path: Sequence[str] | None) -> str:
     else:
         spec = importlib.machinery.PathFinder.find_spec(NAME, list(path))
     if spec is None:
-        return "jetson-stats is not installed: pip install '.[jetson]' in tuner's checkout, on a Jetson"
+        return "jetson-stats is not installed: pip install 'gpu-tuner[jetson]', on a Jetson"
     if not socket.exists():
         return f"the jtop service is not active ({socket} is not there): sudo systemctl start jtop"
     if not os.access(socket, os.R_OK | os.W_OK):

@@ -1,12 +1,16 @@
 """Every kernel of the catalogue compiles for devices old and new, and nothing spills unseen."""
 
 import functools
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from compiled_stages import compiled_stages
+from kernel_plans import DEFAULT, STATED, Values, large_batch, sizes_of
+from kernel_plans import plan_of as plan_with
 from kernel_samples import (
     KERNELS,
     Row,
@@ -22,12 +26,15 @@ from kernel_samples import (
     small_sizes,
     workloads,
 )
+from long_scans import DTYPES as SUMMED
+from long_scans import FORMS, OPERATORS
+from long_scans import WAYS as SIDES
 
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.contract import misfit
 from tuner.kernel_files.formulas import derived_for
 from tuner.kernel_files.stage_recipe import StageRecipe
-from tuner.model.plan import Source, Stage, TunableValue
+from tuner.model.plan import Plan, Source, Stage, TunableValue
 
 ARCHITECTURES = (53, 72, 87, 90)  # Jetson TX1, Xavier, Orin, Hopper
 PAIRED = (53, 90)  # the oldest and the newest: what goes for both goes between
@@ -88,6 +95,185 @@ def check_report(results: Sequence[tuple[Stage, CompiledStage]]) -> None:
         resources = result.resources
         assert (resources.local_bytes, resources.spill_bytes) == (frames, stores + loads), stage.entry
         assert resources.static_shared_bytes + stage.shared_bytes <= 227 * 1024, stage.entry
+
+
+class Lean(NamedTuple):
+    """Configurations that spill nothing, at each combination of sizes.
+
+    Attributes:
+        kernels: names, with blanks.
+        sizes: values of each size.
+        architectures: for which they are compiled.
+        values: of tunables; also ``DEFAULT``, ``STATED``, the latter of a large batch.
+        registers: of a thread, at most.
+        declared: registers that the kernel file declares, by those compiled.
+    """
+
+    kernels: str
+    sizes: Mapping[str, Sequence[int | str]]
+    architectures: tuple[int, ...]
+    values: Values = DEFAULT
+    registers: int = 255
+    declared: tuple[float, float] = (0, math.inf)
+
+    def plans(self, kernel: str) -> list[Plan]:
+        """Of one of the kernels."""
+        batched = [(one, large_batch(one) if self.values is STATED else 1) for one in sizes_of(self.sizes)]
+        return [plan_with(kernel, sizes, batch, self.values) for sizes, batch in batched]
+
+
+def fast(kernels: str, N: int, registers: int, **values: TunableValue) -> Lean:
+    """What was fastest on an H200, or nearly so, and the registers with which enough of it is in flight."""
+    if kernels == "fft":
+        points = int(values["P"]) * int(values["L"])
+        rest: Values = {"order": "first", "S": points, "shuffle": False, "padding": "stage", "blocks": 0}
+        return Lean(kernels, {"N": [N]}, (53, 87, 90), {**rest, **values}, registers)
+    return Lean(
+        kernels,
+        {"N": [N]},
+        (53, 90),
+        {"shuffle": True, "blocks": 1, **values},
+        registers,
+        (1 / 1.2, math.inf),
+    )
+
+
+REAL, COMPLEX, WAYS = ("float32", "float64"), ("complex64", "complex128"), ("forward", "inverse")
+SOLVED, WIDE = ("float32", "float64", "complex64"), ("float64", "complex64")
+METHODS = "tridiag-cr tridiag-pcr tridiag-lf tridiag-wm"
+LEAN = (
+    fast("fft", 64, 36, P=4, L=64, r=4),
+    fast("fft", 64, 40, P=8, L=32, r=8),
+    fast("fft", 128, 36, P=4, L=128, r=4),
+    fast("fft", 128, 40, P=8, L=32, r=8),
+    fast("fft", 256, 40, P=8, L=64, r=8, blocks=24),
+    fast("fft", 512, 40, P=8, L=64, r=8, blocks=24),
+    fast("fft", 1024, 40, P=8, L=128, r=8, S=512, blocks=12),
+    fast("fft", 1024, 64, P=16, L=64, r=16, blocks=16),
+    fast("fft", 2048, 40, P=8, L=256, r=8, blocks=6),
+    fast("fft", 2048, 128, P=32, L=128, r=32, blocks=4),
+    fast("fft", 4096, 64, P=16, L=256, r=16, blocks=4),
+    fast("fft", 4096, 128, P=32, L=128, r=32, order="falling", blocks=4),
+    fast("fft", 8192, 64, P=16, L=512, r=16, order="falling", blocks=2),
+    fast("fft", 8192, 128, P=32, L=256, r=32, order="rising", blocks=2),
+    Lean("fft-any", {"N": (30, 210, 527, 1000, 1009, 4000, 4093, 8192)}, (53, 120), registers=168),
+    Lean("fft-any", {"N": (243, 1000, 2048), "dtype": COMPLEX[1:]}, (53, 120), registers=168),
+    Lean("fft-real", {"N": [2000], "dtype": REAL}, (53, 120), registers=168),
+    Lean("fft-long", {"N": (10000, 65537), "dtype": COMPLEX}, (53, 120)),
+    Lean("fft-long", {"N": [10**6], "dtype": COMPLEX[1:]}, (120,), STATED),
+    Lean("fft-long", {"N": [2**24 - 3]}, (120,), STATED),
+    Lean("fft-long", {"N": [9216], "dtype": COMPLEX[1:]}, (90,), STATED),
+    Lean("fft-long", {"N": (10000, 15625, 20000)}, (90,), STATED),
+    Lean("fft-real-long", {"N": (16384, 65536), "direction": WAYS, "dtype": REAL}, (53, 120)),
+    Lean(
+        "fft-real-long", {"N": (10000, 44100, 10**6, 2**24), "direction": WAYS, "dtype": REAL}, (90,), STATED
+    ),
+    Lean("fft-columns", {"N": (1024, 8192), "W": [1024]}, (53, 90)),
+    Lean("fft-convolution", {"N": [4096]}, (53, 90)),
+    Lean("fft-2d", {"M": [4096], "N": [4096]}, (53, 90)),
+    *(Lean("fft-2d", {"M": [N], "N": [N]}, (90,), STATED) for N in (512, 4096, 8192)),
+    fast("scan-lf scan-ks", 64, 32, P=4, L=128, store="direct"),
+    fast("scan-lf scan-ks", 512, 32, P=8, L=128, store="direct"),
+    fast("scan-lf scan-ks", 512, 64, P=32, L=32, store="bulk"),
+    fast("scan-lf scan-ks", 1024, 40, P=16, L=64, store="direct"),
+    fast("scan-lf scan-ks", 2048, 32, P=8, L=512, store="direct"),
+    fast("scan-lf scan-ks", 2048, 40, P=8, L=256, store="bulk", cap=1536),
+    fast("scan-lf scan-ks", 2048, 128, P=64, L=64, store="direct"),
+    fast("scan-lf scan-ks", 8192, 32, P=8, L=1024, store="bulk"),
+    fast("scan-lf scan-ks", 8192, 128, P=64, L=128, store="bulk"),
+    *(
+        Lean(
+            "scan-long",
+            {"N": [2**24], "dtype": SUMMED[i::2], "operator": OPERATORS, "form": [form]},
+            (53, 90, 120),
+            registers=72,
+        )
+        for i, form in enumerate(FORMS)
+    ),
+    *(
+        Lean(
+            kernel,
+            {
+                "N": [2**24],
+                **ends,
+                "dtype": [dtype],
+                "operator": [operator],
+                "form": [FORMS[k % 2]],
+                "direction": [SIDES[k // 4]],
+            },
+            (53, 90) if k in old else (90,),
+            registers=96,
+        )
+        for kernel, ends, old in (
+            ("scan-flags", {}, (0, 3, 6)),
+            ("scan-offsets", {"ends": [1000]}, (1, 4, 7)),
+        )
+        for k, (dtype, operator) in enumerate(zip(SUMMED, (*OPERATORS, "sum"), strict=True))
+    ),
+    Lean(METHODS, {"N": (64, 1001, 2048), "dtype": WIDE}, (53,), declared=(0.6, 1.6)),
+    Lean(METHODS, {"N": (64, 1001, 4096), "dtype": WIDE}, (90,), declared=(0.6, 1.6)),
+    *(
+        Lean(
+            f"tridiag-{name}",
+            {"N": (*some, longest), "dtype": SOLVED},
+            (architecture,),
+            values,
+            declared=declared,
+        )
+        for name, some, limits, declared, stated in (
+            ("periodic", (100, 1001), {53: 2048, 90: 4096}, (0.6, 1.6), (53, 90)),
+            ("large", (5001,), {53: 2**20, 90: 2**20}, (0.6, 1.6), (90,)),
+            ("periodic-large", (5001,), {53: 2**22, 90: 2**22}, (0.6, 1.6), (90,)),
+        )
+        for architecture, longest in limits.items()
+        for values in (DEFAULT, STATED)
+        if values is DEFAULT or architecture in stated
+    ),
+    *(
+        Lean(
+            f"tridiag-{name}",
+            {"N": [N], "K": [K], "dtype": SOLVED},
+            (architecture,),
+            values,
+            declared=declared,
+        )
+        for name, N, K, architecture, values, declared in (
+            ("several", 64, 2, 53, DEFAULT, (0.5, 1.7)),
+            ("several", 64, 2, 90, DEFAULT, (0.5, 1.7)),
+            ("several", 1024, 4, 53, DEFAULT, (0.5, 1.7)),
+            ("several", 2048, 4, 90, DEFAULT, (0.5, 1.7)),
+            ("several-large", 5001, 2, 53, DEFAULT, (0.6, 1.8)),
+            ("several-large", 5001, 2, 90, DEFAULT, (0.6, 1.8)),
+            ("several-large", 5001, 2, 90, STATED, (0.6, 1.8)),
+            ("several-large", 2**21, 4, 53, DEFAULT, (0.6, 1.8)),
+            ("several-large", 2**22, 4, 90, DEFAULT, (0.6, 1.8)),
+            ("several-large", 2**22, 4, 90, STATED, (0.6, 1.8)),
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "architecture"),
+    sorted({(kernel, one) for row in LEAN for kernel in row.kernels.split() for one in row.architectures}),
+)
+def test_what_is_fast_stays_lean(kernel: str, architecture: int, cubins: Path) -> None:
+    """Nothing spills, and it takes no more registers and shared memory than it may and than is declared."""
+    rows = [row for row in LEAN if kernel in row.kernels.split() and architecture in row.architectures]
+    stages = [(row, stage) for row in rows for plan in row.plans(kernel) for stage in plan.stages]
+    results = compiled_stages([stage for _, stage in stages], f"sm_{architecture}", cubins)
+    check_no_spills([(stage, result) for (_, stage), result in zip(stages, results, strict=True)])
+    for (row, stage), result in zip(stages, results, strict=True):
+        made, declared = result.resources, stage.declared
+        assert made.registers_per_thread <= row.registers, stage.entry
+        if declared is None:
+            assert kernel.startswith("fft-"), stage.entry
+            continue
+        assert made.static_shared_bytes <= declared.static_shared_bytes, stage.entry
+        ratio = declared.registers_per_thread / made.registers_per_thread
+        assert row.declared[0] <= ratio <= row.declared[1], stage.entry
+        if kernel.startswith("tridiag"):
+            assert made.static_shared_bytes == declared.static_shared_bytes, stage.entry
 
 
 @functools.cache

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from linalg_large import DTYPES, kernel_of, sampled_plans
+from linalg_large import sampled_plans
+from linalg_runs import DTYPES
 
 from tuner.devices.cuda.device import CudaDevice
 from tuner.model.trial import Status
@@ -26,7 +27,7 @@ def device() -> Iterator[CudaDevice]:
 @pytest.mark.parametrize("name", NAMES)
 def test_values_are_right(device: CudaDevice, name: str, n: int, dtype: str) -> None:
     """Each value of each tunable: own panels, updates by cuBLAS, and the order of streams."""
-    for plan in sampled_plans(kernel_of(name), n, dtype):
+    for plan in sampled_plans(name, n, dtype):
         check = device.check(plan, 7)
         if check.status is not Status.COMPILE_ERROR:  # it spills, or is for other devices
             assert check.status is Status.OK, f"{plan.label()}: {check.detail}"
@@ -37,7 +38,7 @@ def test_values_are_right(device: CudaDevice, name: str, n: int, dtype: str) -> 
 @pytest.mark.parametrize("name", ["potrf-hybrid", "getrf-hybrid", "geqrf-hybrid"])
 def test_host_stages_are_right(device: CudaDevice, name: str, n: int, dtype: str) -> None:
     """Panels by the CPU, updates by cuBLAS, copies between them; more threads than processors are refused."""
-    for plan in sampled_plans(kernel_of(name), n, dtype):
+    for plan in sampled_plans(name, n, dtype):
         check = device.check(plan, 7)
         if check.status is Status.LAUNCH_ERROR and "threads of the CPU" in check.detail:
             continue

@@ -3,10 +3,12 @@
 Fewer are planned where no kernel differs from main's: then a fault is in the code that all of them share.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from kernel_plans import kernel_of, large_batch, sizes_of
 from pairwise import pairwise
 
 from tuner.kernel_files.catalog import load_kernel_file
@@ -61,6 +63,141 @@ def plans(
     if kernel.recipe.loops:
         every = max(every, min(len(space), len(space) * len(first.stages) * part // MOST_LAUNCHES))
     yield from (kernel.plan(workload, configuration) for configuration in space[place % every :: every])
+
+
+Table = Mapping[str, Sequence[int | str]]
+
+
+class Spaces(NamedTuple):
+    """How much there is to search at each combination of sizes.
+
+    Attributes:
+        kernels: names, with blanks.
+        sizes: values of each size.
+        least: configurations.
+        most: configurations.
+        shared_bytes: that a block of the default has at most, which then runs on any device; None of any.
+        varied: every tunable has several values at the last of the sizes.
+        batches: each of them; the file's if None.
+        large: in a large batch as well.
+    """
+
+    kernels: str
+    sizes: Table
+    least: int
+    most: int
+    shared_bytes: int | None = None
+    varied: bool = False
+    batches: tuple[int | None, ...] = (None,)
+    large: bool = False
+
+
+ANY_GPU = 48 * 1024  # bytes of shared memory that a block may have
+REAL, COMPLEX, WAYS = ("float32", "float64"), ("complex64", "complex128"), ("forward", "inverse")
+SOLVED, SCANNED = ("float32", "float64", "complex64"), ("float32", "float64", "int32")
+SUMMED = (*SCANNED, "int64", "uint32", "float16", "bfloat16", "complex64")
+# Of one and of several stages, with idle threads, by Bluestein's algorithm; odd, even and prime.
+LENGTHS = (3, 4, 7, 46, 64, 97, 210, 961, 1000, 1024, 1519, 2187, 4093, 5000, 7203, 7595, 8001, 8191, 8192)
+LONG = (128, 131, 155, 4199, 8193, 10007, 44100, 7**7, 66 * 13**4, 17**5)
+LONGEST = (23**5, 3**15, 2**24 - 3, 2**24)
+CROWDED = (955434, 1524237, 6409000)  # whose tiles have few columns
+UNLISTED = (422500, 456300, 3**12)  # whose columns would have two stages by 26 or 27 points
+SYSTEMS, LONG_SYSTEMS = (129, 257, 1000), (4097, 2**17, 2**22 - 1, 2**22)
+ONE: Table = {}  # right side
+SEVERAL: Table = {"K": (2, 4)}
+BATCHED: Table = {"n": range(1, 129), "dtype": REAL}
+SPACES = (
+    Spaces("fft", {"N": [2**k for k in range(1, 6)]}, 1, 240, ANY_GPU),
+    Spaces("fft", {"N": [2**k for k in range(6, 14)]}, 90, 240, ANY_GPU),
+    Spaces("fft-any", {"N": LENGTHS, "dtype": COMPLEX}, 1, 1200, batches=(3,)),
+    Spaces("fft-real", {"N": LENGTHS, "dtype": REAL}, 1, 1200, batches=(3,)),
+    Spaces("fft-large", {"N": [2**k for k in range(13, 23)]}, 100, 3000, ANY_GPU),
+    Spaces("fft-large", {"N": [2**23]}, 500, 3000, ANY_GPU),
+    Spaces("fft-long", {"N": (*LONG, *LONGEST), "dtype": ["complex64"]}, 1, 6000, ANY_GPU, batches=(1,)),
+    Spaces("fft-long", {"N": LONG, "dtype": ["complex128"]}, 1, 6000, ANY_GPU, batches=(1,)),
+    Spaces("fft-long", {"N": LONGEST, "dtype": ["complex128"]}, 1, 6000, 74752, batches=(1,)),
+    *(
+        Spaces(
+            "fft-real-long",
+            {"N": lengths, "dtype": dtypes, "direction": WAYS},
+            1,
+            6000,
+            shared,
+            batches=(1,),
+            large=True,
+        )
+        for lengths, dtypes, shared in (
+            ((*LONG, *LONGEST), ["float32"], ANY_GPU),
+            (LONG, ["float64"], ANY_GPU),
+            (LONGEST, ["float64"], 74752),
+            ((*CROWDED, *UNLISTED), REAL, None),
+        )
+    ),
+    *(Spaces("fft-2d", {"M": [N], "N": [N]}, 100, 5000, batches=(1,)) for N in (512, 8192)),
+    Spaces("scan-lf scan-ks", {"N": [2, 3, 31, 64, 250, 1000, 4097, 4100, 8191], "dtype": SCANNED}, 1, 1000),
+    Spaces("scan-lf scan-ks", {"N": [2048], "dtype": SCANNED[::-1]}, 1, 1000, varied=True),
+    Spaces("scan-lf scan-ks", {"N": [8192], "dtype": ["float32"]}, 60, 1000),
+    Spaces("scan-lf scan-ks", {"N": [8192], "dtype": SCANNED}, 1, 1000),
+    Spaces(
+        "scan-long",
+        {"N": [2, 3, 100, 8191, 2**20, 2**24 + 1, 2**31], "dtype": SUMMED},
+        1,
+        1000,
+        batches=(1, 3),
+    ),
+    Spaces("scan-long", {"N": [2**31]}, 250, 1000, varied=True),
+    Spaces(
+        "scan-flags", {"N": [2, 3, 8191, 2**31 - 1], "dtype": SUMMED}, 40, 1000, varied=True, batches=(1,)
+    ),
+    Spaces(
+        "scan-offsets",
+        {"N": [2, 3, 8191, 2**31 - 1], "dtype": SUMMED, "ends": [1000]},
+        *(40, 1000),
+        varied=True,
+        batches=(1,),
+    ),
+    Spaces("tridiag-cr tridiag-pcr tridiag-lf tridiag-wm", {"N": [2, 3, 31]}, 1, 1500),
+    Spaces(
+        "tridiag-cr tridiag-pcr tridiag-lf tridiag-wm",
+        {"N": [64, 65, 100, 512, 1025, 2048, 4095, 4096]},
+        *(60, 1500),
+    ),
+    *(
+        Spaces(f"tridiag-{name}", {**sides, "N": lengths, "dtype": SOLVED}, least, most)
+        for name, sides, some, many, most in (
+            ("large", ONE, 8, 100, 1000),
+            ("periodic-large", ONE, 8, 60, 250),
+            ("several-large", SEVERAL, 4, 12, 200),
+        )
+        for lengths, least in ((SYSTEMS, some), (LONG_SYSTEMS, many))
+    ),
+    Spaces("gemm-batched gemv-batched potrf-batched trsm-batched", BATCHED, 1, 10**6, ANY_GPU),
+    Spaces("getrf-batched geqrf-batched", BATCHED, 4, 10**6),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [(name, row) for row in SPACES for name in row.kernels.split()],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_spaces_are_worth_a_search(name: str, row: Spaces) -> None:
+    """Spaces are neither too small nor too large; default and stated answers are in them."""
+    kernel = kernel_of(name)
+    for sizes in sizes_of(row.sizes):
+        for batch in (*row.batches, *[large_batch(sizes)] * row.large):
+            workload = kernel.workload(sizes, batch)
+            space, default = kernel.space(workload), kernel.default(workload)
+            assert row.least <= len(space) <= row.most, workload
+            assert all(one in space for one in (default, *kernel.stated_answers(workload, gpu=None))), (
+                workload
+            )
+            if row.shared_bytes is not None:
+                for stage in kernel.plan(workload, default).stages:
+                    assert stage.shared_bytes <= row.shared_bytes, workload
+                    assert stage.min_architecture <= 50, workload
+    for tunable in kernel.tunables if row.varied else ():
+        assert len({configuration.get(tunable) for configuration in space}) >= 2, tunable
 
 
 @pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.exhaustive)], ids=["some", "all"])

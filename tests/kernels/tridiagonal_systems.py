@@ -1,16 +1,11 @@
-"""Tridiagonal systems, plans that solve them on the host, and how far answers are from the right ones."""
+"""Tridiagonal systems, what the host makes of them, and how far answers are from the right ones."""
 
-import random
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import host_build
 import numpy as np
 import numpy.typing as npt
 
-from tuner.kernel_files.catalog import load_kernel_file
-from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.plan import Plan
 from tuner.problems.base import poison
 from tuner.problems.tridiagonal import solve
@@ -18,42 +13,8 @@ from tuner.problems.tridiagonal import solve
 Array = npt.NDArray[Any]
 System = dict[str, Array]
 
-FOLDER = Path(__file__).parents[2] / "kernels"
-KERNELS = {
-    name: load_kernel_file(FOLDER / name / "kernel.toml")
-    for name in ("tridiag-cr", "tridiag-pcr", "tridiag-lf", "tridiag-wm")
-}
 BATCH = 5  # odd, so that the last block is not full
 MARGIN = 0.05
-ROUNDING = 2**-24
-
-
-def plans(kernel: KernelFile, n: int, batch: int = BATCH, drawn: int = 1) -> list[Plan]:
-    """The default of a size and some others, which differ from kernel to kernel."""
-    workload = kernel.workload({"N": n}, batch)
-    space = list(kernel.space(workload))
-    rng = random.Random(f"{kernel.name} {n}")  # noqa: S311 - reproducible
-    chosen = [kernel.default(workload), *rng.sample(space, drawn)]
-    return built([kernel.plan(workload, configuration) for configuration in chosen])
-
-
-def built(chosen: list[Plan]) -> list[Plan]:
-    host_build.build_plans(chosen)
-    return chosen
-
-
-def plan_of(kernel: KernelFile, n: int, batch: int = BATCH, **tunables: int | bool | str) -> Plan:
-    """The first configuration of a space with these values."""
-    workload = kernel.workload({"N": n}, batch)
-    fits = (c for c in kernel.space(workload) if tunables.items() <= dict(c).items())
-    return kernel.plan(workload, next(fits))
-
-
-def plans_of_type(kernel: KernelFile, n: int, dtype: str) -> list[Plan]:
-    """The default of a size and type, and one through shared memory."""
-    workload = kernel.workload({"N": n, "dtype": dtype}, BATCH)
-    shared = next(c for c in kernel.space(workload) if not dict(c)["shuffle"] and dict(c)["P"] == 4)
-    return built([kernel.plan(workload, c) for c in (kernel.default(workload), shared)])
 
 
 def dominant(batch: int, n: int, seed: int = 0, dtype: str = "float32") -> System:
@@ -94,8 +55,6 @@ def solved(
     plan: Plan,
     system: System,
     order: host_build.Order = "forward",
-    flags: Sequence[str] = host_build.FLAGS,
-    without: host_build.Barrier | None = None,
 ) -> Array:
     """What the host computes; scratch holds NaN before."""
     x = np.full_like(system["d"], np.nan)
@@ -106,7 +65,7 @@ def solved(
     for array in scratch.values():
         poison(array)
     arrays = {**inputs, **scratch, "x": x}
-    host_build.run_plan(plan, arrays, order=order, seed=3, flags=flags, without=without)
+    host_build.run_plan(plan, arrays, order=order, seed=3)
     return x
 
 
@@ -146,25 +105,3 @@ def backward_error(system: System, x: Array, *, periodic: bool = False) -> float
         defect[:, -1] += c[:, -1] * x[:, 0]
     norm = (abs(a) + abs(b) + abs(c)).max(axis=1) * abs(x).max(axis=1)
     return float((abs(defect).max(axis=1) / norm).max())
-
-
-def barriers_of_tiles(plan: Plan) -> list[host_build.Barrier]:
-    """The barriers of long systems that a plan reaches, but for those that the host does without."""
-    return [
-        barrier
-        for barrier in host_build.barriers_reached(plan)
-        if barrier.file in ("tile.cuh", "cluster.cu")
-        and "started" not in barrier.code
-        and "whole warps" not in barrier.code
-    ]
-
-
-def errs_without(
-    barrier: host_build.Barrier, plan: Plan, system: System, right: Array, order: host_build.Order
-) -> bool:
-    """Whether the host finds something, or the answer is wrong, where a barrier is left out."""
-    try:
-        x = solved(plan, system, order, host_build.CHECKED, without=barrier)
-    except host_build.HostRunError:
-        return True
-    return not error(x, right) <= 1e-6

@@ -272,7 +272,8 @@ def _show_run(
         InputError: the point is none of its kernels.
     """
     from tuner.database.ranking import misfit
-    from tuner.report.run_report import show_run, within_slowdown
+    from tuner.report.answer import within_slowdown
+    from tuner.report.run_report import run_report
     from tuner.search.stored import stored_document
 
     stored = served.answer
@@ -290,7 +291,7 @@ def _show_run(
     for reason in served.stale:
         out.print(f"stale: {reason}")
     document = within_slowdown(stored_document(store, run), max_slowdown)
-    show_run(document, out, database=named_database())
+    out.print(run_report(document, out.width, database=named_database()))
 
 
 def _of_other_timing(query: "AnswerQuery", source: "DatabaseSource") -> list[str]:

@@ -1,6 +1,7 @@
 """``tuner devices``, ``doctor``, ``occupancy`` and ``clocks``: the devices of this machine."""
 
 import sys
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,12 +41,15 @@ def clocks() -> None:
 @json_option
 def show(*, spec: str | None, json_path: str | None) -> None:
     """List the GPUs of this machine with clock, lock, power limit and owners; nothing is set."""
-    from tuner.power.clocks import control
+    if spec is not None and spec.startswith("sim:"):
+        states, limits = _modelled(spec)
+    else:
+        from tuner.power.clocks import control
 
-    limits = {limit.gpu: limit for limit in control.survey_power_limits()}
-    states = control.survey()
-    if spec is not None:
-        states = _chosen(states, spec)
+        limits = {limit.gpu: limit for limit in control.survey_power_limits()}
+        states = control.survey()
+        if spec is not None:
+            states = _chosen(states, spec)
     if json_path is not None:
         limit_rows = {
             gpu: {
@@ -140,12 +144,26 @@ def _outcome_words(outcome: "RestoreOutcome") -> str:
     return f"restored; {details}" if details else "restored"
 
 
+def _modelled(spec: str) -> "tuple[list[GpuSettingState], dict[str, GpuSettingState]]":
+    """Clock and power limit of a simulated device, which nobody else holds."""
+    from tuner.devices.choice import open_device
+    from tuner.devices.sensors import open_clocks, open_power_limits
+    from tuner.power.clocks.control import GpuSettingState
+
+    with closing(open_device(spec).device) as device:
+        clocks, why = open_clocks(device)
+        if clocks is None:
+            raise ClockError(f"{spec}: {why}")
+        known = ("simulated", spec, device.identity.name, clocks.read())
+        limits, _ = open_power_limits(device)
+        found = {}
+        if limits is not None:
+            found[spec] = GpuSettingState(*known, limits.supported_w(), default_w=limits.read_w())
+        return [GpuSettingState(*known, clocks.supported_mhz())], found
+
+
 def _chosen(states: "list[GpuSettingState]", spec: str) -> "list[GpuSettingState]":
     """The GPU that ``--device`` names: as the clock controls know it, or by CUDA's number."""
-    if spec.startswith("sim:"):
-        raise InputError(
-            f"--device {spec}: a simulated GPU has no clock on this machine; see `tuner devices`"
-        )
     gpu = spec
     if spec.startswith("cuda"):
         from tuner.devices.choice import identify
@@ -202,6 +220,8 @@ def _limit_lines(limit: "GpuSettingState | None") -> "Iterator[tuple[str, str]]"
 
 
 def _setting_words(state: "GpuSettingState") -> str:
+    if state.control == "simulated":
+        return "nothing"
     setting = state.before
     low_hz, high_hz = setting.get("min_hz"), setting.get("max_hz")
     if isinstance(low_hz, int) and isinstance(high_hz, int):

@@ -503,7 +503,7 @@ def cupy(installed: dict[str, str] | None = None, libcuda: str = "libcuda.so.1")
             "CuPy",
             "note",
             "not installed: nothing can run on a GPU",
-            "in tuner's checkout: pip install '.[cuda12]' or '.[cuda13]'",
+            "pip install 'gpu-tuner[cuda12]' or 'gpu-tuner[cuda13]'",
         )
         return
     words = ", ".join(f"{name} {version}" for name, version in sorted(packages.items()))
@@ -520,7 +520,7 @@ def cupy(installed: dict[str, str] | None = None, libcuda: str = "libcuda.so.1")
             "CuPy",
             "error",
             f"{words} needs CUDA {needed[1]}, and the driver serves CUDA {served}",
-            f"in tuner's checkout: pip install '.[cuda{served}]', or a newer driver",
+            f"pip install 'gpu-tuner[cuda{served}]', or a newer driver",
         )
         return
     yield Finding("CuPy", "ok", words)

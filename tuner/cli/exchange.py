@@ -298,7 +298,7 @@ def _run(name: str, catalog: "Catalog", database: Path | None, max_slowdown: flo
     from tuner.kernel_files.build_record import with_kernels_of
     from tuner.recordings.exchange.exported_run import held_against_kernels, run_of_document, run_of_space
     from tuner.recordings.files import SHIPPED, matching, open_recording
-    from tuner.report.run_report import within_slowdown
+    from tuner.report.answer import within_slowdown
 
     path = Path(name)
     if name in SHIPPED or (path.is_file() and not _is_document(path)):

@@ -310,7 +310,7 @@ def show(
     Tunables of several workloads carry the number of the workload: P_1, P_2. The filter of a report's page
     takes the same names.
     """
-    from tuner.report.run_report import within_slowdown
+    from tuner.report.answer import within_slowdown
     from tuner.report.trials_table import csv_of, ranked_trials, selected
 
     if as_csv and json_path == "-":
@@ -338,10 +338,10 @@ def show(
 
 
 def _print(document: "RunDocument", shown: "list[RankedTrial]", *, cut: bool, verbose: bool) -> None:
-    from tuner.report.run_report import show_run
+    from tuner.report.run_report import run_report
 
     out = console()
-    show_run(document, out, verbose=verbose, trials=shown, database=named_database())
+    out.print(run_report(document, out.width, verbose=verbose, trials=shown, database=named_database()))
     if not shown and document["trials"]:
         out.print("no trial is as --where and --status ask")
     if cut:

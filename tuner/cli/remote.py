@@ -72,9 +72,13 @@ def when_started(socket: str | None, request: Callable[["Client"], _T]) -> tuple
 
 def one_line(job: "Job") -> str:
     """A job in a sentence."""
+    from tuner.model.objective import OF_SINGLES
+    from tuner.model.options import SINGLE
+
+    singles = OF_SINGLES if job.options.get("timing") == SINGLE else ""
     why = f" ({job.reason})" if job.reason else ""
     where = f" on {job.device}" if job.device else ""
-    return f"job {job.id} {job.state}{why}: {' '.join(job.workloads)}, {job.objective}{where}"
+    return f"job {job.id} {job.state}{why}: {' '.join(job.workloads)}, {job.objective}{singles}{where}"
 
 
 def show_jobs(jobs: Sequence["Job"], out: "Console") -> None:

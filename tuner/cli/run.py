@@ -359,7 +359,7 @@ def run(
 def _show_outcome(outcome: "Outcome", json_path: str | None, *, with_series: bool, verbose: bool) -> None:
     """Write and show what a run has found; after Ctrl-C the command ends with that."""
     from tuner.model.records import RunStatus
-    from tuner.report.run_report import show_run
+    from tuner.report.run_report import run_report
     from tuner.search.document import with_series as documented_series
 
     try:
@@ -368,7 +368,8 @@ def _show_outcome(outcome: "Outcome", json_path: str | None, *, with_series: boo
     finally:  # a full disk costs no tables, and `| head` no file
         seen = outcome.told if _both_go_to_the_same_place(json_path) else ()
         out = console(json_path)
-        show_run(outcome.document, out, verbose=verbose, seen=seen, database=named_database())
+        database = named_database()
+        out.print(run_report(outcome.document, out.width, verbose=verbose, seen=seen, database=database))
     if outcome.status is RunStatus.INTERRUPTED:
         sys.exit(RunInterrupted.exit_code)
     if outcome.no_answer:
@@ -399,7 +400,7 @@ def _each_size(
     kernels = catalog.without_sizes(request.workloads)
     if not kernels:
         raise InputError("--all-sizes: names no kernel; add one, as in `tuner run --kernel FILE --all-sizes`")
-    specs = [kernel.spec_of(workload) for kernel in kernels for workload in kernel.workloads()]
+    specs = list(dict.fromkeys(kernel.spec_of(one) for kernel in kernels for one in kernel.workloads()))
     echo(f"{len(specs)} sizes, a run each: {specs[0]} to {specs[-1]}", err=True)
     return [replace(request, workloads=(spec,)) for spec in specs]
 

@@ -301,7 +301,7 @@ class Compiler:
     Args:
         architecture: real architecture, e.g. ``sm_90``.
         cache_dir: where cubins are kept; ``cubins`` in the user's cache directory if not given.
-        timeout_s: longest wait for one compilation.
+        timeout_s: longest wait for one compilation; an attribute of the same name may change it.
         server: ``module:callable`` that makes of a library what compiles in the children.
         idle_s: time without work after which a child ends.
 
@@ -323,7 +323,7 @@ class Compiler:
         self._architecture = architecture
         self._cache = CubinCache(default_directory() if cache_dir is None else cache_dir)
         self._jobs = jobs or usual_jobs()
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._library = choose(architecture, libraries, self._cache, server)
         self._children = CompileChildren(server, self._library.path, self._jobs, idle_s)
         self._headers = ToolkitHeaders(self._library.version)
@@ -515,10 +515,10 @@ class Compiler:
                 stage.entry,
                 (*self._options(stage), *self._headers.options(stage.source)),
                 *((_names_of_symbols(stage),) if stage.symbols else ()),
-                timeout_s=self._timeout_s,
+                timeout_s=self.timeout_s,
             )
         except ChildTimeoutError:
-            return CompileError(f"{_label(stage)}: not compiled within {self._timeout_s:g} s")
+            return CompileError(f"{_label(stage)}: not compiled within {self.timeout_s:.3g} s")
         except ChildCrashedError as error:
             return CompileError(f"{_label(stage)}: {error}")
         if not isinstance(answer, Output):

@@ -19,10 +19,7 @@ from tuner.database.files import (
     translated,
     unreadable,
 )
-from tuner.database.integrity.backups import back_up
-from tuner.database.integrity.check import isolated_rows, scrubbed
 from tuner.database.integrity.checksums import Examination, IsolatedRow, Position
-from tuner.database.integrity.repair import repair
 from tuner.database.pair import Pair
 from tuner.database.transaction import Transaction
 from tuner.model.errors import StoreDamagedError, StoreError, StoreFullError, StoreReadOnlyError
@@ -147,6 +144,8 @@ class Database:
         Returns:
             Where to go on, None behind the last row; and what was found.
         """
+        from tuner.database.integrity.check import scrubbed  # noqa: PLC0415 - a run does without
+
         try:
             return self._trusted(lambda pair: scrubbed(pair, after, most_rows), heals=False)
         except SuspectError:
@@ -158,10 +157,14 @@ class Database:
         Returns:
             False where the mirror is missing or behind: nothing was written.
         """
+        from tuner.database.integrity.backups import back_up  # noqa: PLC0415 - a run does without
+
         return self._trusted(lambda pair: back_up(pair, self.path, day))
 
     def isolated(self) -> list[IsolatedRow]:
         """Rows that neither file had soundly, oldest first."""
+        from tuner.database.integrity.check import isolated_rows  # noqa: PLC0415 - a run does without
+
         return self.read(isolated_rows)
 
     def _trusted(self, act: Callable[[Pair], T], *, heals: bool = True) -> T:
@@ -194,6 +197,8 @@ class Database:
 
     def _repair(self) -> Examination:
         """Put the files right; where only the mirror cannot be, go on reading without it."""
+        from tuner.database.integrity.repair import repair  # noqa: PLC0415 - most runs find all whole
+
         self.close()
         self._why_no_mirror = None
         try:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.model.errors import DeviceError, SensorUnavailableError
-from tuner.power.clocks.devfreq import DEVFREQ, load_percent
 from tuner.power.nvml.health import GpuUsers, health
 from tuner.system.ownership import is_alive, this_process
 
@@ -119,7 +118,7 @@ class ContentionProbe:
         others_allowed: processes of others on a GPU that do not count.
         busy_percent: load that counts, on a GPU on which nothing of ours runs.
         library: path of libnvidia-ml.so.1, or None for the one the system loader finds.
-        devfreq: the kernel's class of devices with a scalable clock.
+        devfreq: the kernel's class of devices with a scalable clock; None for the usual place.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class ContentionProbe:
         others_allowed: int = 0,
         busy_percent: float = 10.0,
         library: str | None = None,
-        devfreq: Path = DEVFREQ,
+        devfreq: Path | None = None,
     ) -> None:
         self._allowed = others_allowed
         self._busy_percent = busy_percent
@@ -187,7 +186,9 @@ class ContentionProbe:
 
     def _on_a_jetson(self, reason: str, *, our_load: bool) -> Contention:
         """By the kernel's own figure, where the board has one."""
-        percent = load_percent(self._devfreq)
+        from tuner.power.clocks.devfreq import DEVFREQ, load_percent  # noqa: PLC0415 - of Jetsons only
+
+        percent = load_percent(self._devfreq or DEVFREQ)
         if percent is None:
             return Contention(busy=False, reason=reason)
         return FREE if our_load else self._by_load(percent)

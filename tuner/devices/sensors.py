@@ -32,10 +32,6 @@ from tuner.power.base import (
     Sample,
     SensorInfo,
 )
-from tuner.power.energy.meter import SamplingMeter, SummedMeter
-from tuner.power.response import calibrations
-from tuner.power.sensors import pipe
-from tuner.power.sensors.simulated import SimulatedSampler
 from tuner.system.user_folders import user_folder
 
 # --- Readings of a host beside its GPUs.
@@ -126,6 +122,8 @@ def calibrated(identity: DeviceIdentity, *files: Path) -> Callable[[str], Respon
     Raises:
         StoreError: a file is damaged; it is named.
     """
+    from tuner.power.response import calibrations  # noqa: PLC0415 - runs for time read no power
+
     responses: dict[str, Response] = {}
     for path in reversed(files or (user_file(), SYSTEM_FILE)):
         responses |= calibrations.load(path, identity.uuid, identity.driver)
@@ -182,7 +180,10 @@ def open_power_limits(device: Device) -> tuple[PowerLimitControl | None, str]:
 
         return control.open_power_limits(device.identity.uuid), ""
     except ClockError as error:
-        return None, str(error)
+        jetson = "Jetson" in device.identity.name or is_jetson()
+        return None, f"{error}; a Jetson has power modes instead: sudo nvpmodel -m MODE" if jetson else str(
+            error
+        )
 
 
 def open_meter(
@@ -200,6 +201,8 @@ def open_meter(
         InputError: the reading named is none of the device's, or does not answer; or the scope has a part
             that the host does not count.
     """
+    from tuner.power.energy.meter import SamplingMeter  # noqa: PLC0415 - runs for time read no power
+
     parts = scope_parts(scope)
     if device.identity.recorded:
         return None, "joules are those of the recording"
@@ -217,6 +220,8 @@ def open_meter(
 
 def _with_host(device: Device, meter: Meter, scope: str, parts: Sequence[str]) -> Meter:
     """A meter of the GPU, and of its host too."""
+    from tuner.power.energy.meter import SamplingMeter, SummedMeter  # noqa: PLC0415 - as above
+
     with ExitStack() as opened:
         opened.callback(meter.close)
         if device.identity.modelled:
@@ -251,6 +256,8 @@ def open_reading(device: Device, name: str) -> PowerSampler:
             f"--sensor {name}: a recorded trace does not see what runs now; tuner power watch shows it"
         )
     if name.startswith(PIPE) and not device.identity.modelled:
+        from tuner.power.sensors import pipe  # noqa: PLC0415 - few read power from a pipe
+
         try:
             return pipe.reading(name.removeprefix(PIPE)).open()
         except SensorUnavailableError as error:
@@ -320,6 +327,8 @@ def device_readings(device: Device) -> Iterator[Reading]:
     if (model := simulated(device)) is None:
         yield from gpu_readings(device.identity, device.now_s)
         return
+    from tuner.power.sensors.simulated import SimulatedSampler  # noqa: PLC0415 - GPUs do without
+
     responses = _responses(model.identity)
     for sensor in model.gpu.sensors:
         name = f"simulated-{sensor.name}"

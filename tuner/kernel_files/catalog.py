@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tuner.kernel_files.cuda_source.tokens import has_pragmas
 from tuner.kernel_files.kernel_document import parsed_document
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_files.pragmas.directives import has_pragmas
 from tuner.kernel_files.reader import read_recipe, recipe_of
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.model.errors import InputError, KernelFileError, UnknownNameError, suggestion

@@ -55,9 +55,9 @@ def read_problem(
     fixed: Collection[str],
     folder: Path,
     *,
-    values: Mapping[str, int | float | str | None],
+    scalars: Sequence[ScalarArgument],
 ) -> tuple[ProblemSpec, ReferenceFiles]:
-    """The problem, and the files of data that its expressions name; these may use ``values`` of scalars.
+    """The problem, and the files of data that its expressions name; what is right may use ``scalars``.
 
     Raises:
         KernelFileError: an output has no expression, a name is unknown, or a file cannot be used.
@@ -65,8 +65,9 @@ def read_problem(
     files: ReferenceFiles = {}
     written = [b.name for b in buffers if b.role in ("out", "inout")]
     read = [b.name for b in buffers if b.role in ("in", "inout")]
-    scalars = {name: value for name, value in values.items() if name not in {*read, *fixed}}
-    reference = {name: _written_out(text, scalars) for name, text in problem.reference.items()}
+    scalars = [one for one in scalars if one.scalar not in {*read, *fixed}]
+    values = {one.scalar: one.value for one in scalars}
+    reference = {name: _written_out(text, values) for name, text in problem.reference.items()}
     for name, text in reference.items():
         location = at(f"[problem.reference] {name}")
         if name not in written:
@@ -83,6 +84,11 @@ def read_problem(
         tuple(reference.items()),
         function=_function(at, problem, folder),
         entry=problem.reference_entry or "",
+        scalars=tuple(
+            (one.scalar, str(one.value))
+            for one in scalars
+            if problem.kind in ("function", "law") and {*Expression(str(one.value)).names} <= {*fixed}
+        ),
     )
     return spec, files
 
@@ -259,13 +265,9 @@ class _Reader:
             restores=bool(self.chains.tables),
         )
         buffers, arguments = reader.read(document.argument)
-        values = {
-            declaration.scalar: declaration.value
-            for declaration in document.argument
-            if isinstance(declaration, ScalarArgument)
-        }
+        scalars = [one for one in document.argument if isinstance(one, ScalarArgument)]
         problem, files = read_problem(
-            self.at, document.problem, buffers, self.fixed, self.sources.folder, values=values
+            self.at, document.problem, buffers, self.fixed, self.sources.folder, scalars=scalars
         )
         stages, reference = StageReader(
             at=self.at,

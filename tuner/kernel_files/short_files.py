@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tuner.kernel_files.cuda_source.guesses import used_names
 from tuner.kernel_files.cuda_source.signatures import GlobalFunction, global_functions
+from tuner.kernel_files.cuda_source.tokens import has_pragmas
 from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.kernel_document import parsed_document
-from tuner.kernel_files.pragmas.directives import has_pragmas
 from tuner.kernel_files.schema import KernelDocument
 from tuner.kernel_files.source_folder import read_text
 from tuner.kernel_files.stage_recipe import AnyStageRecipe, StageRecipe

@@ -3,17 +3,17 @@
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tuner.devices.cuda.probe import driver_problem
 from tuner.kernel_files.cuda_source.signatures import Parameter, parameters_of
 from tuner.kernel_files.schema import DTYPES
-from tuner.model.errors import ExpressionError, InputError, UnsupportedError
+from tuner.model.errors import DeviceUnavailableError, ExpressionError, InputError, UnsupportedError
 from tuner.model.expressions.callables import Expression, is_free_name
 from tuner.model.plan import TunableValue
 from tuner.python.arguments import HostArray, copied_to_host, is_array
@@ -181,6 +181,45 @@ class GivenArray:
             array = array.reshape(-1).view(np.uint8)
         return array.reshape(array.shape or (1,))
 
+    @property
+    def forms(self) -> "tuple[GivenArray, ...]":
+        """The arrays that configurations take for it."""
+        return (self,)
+
+    def of(self, params: Parameters) -> "GivenArray":
+        """The array that a configuration takes."""
+        del params
+        return self
+
+
+@dataclass(frozen=True)
+class GivenChoice(GivenArray):
+    """An array argument of which each configuration takes one of several forms.
+
+    Attributes:
+        options: the arrays as they were given, and as they are kept; ``array`` is the first.
+        select: the given one of the parameters of a configuration.
+        key: what decides it: ``param_key``.
+    """
+
+    options: tuple[tuple[UserValue, GivenArray], ...] = field(kw_only=True)
+    select: Callable[[Parameters], UserValue] = field(kw_only=True)
+    key: UserValue = field(kw_only=True)
+
+    @property
+    def forms(self) -> tuple[GivenArray, ...]:
+        """The arrays that configurations take for it."""
+        return tuple(kept for _, kept in self.options)
+
+    def of(self, params: Parameters) -> GivenArray:
+        """The array that a configuration takes.
+
+        Raises:
+            InputError: there is none for its values.
+        """
+        chosen = self.select(dict(params))
+        return next(kept for given, kept in self.options if given is chosen)
+
 
 @dataclass(frozen=True)
 class GivenScalar:
@@ -268,6 +307,8 @@ def _differing(given: Sequence[Given], declared: Sequence[Parameter]) -> str:
         if array != parameter.pointer:
             what = "a pointer" if parameter.pointer else "a value"
             return f"takes {what} as {parameter.name}, and {'an array' if array else 'a scalar'} is given"
+        if isinstance(one, GivenChoice):
+            continue
         if parameter.dtype in DTYPES and not _same_numbers(dtype, np.dtype(parameter.dtype)):
             return f"takes {parameter.dtype} as {parameter.name}, and {dtype} is given"
     return ""
@@ -288,10 +329,11 @@ def on_host(value: UserValue) -> UserValue:
 
 
 def save(arrays: Sequence[GivenArray], folder: Path) -> dict[str, Path]:
-    """Write arrays to files that the worker reads; name -> file."""
-    paths = {one.name: folder / f"{one.name}.npy" for one in arrays}
-    for array in arrays:
-        np.save(paths[array.name], array.stored, allow_pickle=False)
+    """Write arrays to files that the worker reads; name of each form -> file."""
+    forms = [form for one in arrays for form in one.forms]
+    paths = {form.name: folder / f"{form.name}.npy" for form in forms}
+    for form in forms:
+        np.save(paths[form.name], form.stored, allow_pickle=False)
     return paths
 
 
@@ -302,11 +344,8 @@ def restored(given: GivenArray, array: HostArray) -> HostArray:
 
 
 def _given(argument: str, name: str, value: UserValue, *, const: bool) -> Given:
-    if isinstance(value, dict) and hasattr(value, "select_for_configuration"):
-        raise UnsupportedError(
-            f"{argument}: {type(value).__name__} is not supported; tune one precision at a time, with a"
-            " parameter that the source uses for its types"
-        )
+    if isinstance(value, Mapping) and hasattr(value, "select_for_configuration"):
+        return _choice(argument, name, value, const=const)
     plain = on_host(value)
     if isinstance(plain, np.ndarray):
         if plain.dtype.hasobject:
@@ -318,6 +357,48 @@ def _given(argument: str, name: str, value: UserValue, *, const: bool) -> Given:
         f"{argument}: {type(value).__name__} is neither an array nor a NumPy scalar; write numpy.int32(...),"
         " numpy.float32(...), as the kernel declares it"
     )
+
+
+def _choice(argument: str, name: str, value: UserValue, *, const: bool) -> GivenChoice:
+    """An argument by a ``Tunable``."""
+    options = []
+    for i, (key, array) in enumerate(value.items()):
+        kept = _given(f"{argument}[{key!r}]", f"{name}.{i}", array, const=const)
+        if not isinstance(kept, GivenArray):
+            raise UnsupportedError(f"{argument}[{key!r}]: {type(value).__name__} of scalars is not supported")
+        options.append((array, kept))
+    if not options:
+        raise InputError(f"{argument}: {type(value).__name__} holds no array")
+    return GivenChoice(
+        name,
+        options[0][1].array,
+        const,
+        options=tuple(options),
+        select=value.select_for_configuration,
+        key=getattr(value, "param_key", None),
+    )
+
+
+class NotComputed:
+    """Stands for what a kernel would have written, where nothing computes: ``None`` as an answer, no numbers.
+
+    Args:
+        device: that computes nothing.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+
+    def __repr__(self) -> str:
+        return f"NotComputed({self._device!r})"
+
+    def __array__(self, *_args: object, **_kwargs: object) -> NoReturn:
+        """Have no numbers.
+
+        Raises:
+            DeviceUnavailableError: always.
+        """
+        raise DeviceUnavailableError(f"run_kernel: {self._device} computes nothing; its numbers need a GPU")
 
 
 # --- The device of a call: a GPU by number, or one by name; a model where there is no GPU, with a warning.

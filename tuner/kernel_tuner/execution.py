@@ -1,6 +1,7 @@
 """The running of calls: opens the device, finds out which arrays are written, searches, judges answers."""
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from tuner.devices.choice import open_device
 from tuner.devices.worker import WorkerDevice
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_tuner.call_arguments import GivenArray, GivenScalar, restored, save
+from tuner.kernel_tuner.call_arguments import GivenArray, GivenScalar, NotComputed, restored, save
 from tuner.kernel_tuner.translation import KernelCall, kernel_file_of
 from tuner.kernel_tuner.trial_results import Judge, Row
 from tuner.kernel_tuner.tuning_call import (
@@ -27,8 +28,8 @@ from tuner.kernel_tuner.tuning_call import (
     say,
     without_known,
 )
-from tuner.model.errors import CompileError, DeviceError, DeviceUnavailableError, EmptySpaceError
-from tuner.model.plan import Workload
+from tuner.model.errors import CompileError, DeviceError, EmptySpaceError
+from tuner.model.plan import Plan, Workload
 from tuner.model.records import RunStatus
 from tuner.model.trial import Status
 from tuner.python.arguments import HostArray, data_folder
@@ -49,9 +50,8 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
         KeyboardInterrupt: the user stopped it; what was measured is in the cache file.
     """
     with ExitStack() as stack:
-        arrays = (*call.kernel.arrays, *call.kernel.constants)
-        paths = save(arrays, stack.enter_context(data_folder(sum(array.stored.nbytes for array in arrays))))
         setup = stack.enter_context(open_setup(call.device_spec, call.request("", None)))
+        paths = _saved(call.kernel, setup.device, stack)
         if not call.quiet:
             say(f"Using: {setup.device.identity.name}")
             if setup.device.identity.modelled:
@@ -70,9 +70,16 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
             return returned(call, setup.device, [], cache, 0.0)
         if call.verbose:
             say(f"Searchspace has {space.size} configurations after restrictions.")
+        if space.is_sample and call.search.policy == "exhaustive":
+            warnings.warn(
+                f"strategy: brute_force would try about {space.size:,} configurations;"
+                f" {len(space):,} drawn at random are tried",
+                stacklevel=3,
+            )
+            call = replace(call, search=replace(call.search, policy="random"))
         kernel = _with_roles(call, kernel, workload, paths, setup.device)
         _verify(call, setup.device)
-        listener = Listener(call.metrics, cache, quiet=call.quiet)
+        listener = Listener(call, cache)
         outcome = _searched(call, kernel, workload, setup, listener, stack)
         rows = rows_of(call, space, outcome)
         wall_s = outcome.wall_s
@@ -83,33 +90,63 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
 
 
 def run_once(kernel: KernelCall, device_spec: str | None) -> list[Any]:
-    """Run the only configuration of a call once.
+    """Run the only configuration of a call once; where nothing computes, only compile it.
 
     Returns:
-        The arguments after the run: arrays as NumPy's, scalars as they were given.
+        The arguments after the run: arrays as NumPy's, scalars as they were given. ``NotComputed`` stands for
+        the arrays that the kernel may write where nothing computes.
 
     Raises:
-        DeviceUnavailableError: there is no GPU.
         CompileError: the source does not compile.
         DeviceError: it cannot be launched, or fails.
     """
     with ExitStack() as stack:
-        given = (*kernel.arrays, *kernel.constants)
-        paths = save(given, stack.enter_context(data_folder(sum(one.stored.nbytes for one in given))))
         device = stack.enter_context(closing(open_device(device_spec).device))
-        if not isinstance(device, WorkerDevice):
-            raise DeviceUnavailableError(
-                f"run_kernel: {device.identity.spec} computes nothing; it needs a GPU"
-            )
-        file = kernel_file_of(kernel, paths, writable(kernel, None))
+        paths = _saved(kernel, device, stack)
+        written = writable(kernel, None)
+        file = kernel_file_of(kernel, paths, written)
         (workload,) = file.workloads()
         plan = file.plan(workload, file.default(workload))
+        if not isinstance(device, WorkerDevice):
+            return _compiled_only(kernel, device, plan, written)
         check, arrays = device.outputs(plan, _SEED, [array.name for array in kernel.arrays])
     if check.status is not Status.OK:
         kind = CompileError if check.status is Status.COMPILE_ERROR else DeviceError
         raise kind(f"run_kernel: {kernel.name}: {check.status.value}: {check.detail}")
     return [
-        argument.value if isinstance(argument, GivenScalar) else restored(argument, arrays[argument.name])
+        argument.value
+        if isinstance(argument, GivenScalar)
+        else restored(argument.of(plan.configuration), arrays[argument.name])
+        for argument in kernel.arguments
+    ]
+
+
+def _saved(kernel: KernelCall, device: Device, stack: ExitStack) -> dict[str, Path]:
+    """Files of a call's arrays, as long as the stack is open; none for a device that computes nothing."""
+    if not isinstance(device, WorkerDevice):
+        return {}
+    given = (*kernel.arrays, *kernel.constants)
+    size = sum(form.stored.nbytes for one in given for form in one.forms)
+    return save(given, stack.enter_context(data_folder(size)))
+
+
+def _compiled_only(kernel: KernelCall, device: Device, plan: Plan, written: Sequence[str]) -> list[Any]:
+    """The arguments of a run on a device that computes nothing."""
+    (resources,) = device.resources([plan])
+    if isinstance(resources, CompileError):
+        raise resources
+    spec = device.identity.spec
+    warnings.warn(
+        f"run_kernel: {spec} computes nothing: {', '.join(written)} come back without values, and are not"
+        " checked as an answer",
+        stacklevel=4,
+    )
+    return [
+        argument.value
+        if isinstance(argument, GivenScalar)
+        else NotComputed(spec)
+        if argument.name in written
+        else argument.of(plan.configuration).array
         for argument in kernel.arguments
     ]
 
@@ -131,14 +168,15 @@ def _with_roles(
     names = writable(call.kernel, call.judge)
     if not isinstance(device, WorkerDevice):
         return kernel
-    check, arrays = device.outputs(kernel.plan(workload, kernel.default(workload)), _SEED, names)
+    values = kernel.default(workload)
+    check, arrays = device.outputs(kernel.plan(workload, values), _SEED, names)
     if check.status is not Status.OK:
         return kernel
     answered = () if call.judge is None or call.judge.answer is None else call.judge.wanted
     written = [
         array.name
         for array in call.kernel.arrays
-        if array.name in arrays and (array.name in answered or _changed(array, arrays[array.name]))
+        if array.name in arrays and (array.name in answered or _changed(array.of(values), arrays[array.name]))
     ]
     if not written or len(written) == len(names):
         return kernel

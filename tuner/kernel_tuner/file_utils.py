@@ -24,6 +24,7 @@ _INVALIDITY = {
     "ErrorConfig": "correctness",
 }
 _UNITS = {"energy": "J", "energy_uncertainty": "J", "power": "W", "edp": "J s", "ed2p": "J s^2"}
+_UNITS |= {"clock_mhz": "MHz", "temperature_c": "°C"}
 _OTHER = ("timestamp", "times", "__error__", "error_detail")
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from tuner.kernel_tuner.call_arguments import UserValue, configuration_of, device_spec, ignored_platform
 from tuner.kernel_tuner.execution import run_once, tuned
+from tuner.kernel_tuner.observers import metrics_of
 from tuner.kernel_tuner.strategies import search_of
 from tuner.kernel_tuner.translation import read_call
-from tuner.kernel_tuner.trial_results import aim_of, judge_of
+from tuner.kernel_tuner.trial_results import aim_of, check_metrics, judge_of
 from tuner.kernel_tuner.tuning_call import TuningCall
 from tuner.model.errors import InputError, UnsupportedError
 
@@ -69,9 +70,12 @@ def tune_kernel(  # noqa: PLR0917 - the parameters of Kernel Tuner, in its order
     """
     del parallel  # compiling is parallel anyway, and configurations are measured one by one
     _check_iterations(iterations)
-    _refuse_what_is_missing(texmem_args, compiler, simulation_mode, observers)
+    _refuse_what_is_missing(texmem_args, compiler, simulation_mode)
     ignored_platform(platform)
     _log_to_file(kernel_name, log)
+    check_metrics(metrics)
+    added = metrics_of(observers)
+    metrics = {**added, **(metrics or {})} if added else metrics
     kernel = read_call(
         kernel_name,
         kernel_source,
@@ -91,7 +95,7 @@ def tune_kernel(  # noqa: PLR0917 - the parameters of Kernel Tuner, in its order
         kernel=kernel,
         search=search_of(strategy, strategy_options, seed),
         aim=aim_of(objective, objective_higher_is_better, objectives, metrics),
-        judge=judge_of(kernel.arguments, answer, atol, verify),
+        judge=judge_of(kernel.arguments, answer, atol, verify, observers or ()),
         metrics=metrics,
         device_spec=device_spec(device),
         cache=cache,
@@ -126,12 +130,14 @@ def run_kernel(  # noqa: PLR0917 - the parameters of Kernel Tuner, in its order
     """Run a CUDA kernel once, on a GPU, with one configuration.
 
     Returns:
-        The arguments after the run, in their order: NumPy arrays, and scalars as they were given.
+        The arguments after the run, in their order: NumPy arrays, and scalars as they were given. A modelled
+        device computes nothing: what the kernel may write is then an object without numbers, which raises
+        where they are asked for, and which is not checked as an ``answer``.
 
     Raises:
         UnsupportedError: an argument has no meaning here; it names the argument.
         InputError: an argument cannot be used; it names it.
-        DeviceUnavailableError: there is no GPU.
+        DeviceUnavailableError: the GPU cannot be opened.
         CompileError: the source does not compile.
         DeviceError: the kernel cannot be launched, or failed.
     """
@@ -182,7 +188,6 @@ def _refuse_what_is_missing(
     texmem_args: UserValue,
     compiler: UserValue,
     simulation_mode: UserValue = None,
-    observers: UserValue = None,
 ) -> None:
     if texmem_args:
         raise UnsupportedError(
@@ -194,11 +199,6 @@ def _refuse_what_is_missing(
         raise UnsupportedError(
             "simulation_mode is not supported: `tuner import CACHE` makes a recording, and"
             " `tuner run --device replay:FILE` searches it"
-        )
-    if observers:
-        names = ", ".join(getattr(observer, "__name__", type(observer).__name__) for observer in observers)
-        raise UnsupportedError(
-            f"observers: {names} is not supported; joules are measured without one: objective='energy'"
         )
 
 

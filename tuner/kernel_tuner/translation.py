@@ -11,14 +11,17 @@ from typing import Any
 
 import numpy as np
 
+from tuner.kernel_files.argument_recipe import BufferRecipe
 from tuner.kernel_files.catalog import kernel_of
 from tuner.kernel_files.formulas import Environment
+from tuner.kernel_files.input_reader import file_sha256
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.recipe import Rule
 from tuner.kernel_files.stage_recipe import StageRecipe
 from tuner.kernel_tuner.call_arguments import (
     Given,
     GivenArray,
+    GivenChoice,
     Parameters,
     UserValue,
     called,
@@ -41,7 +44,7 @@ from tuner.kernel_tuner.sources import (
 from tuner.model.errors import ExpressionError, InputError, UnsupportedError
 from tuner.model.expressions.callables import Expression, PythonExpression, function_digest
 from tuner.model.expressions.operations import NoValue
-from tuner.model.plan import Buffer, Source, Stage, TunableValue
+from tuner.model.plan import Buffer, DataFile, InputSpec, Source, Stage, TunableValue
 from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
 
 # --- Blocks and grids as Kernel Tuner has them: the problem size by the product of its divisors, rounded up.
@@ -281,6 +284,7 @@ def _by_name(
 
 ArgumentTable = dict[str, str | int | float | list[int]]  # an entry of [[argument]]
 _SOURCE = "kernel.cu"
+_NO_VALUES = "constant(0)"  # of arrays that nothing reads
 _SIZE_NAMES = ("problem", "problem_size", "size_of_problem")
 
 
@@ -409,8 +413,34 @@ class CalledStage(StageRecipe):
         Raises:
             InputError: something that depends on the parameters has no value.
         """
-        params = {name: value for name in self.parameters if not isinstance(value := env[name], NoValue)}
-        return self.launch(super().evaluated(env, buffers), params)
+        return self.launch(super().evaluated(env, buffers), _params(self.parameters, env))
+
+
+@dataclass(frozen=True)
+class CalledBuffer(BufferRecipe):
+    """A buffer that holds one of several arrays, by the parameters."""
+
+    choice: GivenChoice = field(kw_only=True)
+    paths: Mapping[str, Path] = field(kw_only=True)
+    parameters: tuple[str, ...] = field(kw_only=True)
+
+    def evaluated(self, env: Environment) -> Buffer:
+        """The buffer of one configuration.
+
+        Raises:
+            InputError: there is no array for its values.
+        """
+        form = self.choice.of(_params(self.parameters, env))
+        buffer = replace(super().evaluated(env), dtype=form.stored.dtype.name, shape=tuple(form.stored.shape))
+        if form.name not in self.paths:
+            return buffer
+        path = str(self.paths[form.name])
+        return replace(buffer, input=InputSpec("file", file=DataFile(path, sha256=file_sha256(path))))
+
+
+def _params(names: Iterable[str], env: Environment) -> dict[str, TunableValue]:
+    """The parameters that have a value."""
+    return {name: value for name in names if not isinstance(value := env[name], NoValue)}
 
 
 def kernel_file_of(call: KernelCall, paths: Mapping[str, Path], written: Sequence[str]) -> KernelFile:
@@ -418,7 +448,7 @@ def kernel_file_of(call: KernelCall, paths: Mapping[str, Path], written: Sequenc
 
     Args:
         call: the call.
-        paths: files of its arrays by name, which must outlive the run.
+        paths: files of its arrays by name, which must outlive the run; none where nothing reads them.
         written: names of the arrays that the kernel may write; the others are loaded once.
 
     Raises:
@@ -436,7 +466,19 @@ def kernel_file_of(call: KernelCall, paths: Mapping[str, Path], written: Sequenc
     )
     digest = hashlib.sha256(f"{kernel.text_sha256}\0{fingerprint(call)}".encode()).hexdigest()
     rules = (*kernel.recipe.rules, *(Rule(rule, rule.text) for rule in call.rules))
-    recipe = replace(kernel.recipe, stages=stages, rules=rules)
+    choices = {one.name: one for one in call.arguments if isinstance(one, GivenChoice)}
+    buffers = tuple(
+        CalledBuffer(
+            **{attribute.name: getattr(buffer, attribute.name) for attribute in fields(buffer)},
+            choice=choices[buffer.name],
+            paths=paths,
+            parameters=tuple(call.tunables),
+        )
+        if buffer.name in choices
+        else buffer
+        for buffer in kernel.recipe.buffers
+    )
+    recipe = replace(kernel.recipe, stages=stages, rules=rules, buffers=buffers)
     return replace(kernel, recipe=recipe, text_sha256=digest)
 
 
@@ -445,7 +487,7 @@ def document_of(call: KernelCall, paths: Mapping[str, Path], written: Sequence[s
 
     Args:
         call: the call.
-        paths: files of its arrays by name.
+        paths: files of its arrays by name, or none.
         written: names of the arrays that the kernel may write.
     """
     size_name = next(name for name in _SIZE_NAMES if name not in call.tunables)
@@ -473,6 +515,7 @@ def fingerprint(call: KernelCall) -> str:
     """Return a text of all that decides the results besides the document; answers are bound to it."""
     parts: list[object] = [call.name, call.options, *call.geometry.divisors, call.geometry.problem_size]
     parts += [call.defines, call.sources.first, *(rule.text for rule in call.rules)]
+    parts += [_digested(one) for one in call.arguments if isinstance(one, GivenChoice)]
     parts += [rule.digest for rule in call.rules if isinstance(rule, PythonExpression)]
     return repr([function_digest(part) for part in parts])
 
@@ -502,6 +545,8 @@ def conditions_of(call: KernelCall) -> dict[str, str]:
 
 
 def _digested(one: Given) -> object:
+    if isinstance(one, GivenChoice):
+        return one.name, [_digested(form) for form in one.forms], one.key
     if isinstance(one, GivenArray):
         return one.name, one.array.dtype.str, one.array.shape
     return one.name, one.value.dtype.str, one.value.item()
@@ -514,12 +559,14 @@ def _argument(one: Given, paths: Mapping[str, Path], written: Sequence[str]) -> 
 
 
 def _buffer(one: GivenArray, paths: Mapping[str, Path], role: str) -> ArgumentTable:
+    form = one.forms[0]
+    path = paths.get(form.name)
     return {
         "buffer": one.name,
-        "dtype": one.stored.dtype.name,
-        "shape": list(one.stored.shape),
+        "dtype": form.stored.dtype.name,
+        "shape": list(form.stored.shape),
         "role": role,
-        "input": f'file("{paths[one.name]}")',
+        "input": _NO_VALUES if path is None else f'file("{path}")',
     }
 
 

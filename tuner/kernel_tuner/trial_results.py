@@ -19,10 +19,13 @@ import numpy as np
 
 from tuner.devices.base import Check
 from tuner.devices.worker import WorkerDevice
+from tuner.kernel_tuner.accuracy import AccuracyObserver
 from tuner.kernel_tuner.call_arguments import (
     PLACEHOLDER,
     Given,
     GivenArray,
+    NotComputed,
+    Parameters,
     UserValue,
     called,
     evaluated,
@@ -31,6 +34,7 @@ from tuner.kernel_tuner.call_arguments import (
     parsed,
     restored,
 )
+from tuner.kernel_tuner.observers import Observed
 from tuner.model.errors import ExpressionError, InputError, UnsupportedError
 from tuner.model.expressions.callables import function_digest
 from tuner.model.jobs import DeviceIdentity
@@ -54,12 +58,16 @@ class Judge:
         answer: as many as there are arguments, None for those that are not checked; None for no answer.
         atol: largest absolute error of an element, beside a relative one of 1e-5.
         verify: the caller's own judgement of (answer, outputs); None for ``numpy.allclose``.
+        observers: that tell errors; without ``verify``, no answer is wrong beside them.
+        errors: what they told, by configuration.
     """
 
     arguments: tuple[Given, ...]
     answer: Sequence[Any] | None
     atol: float
     verify: Callable[..., Any] | None
+    observers: tuple[AccuracyObserver, ...] = ()
+    errors: dict[Configuration, dict[str, float]] = field(default_factory=dict, compare=False)
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -74,27 +82,37 @@ class Judge:
     def digest(self) -> str:
         """Of all that decides which answers are right."""
         answer = [None if one is None else on_host(one) for one in self.answer or ()]
-        return function_digest((answer, self.atol, self.verify))
+        return function_digest((answer, self.atol, self.verify, *(one.metric for one in self.observers)))
 
     def check(self, device: WorkerDevice, plan: Plan, seed: int) -> Check:
         """Run a plan once and judge what it leaves."""
         check, arrays = device.outputs(plan, seed, self.wanted)
         if check.status is not Status.OK:
             return check
-        wrong = self.wrong(arrays)
+        outputs = self.outputs(arrays, plan.configuration)
+        if self.observers:
+            self.errors[plan.configuration] = {
+                one.key: one.error(self.answer or (), outputs) for one in self.observers
+            }
+        wrong = self.wrong(outputs)
         return Check(Status.WRONG_ANSWER if wrong else Status.OK, wrong, check.seconds)
 
-    def wrong(self, arrays: Mapping[str, HostArray]) -> str:
-        """Return a description of the error in the outputs; empty if they are right."""
-        outputs = [
-            restored(argument, arrays[argument.name])
+    def outputs(self, arrays: Mapping[str, HostArray], params: Parameters) -> list[HostArray | None]:
+        """The arrays that a run of a configuration has left, as many as there are arguments."""
+        return [
+            restored(argument.of(params), arrays[argument.name])
             if isinstance(argument, GivenArray) and argument.name in arrays
             else None
             for argument in self.arguments
         ]
+
+    def wrong(self, outputs: Sequence[HostArray | None]) -> str:
+        """Return a description of the error in the outputs; empty if they are right."""
         if self.verify is not None:
             keywords = {"atol": self.atol} if _takes_atol(self.verify) else {}
             return "" if self.verify(self.answer, outputs, **keywords) else "verify returned False"
+        if self.observers:
+            return ""
         found = (self._difference(i, output) for i, output in enumerate(outputs) if output is not None)
         return next((words for words in found if words), "")
 
@@ -113,7 +131,11 @@ class Judge:
 
 
 def judge_of(
-    arguments: tuple[Given, ...], answer: UserValue, atol: UserValue, verify: UserValue
+    arguments: tuple[Given, ...],
+    answer: UserValue,
+    atol: UserValue,
+    verify: UserValue,
+    observers: Sequence[object] = (),
 ) -> Judge | None:
     """The judge of a call; None where nothing is said of answers.
 
@@ -124,15 +146,19 @@ def judge_of(
         raise InputError(f"verify: must be a function of (answer, outputs), not {verify!r}")
     if not isinstance(atol, int | float) or not atol >= 0:
         raise InputError(f"atol: must be a number of at least 0, not {atol!r}")
+    accuracies = tuple(one for one in observers if isinstance(one, AccuracyObserver))
+    if accuracies and not any(one is not None for one in answer or ()):
+        raise InputError("answer: AccuracyObserver needs one, to tell errors against")
     if answer is None:
         return None if verify is None else Judge(arguments, None, atol, verify)
     if not isinstance(answer, list | tuple) or len(answer) != len(arguments):
         raise InputError(f"answer: must be a list of {len(arguments)}, one for each of arguments, or None")
+    answer = [None if isinstance(one, NotComputed) else one for one in answer]
     if verify is None:
         for i, (expected, given) in enumerate(zip(answer, arguments, strict=True)):
             if expected is not None:
                 _check_answer(i, on_host(expected), given)
-    return Judge(arguments, answer, atol, verify)
+    return Judge(arguments, answer, atol, verify, accuracies)
 
 
 def _check_answer(position: int, expected: UserValue, given: Given) -> None:
@@ -142,14 +168,15 @@ def _check_answer(position: int, expected: UserValue, given: Given) -> None:
         )
     if not isinstance(expected, np.ndarray | np.generic):
         raise InputError(f"answer[{position}]: {type(expected).__name__} is no array")
-    if expected.size != given.array.size:
-        raise InputError(
-            f"answer[{position}]: {expected.size} elements, and arguments[{position}] has {given.array.size}"
-        )
-    if not np.can_cast(given.array.dtype, expected.dtype):
-        raise InputError(
-            f"answer[{position}]: {expected.dtype}, and arguments[{position}] is {given.array.dtype}"
-        )
+    for array in (form.array for form in given.forms):
+        if expected.size != array.size:
+            raise InputError(
+                f"answer[{position}]: {expected.size} elements, and arguments[{position}] has {array.size}"
+            )
+        if not np.can_cast(array.dtype, expected.dtype):
+            raise InputError(
+                f"answer[{position}]: {expected.dtype}, and arguments[{position}] is {array.dtype}"
+            )
 
 
 def _takes_atol(verify: Callable[..., Any]) -> bool:
@@ -242,8 +269,8 @@ def aim_of(
         return Aim(key, higher=False, objective=key, joules=joules)
     if key not in (metrics or {}):
         raise InputError(
-            f"objective: {key!r} is not measured; choose from {', '.join(_NATIVE)} or one of metrics"
-            " (observers are not supported)"
+            f"objective: {key!r} is not measured; choose from {', '.join(_NATIVE)} or one of metrics,"
+            " or what one of observers adds"
         )
     if higher is None and key not in HIGHER_IS_BETTER:
         raise InputError(f"objective_higher_is_better: say whether more is better for the objective {key!r}")
@@ -276,10 +303,14 @@ def check_metrics(metrics: UserValue) -> None:
 def with_metrics(row: Row, metrics: Metrics | None) -> Row:
     """A result with its metrics, each of which may use those before it.
 
+    What observers would add is left out where the device does not tell it.
+
     Raises:
         InputError: one has no value; the message names it.
     """
     for name, metric in (metrics or {}).items():
+        if isinstance(metric, Observed) and not parsed(metric).names <= row.keys():
+            continue
         argument = f"metrics[{name!r}]"
         value = called(metric, argument, row) if callable(metric) else evaluated(metric, row, argument)
         row[name] = number(value, argument)
@@ -620,12 +651,13 @@ ERROR_OF: Mapping[Status, str] = {
 
 
 def row_of(
-    configuration: Mapping[str, TunableValue], measurement: Measurement, metrics: Metrics | None
+    configuration: Configuration, measurement: Measurement, metrics: Metrics | None, judge: Judge | None
 ) -> Row:
     """The result of a trial.
 
     ``time`` is the median time of a run in ms, and the only one of ``times``; ``time_uncertainty`` is its
-    standard uncertainty in ms; ``energy`` joules of a run and ``power`` watts, where they were measured.
+    standard uncertainty in ms; ``energy`` joules of a run and ``power`` watts, where they were measured;
+    ``clock_mhz`` and ``temperature_c`` what the window saw of the GPU, where it tells them.
 
     Raises:
         InputError: a metric has no value.
@@ -650,6 +682,9 @@ def row_of(
             "edp": energy.joules * seconds,
             "ed2p": energy.joules * seconds**2,
         }
+    seen = {"clock_mhz": measurement.clock_mhz, "temperature_c": measurement.temperature_c}
+    row |= {key: value for key, value in seen.items() if value is not None}
+    row |= {} if judge is None else judge.errors.get(configuration, {})
     with_metrics(row, metrics)
     return row | _spent(measurement)
 

@@ -1,5 +1,6 @@
 """A call of ``tune_kernel``: in the words of a run, the lines it prints, and what it returns."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -40,15 +41,13 @@ class Listener:
     """Hears how a run comes on; see ``tuner.search.session.SearchListener``.
 
     Args:
-        metrics: computed from every result.
+        call: what is run.
         cache: gets every result at once; None for no cache file.
-        quiet: print nothing.
     """
 
-    def __init__(self, metrics: Metrics | None, cache: CacheFile | None, *, quiet: bool) -> None:
-        self._metrics = metrics
+    def __init__(self, call: "TuningCall", cache: CacheFile | None) -> None:
+        self._call = call
         self._cache = cache
-        self._quiet = quiet
 
     def compiled(self, done: int, total: int) -> None:
         """Compiling is not told."""
@@ -60,19 +59,19 @@ class Listener:
         """A trial has ended: one line, and one entry of the cache file."""
         if event.confirming:
             return
-        configuration = event.trial.configurations[0]
-        row = row_of(configuration, event.measurement, self._metrics)
+        call, configuration = self._call, event.trial.configurations[0]
+        row = row_of(configuration, event.measurement, call.metrics, call.judge)
         if self._cache is not None:
             self._cache.add(row)
-        if not self._quiet:
-            say(line(params_of(configuration), row, self._metrics))
+        if not call.quiet:
+            say(line(params_of(configuration), row, call.metrics))
 
 
 def line(params: Row, row: Row, metrics: Metrics | None) -> str:
     """One result as Kernel Tuner prints it: parameters, time in ms, metrics."""
     if "__error__" in row:
         return f"{shown(params)}, {row['__error__']}: {row.get('error_detail', '')}".rstrip(": ")
-    values = {name: f"{row[name]:.3f}" for name in metrics or {}}
+    values = {name: f"{row[name]:.3f}" for name in metrics or {} if name in row}
     return shown({**params, "time": f"{row['time']:.3f}ms", **values})
 
 
@@ -136,7 +135,7 @@ class TuningCall:
 
 def rows_of(call: TuningCall, space: Sequence[Configuration], outcome: Outcome) -> list[Row]:
     """Results of all trials of a run, then of what was ruled out before it ran."""
-    rows = [row_of(trial.configurations[0], m, call.metrics) for trial, m in outcome.trials]
+    rows = [row_of(trial.configurations[0], m, call.metrics, call.judge) for trial, m in outcome.trials]
     return rows + _dropped(call, space, rows, outcome)
 
 
@@ -228,6 +227,11 @@ def returned(
         raise VerificationError(
             f"Kernel result verification failed for: {shown(_values(call, wrong[0]))}:"
             f" {wrong[0].get('error_detail', '')}; no configuration is right"
+        )
+    if best is None and any("time" in row and call.aim.key not in row for row in rows):
+        warnings.warn(
+            f"objective: {device.identity.spec} does not tell {call.aim.key}: no configuration is the best",
+            stacklevel=4,
         )
     environment_ = environment(device.identity, call.kernel.options, wall_s) | {"best_config": best}
     if best is not None and not call.quiet:

@@ -3,14 +3,17 @@
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from tuner.devices.base import Device
-from tuner.devices.gpu_users import ContentionProbe
 from tuner.measurement.base import Measurer, TrialGate
 from tuner.model.errors import RunInterrupted
 from tuner.model.trial import Measurement, Trial
 from tuner.system.ownership import BoardTurns
 from tuner.system.signals import StopRequest
+
+if TYPE_CHECKING:
+    from tuner.devices.gpu_users import ContentionProbe
 
 _LOG = logging.getLogger(__name__)
 
@@ -66,7 +69,7 @@ class ContentionGate:
     """
 
     def __init__(
-        self, stop: StopRequest, probe: ContentionProbe | None, spent: Callable[[float, float], None]
+        self, stop: StopRequest, probe: "ContentionProbe | None", spent: Callable[[float, float], None]
     ) -> None:
         self._stop = stop
         self._probe = probe

@@ -543,6 +543,7 @@ class ProblemSpec:
         files: what the expressions call ``file(...)``: (path and key as they are written, the file) pairs.
         function: for ``function`` and ``law``: what makes the right answer, or judges one.
         entry: for ``entry``: name of the ``__global__`` function that makes the right answer.
+        scalars: (name, expression over the sizes) of the arguments that a function may take, too.
     """
 
     name: str
@@ -551,6 +552,7 @@ class ProblemSpec:
     files: tuple[tuple[tuple[str, str], DataFile], ...] = ()
     function: PythonFunction | None = None
     entry: str = ""
+    scalars: tuple[tuple[str, str], ...] = ()
 
     @property
     def caution(self) -> str:

@@ -160,8 +160,7 @@ def grown(
         from sklearn.ensemble import ExtraTreesRegressor  # noqa: PLC0415 - only training needs it
     except ImportError as e:
         raise InputError(
-            "training needs scikit-learn: pip install '.[train]' in tuner's checkout;"
-            " --method g-adapt needs none"
+            "training needs scikit-learn: pip install 'gpu-tuner[train]'; --method g-adapt needs none"
         ) from e
     model = ExtraTreesRegressor(
         n_estimators=count, min_samples_leaf=LEAST_LEAF, max_features=SHARE, random_state=seed, n_jobs=-1

@@ -121,7 +121,8 @@ class Elementwise(Generic):
             deviation = agreement(reference, answer, self.spec.tolerance, name)
             return replace(deviation, row=part.start + deviation.row)
 
-        parts, deviations = list(chunks(len(output), output[0].size)), []
+        parts = list(chunks(len(output), output[0].size))
+        deviations: list[Deviation] = []
         with ThreadPoolExecutor(_CHUNKS_AT_A_TIME) as pool:  # NumPy computes without Python's lock
             for start in range(0, len(parts), _CHUNKS_AT_A_TIME):
                 pieces = map(on_host, parts[start : start + _CHUNKS_AT_A_TIME])

@@ -10,7 +10,15 @@ from tuner.model.plan import Buffer, Plan, ProblemSpec
 from tuner.problems.base import Problem, Sizes, value_dtype, values_of
 from tuner.problems.generic import Consistent, Elementwise, UncheckedProblem
 from tuner.problems.scans import Scan, SegmentedScan
-from tuner.problems.stated import Expressions, FunctionReference, Law, NaiveKernel, StatedReference, find
+from tuner.problems.stated import (
+    Expressions,
+    FunctionReference,
+    Law,
+    NaiveKernel,
+    StatedReference,
+    find,
+    numbers,
+)
 from tuner.problems.transforms import ColumnFft, Fft, FftConvolution, PlaneFft, RealFft
 from tuner.problems.tridiagonal import Tridiagonal
 
@@ -100,7 +108,7 @@ def tried(spec: ProblemSpec, buffers: Sequence[Buffer], sizes: Sizes) -> str:
         if spec.function is not None and (spec.name == "law" or spec.function.arrays == "cupy"):
             before = {f"{b.name}_before" for b in buffers if b.role == "inout" and spec.name == "law"}
             judged = [b.name for b in outputs if spec.name == "law"]
-            find(spec.function, [*sizes, *inputs, *before, *judged])
+            find(spec.function, [*numbers(spec, sizes), *inputs, *before, *judged])
         elif isinstance(problem, StatedReference):
             problem.reference(inputs, outputs, sizes)
         else:

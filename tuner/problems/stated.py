@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from tuner.kernel_files.input_reader import array_header, array_of, file_sha256
 from tuner.model.errors import InputError, KernelFileError, UncheckableError
 from tuner.model.expressions.array_expressions import ArrayExpression
-from tuner.model.plan import Buffer, PythonFunction
+from tuner.model.expressions.callables import Expression
+from tuner.model.plan import Buffer, ProblemSpec, PythonFunction
 from tuner.problems.base import (
     Array,
     Arrays,
@@ -47,7 +48,7 @@ def called(function: PythonFunction, values: Arrays) -> Any:  # noqa: ANN401 - w
 
     Args:
         function: which.
-        values: arrays by name, and sizes as numbers.
+        values: arrays and numbers by name.
 
     Raises:
         UncheckableError: the file cannot be run or is not what was looked at, the function asks for what
@@ -59,6 +60,11 @@ def called(function: PythonFunction, values: Arrays) -> Any:  # noqa: ANN401 - w
         return loaded(**arguments)
     except BaseException as error:  # of the user's: he may leave, or interrupt himself
         raise UncheckableError(f"{function}: raised {_error_text(error, function.path)}") from error
+
+
+def numbers(spec: ProblemSpec, sizes: Sizes) -> dict[str, Any]:
+    """The numbers that a function may take by name: sizes, and arguments that follow from them alone."""
+    return {**{name: Expression(text).evaluate(sizes) for name, text in spec.scalars}, **sizes}
 
 
 def find(function: PythonFunction, names: Sequence[str]) -> None:
@@ -147,7 +153,7 @@ def _arguments(
         ):
             raise UncheckableError(
                 f"{function}: takes {parameter.name!r}, which is none of what it is called with by name: "
-                f"{', '.join(values)} (numbers of [arguments] are not passed: give it a default)"
+                f"{', '.join(values)} (numbers that depend on tunables are not passed: give it a default)"
             )
     return {p.name: values[p.name] for p in parameters if p.kind in _TAKES_BY_NAME and p.name in values}
 
@@ -271,7 +277,7 @@ class FunctionReference(StatedReference):
         names = [buffer.name for buffer in outputs]
         if self.spec.function is None:
             raise UncheckableError("[problem] reference_function: is needed")
-        result = called(self.spec.function, {**sizes, **inputs})
+        result = called(self.spec.function, {**numbers(self.spec, sizes), **inputs})
         if isinstance(result, Mapping):
             if set(result) != set(names):
                 raise UncheckableError(
@@ -335,14 +341,14 @@ class Law(Generic):
         values = {**before, **outputs}
         if self.arrays == "numpy":
             values = {name: to_host(array) for name, array in values.items()}
-        result = called(self.spec.function, {**sizes, **values})
-        numbers = result if isinstance(result, Mapping) else {self.spec.function.name: result}
-        if not numbers:
+        result = called(self.spec.function, {**numbers(self.spec, sizes), **values})
+        found = result if isinstance(result, Mapping) else {self.spec.function.name: result}
+        if not found:
             raise UncheckableError(f"[problem] law = {str(self.spec.function)!r}: returned nothing")
         return worst_of(
             [
                 Deviation(self._number(name, value), self.spec.tolerance, str(name), 0)
-                for name, value in numbers.items()
+                for name, value in found.items()
             ]
         )
 

@@ -342,7 +342,7 @@ class Result:
     def _rendered(self, width: int, *, verbose: bool = False) -> "Group":
         from tuner.report.run_report import run_report  # noqa: PLC0415 - results need no terminal
 
-        return run_report(self.document, width, verbose)
+        return run_report(self.document, width, verbose=verbose)
 
     def _of_best(self, key: Literal["time_s", "energy_j", "energy_j_uncertainty"]) -> float | None:
         best = self.document["best"]

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from tuner.model import registry
@@ -18,6 +16,8 @@ from tuner.model.units import MODELLED, RECORDED, moment, si
 from tuner.system.untrusted.reading import plain
 
 if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
     from tuner.model.run_document import MergedFrom, RunDocument, RunRow
     from tuner.power.base import Response
     from tuner.report.rows import Row, Table
@@ -198,11 +198,14 @@ def rendered(lines: Sequence[ReportLine]) -> Group:
     )
 
 
-def ruled(table: "Table[Row]") -> RichTable:
+def ruled(table: "Table[Row]") -> "RichTable":
     """A table as rich prints it, with a rule below the heads: cells fold before any of a whole column is cut.
 
     Its title stands above; notes and sentences are left to the caller.
     """
+    from rich.box import SIMPLE_HEAD  # noqa: PLC0415 - reports of runs have no rules
+    from rich.table import Table as RichTable  # noqa: PLC0415 - same
+
     painted = RichTable(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, title=table.title or None)
     for column in table.columns:
         painted.add_column(

@@ -105,7 +105,7 @@ def need_matplotlib(option: str = "--plot") -> None:
     try:
         import matplotlib.figure  # noqa: F401, PLC0415 - heavy, and optional
     except ImportError as error:
-        raise InputError(f"{option} needs matplotlib: pip install '.[plot]' in tuner's checkout") from error
+        raise InputError(f"{option} needs matplotlib: pip install 'gpu-tuner[plot]'") from error
 
 
 def draw(picture: Picture, path: Path) -> None:

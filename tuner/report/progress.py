@@ -8,10 +8,6 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Column
-
 from tuner.model.jobs import OWN, Job, Origin
 from tuner.model.objective import OF_SINGLES, UNITS
 from tuner.model.options import SINGLE
@@ -19,6 +15,8 @@ from tuner.model.units import lasting, si
 from tuner.report.layout import PlainConsole, is_reason
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
     from typing_extensions import Self
 
     from tuner.search.session import TrialEvent
@@ -72,7 +70,7 @@ _PLAIN_INTERVAL_S = 5.0  # between lines where there is no terminal
 _TOLD_EVERY = 10  # trials
 
 
-def is_live(console: Console) -> bool:
+def is_live(console: "Console") -> bool:
     """Return True if a display can be redrawn: on a terminal, and in a notebook that has ``ipywidgets``."""
     return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
@@ -98,25 +96,15 @@ class RunProgress:
         self._compiled = 0
         self._measuring = False
         self._console = PlainConsole(stderr=True)
-        bar = [BarColumn(bar_width=24)] if self._console.width >= _ROOM_FOR_BAR else []
-        self._display = Progress(
-            TextColumn("{task.description}", markup=False),
-            *bar,
-            TextColumn("{task.fields[count]}", markup=False),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[detail]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
-            console=self._console,
-            expand=True,  # so that the details are what a narrow terminal cuts
-            transient=True,
-            disable=not is_live(self._console),
-        )
+        self._display = _bars(self._console) if is_live(self._console) else None
         self._task: TaskID | None = None
         self._phase = ""
         self._begun_s = time.monotonic()
         self._told_s = self._begun_s
 
     def __enter__(self) -> "Self":
-        self._display.start()
+        if self._display is not None:
+            self._display.start()
         return self
 
     def __exit__(
@@ -125,7 +113,8 @@ class RunProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._display.stop()
+        if self._display is not None:
+            self._display.stop()
 
     def compiled(self, done: int, total: int) -> None:
         """Called while configurations are compiled: so many of those asked for so far.
@@ -196,7 +185,7 @@ class RunProgress:
 
     def told(self, sentence: str) -> None:
         """Called with what is worth knowing before the report, which says itself how the search ended."""
-        shown_besides = ("done: ",) if self._display.disable else ("done: ", "first answer: ")
+        shown_besides = ("done: ",) if self._display is None else ("done: ", "first answer: ")
         if sentence.startswith(shown_besides) or (is_reason(sentence) and not self._verbose):
             return
         whole = not self._console.is_terminal  # a file or a pipe gets whole lines
@@ -216,16 +205,35 @@ class RunProgress:
         count = f"{done}" if total is None else f"{done}/{total}"
         if phase != self._phase:
             self._phase, self._begun_s = phase, time.monotonic()
-            if self._task is not None:
+            if self._display is not None and self._task is not None:
                 self._display.remove_task(self._task)
-            self._task = self._display.add_task(phase, total=total, detail=detail, count=count)
-        if self._task is not None:
+            self._task = None
+        if self._display is not None:
+            if self._task is None:
+                self._task = self._display.add_task(phase, total=total, detail=detail, count=count)
             self._display.update(self._task, completed=done, total=total, detail=detail, count=count)
-        now_s = time.monotonic()
-        if self._display.disable and now_s - self._told_s >= _PLAIN_INTERVAL_S:
+        elif (now_s := time.monotonic()) - self._told_s >= _PLAIN_INTERVAL_S:
             self._told_s = now_s
             line = f"{phase} {count}: {detail}" if detail else f"{phase} {count}"
             self._console.print(line, soft_wrap=True)
+
+
+def _bars(console: "Console") -> "Progress":
+    """The display of a terminal."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - where one is
+    from rich.table import Column  # noqa: PLC0415 - same
+
+    bar = [BarColumn(bar_width=24)] if console.width >= _ROOM_FOR_BAR else []
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        *bar,
+        TextColumn("{task.fields[count]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[detail]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+        console=console,
+        expand=True,  # so that the details are what a narrow terminal cuts
+        transient=True,
+    )
 
 
 class CompareProgress(RunProgress):

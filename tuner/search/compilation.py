@@ -192,6 +192,11 @@ class Compilation:
         """These trials are probably asked for after that; see ``Search.expect``."""
         self._replace(self._expected, trials)
 
+    def end_ahead(self) -> None:
+        """Begin nothing any more for which nobody waits: contenders are measured on CPUs at rest."""
+        self.ahead(())
+        self.expect(())
+
     def known(self) -> list[PreparedWorkload]:
         """The workloads as far as they were looked at: compiled candidates, what was ruled out, and why."""
         return [self._known(index) for index in range(len(self._prepared))]

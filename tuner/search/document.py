@@ -35,7 +35,6 @@ from tuner.model.run_document import (
     device_document,
 )
 from tuner.model.trial import Measurement, Trial, of_window, unpacked
-from tuner.policies.clocks.steering import curve
 from tuner.search.answer import Outcome, against
 from tuner.search.candidates import PreparedWorkload
 from tuner.search.plan import SearchPlan
@@ -129,7 +128,7 @@ def clock_curve(outcome: Outcome, clocks_mhz: Sequence[int], names: Sequence[str
     trials = dict(outcome.trials)
     answer = _shown(outcome, trials)
     line = clock_line(trials, answer)
-    points = _points(line, clocks_mhz)
+    points = _points(line, clocks_mhz) if len(line) > 1 else []
     measured = [point for point in points if point.measured]
     if len(measured) < 2:  # noqa: PLR2004 - one has no slope
         return nothing
@@ -145,6 +144,8 @@ def _points(line: Mapping[int, Measurement], clocks_mhz: Sequence[int]) -> list[
 
     The model is fitted to the windows: it knows of the scatter between them.
     """
+    from tuner.policies.clocks.steering import curve  # noqa: PLC0415 - most runs have no curve
+
     windows = {mhz: of_window(measurement) for mhz, measurement in line.items()}
     return [
         replace(point, joules_uncertainty=energy.uncertainty_j)

@@ -31,7 +31,10 @@ from tuner.system.processes import die_with_parent
 _DESCRIPTORS = 4
 _IDLE_S = 60.0  # without a job and without an order
 _CHOSEN = ("policy", "front", "readings")
-_IMPORTED_LATER = ("scipy.special", "scipy.linalg", "scipy.optimize", "pynvml")  # by a search on its way
+_IMPORTED_LATER = (  # by a search on its way
+    *("scipy.special", "scipy.linalg", "scipy.optimize", "pynvml"),
+    *("tuner.policies.clocks.steering", "tuner.power.energy.meter", "tuner.power.response.calibrations"),
+)
 
 
 def main(orders: int, lifeline: int) -> NoReturn:

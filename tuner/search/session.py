@@ -183,6 +183,7 @@ class Session:
                 self._recall(resumed)
                 solo = find_solo_bests(self._plan, self._spaces, self._store)
                 limit = self._search(solo.trial)
+                self._compilation.end_ahead()
                 if confirm:
                     limit = self._confirm(solo.trial, limit)
                     co_run = self._compare_answer()
@@ -246,13 +247,19 @@ class Session:
         try:
             batch = next(generator)
             while True:
-                self._compilation.ahead([trial for trial in batch if trial not in self._trials])
+                self._compilation.ahead(self._affordable(batch))
                 self._spread(batch)
                 batch = generator.send([self._measure(trial) for trial in batch])
         except StopIteration:
             return
         finally:
             generator.close()
+
+    def _affordable(self, trials: Sequence[Trial]) -> list[Trial]:
+        """The trials that are not measured, as many as the budget allows: no others are compiled ahead."""
+        budget = self._limits.budget
+        left = None if budget is None else max(0, budget - len(self._trials))
+        return [trial for trial in trials if trial not in self._trials][:left]
 
     def _measure(self, trial: Trial, *, whole: bool = False) -> Measurement:
         """Budget, compile, check and measure, store, tell: one trial from request to numbers.
@@ -464,7 +471,7 @@ class Session:
             payback=plan.payback(objective),
             tell=self._notice,
             resolve=self._compilation.resolve,
-            expect=self._compilation.expect,
+            expect=lambda trials: self._compilation.expect(self._affordable(trials)),
             parallel=1 if self._pool is None else self._pool.parallel,
             criteria=tuple(
                 Criterion(criterion.known, criterion.relative_uncertainty, prior_runs(criterion.name))

@@ -334,5 +334,5 @@ def _summary(report: SweepReport, named: str) -> list[str]:
     elif report.failed:
         lines.append("the same command tries those again that failed")
     if any(one.run is not None for one in report.results):
-        lines.append(f"more of a run: `tuner show RUN{named}`, `tuner report RUN{named}`")
+        lines.append(f"± is 95 %; more of a run: `tuner show RUN{named}`, `tuner report RUN{named}`")
     return lines

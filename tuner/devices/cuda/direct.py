@@ -15,8 +15,8 @@ from tuner.compiler.contract import plan_resources
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.driver import Array, Graph, Stream
+from tuner.devices.cuda.lanes import SideStreams
 from tuner.devices.cuda.launches import LaunchRefusedError, Program, StageLaunch, Step
-from tuner.devices.cuda.rounds import SideStreams
 from tuner.model.errors import CompileError, DeviceError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Plan, Progress, Resources, Stage

@@ -159,7 +159,7 @@ def import_cupy(caller: str) -> ModuleType:
     except ImportError as error:
         raise DeviceUnavailableError(
             f"{caller}: CuPy cannot be imported ({error}):"
-            " in tuner's checkout, pip install '.[cuda12]' or '.[cuda13]', whichever the driver serves"
+            " pip install 'gpu-tuner[cuda12]' or 'gpu-tuner[cuda13]', whichever the driver serves"
         ) from error
 
 

@@ -25,7 +25,7 @@ _ATOMIC = re.compile(r"atomic(Add|Sub|Min|Max|And|Or|Xor|Inc|Dec)(_block|_system
 _ADDRESS_BYTES = 8
 _TENSOR_MAP_BYTES = 128
 _BASES = {"uchar": "unsigned char", "ushort": "unsigned short", "uint": "unsigned", "ulong": "unsigned long"}
-_C_TYPES = {
+C_TYPES = {
     "bool": "bool",
     "int8": "signed char",
     "uint8": "unsigned char",
@@ -269,7 +269,7 @@ def _compared(dtype: str, parameter: Parameter, what: str) -> tuple[str, str] | 
         return None if parameter.type == "" else ("note", f"is not compared: no dtype is known for {unknown}")
     if dtype in (expected, *_parts(expected)) or expected in _parts(dtype):
         return None
-    source = _C_TYPES.get(dtype, dtype)
+    source = C_TYPES.get(dtype, dtype)
     text = f"it is {what} of {dtype}; dtype {expected!r}, or {source} in the source, would be right"
     if {dtype[:3], expected[:3]} <= {"int", "uin", "boo"} and _bytes(dtype) == _bytes(expected):
         return "warning", text

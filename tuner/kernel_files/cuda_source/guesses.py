@@ -34,7 +34,8 @@ def used_names(*texts: str, among: Collection[str] | None = None) -> frozenset[s
 
     A macro may stand for these; a macro of a declared name would break its declaration.
     """
-    parts = [_names_in(text) for text in texts]
+    naming = texts if among is None else [text for text in texts if _mentions(text, tuple(among))]
+    parts = [_names_in(text) for text in naming]
     words = frozenset().union(*(words for words, _, _ in parts))
     if among is not None:
         words &= frozenset(among)
@@ -42,6 +43,11 @@ def used_names(*texts: str, among: Collection[str] | None = None) -> frozenset[s
     if all(names.isdisjoint(functions) for _, _, functions in parts):
         return names  # no kernel: those take ten times as long to find as all else
     return names.difference(function.name for function in global_functions("\n".join(texts)))
+
+
+def _mentions(text: str, names: tuple[str, ...]) -> bool:
+    """True where a text has one of some names, as most headers have none."""
+    return any(name in text and re.search(rf"\b{name}\b", text) for name in names)
 
 
 @functools.lru_cache(maxsize=256)  # headers are shared by many kernels

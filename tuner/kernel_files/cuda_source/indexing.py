@@ -5,6 +5,7 @@ compared with is where it ends. Where a kernel tells nothing, nothing is returne
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tuner.kernel_files.cuda_source.c_expressions import (
@@ -45,7 +46,7 @@ class Indexing:
 
     Attributes:
         values: local names -> what they are given first.
-        ends: (index, what it stays below) of comparisons and loops.
+        ends: (index, what it stays below) of comparisons and loops; those of parameters first.
         steps: (variable, what is added to it) of loops.
         shared: arrays in shared memory -> their extents.
     """
@@ -70,6 +71,7 @@ class Indexing:
         self.shared: dict[str, list[Node | None]] = {}
         self._constants = constants
         self._read()
+        self.ends.sort(key=self._says_little)
 
     def _read(self) -> None:
         for index, token in enumerate(self.body[:-1]):
@@ -89,6 +91,11 @@ class Indexing:
                 node = parsed(self._until_end(index + 3))
                 if node is not None:
                     self.steps.append((token.text, node))
+
+    def _says_little(self, end: tuple[Node, Node]) -> int:
+        """Order ends: those of parameters, those of other names, and numbers, as of ``i >= 1``."""
+        names = names_in(self.resolved(end[1]))
+        return 0 if names & self._parameters else 1 if names else 2
 
     def _text(self, index: int) -> str:
         return self.body[index].text if index < len(self.body) else ""
@@ -174,7 +181,8 @@ class Indexing:
             if one and self._of_block(one):
                 if end is not None:
                     return one, self.resolved(end)
-                found = found or (one, None)
+                if found is None or found[0] == {(): 1}:  # bx = blockIdx.x says nothing
+                    found = one, None
         return found
 
     def _of_block(self, total: Sum) -> bool:
@@ -186,12 +194,15 @@ class Indexing:
         """The threads of a block along an axis; None where the kernel does not tell."""
         own = f"threadIdx.{axis}"
         for total, _ in self.sums():
-            if not coefficient(total, own):
+            mine, width = coefficient(total, own), 1
+            for factor in sorted({factor for factors in total for factor in factors}):
+                if warp := re.fullmatch(rf"{own} // ([1-9]\d*)", factor):  # as of a warp per row
+                    mine, width = coefficient(total, factor), int(warp[1])
+            if not mine:
                 continue
             blocks = [coefficient(total, f"blockIdx.{one}") for one in AXES]
             threads = [coefficient(total, f"threadIdx.{one}") for one in AXES]
             chain = [part for part in (*blocks, *threads) if part]
-            mine = coefficient(total, own)
             above = [
                 ratio
                 for part in chain
@@ -201,7 +212,8 @@ class Indexing:
                 and self._of_block(ratio)
             ]
             if above:
-                return min(above, key=lambda ratio: (max(map(len, ratio)), *ratio.values()))
+                least = min(above, key=lambda ratio: (max(map(len, ratio)), *ratio.values()))
+                return _floored(multiplied(least, {(): width}))
         for name, step in self.steps:
             start = self.values.get(name)
             if start is not None and coefficient(sum_of(self.resolved(start)), own):
@@ -212,6 +224,12 @@ class Indexing:
                     if extent is not None and sum_of(self.resolved(node)) == {(own,): 1}:
                         return {key: value for key, value in sum_of(self.resolved(extent)).items() if key}
         return None
+
+    def has_spare(self, axis: str) -> bool:
+        """Return True if a thread is asked whether it is one of those that the indices tell of."""
+        own, extent = {(f"threadIdx.{axis}",): 1}, self.extent(axis)
+        pairs = ((sum_of(self.resolved(left)), sum_of(self.resolved(right))) for left, right in self.ends)
+        return any(left == own and right == extent for left, right in pairs)
 
     def row_of(self, axis: str) -> Node | None:
         """The row that an axis runs along: what the other indices of an access are multiplied with."""
@@ -252,7 +270,11 @@ class Indexing:
         return "float", "double", "int", "unsigned", "char", "__shared__"
 
     def elements(
-        self, array: str, known: Callable[[str], bool], grid: Mapping[str, tuple[Sum, Sum]]
+        self,
+        array: str,
+        known: Callable[[str], bool],
+        grid: Mapping[str, tuple[Sum, Sum]],
+        threads: Mapping[str, Sum],
     ) -> Node | None:
         """The elements of an array that indices reach, by the ends of their variables; None if not told.
 
@@ -260,10 +282,11 @@ class Indexing:
             array: name of a parameter.
             known: whether a name is one that the host knows, too: a size, a macro.
             grid: ``x`` -> blocks along an axis, and what all of them cover.
+            threads: ``x`` -> threads of a block along an axis, where they matter.
         """
         if array in self.values or any(name == array for name, _ in self.steps):
             return None  # it is moved on
-        ends = self._ends_of_grid(grid)
+        ends = self._ends_of_grid(grid) | {f"threadIdx.{axis}": end for axis, end in threads.items()}
         compared: dict[str, Sum] = {}
         whole: list[tuple[Sum, Sum]] = []
         for left, right in self.ends:
@@ -284,6 +307,12 @@ class Indexing:
         if not best or best[max(best, key=len)] < 0:
             return None
         return written_sum(best)
+
+    def inner(self, array: str, symbols: Mapping[str, Node]) -> Counter[str]:
+        """Names -> how often an index of an array is multiplied with them: the most of its last axis."""
+        sums = [sum_of(substituted(self.resolved(node), symbols)) for node in self._all_of(array)]
+        products = {factors for total in sums for factors in total if len(factors) > 1}
+        return Counter(factor for factors in products for factor in factors)
 
     def _ends_of_grid(self, grid: Mapping[str, tuple[Sum, Sum]]) -> dict[str, Sum]:
         """The ends of local names that all blocks together reach, and of the numbers of blocks."""
@@ -324,11 +353,29 @@ class Indexing:
             if not by:
                 continue
             rest = {factors: value for factors, value in total.items() if name not in factors}
-            total = added(rest, multiplied(by, added(end, {(): -1})))
+            total = _floored(added(rest, multiplied(by, added(end, {(): -1}))))
             if len(total) > _MOST_TERMS:
                 return None
         names = {factor for factors in total for factor in factors}
         return None if any("Idx" in name for name in names) else total
+
+
+def _floored(total: Sum) -> Sum:
+    """A sum with ``n`` in the place of ``t * (n // t)``, which is no more than that."""
+    found: Sum = {}
+    for factors, value in total.items():
+        product, left = value, list(factors)
+        for factor in factors:
+            parts = re.fullmatch(r"([\w.]+) // ([1-9]\d*|[A-Za-z_][\w.]*)", factor)
+            if parts and parts[2].isdecimal() and product % int(parts[2]) == 0:
+                product //= int(parts[2])
+            elif parts and parts[2] in left:
+                left.remove(parts[2])
+            else:
+                continue
+            left[left.index(factor)] = parts[1]
+        found = added(found, {tuple(sorted(left)): product})
+    return found
 
 
 def _size(total: Sum) -> int:

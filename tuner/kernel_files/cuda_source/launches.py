@@ -3,6 +3,7 @@
 Names of the host are followed to what the same function, or the text, gave them last before the launch.
 """
 
+import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -120,7 +121,6 @@ def inlined(text: str) -> Inlines:
 
 def with_inlined(node: Node, inlines: Inlines) -> Node:
     """A tree with the expressions of the functions that it calls."""
-    import ast  # noqa: PLC0415 - of the standard library, for one class
 
     class Inline(ast.NodeTransformer):
         def visit_Call(self, call: ast.Call) -> Node:
@@ -310,8 +310,6 @@ def _allocations(tokens: Sequence[Token]) -> dict[str, Node]:
 
 def _is_size(node: Node) -> bool:
     """Return True if a value has the bytes of a type or a product in it, and is no number of its own."""
-    import ast  # noqa: PLC0415 - as above
-
     return isinstance(node, (ast.BinOp, ast.Name)) and not calls_in(node) - {"ceil_div", "min", "max"}
 
 

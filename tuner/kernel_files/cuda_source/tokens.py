@@ -149,7 +149,7 @@ def split(tokens: Sequence[Token]) -> list[list[Token]]:
     return parts if tokens else []
 
 
-# --- The variables and the textures of CUDA C++ text.
+# --- The variables, the textures and the pragmas of CUDA C++ text.
 
 _VARIABLE = re.compile(r"\b__(?:constant|device|managed)__\b(?P<rest>[^;{}()=]*)[;={]")
 _ALIGNMENT = re.compile(r"(?:__align__|alignas)\s*\([^()]*\)")
@@ -180,3 +180,9 @@ def names_word(source: Source, word: str) -> bool:
     """Return True if a source or one of its headers contains a word outside comments."""
     texts = (source.text, *(text for _, text in source.headers))
     return any(re.search(rf"\b{word}\b", without_comments(text)) for text in texts)
+
+
+def has_pragmas(text: str) -> bool:
+    """Return True if a source has a tuning pragma of this tuner, the paper or Kernel Launcher."""
+    pattern = r"^\ufeff?[ \t]*#[ \t]*pragma[ \t]+(?:tuner|erange|kernel(?:_tuner)?)\b"
+    return re.search(pattern, text, re.MULTILINE) is not None

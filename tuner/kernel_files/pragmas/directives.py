@@ -304,12 +304,6 @@ class PragmaSource:
         return KernelFileError(f"{self.path}, line {line}, column {column}: {pragma}{message}")
 
 
-def has_pragmas(text: str) -> bool:
-    """Return True if a source has a tuning pragma of this tuner, the paper or Kernel Launcher."""
-    pattern = r"^\ufeff?[ \t]*#[ \t]*pragma[ \t]+(?:tuner|erange|kernel(?:_tuner)?)\b"
-    return re.search(pattern, text, re.MULTILINE) is not None
-
-
 def read_pragmas(path: Path, text: str) -> PragmaSource:
     """The pragmas of a source; messages begin with its path.
 

@@ -48,7 +48,8 @@ def notes(runs: Sequence[ExportedRun]) -> list[str]:
                     f"{name}: the flags are for the source that `tuner kernels expand {build.source}"
                     " --output FOLDER` writes; with its pragmas a source keeps its own values"
                 )
-            sentences += [f"{name}: launch {words}" for words in build.launches()]
+            bare = "" if build.macros or build.options else "no flags; "
+            sentences += [f"{name}: {bare}launch {words}" for words in build.launches()]
             if any("," in macro_value(value) for value in build.macros.values()):
                 sentences.append(
                     rf"{name}: \, is how nvcc is told of a comma in $(tuner export ...); where the words are"

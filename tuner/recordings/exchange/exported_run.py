@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.kernel_file import KernelFile, stored_configuration
@@ -17,9 +17,11 @@ from tuner.model.run_document import Expanded
 from tuner.model.trial import Measurement, Status, Trial
 from tuner.recordings import checking
 from tuner.recordings.checking import Fields
-from tuner.recordings.values import RecordedSpace
 from tuner.system.untrusted.build_texts import define_words, is_plain_word, macro_value
 from tuner.system.untrusted.compiler_options import check_options
+
+if TYPE_CHECKING:
+    from tuner.recordings.values import RecordedSpace
 
 # --- What builds a configuration, read from the record that a run has stored of it.
 
@@ -338,7 +340,7 @@ def _trial(record: Fields, workloads: Sequence[str]) -> ExportedTrial:
     )
 
 
-def run_of_space(space: RecordedSpace) -> ExportedRun:
+def run_of_space(space: "RecordedSpace") -> ExportedRun:
     """A recorded space as a run, whose best trial is the fastest."""
     trials = tuple(_exported(trial, measurement) for trial, measurement in space.trials.items())
     costs = [(trial.cost("time"), i) for i, trial in enumerate(trials)]

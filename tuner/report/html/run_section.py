@@ -9,6 +9,7 @@ from typing import Any
 from tuner.model.plan import STREAM_PRIORITY, TunableValue
 from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
 from tuner.model.units import moment, si
+from tuner.report.answer import changes_of, cost_line, front_table, gains_of, rate_of, workloads_of
 from tuner.report.clock_curve import clock_table
 from tuner.report.details import clocks_command, detail_lines, limit_table, repeating_command, repeating_hint
 from tuner.report.html.charts import Effects, chart_panels, copyable, panel
@@ -16,22 +17,16 @@ from tuner.report.html.markup import Markup, element, facts, html_table, joined,
 from tuner.report.layout import field_words, label, note, origin_words
 from tuner.report.rows import ENERGY, POWER, Column, Row, Table
 from tuner.report.run_report import (
-    changes_of,
-    cost_line,
     done_line,
     dropped_lines,
     failure_lines,
-    front_table,
-    gains_of,
     head_lines,
     holding,
     no_answer,
     notices_of,
-    rates,
     stand_in,
     ties,
     warnings,
-    workloads_of,
 )
 from tuner.report.trials_table import RankedTrial, goal, header_command, shown_value, use_of
 from tuner.system.untrusted.reading import shortened
@@ -304,8 +299,8 @@ def _figures(document: RunDocument) -> Iterator[Markup]:
         yield _figure(change.shown, f"{change.of} against the default, 95 %{mark}", _SIGNS[change.sign])
     if best["energy_j"] is not None:
         yield _figure(POWER.text(best), f"mean power{mark}")
-    if len(document["workloads"]) == 1:
-        yield from (_figure(rate, f"rate{mark}") for rate in rates(document["workloads"][0]))
+    if len(document["workloads"]) == 1 and (rate := rate_of(document["workloads"][0])):
+        yield _figure(rate, f"rate{mark}")
     clock = "as found" if best["clock_mhz"] is None else f"{best['clock_mhz']:g} MHz"
     seen = best.get("clock_seen_mhz")
     yield _figure(clock, "GPU clock" if seen is None else f"GPU clock, {seen:.0f} MHz seen")

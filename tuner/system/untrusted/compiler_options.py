@@ -132,7 +132,7 @@ def check_name_expression(text: str) -> None:
     """
     if len(text) > OPTION_CHARACTERS:
         raise RefusedOptionError(f"{_quoted(text)} has more than {OPTION_CHARACTERS} characters")
-    if not all(character.isprintable() for character in text):
+    if not text.isprintable():
         raise RefusedOptionError(f"{_quoted(text)} has a line break or another control character in it")
 
 

@@ -3,7 +3,9 @@
 import { byId, element, setText } from "./dom.js";
 import { post } from "./requests.js";
 
-const FIELDS = ["workloads", "objective", "device", "policy", "clocks", "budget", "max_slowdown", "priority"];
+const FIELDS = [
+  "workloads", "objective", "timing", "device", "policy", "clocks", "budget", "max_slowdown", "priority",
+];
 const NUMBERS = { budget: 1, max_slowdown: 0.01, priority: 1 }; // factor to what the daemon takes
 const ABOUT = [ // words by which an error that names no field is placed
   [/device/i, "device"],
@@ -53,6 +55,7 @@ function read() {
   const value = (name) => byId(`f-${name}`).value.trim();
   const order = { workloads: value("workloads").split(/\s+/).filter(Boolean), options: {} };
   for (const name of ["objective", "device", "policy", "clocks"]) if (value(name)) order[name] = value(name);
+  if (value("timing")) order.options.timing = value("timing");
   for (const [name, factor] of Object.entries(NUMBERS)) {
     if (!value(name)) continue;
     const number = Number(value(name).replace(",", "."));

@@ -1,0 +1,294 @@
+"""The streams of a device: a round put into them, work captured from them, events stamped in them.
+
+A workload has one stream, and a few beside it where its stages ask for them: these begin behind what the
+run sets to zero, wait for the stages they name, and end before the run does.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from tuner.devices.cuda.driver import CudaEvent, DriverCalls, Graph, Stream
+from tuner.devices.cuda.launches import LaunchRefusedError, StageLaunch, Step, has_host_stage
+from tuner.model.trial import Status
+
+_BEGIN = -1  # number of the event at the beginning of a run; those of the ends are below
+
+
+@dataclass(frozen=True)
+class RoundStamps:
+    """Timing events of a round.
+
+    Attributes:
+        begin: its fork; all workloads start behind it.
+        ends: per workload, behind its last launch.
+    """
+
+    begin: CudaEvent
+    ends: tuple[CudaEvent, ...]
+
+
+class Lanes:
+    """The main stream of a device, and one more for every workload of a co-run.
+
+    Args:
+        cp: CuPy.
+        driver: records events in a graph, which CuPy does not offer.
+    """
+
+    def __init__(self, cp: ModuleType, driver: DriverCalls) -> None:
+        self._cp = cp
+        self._driver = driver
+        self._capturing = False
+        self._priorities: tuple[int, ...] = ()
+        self.open(0)
+
+    def open(self, count: int) -> None:
+        """Streams for so many workloads, all new: after a capture that broke, the old ones are of no use.
+
+        Priorities stay.
+        """
+        cuda = self._cp.cuda
+        self.main: Stream = cuda.Stream(non_blocking=True)
+        self._fork: CudaEvent = cuda.Event(disable_timing=True)
+        self._joins: list[CudaEvent] = [cuda.Event(disable_timing=True) for _ in range(count)]
+        self._lanes: dict[tuple[int, int], Stream] = {}  # by workload and priority
+        self._sides: dict[tuple[int, int], SideStreams] = {}
+
+    @property
+    def count(self) -> int:
+        """Workloads there are streams for."""
+        return len(self._joins)
+
+    def prioritise(self, priorities: Sequence[int]) -> None:
+        """Give the workloads' streams priorities, for what is put into them and captured from now on.
+
+        Args:
+            priorities: the highest is the most urgent; all are alike if there are none.
+        """
+        self._priorities = tuple(priorities)
+
+    def _priority(self, workload: int) -> int:
+        return self._priorities[workload] if workload < len(self._priorities) else 0
+
+    def _lane(self, workload: int) -> Stream:
+        """The stream of a workload at its priority."""
+        key = (workload, self._priority(workload))
+        if key not in self._lanes:
+            self._lanes[key] = new_stream(self._cp, key[1])
+        return self._lanes[key]
+
+    def round(
+        self,
+        parts: Sequence[Sequence[Step]],
+        stamps: RoundStamps | None = None,
+        *,
+        behind_another: bool = False,
+    ) -> None:
+        """Put a round into the streams; it begins and ends in the main one.
+
+        A lone workload stays in the main stream: a fork and a join would take longer than a short kernel.
+
+        The workload that starts first gets the multiprocessors first. A graph starts the branches of its
+        first fork as they were captured, and those of a fork that follows a join in reverse (seen with driver
+        580). So the latter are captured in reverse, and all rounds start alike.
+
+        Workloads with host stages come last, as this thread computes them while the others run.
+
+        Args:
+            parts: per workload, its launches in order.
+            stamps: times the round.
+            behind_another: the round follows another in the same graph.
+
+        Raises:
+            LaunchRefusedError: a launch was refused.
+        """
+        if stamps is not None:
+            self.stamp(stamps.begin)
+        if len(parts) == 1:
+            self.enqueue(parts[0], self.main, 0)
+            if stamps is not None:
+                self.stamp(stamps.ends[0])
+            return
+        self._fork.record(self.main)
+        order = sorted(range(len(parts)), key=lambda index: has_host_stage(parts[index]))
+        for index in reversed(order) if behind_another and self._capturing else order:
+            lane = self._lane(index)
+            lane.wait_event(self._fork)
+            self.enqueue(parts[index], lane, index)
+            if stamps is not None:
+                self.stamp(stamps.ends[index], lane)
+            self._joins[index].record(lane)
+        for join in self._joins[: len(parts)]:
+            self.main.wait_event(join)
+
+    def enqueue(self, steps: Sequence[Step], stream: Stream, workload: int) -> None:
+        """Put launches into a stream.
+
+        Raises:
+            LaunchRefusedError: a launch was refused; it names the workload.
+        """
+        cuda = self._cp.cuda
+        try:
+            if any(isinstance(step, StageLaunch) and step.side for step in steps):
+                priority = self._priority(workload)
+                sides = self._sides.setdefault((workload, priority), SideStreams(self._cp, priority))
+                sides.enqueue(steps, stream)
+            else:
+                for step in steps:
+                    step.enqueue(stream)
+        except (cuda.driver.CUDADriverError, cuda.runtime.CUDARuntimeError) as error:
+            raise LaunchRefusedError(Status.LAUNCH_ERROR, str(error), workload) from error
+
+    def stamp(self, event: CudaEvent, stream: Stream | None = None) -> None:
+        """Record a timing event in a stream, the main one if none is named; in a graph as a node of it.
+
+        Raises:
+            DriverCallError: the driver records no events in graphs.
+        """
+        chosen = self.main if stream is None else stream
+        if self._capturing:
+            self._driver.record_in_graph(event.ptr, chosen.ptr)
+        else:
+            event.record(chosen)
+
+    def capture(self, action: Callable[[], None]) -> Graph:
+        """Record an action in the streams as a graph; after an error, ``open`` them anew.
+
+        The graph is on the device when this has ended in the stream: the first launch of one that is not
+        takes some microseconds for each of its nodes, while the device waits.
+        """
+        self.main.begin_capture()
+        self._capturing = True
+        try:
+            action()
+        finally:
+            self._capturing = False
+            graph = self.main.end_capture()
+        if any(self._priorities):
+            graph = PrioritisedGraph(graph, self._driver)
+        graph.upload(self.main)
+        return graph
+
+    def event(self) -> CudaEvent:
+        """A timing event that is waited for asleep: a spinning host would take power and a core."""
+        event: CudaEvent = self._cp.cuda.Event(block=True)
+        return event
+
+    def stamps(self, workloads: int) -> RoundStamps:
+        """Events for a round."""
+        return RoundStamps(self.event(), tuple(self.event() for _ in range(workloads)))
+
+    def elapsed_s(self, begin: CudaEvent, end: CudaEvent) -> float:
+        """Time between two events that the device has passed."""
+        return float(self._cp.cuda.get_elapsed_time(begin, end)) * 1e-3
+
+
+def new_stream(cp: ModuleType, priority: int) -> Stream:
+    """A stream that waits for no default stream; CUDA counts priorities downwards, from 0."""
+    stream: Stream = cp.cuda.Stream(non_blocking=True, priority=-priority)
+    return stream
+
+
+class SideStreams:
+    """The streams beside that of one workload.
+
+    Args:
+        cp: CuPy.
+        priority: of these streams.
+    """
+
+    def __init__(self, cp: ModuleType, priority: int = 0) -> None:
+        self._cp = cp
+        self._priority = priority
+        self._streams: dict[int, Stream] = {}
+        self._events: dict[int, CudaEvent] = {}
+
+    def enqueue(self, steps: Sequence[Step], main: Stream) -> None:
+        """Put a run into its stream and those beside it; it begins and ends in its own.
+
+        What is no stage stays in the workload's own stream: the streams beside it begin with the first stage,
+        and have ended behind the last.
+
+        Args:
+            steps: what is prepared, stages, what is restored, in this order.
+            main: the workload's own stream.
+        """
+        at = [number for number, step in enumerate(steps) if isinstance(step, StageLaunch)]
+        first, last = at[0], at[-1]
+        for step in steps[:first]:
+            step.enqueue(main)
+        self._put(steps[first : last + 1], main)
+        for step in steps[last + 1 :]:
+            step.enqueue(main)
+
+    def _put(self, steps: Sequence[Step], main: Stream) -> None:
+        """Fork, put the stages into their streams with events where they wait for each other, join."""
+        stages = {step.place: step for step in steps if isinstance(step, StageLaunch)}
+        begin = self._event(_BEGIN)
+        begin.record(main)
+        streams = {0: main}
+        for side in sorted({stage.side for stage in stages.values()} - {0}):
+            streams[side] = self._stream(side)
+            streams[side].wait_event(begin)
+        awaited = {earlier for stage in stages.values() for earlier in _others(stage, stages)}
+        for step in steps:
+            if not isinstance(step, StageLaunch):
+                step.enqueue(main)
+                continue
+            stream = streams[step.side]
+            for earlier in _others(step, stages):
+                stream.wait_event(self._event(earlier))
+            step.enqueue(stream)
+            if step.place in awaited:
+                self._event(step.place).record(stream)
+        for side in streams.keys() - {0}:
+            end = self._event(_BEGIN - side)
+            end.record(streams[side])
+            main.wait_event(end)
+
+    def _stream(self, side: int) -> Stream:
+        if side not in self._streams:
+            self._streams[side] = new_stream(self._cp, self._priority)
+        return self._streams[side]
+
+    def _event(self, number: int) -> CudaEvent:
+        """The event behind a stage; negative numbers are those of the beginning and the ends."""
+        if number not in self._events:
+            self._events[number] = self._cp.cuda.Event(disable_timing=True)
+        return self._events[number]
+
+
+def _others(stage: StageLaunch, stages: Mapping[int, StageLaunch]) -> list[int]:
+    """Places of the stages in other streams that a stage waits for."""
+    return [earlier for earlier in stage.after if earlier in stages and stages[earlier].side != stage.side]
+
+
+class PrioritisedGraph:
+    """A graph that CuPy captured, made ready anew: CuPy's own runs all of it at one priority.
+
+    Args:
+        captured: the graph; kept, as its nodes hold what is launched.
+        driver: makes it ready and launches it.
+
+    Raises:
+        DriverCallError: the driver cannot.
+    """
+
+    def __init__(self, captured: Graph, driver: DriverCalls) -> None:
+        self._captured = captured
+        self._driver = driver
+        self.graph = captured.graph
+        self.graphExec = driver.ready_graph(captured.graph)  # CuPy's name
+
+    def launch(self, stream: Stream) -> None:
+        """Replay into a stream."""
+        self._driver.launch_graph(self.graphExec, stream.ptr)
+
+    def upload(self, stream: Stream) -> None:
+        """Bring it to the device."""
+        self._driver.upload_graph(self.graphExec, stream.ptr)
+
+    def __del__(self) -> None:
+        if hasattr(self, "graphExec"):
+            self._driver.destroy_graph(self.graphExec)
