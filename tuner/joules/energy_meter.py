@@ -7,8 +7,8 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
@@ -102,10 +102,8 @@ class EnergyMeter:
         Raises:
             UnknownNameError: no window of that name is open.
         """
-        waited = self._waited()
-        end_s = time.monotonic()
         region = self._taken(name, "end")
-        self._finish(region, end_s, waited)
+        self._finish(region)
         return region
 
     def cancel(self, name: str) -> None:
@@ -154,13 +152,9 @@ class EnergyMeter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        waited = self._waited()
-        end_s = time.monotonic()
         region = self._left()
         self._entered.pop(id(region), None)
-        if kind is not None:
-            region.add_note(f"failed: it ended with {kind.__name__}")
-        self._finish(region, end_s, waited)
+        self._finish(region, kind.__name__ if kind else "")
 
     def _left(self) -> Region:
         """The region whose block is left: the latest of this context, or the only one that is entered.
@@ -210,25 +204,29 @@ class EnergyMeter:
             )
         name = self._name or name
 
-        @contextmanager
-        def measuring() -> Iterator[None]:
-            region: Region | None = None
-            try:
-                with self(name) as region:
-                    yield
-            finally:
-                if region is not None and not region.cancelled:
-                    regions.append(region)
-
         @functools.wraps(function)
         def measured(*args: P.args, **kwargs: P.kwargs) -> T:
-            with measuring():
+            region, failure = self._begun(name), ""
+            try:
                 return function(*args, **kwargs)
+            except BaseException as error:
+                failure = type(error).__name__
+                raise
+            finally:
+                self._finish(region, failure)
+                regions.append(region)
 
         @functools.wraps(function)
         async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:  # noqa: ANN401 - what the function returns
-            with measuring():
+            region, failure = self._begun(name), ""
+            try:
                 return await function(*args, **kwargs)  # type: ignore[misc]  # it is a coroutine function
+            except BaseException as error:
+                failure = type(error).__name__
+                raise
+            finally:
+                self._finish(region, failure)
+                regions.append(region)
 
         wrapper: Any = awaited if inspect.iscoroutinefunction(function) else measured
         wrapper.regions = regions
@@ -302,10 +300,14 @@ class EnergyMeter:
             for region, _, _ in began:
                 region.cancel()
 
-    def _finish(self, region: Region, end_s: float, waited: str) -> None:
+    def _finish(self, region: Region, failure: str = "") -> None:
+        """End a region, and tell the log of it, unless it was cancelled; with the error it ended with."""
         if region.cancelled:
             return
-        region.end(end_s, waited)
+        if failure:
+            region.add_note(f"failed: it ended with {failure}")
+        waited = self._waited()
+        region.end(time.monotonic(), waited)
         if self._log is not None:
             self._log.add(region)
 

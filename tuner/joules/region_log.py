@@ -55,7 +55,7 @@ class RegionLog:
         self._regions.put(region)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everybody was told of all regions added before; whoever is told just now waits for none."""
+        """Wait until all regions added before are told; whoever is told just now does not wait."""
         if self._thread not in {None, threading.current_thread()}:
             told = threading.Event()
             self._hurried.set()
