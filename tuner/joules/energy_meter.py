@@ -153,14 +153,11 @@ class EnergyMeter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         region = self._left()
-        self._entered.pop(id(region), None)
+        del self._entered[id(region)]
         self._finish(region, kind.__name__ if kind else "")
 
     def _left(self) -> Region:
-        """The region whose block is left: the latest of this context, or the only one that is entered.
-
-        Where that is not clear all are cancelled: they would be recorded for ever.
-        """
+        """The region whose block is left: the latest of this context, or the only one that is entered."""
         entered = _ENTERED.get()
         for index in range(len(entered) - 1, -1, -1):
             region = entered[index]()
@@ -169,13 +166,9 @@ class EnergyMeter:
                 return region
         if len(self._entered) == 1:
             return next(iter(self._entered.values()))
-        while self._entered:
-            _, region = self._entered.popitem()
-            if not region.cancelled:
-                region.cancel()
         raise InputError(
-            "blocks of this meter were entered in another context (by a generator, or another thread) than"
-            " they are left in, several at a time: write `with meter('a name') as region` for each"
+            "a block of this meter is left in another context (a generator's, or another thread) than it was"
+            f" entered in, and {len(self._entered)} are open: write `with meter('a name') as region` for each"
         )
 
     @overload
