@@ -113,7 +113,7 @@ def main() -> None:
     """Measure, print, and store as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -131,7 +131,7 @@ def main() -> None:
             "imports": imported,
             "dataclasses": {"count": classes, "each_s": dataclass_s()},
         }
-    save(options.json, document)
+    save(options.out, document)
     print(f"{document['run']}: {document['whole']}, interpreter {document['interpreter']}")
     print(f"imports {document['imports']['total_s']} s: {document['imports']['by_package_s']}")
     print(f"dataclasses: {document['dataclasses']}")

@@ -238,6 +238,23 @@ async def test_an_orderly_end_queues_what_runs(tmp_path: Path) -> None:
         assert told[-1] == ("finished", "")
 
 
+@plays
+async def test_an_orderly_end_waits_for_no_process_that_starts(tmp_path: Path) -> None:
+    """A process that takes long to start, as on a busy machine, is given up at once, and its job waits."""
+    async with working(tmp_path) as rig:
+        _, ended = await rig.begun()
+        ended.end()
+        rig.attempts = asyncio.Queue(1)
+        rig.attempts.put_nowait(ended)  # no other finds room, so none starts
+        job = await rig.submit()
+        await rig.until(job.id, "running")
+        before_s = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() == before_s
+    async with working(tmp_path) as rig:
+        (await rig.attempts.get()).end()
+        assert ("queued", "the daemon was stopped") in await rig.told(job.id)
+
+
 @works()
 async def test_an_ending_is_stored_when_that_is_possible_again(rig: Rig) -> None:
     """While the database cannot be used, an ended job waits to be stored; nothing is lost or stuck."""

@@ -228,20 +228,6 @@ def test_a_user_has_a_daemon_of_his_own(site: Site) -> None:
     assert not site.machine.path("/home/ada/.config/systemd/user/tuner.service").exists()
 
 
-def test_removing_leaves_results_alone(site: Site) -> None:
-    """Removing stops everything and takes the units away; results and an edited daemon.toml stay."""
-    said = site.tuner("install-service", "--uninstall")
-
-    assert "keep /var/lib/tuner; --purge removes it" in said
-    assert "keep /etc/tuner/daemon.toml, which has changed since the installation" in said
-    for unit in (SERVICE, SOCKET, HELPER, "tuner-clockd.socket"):
-        assert site.show("ActiveState", unit) in ("inactive", "failed")
-        assert not site.machine.path(f"/etc/systemd/system/{unit}").exists()
-    assert not site.machine.path("/run/tuner/tunerd.sock").exists()
-    assert site.rows("SELECT count(*) FROM jobs")[0][0]
-    assert site.tuner("install-service", "--uninstall").startswith("nothing is installed")
-
-
 # --- the service under a real systemd where something is wrong: it tells so, and goes on when that is mended
 
 
@@ -399,3 +385,17 @@ def test_a_wrong_file_of_the_helper_does_not_end_its_socket(site: Site) -> None:
     finally:
         unit.write_text(before)
         site.machine.run("systemctl", "daemon-reload")
+
+
+def test_removing_leaves_results_alone(site: Site) -> None:
+    """Removing stops everything and takes the units away; results and an edited daemon.toml stay."""
+    said = site.tuner("install-service", "--uninstall")
+
+    assert "keep /var/lib/tuner; --purge removes it" in said
+    assert "keep /etc/tuner/daemon.toml, which has changed since the installation" in said
+    for unit in (SERVICE, SOCKET, HELPER, "tuner-clockd.socket"):
+        assert site.show("ActiveState", unit) in ("inactive", "failed")
+        assert not site.machine.path(f"/etc/systemd/system/{unit}").exists()
+    assert not site.machine.path("/run/tuner/tunerd.sock").exists()
+    assert site.rows("SELECT count(*) FROM jobs")[0][0]
+    assert site.tuner("install-service", "--uninstall").startswith("nothing is installed")

@@ -158,6 +158,21 @@ def test_changed_units_are_replaced_and_taken_into_use(tmp_path: Path) -> None:
     assert "systemctl --user try-restart tuner.service" in systemd.commands
 
 
+def test_a_drop_in_that_goes_is_no_longer_in_force(tmp_path: Path) -> None:
+    """What an installation had and this one has not is removed, and the service started without it."""
+    site, systemd = of_user(tmp_path), Systemd()
+    do(steps.install(site, Systemd()))
+    listed, drop_in = site.settings / "installed.json", site.units / "tuner.service.d/tcp.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text("")
+    record = json.loads(listed.read_text())
+    record["files"][str(drop_in)] = ""
+    listed.write_text(json.dumps(record))
+
+    assert f"remove {drop_in}" in do(steps.install(site, systemd))
+    assert "systemctl --user try-restart tuner.service" in systemd.commands
+
+
 def test_changed_sockets_are_made_anew(tmp_path: Path) -> None:
     """A socket whose unit says another group or mode than before has it after an upgrade."""
     site, systemd = of_user(tmp_path), Systemd()

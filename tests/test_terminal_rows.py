@@ -196,6 +196,10 @@ def test_power_that_cannot_be_read_says_why() -> None:
     assert "power: the driver does not answer" in shown.details
     assert shown.style == "bad"
 
+    of_time = power("sim:h200", 0, None, reading="trial")
+    (shown,) = device_listing(state_of(device("sim:h200"), of_time), 140).rows
+    assert "the last trial measured time alone; today" in shown.details
+
 
 # --- jobs, trials, answers -----------------------------------------------------------------------
 
@@ -320,6 +324,11 @@ def test_an_answer_without_joules_is_shown() -> None:
     ]
     (shown,) = answer_listing(state).rows
     assert shown.cells[3:7] == ("1.000 ms", "–", "–", "fresh")
+
+    against = {"slowdown": -0.04, "slowdown_interval": 0.004}
+    state.answers = [served_answer(objective="time", against_default=against, saving=None)]
+    (shown,) = answer_listing(state).rows
+    assert shown.cells[5] == "-4.0 ± 0.4 %"
 
 
 def test_the_headline_names_the_daemon_and_its_work() -> None:

@@ -1,5 +1,6 @@
 """The program and what it imports, put into the root of a throw-away machine as an administrator would."""
 
+import compileall
 import os
 import shutil
 import sys
@@ -38,10 +39,10 @@ def put(root: Path) -> None:
         script.write_text(_SCRIPT.format(prefix=PREFIX, entry=entry))
         script.chmod(0o755)
     for name, parent in _FOLDERS.items():
-        unwanted = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, site / parent / name, ignore=unwanted, dirs_exist_ok=True)
+        shutil.copytree(ROOT / name, site / parent / name, dirs_exist_ok=True)
     for name in sorted(_needed("gpu-tuner", {_NVML})):
         _copy(distribution(name), site)
+    compileall.compile_dir(str(site), quiet=2, stripdir=str(root))  # as pip does: services cannot
     for path in (prefix, *prefix.rglob("*")):
         os.chown(path, 0, 0, follow_symlinks=False)
         if not path.is_symlink():
@@ -68,7 +69,6 @@ def _copy(found: Distribution, site: Path) -> None:
         if found.metadata["Name"] == "gpu-tuner" and not top.endswith(".dist-info"):
             continue
         if source.is_dir():
-            unwanted = shutil.ignore_patterns("__pycache__", "tests")
-            shutil.copytree(source, site / top, ignore=unwanted, dirs_exist_ok=True)
+            shutil.copytree(source, site / top, ignore=shutil.ignore_patterns("tests"), dirs_exist_ok=True)
         elif source.is_file():
             shutil.copy(source, site / top)

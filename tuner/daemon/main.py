@@ -189,7 +189,7 @@ class Daemon:
         try:
             await self._front_end.start(self._state.settings)
         except InputError as error:
-            self._note("tcp", error)
+            self._note("socket", error)  # as `_renew_front_end`, which ends it
         self._show_port()
         _spare_the_collector()
         self._manager.say("READY=1", self._status())

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -359,13 +359,26 @@ def _best_of(answer: ServedAnswer) -> AnswerTrial:
 
 # --- Answers that are served.
 
+
+def _gain(answer: ServedAnswer) -> Column[ServedAnswer]:
+    """The change against the default of what the answer is for."""
+    change = TIME_CHANGE if answer["objective"] == "time" else ENERGY_CHANGE
+    return change.of(lambda row: row["against_default"])
+
+
 _ANSWERS: tuple[Column[ServedAnswer], ...] = (
     Column("workloads", lambda answer: " + ".join(answer["workloads"]), width=_LEAST),
     Column("for", lambda answer: answer["objective"], rank=1),
     Column("device", _device_of, rank=3),
     TIME.of(_best_of),
     ENERGY.of(_best_of),
-    replace(ENERGY_CHANGE, name="vs default", rank=2).of(lambda answer: answer["against_default"]),
+    Column(
+        "vs default",
+        lambda answer: _gain(answer).text(answer),
+        number=True,
+        key=lambda answer: _gain(answer).value(answer),
+        rank=2,
+    ),
     Column("state", lambda answer: "stale" if answer["stale"] else "fresh"),
     Column("of", lambda answer: moment(answer["at"]), key=lambda answer: answer["at"], rank=4),
 )
@@ -526,7 +539,8 @@ def _device_details(device: DeviceStatus, sample: PowerSample) -> str:
     if sample.get("failure"):
         parts.append(f"power: {sample['failure']}")
     elif sample.get("reading") == "trial":
-        parts.append(f"power is the mean of the last trial, {MODELLED}")
+        mean = f"power is the mean of the last trial, {MODELLED}"
+        parts.append("the last trial measured time alone" if sample.get("watts") is None else mean)
     elif sample.get("watts") is None and device.get("modelled"):
         parts.append("power is modelled while a job runs")
     if sample.get("throttle_reasons"):

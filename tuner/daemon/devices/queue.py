@@ -218,7 +218,9 @@ class DeviceQueue:
             self._results.on_event(job, kind, data)
 
         try:
-            attempt = await self._start_attempt(self._results.attempt_spec(job), on_event)
+            attempt = await self._started(self._results.attempt_spec(job), on_event)
+            if attempt is None:
+                return AttemptResult("interrupted"), self._stop_reason
         except ChildError as error:
             return AttemptResult("unavailable", str(error)), ""
         except (RefusedError, InputError) as error:
@@ -232,6 +234,17 @@ class DeviceQueue:
             self._admission.left()
         return await ended, stop_reason
 
+    async def _started(self, spec: AttemptSpec, on_event: OnEvent) -> AttemptProcess | None:
+        """Start a process, which may take longer than the end of the daemon; None where that comes first."""
+        starting = asyncio.ensure_future(self._start_attempt(spec, on_event))
+        try:
+            while not starting.done() and not self._stop_reason:
+                self._changed.clear()
+                await self._done_or_changed(starting, None)
+            return starting.result() if starting.done() else None
+        finally:
+            starting.cancel()
+
     async def _watch(self, job: Job, attempt: AttemptProcess, ended: "asyncio.Task[AttemptResult]") -> str:
         """Wait for the end of an attempt, or for a reason to stop it, which is returned."""
         while not ended.done():
@@ -240,11 +253,14 @@ class DeviceQueue:
             reason, recheck_s = await self._reason_to_stop(job)
             if reason:
                 return reason
-            changed = asyncio.create_task(self._changed.wait())
-            either: set[asyncio.Task[Any]] = {ended, changed}
-            await asyncio.wait(either, timeout=recheck_s, return_when=asyncio.FIRST_COMPLETED)
-            changed.cancel()
+            await self._done_or_changed(ended, recheck_s)
         return ""
+
+    async def _done_or_changed(self, work: "asyncio.Future[Any]", longest_s: float | None) -> None:
+        """Wait for the end of some work or a change, so long at most."""
+        changed = asyncio.create_task(self._changed.wait())
+        await asyncio.wait({work, changed}, timeout=longest_s, return_when=asyncio.FIRST_COMPLETED)
+        changed.cancel()
 
     async def _reason_to_stop(self, job: Job) -> tuple[str, float | None]:
         """Return the reason to stop the attempt (empty for none), and the s until the next check at most."""

@@ -236,7 +236,7 @@ def install(site: Site, runner: Command = execute) -> list[Step]:
     # a socket keeps its group and its mode until it is made anew
     replaced = [name for name in site.started if f"replace {site.units / name}" in changed]
     sockets = [name for name in replaced if name.endswith(".socket")]
-    again = [*sockets, "tuner.service"] if before is not None and changed else []
+    again = [*sockets, "tuner.service"] if before is not None and (changed or stale) else []
     result = [
         *([write(listed, begun.document())] if begun != before else []),
         *files,

@@ -64,7 +64,7 @@ function detailsOf(sample, device) {
   if (sample.throttle_reasons.length) parts.push(`held back: ${sample.throttle_reasons.join(", ")}`);
   if (sample.others) parts.push(`${sample.others} ${sample.others > 1 ? "processes" : "process"} of others`);
   else if (sample.others === 0) parts.push("nobody else on it");
-  if (sample.reading === "trial") parts.push("mean of the last trial");
+  if (sample.reading === "trial") parts.push(sample.watts === null ? "the last trial measured time alone" : "mean of the last trial");
   else if (sample.watts === null && device.spec.startsWith("sim:")) parts.push("power is modelled while a job runs");
   return parts.join(" · ");
 }

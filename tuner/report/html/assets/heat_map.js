@@ -22,6 +22,7 @@ charts.heatMap = (run, box) => {
 
 function heatMapOptions(run, c, across, up, width) {
   const narrow = width < 520;
+  const [left, right] = narrow ? [76, 12] : [110, 96];
   const cells = new Map();
   run.cost.forEach((value, i) => {
     if (value === null) return;
@@ -37,7 +38,7 @@ function heatMapOptions(run, c, across, up, width) {
   const names = (tunable) => tunable.values.map(shown);
   const side = (tunable, gap) => ({ type: "category", data: names(tunable), name: tunable.title, nameLocation: "middle", nameGap: gap, nameTextStyle: { color: c.muted }, axisLabel: { color: c.text, hideOverlap: true, width: 90, overflow: "truncate" }, axisLine: { lineStyle: { color: c.line } }, splitArea: { show: false } });
   return {
-    grid: place({ left: narrow ? 76 : 110, right: narrow ? 12 : 96, top: 12, bottom: 50 }),
+    grid: place({ left, right, top: 12, bottom: 50 }),
     tooltip: tooltip(c, ({ data: row }) => {
       const tip = trialTip(run, row[3]);
       tip.prepend(element("div", {}, `${across.title} = ${shown(across.values[row[0]])}, ${up.title} = ${shown(up.values[row[1]])}: ${row[2].toFixed(1)} % above the lowest, ${row[4]} ${row[4] === 1 ? "trial" : "trials"}`));
@@ -46,6 +47,6 @@ function heatMapOptions(run, c, across, up, width) {
     xAxis: side(across, 30),
     yAxis: side(up, narrow ? 58 : 92),
     visualMap: { show: !narrow, min: 0, max: highest, calculable: false, right: 0, top: 12, itemHeight: 180, itemWidth: 12, dimension: 2, text: [`${highest.toFixed(0)} % or more`, "lowest"], textStyle: { color: c.muted, fontSize: 11 }, inRange: { color: [c.cold, c.pale, c.warm] } },
-    series: [{ type: "heatmap", data, label: { show: data.length <= MOST_WORDS && (width - 206) / across.values.length > 34, fontSize: 11, color: "#111", formatter: ({ data: row }) => row[2].toFixed(1) }, itemStyle: { borderColor: c.panel, borderWidth: 1 } }],
+    series: [{ type: "heatmap", data, label: { show: data.length <= MOST_WORDS && (width - left - right) / across.values.length > 34, fontSize: 11, color: "#111", formatter: ({ data: row }) => row[2].toFixed(1) }, itemStyle: { borderColor: c.panel, borderWidth: 1 } }],
   };
 }

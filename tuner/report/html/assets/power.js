@@ -18,7 +18,7 @@ charts.power = (run, box) => {
     });
     const ends = run.power.flatMap((one) => one.series.flatMap((each) => each.times_s.slice(-1)));
     return {
-      grid: place({ top: 20 + 24 * Math.ceil(run.power.length / 3) }),
+      grid: place({ top: 20 + (box.clientWidth < 520 ? 20 * run.power.length : 24 * Math.ceil(run.power.length / 3)) }),
       legend: legend(c),
       tooltip: tooltip(c, (found) => lines(`${found[0].value[0].toFixed(3)} s`, ...found.slice(0, 12).map((one) => `${one.seriesName}, window ${one.value[2]}: ${si(one.value[1], "W")}`)), { trigger: "axis" }),
       xAxis: { type: "value", ...axis(c, "seconds from the begin of the window", 28), max: Math.ceil(20 * most(ends)) / 20, splitLine: { show: false } },
