@@ -1,8 +1,9 @@
 """Stream priorities of workloads that run together: the tunable, the streams, and what is bound to them."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,16 +24,20 @@ from tuner.devices.cuda.device import CudaDevice
 from tuner.kernel_files.catalog import Catalog, kernel_of
 from tuner.kernel_files.kernel_file import with_stream_priorities
 from tuner.measurement.measurer import AnswerChecks
-from tuner.model.errors import InputError, KernelFileError
+from tuner.model.errors import InputError, KernelFileError, RunInterrupted
+from tuner.model.objective import Objective
 from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, Source, with_priority, without_priority
+from tuner.model.records import RunStatus
 from tuner.model.trial import Status, Trial
 from tuner.report.answer import comparisons
 from tuner.report.details import detail_lines
+from tuner.report.html.report import run_page
 from tuner.search.plan import prioritised, resolve
 from tuner.search.replaying import stored_space
 from tuner.search.request import SearchRequest
+from tuner.search.session import TrialEvent
 from tuner.search.setup import open_setup
-from tuner.search.together import at_equal_priorities, at_priorities
+from tuner.search.together import SoloBests, at_equal_priorities, at_priorities
 from tuner.search.tuning import tune
 
 SPEC = "scan-lf:N=4"
@@ -233,10 +238,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def _tuned(request: SearchRequest, store: Store, measurer: _Urgent | None = None) -> Any:
+def _tuned(
+    request: SearchRequest,
+    store: Store,
+    *,
+    resume: bool = False,
+    measured: Callable[[TrialEvent], None] = lambda _: None,
+) -> Any:
     with open_setup("sim:k40c", request) as setup:
-        own = replace(setup, measurer=measurer or _Urgent(0.2, 256), device=_Unmodelled(setup.device))
-        return tune(own, request, Catalog.load(), store, CallbackListener(), resume=False)
+        own = replace(setup, measurer=_Urgent(0.2, 256), device=_Unmodelled(setup.device))
+        return tune(own, request, Catalog.load(), store, CallbackListener(measured), resume=resume)
 
 
 def test_a_run_finds_priorities_and_holds_them_against_solo_bests(store: Store, catalog: Catalog) -> None:
@@ -274,6 +285,41 @@ def test_a_run_finds_priorities_and_holds_them_against_solo_bests(store: Store, 
     ]
     assert any("priorities alone change time by -33.3" in line for line in lines)
     assert any("4 combinations of priorities" in line for line in detail_lines(document))
+    page = run_page(document, datetime(2026, 1, 1, tzinfo=timezone.utc))
+    assert "solo bests together, best priorities" in page
+    document["solo_bests"] = priorities["equal"]
+    lines = comparisons(document, 400)
+    assert any("best at equal priorities, of 4 combinations" in line for line in lines)
+    assert not any("priorities alone" in line for line in lines)
+
+
+def test_a_resumed_run_goes_on_behind_the_priorities_it_has_tried(store: Store) -> None:
+    """What a killed run has measured of the solo bests is not measured or screened again."""
+
+    def interrupt(event: TrialEvent) -> None:
+        if event.number == 5 and not event.confirming:
+            raise RunInterrupted
+
+    _tuned(replace(TWO, budget=2, solo_bests=100), store)
+    request = replace(TWO, budget=12, stream_priorities=4)
+    cut = _tuned(request, store, measured=interrupt)
+    priorities = cut.document["solo_best_priorities"]
+    assert (cut.status, priorities["tried"], priorities["against_equal"]) == (RunStatus.INTERRUPTED, 4, None)
+    whole = _tuned(request, store, resume=True)
+    assert whole.resumed == 5
+    assert whole.document["solo_best_priorities"]["tried"] == 6
+    assert [trial for trial, _ in whole.trials[:5]] == [trial for trial, _ in cut.trials]
+
+
+def test_what_may_be_no_answer_is_still_a_rival() -> None:
+    """Of solo bests that are all too slow or cost the same the fastest is the rival."""
+    measurer = _Urgent(0.0, 256)
+    trials = [Trial((Configuration({"B": level}),)) for level in range(3)]
+    known = {trial: measurer.measured([1.0], 3.0 - index) for index, trial in enumerate(trials)}
+    solo = SoloBests(trials[0], prioritised=tuple(trials[1:]))
+    assert solo.rival(known, Objective("time", limit_s=0.5)) == trials[2]
+    assert solo.rival({trials[1]: known[trials[1]]}, Objective("time")) == trials[1]
+    assert solo.rival({}, Objective("time")) is SoloBests().rival(known, Objective("time")) is None
 
 
 @pytest.mark.parametrize(

@@ -273,7 +273,12 @@ def _co_running(document: RunDocument) -> Iterator[str]:
 def _priorities(document: RunDocument) -> Iterator[str]:
     """Yield what priorities and configurations bring, each without the other."""
     priorities = document.get("solo_best_priorities")
-    parts = None if priorities is None else priorities["against_equal"]
+    if priorities is None:
+        return
+    if same(document.get("solo_bests"), priorities["equal"]):
+        yield f"solo bests together are best at equal priorities, of {priorities['tried']} combinations"
+        return
+    parts = priorities["against_equal"]
     if parts is None:
         return
     alone, tuned = (

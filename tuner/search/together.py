@@ -148,16 +148,18 @@ class SoloBests:
     prioritised: tuple[Trial, ...] = ()
 
     def rival(self, trials: Mapping[Trial, Measurement], objective: Objective) -> Trial | None:
-        """Those at the priorities of the lowest cost, which the answer is held against.
+        """Those that cost least, of equals the fastest: what the answer is held against.
 
         Args:
             trials: what the search measured.
             objective: whose cost counts.
         """
-        measured = [
-            trial for trial in (self.trial, *self.prioritised) if trial is not None and trial in trials
-        ]
-        return min(measured, key=lambda trial: objective.known(trials[trial]), default=None)
+        costs = {
+            trial: (objective.known(trials[trial]), Objective("time").cost(trials[trial]))
+            for trial in (self.trial, *self.prioritised)
+            if trial is not None and trial in trials
+        }
+        return min(costs, key=costs.__getitem__, default=None)
 
 
 def solo_best(
