@@ -696,6 +696,9 @@ def _trials(document: RunDocument) -> Iterator[tuple[str, TrialDocument]]:
         trial = document.get(key)
         if trial is not None:
             yield key, trial
+    priorities = document.get("solo_best_priorities")
+    if priorities is not None:
+        yield "solo_best_priorities.equal", priorities["equal"]
     for i, point in enumerate(document.get("front", ())):
         yield f"front[{i}].trial", point["trial"]
     for i, trial in enumerate(document.get("trials", ())):

@@ -132,7 +132,7 @@ def comparisons(document: RunDocument, width: int) -> list[str]:
 def _references(
     document: RunDocument,
 ) -> Iterator[tuple[str, TrialDocument | None, Changes | None, str, str]]:
-    """What an answer is held against: key, trial, changes, and its name in a table and in a sentence.
+    """References of an answer: key, trial, changes, and the name in a table and in a sentence.
 
     Where priorities of streams were searched, solo bests have them too, and come once more without.
     """

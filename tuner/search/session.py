@@ -635,7 +635,7 @@ class Session:
         )
 
     def _compare_priorities(self, solo: SoloBests) -> PriorityChanges | None:
-        """What priorities and configurations bring each alone; None where only one kind was measured."""
+        """Gains of priorities and of configurations, each alone; None where no priorities were tried."""
         outcome, rival = self._outcome(RunStatus.FINISHED), solo.rival(self._trials, self._final_objective)
         tried = any(trial in self._trials for trial in solo.prioritised)
         if outcome.answer is None or solo.trial is None or rival is None or not tried:

@@ -234,14 +234,10 @@ def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store:
         max(filter(None, limits), default=default.power_limit_w),
     )
     limited = tuple(str(workload) for workload, answer in stored.items() if answer and not answer.finished)
-    runs = tuple(answer.run for answer in answers)
-    searched = plan.strategy is None  # one of the caller's names its trials itself
-    return SoloBests(
-        trial,
-        runs,
-        limited,
-        prioritised=tuple(at_priorities(trial, spaces, plan.request.seed)) if searched else (),
-    )
+    prioritised: tuple[Trial, ...] = ()
+    if plan.request.stream_priorities > 1 and plan.strategy is None:  # a strategy names its trials itself
+        prioritised = tuple(at_priorities(trial, spaces, plan.request.seed))
+    return SoloBests(trial, tuple(answer.run for answer in answers), limited, prioritised=prioritised)
 
 
 MOST_PRIORITISED = 64
@@ -281,7 +277,7 @@ def compare_priorities(
     measure: Callable[[Trial], Measurement],
     may_go_on: Callable[[], bool],
 ) -> PriorityChanges | None:
-    """What priorities bring alone, configurations alone, and both: against solo bests at equal priorities.
+    """Compare priorities alone, configurations alone, and both with solo bests at equal priorities.
 
     Args:
         answer: of a search.
