@@ -59,8 +59,15 @@ def documents(folder: Path) -> tuple[Any, ...]:
         stored = [text for (text,) in connection.execute("SELECT answer FROM runs WHERE answer IS NOT NULL")]
     found = tuple(map(json.loads, (joint.read_text(), front.read_text(), *stored)))
     names = ("priorities", "configurations", "both")
-    parts = {"repeats": 3, **dict.fromkeys(names, found[0]["against_default"])}  # of real GPUs alone
-    found[0]["solo_best_priorities"] = {"tried": 4, "equal": found[0]["default"], "against_equal": parts}
+    parts = {
+        "repeats": 3,
+        **{name: dict(found[0]["against_default"]) for name in names},
+    }  # of real GPUs alone
+    found[0]["solo_best_priorities"] = {
+        "tried": 4,
+        "equal": copy.deepcopy(found[0]["default"]),
+        "against_equal": parts,
+    }
     return found
 
 
