@@ -8,16 +8,21 @@ interruptions count. The CPU of the recording is that of this process while one 
 else runs.
 
     python benchmarks/energy_regions.py --out benchmarks/results/energy-regions.json
+
+With ``--device`` the same on a GPU that is idle otherwise, with CuPy's matrix products as load: regions of
+0.1 to 3 s and a training's steps against an own log of NVML's counter, and the load until it is flat.
+
+    python benchmarks/energy_regions.py --device cuda:0 --out benchmarks/results/energy-regions-h200.json
 """
 
 import argparse
-import contextlib
+import math
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +36,8 @@ from powercap_trees import build, played
 from tuner.power.sensors import powercap
 
 import tuner
-from tuner.joules import EnergyMeter
+from tuner.devices.choice import identify
+from tuner.joules import EnergyMeter, Region, TrainingCallback
 from tuner.joules import recording as process
 
 PAUSE_S = 1.0  # after which a recording has ended
@@ -118,7 +124,7 @@ def after_pauses(meter: EnergyMeter, times: Times, count: int) -> None:
 
 def empty_after_pauses(count: int) -> Times:
     """The same with blocks that do nothing: what a pause costs by itself."""
-    times, empty = Times(), contextlib.nullcontext()
+    times, empty = Times(), nullcontext()
     for _ in range(max(5, count // 500)):
         time.sleep(PAUSE_S)
         times.enter(empty)
@@ -175,12 +181,121 @@ def print_row(rows: list[dict[str, Any]], scene: str, pattern: str, times: Times
     print(f"| {scene} | {pattern} | {' | '.join(figures)} | {cpu:.1%} |", flush=True)
 
 
+# --- on a GPU: joules against an own log of the counter.
+
+LENGTHS_S, EACH = (0.1, 0.3, 1.0, 3.0), 10
+STEPS, STEP_S = 100, 0.05
+POLL_S = 0.002
+CALM_S = 0.5  # some ticks of the counter before and after a load
+
+
+class CounterLog:
+    """Ticks of NVML's energy counter: seconds and joules, each when its value was new.
+
+    Args:
+        uuid: of the GPU.
+    """
+
+    def __init__(self, uuid: str) -> None:
+        import pynvml  # noqa: PLC0415 - only where there is a GPU
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        self._read: Callable[[], int] = lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+        self._ticks: list[tuple[float, float]] = []
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._thread.start()
+
+    def _poll(self) -> None:
+        last = self._read()
+        while not self._ended.wait(POLL_S):
+            if (value := self._read()) != last:
+                self._ticks.append((time.monotonic(), value / 1e3))
+            last = value
+
+    def joules(self, start_s: float, end_s: float) -> tuple[float, float]:
+        """Between two times with an idle GPU around: of whole ticks, less idle energy; half its interval."""
+        before = [tick for tick in self._ticks if start_s - CALM_S < tick[0] < start_s]
+        (first_s, first_j), (begin_s, begin_j) = before[0], before[-1]
+        last_s, last_j = next(tick for tick in self._ticks if tick[0] > end_s + 0.15)  # it is late by a tick
+        idle_w = (begin_j - first_j) / (begin_s - first_s)
+        return last_j - begin_j - idle_w * ((start_s - begin_s) + (last_s - end_s)), 2.0 * POLL_S * idle_w
+
+    def close(self) -> None:
+        """End the log."""
+        self._ended.set()
+        self._thread.join()
+
+
+def matrix_products() -> Callable[[float], None]:
+    """A load of so many seconds, which returns when it is enqueued."""
+    import cupy  # noqa: PLC0415 - only where there is a GPU
+
+    x = cupy.ones((4096, 4096), dtype=cupy.float32)
+    y = x @ x
+    cupy.cuda.Device().synchronize()
+    begin_s = time.perf_counter()
+    for _ in range(50):
+        cupy.matmul(x, x, out=y)
+    cupy.cuda.Device().synchronize()
+    each_s = (time.perf_counter() - begin_s) / 50
+
+    def load(seconds: float) -> None:
+        for _ in range(max(1, round(seconds / each_s))):
+            cupy.matmul(x, x, out=y)
+
+    return load
+
+
+def compared(device: str) -> dict[str, Any]:
+    """Regions and a training against the log, and the load until it is flat."""
+    load, meter, log = matrix_products(), tuner.energy(device=device), CounterLog(identify(device).uuid)
+    rows = []
+    for wanted_s in sorted(LENGTHS_S * EACH):
+        time.sleep(2.0 * CALM_S)
+        begin_s = time.monotonic()
+        with meter as region:
+            load(wanted_s)
+        end_s = time.monotonic()
+        time.sleep(2.0 * CALM_S)
+        rows.append(against(f"{wanted_s:g} s", region, log.joules(begin_s, end_s)))
+    callback = TrainingCallback(meter)
+    begin_s = time.monotonic()
+    callback.on_train_begin()
+    for _ in range(STEPS):
+        callback.on_step_begin()
+        load(STEP_S)
+        callback.on_step_end()
+    callback.on_train_end()
+    end_s = time.monotonic()
+    time.sleep(2.0 * CALM_S)
+    if callback.train is not None:
+        rows.append(against(f"training of {STEPS} steps", callback.train, log.joules(begin_s, end_s)))
+    log.close()
+    within = sum(row["within"] for row in rows)
+    print(f"{within} of {len(rows)} within their interval", flush=True)
+    flat = meter.steady(lambda: load(STEP_S))
+    print(flat, flush=True)
+    steps = [{"count": region.count, "each_j": region.result().each_j} for region in callback.steps]
+    return {"against_log": rows, "steps": steps, "flat": str(flat)}
+
+
+def against(name: str, region: Region, logged: tuple[float, float]) -> dict[str, Any]:
+    """A region beside the log's joules."""
+    half_j, (log_j, log_half_j) = 1.96 * region.uncertainty_j, logged
+    print(f"{name}: {region.joules:.1f} ± {half_j:.1f} J, log {log_j:.1f} J {region.notes}", flush=True)
+    within = abs(region.joules - log_j) <= math.hypot(half_j, log_half_j)
+    return {"region": name, "joules": region.joules, "half_j": half_j, "log_j": log_j, "within": within}
+
+
 def main() -> None:
     """Measure, print the table, write what was seen."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--regions", type=int, default=10_000, help="of each pattern")
+    parser.add_argument("--device", help="cuda:0, an idle GPU, in place of simulated and fake ones")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.regions < NESTED:
@@ -189,7 +304,8 @@ def main() -> None:
     print("| device | regions | entering, median | 99 % | leaving, median | 99 % | recording, of a core |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     print_row(rows, "an empty block", "after a pause", empty_after_pauses(options.regions), 0.0)
-    with scenes() as found:
+    device = options.device
+    with nullcontext({device: {"device": device}}) if device else scenes() as found:
         for scene, arguments in found.items():
             meter = tuner.energy(**arguments)
             cpu = recording_cpu(meter)
@@ -197,7 +313,8 @@ def main() -> None:
                 times = Times()
                 play(meter, times, options.regions)
                 print_row(rows, scene, pattern, times, cpu)
-    save(options.out, {"provenance": provenance(), "rows": rows})
+    document = {"provenance": provenance(), "rows": rows}
+    save(options.out, document | compared(device) if device else document)
 
 
 if __name__ == "__main__":

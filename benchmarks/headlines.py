@@ -199,7 +199,7 @@ _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
         "kernel-files.md#an-example",
     ),
     (
-        "four applications at once on an H100, tuned for time, against solo bests of short searches",
+        "four applications on an H100, for time, against solo bests of short searches at equal priority",
         _together,
         ("auto-four-applications-h100",),
         "lab/applications.md#searched-on-a-gpu",

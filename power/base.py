@@ -3,8 +3,12 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from numpy import float64
+    from numpy.typing import NDArray
 
 # --- The borders to power sensors and clocks.
 
@@ -479,6 +483,9 @@ class SpanEnergy:
         peak_window_s: see ``peak_w``.
         sensor: the readings.
         scope: what they see.
+        edges_s: times between which ``watts`` are means, shape (n + 1,), or (0,) of too few samples.
+        watts: corrected power by the reading of power, or by the counter alone, shape (n,); NaN where no
+            sensor saw it.
         notes: what was not as it should be.
     """
 
@@ -488,6 +495,8 @@ class SpanEnergy:
     peak_window_s: float
     sensor: str
     scope: str
+    edges_s: "NDArray[float64]" = field(compare=False, repr=False)
+    watts: "NDArray[float64]" = field(compare=False, repr=False)
     notes: tuple[str, ...] = ()
 
 

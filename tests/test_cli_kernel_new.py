@@ -140,6 +140,22 @@ def test_a_macro_that_the_source_defines_itself(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "definition",
+    ["constexpr int THREADS = 128;", "static constexpr unsigned THREADS = 128;", "const int THREADS{0x80};"],
+)
+def test_a_constant_that_the_source_defines_itself(tmp_path: Path, definition: str) -> None:
+    """Where nothing passes a tunable on, a constant of its name would be the value of all."""
+    text = written(tmp_path, STEP.replace("#define THREADS 128", definition), "step.cu").read_text()
+    file = tmp_path / "step.toml"
+    text = text.replace("[tunables]", "[tunables]\nTHREADS = [64, 128]")
+    file.write_text(text.replace("[default]", "[default]\nTHREADS = 64"))
+    result = run("check", file, "--no-compile")
+    assert result.exit_code == 2
+    assert "THREADS: step.cu defines it itself" in result.stderr
+    assert "make it a macro with #define between #ifndef THREADS and #endif" in result.stderr
+
+
 def test_two_axes_and_a_symbol(tmp_path: Path) -> None:
     """The size along x is the last axis; a constant array is a line of its own."""
     text = written(tmp_path, FILTER, "filter.cu").read_text()

@@ -1,7 +1,9 @@
 """``tuner.energy``: blocks, windows, decorators, threads, tasks, several GPUs, the host."""
 
 import asyncio
+import contextvars
 import inspect
+import math
 import re
 import shutil
 import sys
@@ -207,6 +209,142 @@ def test_windows_have_names() -> None:
     assert str(region).startswith("epoch: ")
 
 
+def test_windows_are_cancelled_and_begun_anew() -> None:
+    """One that is forgotten has no energy; what is not open is told, also the second time."""
+    meter = tuner.energy(device=SIM)
+    first = meter.begin("step")
+    spend(0.05)
+    second = meter.restart("step")
+    meter.begin("other")
+    meter.cancel("other")
+    assert meter.end("step") is second
+    assert second.seconds < first.seconds
+    assert first.cancelled
+    assert "cancelled" in repr(first)
+    with pytest.raises(InputError, match="step was cancelled: it has no energy"):
+        first.result()
+    for method, words in ((meter.cancel, "cancel"), (meter.restart, "restart"), (meter.end, "end")):
+        with pytest.raises(
+            UnknownNameError, match=rf"{words}\('other'\): no such window is open; open are none"
+        ):
+            method("other")
+    for region, words in ((first, "was cancelled before"), (second, "has ended")):
+        with pytest.raises(InputError, match=f"step {words}: only an open region is cancelled"):
+            region.cancel()
+
+
+def test_a_block_may_cancel_itself() -> None:
+    """It goes on, and no decorated function and no log has it."""
+    told: list[RegionEnergy] = []
+    meter = tuner.energy(device=SIM, log=told.append)
+
+    @meter
+    def warm_up() -> None:
+        with meter as inner:
+            inner.cancel()
+
+    warm_up()
+    meter("start")(spend)()
+    meter.flush()
+    assert [energy.name[-7:] for energy in told] == ["warm_up", "start"]
+
+
+def test_requests_have_regions_in_any_context() -> None:
+    """A block with a name of its own may be left in another context than it was entered in, in any order."""
+    meter = tuner.energy(device=SIM)
+
+    def request(block: tuner.joules.EnergyMeter) -> Iterator[Region]:
+        with block as region:
+            yield region
+
+    def entered(block: tuner.joules.EnergyMeter) -> tuple[Iterator[Region], Region]:
+        held = request(block)
+        return held, contextvars.copy_context().run(next, held)
+
+    def left(held: Iterator[Region]) -> None:
+        assert contextvars.copy_context().run(next, held, None) is None
+
+    (one, first), (other, second) = entered(meter("request")), entered(meter("request"))
+    left(one)
+    left(other)
+    assert first.name == second.name == "request"
+    assert first._start_s < second._start_s < end_of(first) < end_of(second)
+
+    alone, third = entered(meter)
+    left(alone)
+    assert third.ended
+    (one, first), (other, second) = entered(meter), entered(meter)
+    for held in (one, other):
+        with pytest.raises(
+            InputError, match=r"2 are open: write `with meter\('a name'\) as region` for each"
+        ):
+            left(held)
+    assert not first.ended
+    assert not second.ended
+
+    async def handled(number: int) -> Region:
+        with meter("request") as region:
+            load = meter("load")
+            inner = await asyncio.to_thread(load.__enter__)
+            await asyncio.sleep(0)
+            await asyncio.to_thread(load.__exit__, None, None, None)
+            region.count = number
+        assert inner.ended
+        return region
+
+    async def served() -> list[Region]:
+        return await asyncio.gather(*(handled(number) for number in range(1, 4)))
+
+    assert [region.count for region in asyncio.run(served())] == [1, 2, 3]
+
+
+def test_a_count_tells_what_each_costs() -> None:
+    """Joules for each step, call or token; only a number above 0 that is told in time is a count."""
+    meter = tuner.energy(device=SIM)
+    with meter("epoch") as region:
+        for wrong in ("3", 0, -1, math.nan, math.inf, True, None):
+            with pytest.raises(InputError, match="write a number above 0"):
+                region.count = wrong  # type: ignore[assignment]  # what a user may do
+        region.count = 4
+        spend(0.1)
+    with pytest.raises(InputError, match="before epoch ends"):
+        region.count = 5
+    energy = region.result()
+    assert energy.each_j == pytest.approx(energy.joules / 4)
+    assert str(energy).splitlines()[1].endswith(" J for each of 4")
+    with meter as uncounted:
+        spend()
+    assert uncounted.result().each_j is None
+
+
+def test_joules_are_worth_what_is_stated() -> None:
+    """Carbon or money of a kilowatt-hour is a number; the uncertainty is that of the joules."""
+    with tuner.energy(device=SIM) as region:
+        spend(0.1)
+    energy = region.result()
+    grams, sigma = energy.cost(360.0)
+    assert grams == pytest.approx(energy.joules / 1e4)
+    assert sigma == pytest.approx(energy.uncertainty_j / 1e4)
+    assert energy.cost(-360) == pytest.approx((-grams, sigma))
+    for wrong in ("380", None, math.nan, math.inf, True, 1j):
+        with pytest.raises(InputError, match=r"write a number per kWh"):
+            energy.cost(wrong)  # type: ignore[arg-type]  # what a user may do
+
+
+def test_power_over_time_is_a_part_of_a_region() -> None:
+    """From the region's begin to its end, at the simulated GPU's load."""
+    with tuner.energy(device=SIM) as warm:
+        spend(0.05)
+        with tuner.energy(device=SIM) as region:
+            spend(0.3)
+        spend(0.05)
+    (part,) = region.parts
+    assert warm.ended
+    assert len(part.times_s) == len(part.watts) + 1
+    assert (part.times_s[0], part.times_s[-1]) == pytest.approx((0.0, region.seconds))
+    assert part.watts.mean() == pytest.approx(LOAD_W, rel=0.1)
+
+
 def test_a_region_in_a_list_is_readable() -> None:
     """Its ``repr`` waits for no sensor and tells the energy once it is known."""
     with tuner.energy(device=SIM) as region:
@@ -220,7 +358,7 @@ def test_a_region_in_a_list_is_readable() -> None:
 def test_only_functions_are_decorated() -> None:
     """What cannot be called is refused where it is decorated, not where it is called."""
     with pytest.raises(InputError, match="3 is no function"):
-        tuner.energy(device=SIM)(3)  # type: ignore[arg-type]  # what a user may do
+        tuner.energy(device=SIM)(3)  # type: ignore[call-overload]  # what a user may do
 
 
 def test_a_region_ends_with_an_error_too() -> None:
@@ -235,6 +373,61 @@ def test_a_region_ends_with_an_error_too() -> None:
     with pytest.raises(ZeroDivisionError):
         fail()
     assert regions[0].ended
+    assert regions[0].notes[-1] == "failed: it ended with ZeroDivisionError"
+
+
+def test_a_function_is_called_until_power_is_flat() -> None:
+    """The region holds flat power and counts its calls; nothing goes on behind it."""
+    meter = tuner.energy(device=SIM)
+    region = meter.steady(spend, seconds=0.5, limit_s=PATIENCE_S)
+    assert region.name == "spend"
+    assert region.count is not None
+    assert region.count >= 1
+    assert region.seconds >= 0.5
+    assert not any(note.startswith("not-flat") for note in region.notes)
+    assert covers(region.result(), LOAD_W)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        meter.steady(fail)
+    assert all(not source.recording._open for source in meter._sources)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"function": 3}, r"^steady\(3\): give a function"),
+        ({"function": asyncio.sleep}, "no coroutine function"),
+        ({"seconds": 0}, "^seconds=0, limit_s=120.0: write seconds above 0"),
+        ({"seconds": "1"}, "^seconds='1'"),
+        ({"seconds": 9, "limit_s": 5}, "a limit of as many"),
+        ({"limit_s": math.nan}, "limit_s=nan"),
+    ],
+)
+def test_what_cannot_be_repeated_is_told(arguments: dict[str, Any], words: str) -> None:
+    """Before anything is called."""
+    with pytest.raises(InputError, match=words):
+        tuner.energy(device=SIM).steady(**{"function": spend, **arguments})
+
+
+@pytest.mark.parametrize("what", ["power", "temperature"])
+def test_what_is_not_flat_is_told(what: str, nvml: State) -> None:
+    """Where power rises to the end, or the GPU warms, a note says so, and nobody waits for longer."""
+    meter = tuner.energy(device=UUID, synchronize=False)
+    if what == "power":
+        now_s = time.monotonic()
+        script(nvml.first, (0.0, 200.0), *((now_s + i / 10.0, 200.0 + i) for i in range(1000)))
+
+    def work() -> None:
+        spend()
+        nvml.first.temperature_c += 2 * (what == "temperature")
+
+    region = meter.steady(work, seconds=0.5, limit_s=0.5)
+    assert [note.split()[:2] for note in region.notes if note.startswith("not-flat")] == [
+        ["not-flat:", "power" if what == "power" else "a"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -404,6 +597,14 @@ def test_streams_and_functions_are_waited_for(library: CudaLibrary) -> None:
         pass
     assert any("name it cuda:N" in note for note in unknown.notes)
 
+    def lost() -> None:
+        raise RuntimeError("an illegal memory access")
+
+    with pytest.raises(ZeroDivisionError), tuner.energy(device=UUID, synchronize=lost) as failed:
+        raise ZeroDivisionError
+    assert failed.ended
+    assert any("waiting failed: an illegal memory access" in note for note in failed.notes)
+
 
 @pytest.mark.usefixtures("nvml")
 @pytest.mark.parametrize("form", ["block", "window", "function"])
@@ -482,8 +683,11 @@ assert not {{"cupy", "torch", "cupy_backends"}} & set(sys.modules)
 # --- docs/regions.md -----------------------------------------------------------------------------
 
 
-def test_the_examples_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_the_page_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One after the other, in one namespace; what is printed has the form that the page shows."""
+    monkeypatch.chdir(tmp_path)  # where they write
     page = (Path(__file__).parent.parent / "docs" / "regions.md").read_text()
     names: dict[str, Any] = {}
     for example in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):

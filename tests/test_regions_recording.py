@@ -12,7 +12,14 @@ from power_source import IDLE_W, Source
 from tuner.power.base import PowerSampler, Sample, SpanEnergy
 from tuner.power.sensors.simulated import SimulatedSampler
 
-from tuner.joules.recording import KEEP_S, BackgroundRecording, RecordedSpan
+from tuner.joules.recording import (
+    KEEP_S,
+    MOST_STEPS,
+    BackgroundRecording,
+    RecordedSpan,
+    SimulatedLoad,
+    simulated_samplers,
+)
 from tuner.model.errors import PowerError
 
 
@@ -64,6 +71,46 @@ def test_six_minutes_take_no_more_memory_than_two(first: int) -> None:
     assert found.joules == pytest.approx(120 * 600.0 + 240 * 300.0, rel=1e-3)
     assert found.sigma_j < 0.005 * found.joules
     assert found.peak_w == pytest.approx(600.0, rel=0.02)
+    assert MOST_STEPS / 2 < len(found.watts) <= MOST_STEPS
+    assert found.edges_s[-1] - found.edges_s[0] == pytest.approx(360.0)
+    early_w, late_w = (part.mean() for part in np.split(found.watts, [int(np.sum(found.edges_s < 123.0))]))
+    assert (early_w, late_w) == pytest.approx((600.0, 300.0), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "sensors", ["counter and ring", "counter", "slow counter", "ring", "mean", "running"]
+)
+def test_power_of_a_region_follows_a_step(sensors: str) -> None:
+    """Its steps of power tile the region and hold its joules, and those of a load are at the load's power."""
+    source = Source()
+    recording = recorded(source, [SimulatedSampler(source, **options) for options in SENSORS[sensors]])
+    let_pass(recording, source, 2.0, IDLE_W)
+    span = begun(recording)
+    for watts in (IDLE_W, 400.0, IDLE_W):
+        let_pass(recording, source, 4.003, watts)
+    end_s = source.now_s()
+    recording.end(span, end_s)
+    let_pass(recording, source, 5.0, IDLE_W)
+    recording.wait(span)
+
+    found = span.known()
+    assert (found.edges_s[0], found.edges_s[-1]) == (span.start_s, end_s)
+    lengths_s = np.diff(found.edges_s)
+    assert lengths_s @ found.watts == pytest.approx(found.joules, abs=3.0 * found.sigma_j + 1.0)
+    since_s = found.edges_s - span.start_s
+    loaded = (since_s[:-1] > 4.003) & (since_s[1:] < 8.006)
+    assert found.watts[loaded].mean() == pytest.approx(400.0, rel=0.01)
+    assert np.abs(found.watts[loaded] - 400.0).max() < 0.1 * 400.0
+
+
+def test_a_region_that_is_cancelled_is_gone() -> None:
+    """The simulated GPU stops computing, and the recording ends as it does after any region."""
+    load = SimulatedLoad("h200")
+    recording = BackgroundRecording(simulated_samplers(load), load=load, background=False)
+    span = begun(recording)
+    recording.cancel(span)
+    assert load._open == 0
+    assert not recording._open
 
 
 def test_regions_that_are_asked_late_are_known() -> None:
@@ -95,11 +142,12 @@ SENSORS: dict[str, list[dict[str, Any]]] = {
     "ring": [{"kind": "ring", "period_s": 0.02, "capacitance_s": 0.0132, "delay_s": 0.0033}],
     "mean": [{"kind": "stream", "period_s": 0.1, "window_s": 0.1}],
     "seconds": [{"kind": "stream", "period_s": 1.0, "window_s": 1.0}],
+    "running": [{"kind": "stream", "period_s": 0.1, "window_s": 1.0}],
     "late": [{"kind": "stream", "period_s": 0.1, "window_s": 0.1, "delay_s": 1.5}],
 }
 
 
-LATE_S = {"slow counter": 1.51, "seconds": 4.01, "late": 1.91}
+LATE_S = {"slow counter": 1.51, "seconds": 4.01, "running": 1.0, "late": 1.91}
 """From an end to a sample that tells what was after it, where that is longer than the shortest question."""
 
 
@@ -233,6 +281,28 @@ def test_overlapping_regions_have_their_own_joules() -> None:
         recording.wait(span)
         found, joules = span.known(), source.joules(start_s, end_s)
         assert abs(found.joules - joules) < 3.0 * found.sigma_j
+
+
+@pytest.mark.parametrize("seconds", [0.5, 6.0])
+def test_a_counter_that_stands_still_misleads_nobody(seconds: float) -> None:
+    """What the ring beside it shows counts, and the region says that the counter has not shown its end."""
+    source = Source()
+    recording = recorded(
+        source, [Standing(source, "counter"), SimulatedSampler(source, "ring", period_s=0.02)]
+    )
+    warm = begun(recording)
+    let_pass(recording, source, 2.0, IDLE_W)
+    span = begun(recording)
+    let_pass(recording, source, seconds, 400.0)
+    recording.end(span, source.now_s())
+    let_pass(recording, source, 5.0, IDLE_W)
+    recording.wait(span)
+    recording.cancel(warm)
+
+    found = span.known()
+    assert found.joules == pytest.approx(seconds * 400.0, abs=3.0 * found.sigma_j)
+    assert found.sigma_j < 0.2 * found.joules
+    assert any(note.startswith("not-shown: simulated-counter") for note in found.notes)
 
 
 class Failing(SimulatedSampler):

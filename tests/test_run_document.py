@@ -57,7 +57,18 @@ def documents(folder: Path) -> tuple[Any, ...]:
     earlier.write_bytes(gzip.decompress(EARLIER.read_bytes()))
     with closing(sqlite3.connect(earlier)) as connection:
         stored = [text for (text,) in connection.execute("SELECT answer FROM runs WHERE answer IS NOT NULL")]
-    return tuple(map(json.loads, (joint.read_text(), front.read_text(), *stored)))
+    found = tuple(map(json.loads, (joint.read_text(), front.read_text(), *stored)))
+    names = ("priorities", "configurations", "both")
+    parts = {
+        "repeats": 3,
+        **{name: dict(found[0]["against_default"]) for name in names},
+    }  # of real GPUs alone
+    found[0]["solo_best_priorities"] = {
+        "tried": 4,
+        "equal": copy.deepcopy(found[0]["default"]),
+        "against_equal": parts,
+    }
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +110,12 @@ def test_every_document_of_a_run_is_one(every_kind: tuple[Any, ...]) -> None:
         (("front",), "x", "answer.front is 'x', not a list"),
         (("space",), None, "answer.space is None, not an object"),
         (("solo_bests",), "x", "answer.solo_bests is 'x', not an object"),
+        (("solo_best_priorities", "tried"), -1, "answer.solo_best_priorities.tried is -1"),
+        (
+            ("solo_best_priorities", "equal", "configurations"),
+            {},
+            "solo_best_priorities.equal.configurations lacks",
+        ),
         (("break_even", "cost"), "x", "answer.break_even.cost is 'x', not a finite number"),
         (
             ("against_default", "slowdown"),

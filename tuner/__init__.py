@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tuner import linalg
     from tuner.application import apply, chosen, plan
     from tuner.client.client import Client
-    from tuner.joules.regions import energy
+    from tuner.joules.energy_meter import energy
     from tuner.python.kernel import Kernel
     from tuner.python.result import Result
     from tuner.python.tuning import tune

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base import Sample, SensorInfo, Span, SpanEnergy
+from ..response.models import Array, cumulative_energy_j
 from .counters import EnergyCurve, EnergyPoint, age_variance_s2, on_rhythm
 from .programs import peak_power
 from .samples import SampleSeries, gaps, screened
@@ -25,6 +26,7 @@ _SIDES = 2  # ticks to each side of an end tell how steady power is there
 _CONTEXT = 20.0  # periods to each side of a span that tell its noise,
 _CONTEXT_WINDOWS = 3.0  # or averaging windows, if they are longer
 _MEDIAN = 0.4549  # of the square of a normal number
+_LAGS = 2.0  # time constants that a step of power is a mean over: equation (6) adds no more than the noise
 _SQRT_3 = 3.0**0.5
 
 
@@ -69,6 +71,7 @@ def span_energy(readings: Sequence[tuple[SensorInfo, Sequence[Sample]]], span: S
     if _is_short(span, finest.info):
         variance_j2 += joules**2 / 3.0  # from none to twice as much
     peak_w, peak_window_s = _peak(finest, span)
+    edges_s, watts = _power(finest, span)
     return SpanEnergy(
         joules=joules,
         sigma_j=math.sqrt(variance_j2),
@@ -76,6 +79,8 @@ def span_energy(readings: Sequence[tuple[SensorInfo, Sequence[Sample]]], span: S
         peak_window_s=peak_window_s,
         sensor="+".join(reading.info.name for reading in used),
         scope=finest.info.scope,
+        edges_s=edges_s,
+        watts=watts,
         notes=tuple(_notes(used, finest.info, span)),
     )
 
@@ -171,6 +176,50 @@ def _peak(reading: _PlausibleSamples, span: Span) -> tuple[float | None, float]:
     return float(watts[highest]), float(steps_s[highest])
 
 
+def _power(reading: _PlausibleSamples, span: Span) -> tuple[Array, Array]:
+    """Mean power between times of a span, see ``SpanEnergy``: as short ones as the reading resolves.
+
+    The joules between two of them are those of the reading between them, whatever its response.
+    """
+    info, series = reading.info, reading.series
+    resolved_s = max(info.period_s, info.response.window_s, _LAGS * info.response.capacitance_s)
+    if info.kind == "counter":
+        series, _ = on_rhythm(series.earlier(info.response.delay_s + info.response.mean_age_s))
+        times_s, joules = series.times_s, series.values
+    else:
+        times_s = series.times_s - info.response.delay_s
+        joules = cumulative_energy_j(series.times_s, series.values, info.response)
+    start_s, end_s = max(span.start_s, float(times_s[0])), min(span.end_s, float(times_s[-1]))
+    if start_s >= end_s:
+        return np.empty(0), np.empty(0)
+    inner_s = times_s[(times_s > start_s) & (times_s < end_s)]
+    inner_s = inner_s[:: max(1, round(resolved_s / info.period_s)) if info.period_s else 1]
+    if len(inner_s) and end_s - inner_s[-1] < resolved_s / 2.0:
+        inner_s = inner_s[:-1]
+    if len(inner_s) and inner_s[0] - start_s < resolved_s / 2.0:
+        inner_s = inner_s[1:]
+    edges_s = np.concatenate(([start_s], inner_s, [end_s]))
+    return edges_s, np.diff(np.interp(edges_s, times_s, joules)) / np.diff(edges_s)
+
+
+def joined_power(first: SpanEnergy, second: SpanEnergy, most: int) -> tuple[Array, Array]:
+    """Power of a span and of a later one, NaN between them; above so many steps neighbours are joined."""
+    if not len(first.watts) or not len(second.watts):
+        some = first if len(first.watts) else second
+        return some.edges_s, some.watts
+    if first.edges_s[-1] < second.edges_s[0]:
+        edges_s = np.concatenate((first.edges_s, second.edges_s))
+        watts = np.concatenate((first.watts, [math.nan], second.watts))
+    else:
+        edges_s = np.concatenate((first.edges_s, second.edges_s[1:]))
+        watts = np.concatenate((first.watts, second.watts))
+    while len(watts) > most:
+        joules = np.add.reduceat(watts * np.diff(edges_s), np.arange(0, len(watts), 2))
+        edges_s = np.append(edges_s[:-1:2], edges_s[-1])
+        watts = joules / np.diff(edges_s)
+    return edges_s, watts
+
+
 # --- a counter -----------------------------------------------------------------------------------
 
 
@@ -189,7 +238,13 @@ class CounterCurve:
         self._curve = curve
 
     def joules(self, span: Span) -> tuple[float, float] | None:
-        """Joules of a span and their variance; None where no two ticks lie near each of its ends."""
+        """Joules of a span and their variance.
+
+        None where no two ticks lie near each of its ends, or where the last tick lies before a span that a
+        curve shows.
+        """
+        if self._curve is not None and float(self._ticks.times_s[-1]) <= span.start_s:
+            return None
         start = self._place(span.start_s, starts=span.starts)
         end = self._place(span.end_s, ends=span.ends)
         if start is None or end is None:

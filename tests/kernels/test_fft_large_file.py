@@ -22,7 +22,17 @@ SIZES = [int(N) for N in KERNEL.sizes["N"]]
 SEED = 7
 # of the file as it was when every configuration had all tunables; those that meant nothing in its form apart
 BEFORE = json.loads((Path(__file__).parent / "fft_large_spaces.json").read_text())
-NEW_FIELDS = {"input", "restored", "assumed", "cleared", "system_headers", "files", "function", "entry"}
+NEW_FIELDS = {
+    "input",
+    "restored",
+    "assumed",
+    "cleared",
+    "system_headers",
+    "files",
+    "function",
+    "entry",
+    "scalars",
+}
 
 needs_compiler = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 

@@ -24,7 +24,7 @@ from tuner.joules.watching import find_gpu, opened
 from tuner.model.errors import InputError, PowerError, UnknownNameError
 from tuner.model.objective import GPU, scope_parts
 from tuner.power.base import PowerSampler, Sample, SensorInfo, Span, SpanEnergy
-from tuner.power.energy.spans import span_energy
+from tuner.power.energy.spans import joined_power, span_energy
 from tuner.power.sensors.simulated import SimulatedSampler
 
 # --- A sampler that a recording polls, its latest samples, and how a thread is woken.
@@ -149,6 +149,9 @@ class Channel:
 
 Readings = Sequence[tuple[SensorInfo, Sequence[Sample]]]
 
+MOST_STEPS = 4096
+"""Steps of power that a region keeps at most: of longer ones neighbours are joined, two by two."""
+
 
 class RecordedSpan:
     """A region as one recording sees it; the recording lets one thread at a time add to it.
@@ -219,8 +222,11 @@ class RecordedSpan:
             self._parts = part
             return True
         highest = max((before, part), key=lambda part: -math.inf if part.peak_w is None else part.peak_w)
+        edges_s, watts = joined_power(before, part, MOST_STEPS)
         self._parts = replace(
             part,
+            edges_s=edges_s,
+            watts=watts,
             joules=before.joules + part.joules,
             sigma_j=math.hypot(before.sigma_j, part.sigma_j),
             peak_w=highest.peak_w,
@@ -306,6 +312,14 @@ class BackgroundRecording:
             self._given_up_s = math.inf
             if self._load is not None:
                 self._load.end(end_s)
+
+    def cancel(self, span: RecordedSpan) -> None:
+        """Forget a region that has not ended."""
+        with self._lock:
+            self._open.pop(id(span), None)
+            self._last_end_s = max(self._last_end_s, self.now())
+            if self._load is not None:
+                self._load.end(self._last_end_s)
 
     def shown(self, span: RecordedSpan) -> bool:
         """True when a region that has ended need not be waited for: all of it is shown, or nobody polls."""
@@ -559,12 +573,14 @@ class Source:
         recording: shared by all regions.
         cuda: CUDA's number of the GPU; None where it has none, or nobody tells.
         modelled: True for a simulated GPU.
+        gpu: what its thermometer knows it by; empty for a host or a simulated GPU.
     """
 
     device: str
     recording: BackgroundRecording
     cuda: int | None = None
     modelled: bool = False
+    gpu: str | int = ""
 
     @property
     def is_gpu(self) -> bool:
@@ -638,7 +654,8 @@ class SourceRegistry:
             samplers = self._opened.enter_context(opened(gpu, [sensor] if sensor else []))
             self._recordings[key] = BackgroundRecording(samplers)
         cuda = _CUDA.fullmatch(device or "cuda:0")
-        return Source(device or gpu.name, self._recordings[key], int(cuda[1] or 0) if cuda else None)
+        number = int(cuda[1] or 0) if cuda else None
+        return Source(device or gpu.name, self._recordings[key], number, gpu=gpu.gpu)
 
     def _host(self, scope: str, part: str) -> tuple[Source, ...]:
         sources = self._sources.get((HOST, part))

@@ -1,25 +1,22 @@
-"""``tuner.energy``: regions of a program and the energy they have taken."""
+"""A region of a program and the energy it has taken."""
 
-import functools
-import inspect
 import math
-import re
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import TYPE_CHECKING
 
-from tuner.devices.cuda.direct import synchronize
 from tuner.joules import recording as process
 from tuner.joules.recording import RecordedSpan, Source
-from tuner.model.errors import InputError, PowerError, UnknownNameError, suggestion
+from tuner.model.errors import InputError, PowerError
 from tuner.model.units import MODELLED, si, with_uncertainty
 
+if TYPE_CHECKING:
+    from tuner.power.response.models import Array
+
 _INTERVAL = 1.96  # standard uncertainties to either side cover 95 %
+_J_PER_KWH = 3.6e6
 
 
 @dataclass(frozen=True)
@@ -36,6 +33,10 @@ class RegionPart:
         peak_w: highest mean power over ``peak_window_s``; None where too few samples tell.
         peak_window_s: the shortest time that the sensor resolves.
         sensor: the readings.
+        times_s: times since the region's begin between which ``watts`` are means, shape (n + 1,); empty
+            where too few samples tell.
+        watts: power as it was, corrected for the response of the reading of power (of the counter, where
+            there is no other), shape (n,); NaN where no sensor saw it.
         notes: what was not as it should be, e.g. ``too-short: ...``.
     """
 
@@ -48,6 +49,8 @@ class RegionPart:
     peak_w: float | None
     peak_window_s: float
     sensor: str
+    times_s: "Array" = field(compare=False, repr=False)
+    watts: "Array" = field(compare=False, repr=False)
     notes: tuple[str, ...] = ()
 
 
@@ -62,6 +65,8 @@ class RegionEnergy:
         modelled: True where a simulated GPU is among the devices.
         synchronized: True where the GPUs had nothing left to do at both ends.
         notes: what was not as it should be.
+        unix_s: when it began, in Unix time.
+        count: of what its energy was for: steps, calls, tokens; None where nobody told.
     """
 
     name: str
@@ -70,6 +75,8 @@ class RegionEnergy:
     modelled: bool
     synchronized: bool
     notes: tuple[str, ...]
+    unix_s: float
+    count: float | None = None
 
     @property
     def joules(self) -> float:
@@ -96,11 +103,32 @@ class RegionEnergy:
         """Highest power of a region with one part; None of several, which need not peak at the same time."""
         return self.parts[0].peak_w if len(self.parts) == 1 else None
 
+    @property
+    def each_j(self) -> float | None:
+        """Joules for each of ``count``; None where nobody told it."""
+        return None if self.count is None else self.joules / self.count
+
+    def cost(self, per_kwh: float) -> tuple[float, float]:
+        """Carbon or money, and its standard uncertainty, from what a kilowatt-hour stands for.
+
+        Args:
+            per_kwh: grams of CO2, cents, or whatever is wanted, per kilowatt-hour.
+
+        Raises:
+            InputError: that is no number.
+        """
+        if not is_number(per_kwh):
+            raise InputError(f"cost({per_kwh!r}): write a number per kWh, such as 380.0 for 380 g/kWh")
+        return self.joules / _J_PER_KWH * per_kwh, self.uncertainty_j / _J_PER_KWH * abs(per_kwh)
+
     def __str__(self) -> str:
         label = f"{self.name}: " if self.name else ""
         lines = [
             f"{label}{_figures(self)}{f' ({MODELLED})' if self.modelled else ''} in {si(self.seconds, 's')}"
         ]
+        if self.each_j is not None and self.count is not None:
+            each = with_uncertainty(self.each_j, _INTERVAL * self.uncertainty_j / self.count, "J")
+            lines.append(f"  {each} for each of {self.count:g}")
         if len(self.parts) > 1:
             lines += [f"  {part.device} {part.scope}: {_figures(part)}" for part in self.parts]
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
@@ -111,6 +139,13 @@ def _figures(energy: RegionEnergy | RegionPart) -> str:
     peak = "" if energy.peak_w is None else f", peak {si(energy.peak_w, 'W')}"
     mean = with_uncertainty(energy.mean_w, _INTERVAL * energy.mean_uncertainty_w, "W")
     return f"{joules}, mean {mean}{peak}"
+
+
+def is_number(value: object) -> bool:
+    """True for a finite real number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return math.isfinite(value)
 
 
 class Region:
@@ -127,8 +162,8 @@ class Region:
     """
 
     __slots__ = (
-        *("_end_s", "_energy", "_registry", "_sources", "_spans", "_start_s", "_unsynchronized"),
-        *("__weakref__", "name"),
+        *("_cancelled", "_count", "_end_s", "_energy", "_registry", "_added", "_sources", "_spans"),
+        *("__weakref__", "_start_s", "_unsynchronized", "name"),
     )
 
     def __init__(self, sources: Sequence[Source], name: str, start_s: float, unsynchronized: str) -> None:
@@ -139,9 +174,18 @@ class Region:
         self._start_s = start_s
         self._end_s: float | None = None
         self._energy: RegionEnergy | None = None
+        self._count: float | None = None
+        self._added: tuple[str, ...] = ()
+        self._cancelled = False
         self._registry = process.REGISTRY
         for source, span in zip(sources, self._spans, strict=True):
             source.recording.begin(span)
+
+    def add_note(self, note: str) -> None:
+        """Add a note; ``EnergyMeter`` calls it."""
+        self._added = (*self._added, note)
+        if self._energy is not None:
+            self._energy = replace(self._energy, notes=(*self._energy.notes, note))
 
     def end(self, end_s: float, unsynchronized: str) -> None:
         """Note the end; ``EnergyMeter`` calls it."""
@@ -151,6 +195,38 @@ class Region:
             return
         for source, span in zip(self._sources, self._spans, strict=True):
             source.recording.end(span, end_s)
+
+    def cancel(self) -> None:
+        """Forget the region, which nobody is told of; its block goes on.
+
+        Raises:
+            InputError: it has ended, or was cancelled before.
+        """
+        if self.ended or self._cancelled:
+            past = "was cancelled before" if self._cancelled else "has ended"
+            raise InputError(f"{self.name or 'the region'} {past}: only an open region is cancelled")
+        self._cancelled = True
+        if not self._is_forked():
+            for source, span in zip(self._sources, self._spans, strict=True):
+                source.recording.cancel(span)
+
+    @property
+    def cancelled(self) -> bool:
+        """True where it was cancelled."""
+        return self._cancelled
+
+    @property
+    def count(self) -> float | None:
+        """Count of what its energy is for: steps, calls, tokens; set it before the region ends."""
+        return self._count
+
+    @count.setter
+    def count(self, count: float) -> None:
+        if not is_number(count) or count <= 0:
+            raise InputError(f"count = {count!r}: write a number above 0, such as the steps of the region")
+        if self.ended:
+            raise InputError(f"count = {count!r}: set it before {self.name or 'the region'} ends")
+        self._count = count
 
     @property
     def ended(self) -> bool:
@@ -182,12 +258,14 @@ class Region:
                 as late as it is known to be, and two seconds.
 
         Raises:
-            InputError: the region has not ended.
+            InputError: the region has not ended, or was cancelled.
             PowerError: a sensor showed nothing of it, or this process was forked meanwhile.
         """
         if self._energy is None:
             if self._is_forked():
                 raise PowerError("this process was forked after the region began: only its parent knows it")
+            if self._cancelled:
+                raise InputError(f"{self.name or 'the region'} was cancelled: it has no energy")
             if not self.ended:
                 raise InputError(
                     f"{self.name or 'the region'} has not ended: its energy is known after its block"
@@ -232,7 +310,8 @@ class Region:
         """Waits for no sensor: a debugger may ask at any time."""
         label = f"Region {self.name!r}" if self.name else "Region"
         if self._energy is None:
-            return f"<{label}, ended after {si(self.seconds, 's')}>" if self.ended else f"<{label}, open>"
+            ended = f"ended after {si(self.seconds, 's')}"
+            return f"<{label}, {ended if self.ended else 'cancelled' if self._cancelled else 'open'}>"
         mark = f" ({MODELLED})" if self._energy.modelled else ""
         return f"<{label}: {_figures(self._energy)}{mark}>"
 
@@ -256,6 +335,8 @@ class Region:
                     peak_w=energy.peak_w,
                     peak_window_s=energy.peak_window_s,
                     sensor=energy.sensor,
+                    times_s=energy.edges_s - self._start_s,
+                    watts=energy.watts,
                     notes=energy.notes,
                 )
             )
@@ -270,213 +351,7 @@ class Region:
             parts=tuple(parts),
             modelled=any(source.modelled for source in self._sources),
             synchronized=not self._unsynchronized,
-            notes=tuple(notes),
+            notes=(*notes, *self._added),
+            unix_s=time.time() - (self._sources[0].recording.now() - self._start_s),
+            count=self._count,
         )
-
-
-# --- ``tuner.energy``: a context manager, a decorator, and windows with a name.
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-KEPT = 1000
-"""Calls of a decorated function whose regions are kept, the latest."""
-
-_OPTION = re.compile(r"--(device|scope|sensor) ")
-_ENTERED: ContextVar[tuple[tuple["EnergyMeter", Region], ...]] = ContextVar(
-    "tuner_energy_regions", default=()
-)
-
-
-class Stream(Protocol):
-    """A stream of CuPy or torch, or whatever can be waited for."""
-
-    def synchronize(self) -> object:
-        """Wait."""
-
-
-Synchronization = bool | Stream | Callable[[], object]
-
-
-class EnergyMeter:
-    """Measures regions of a program; ``energy`` makes one.
-
-    It may be used by several threads and tasks at the same time, entered again while it is open, and used
-    as often as one likes.
-
-    Args:
-        scope: what is counted.
-        devices: the GPUs.
-        sensor: the GPUs' reading.
-        synchronization: what is waited for at both ends.
-    """
-
-    def __init__(
-        self, scope: str, devices: Sequence[str], sensor: str | None, synchronization: Synchronization
-    ) -> None:
-        self._asked = scope, tuple(devices), sensor
-        self._synchronization = synchronization
-        self._lock = threading.Lock()
-        self._named: dict[str, Region] = {}
-        self._registry = process.REGISTRY
-        self._sources = self._registry.sources(*self._asked)
-        self._gpus = [source for source in self._sources if source.is_gpu]
-
-    def begin(self, name: str) -> Region:
-        """Begin a window with a name; any thread may end it.
-
-        Raises:
-            InputError: a window of that name is open.
-        """
-        with self._lock:
-            if name in self._named:
-                raise InputError(f"begin({name!r}): the window is open already; end it first")
-            self._named[name] = region = self._begun(name)
-        return region
-
-    def end(self, name: str) -> Region:
-        """End a window; its energy is computed when it is asked for.
-
-        Raises:
-            UnknownNameError: no window of that name is open.
-        """
-        waited = self._waited()
-        end_s = time.monotonic()
-        with self._lock:
-            region = self._named.pop(name, None)
-        if region is None:
-            names = ", ".join(map(repr, self._named)) or "none"
-            raise UnknownNameError(
-                f"end({name!r}): no such window is open; open are {names}{suggestion(name, self._named)}"
-            )
-        region.end(end_s, waited)
-        return region
-
-    def __enter__(self) -> Region:
-        region = self._begun("")
-        _ENTERED.set((*_ENTERED.get(), (self, region)))
-        return region
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        waited = self._waited()
-        end_s = time.monotonic()
-        entered = _ENTERED.get()
-        index = max(i for i, (meter, _) in enumerate(entered) if meter is self)
-        _ENTERED.set((*entered[:index], *entered[index + 1 :]))
-        entered[index][1].end(end_s, waited)
-
-    def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """Measure each call of a function; its attribute ``regions`` holds the latest thousand."""
-        regions: deque[Region] = deque(maxlen=KEPT)
-        if not callable(function):
-            raise InputError(f"{function!r} is no function: write `with meter:` or @meter above a function")
-        name = getattr(function, "__qualname__", "")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise InputError(
-                f"{name} is a generator, whose call returns at once: measure the loop that runs it"
-            )
-
-        @functools.wraps(function)
-        def measured(*args: P.args, **kwargs: P.kwargs) -> T:
-            region = self._begun(name)
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self._finish(region, regions)
-
-        @functools.wraps(function)
-        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:  # noqa: ANN401 - what the function returns
-            region = self._begun(name)
-            try:
-                return await function(*args, **kwargs)  # type: ignore[misc]  # it is a coroutine function
-            finally:
-                self._finish(region, regions)
-
-        wrapper: Any = awaited if inspect.iscoroutinefunction(function) else measured
-        wrapper.regions = regions
-        chosen: Callable[P, T] = wrapper
-        return chosen
-
-    def _finish(self, region: Region, regions: "deque[Region]") -> None:
-        waited = self._waited()
-        region.end(time.monotonic(), waited)
-        regions.append(region)
-
-    def _begun(self, name: str) -> Region:
-        if self._registry is not process.REGISTRY:
-            self._registry = process.REGISTRY
-            self._sources = self._registry.sources(*self._asked)
-            self._gpus = [source for source in self._sources if source.is_gpu]
-        waited = self._waited()
-        return Region(self._sources, name, time.monotonic(), waited)
-
-    def _waited(self) -> str:
-        """Wait for the GPUs; why that was not possible, or empty."""
-        chosen = self._synchronization
-        if not self._gpus:
-            return ""
-        if chosen is False:
-            return "synchronize=False"
-        if not isinstance(chosen, bool):
-            wait: Any = getattr(chosen, "synchronize", None) or chosen
-            wait()
-            return ""
-        for source in self._gpus:
-            reason = (
-                f"CUDA's number of {source.device} is not known: name it cuda:N, or give synchronize=stream"
-                if source.cuda is None
-                else synchronize(source.cuda)
-            )
-            if reason:
-                return reason
-        return ""
-
-
-def energy(
-    scope: str = "gpu",
-    *,
-    device: str | int | Sequence[str | int] | None = None,
-    sensor: str | None = None,
-    synchronize: Synchronization = True,
-) -> EnergyMeter:
-    """Measure the energy of regions of this program.
-
-    ``with tuner.energy() as region: ...``, ``@tuner.energy()``, or windows: ``meter = tuner.energy()``,
-    ``meter.begin("epoch")``, ``meter.end("epoch")``. The first call for a device opens its sensors.
-
-    Args:
-        scope: ``gpu``, ``cpu``, ``package`` or ``dram``, joined by ``+``; ``cpu`` is packages and DRAM.
-        device: ``cuda:N`` or N, a UUID, ``sim:h200``, or several of them; this machine's first GPU if not
-            given.
-        sensor: the GPU's reading by its name; the best that answers if not given.
-        synchronize: what is waited for at both ends: the GPU, through CuPy or torch where the program has
-            imported them (True); a stream, or a function to call; or nothing (False).
-
-    Returns:
-        The meter, which may be used again and by several threads.
-
-    Raises:
-        InputError: scope, device or sensor is not there, or nothing that can be waited for.
-        DeviceUnavailableError: there is no such GPU.
-        SensorUnavailableError: no power reading answers.
-    """
-    if not isinstance(scope, str):
-        raise InputError(f"scope={scope!r}: write text such as 'gpu+cpu'; a decorator is @tuner.energy()")
-    if not (isinstance(synchronize, bool) or callable(getattr(synchronize, "synchronize", synchronize))):
-        raise InputError(f"synchronize={synchronize!r}: give True, False, a stream, or a function to call")
-    if device is None or isinstance(device, (str, int)):
-        device = [_spec(device)]
-    devices = list(dict.fromkeys(map(_spec, device)))
-    if not devices:
-        raise InputError("device=[]: name at least one GPU, or leave it out; scope='cpu' counts no GPU")
-    try:
-        return EnergyMeter(scope, devices, sensor, synchronize)
-    except InputError as error:  # what is shared with commands names their options
-        raise type(error)(_OPTION.sub(r"\1=", str(error))) from error
-
-
-def _spec(device: str | int | None) -> str:
-    """The device as text; empty for this machine's first GPU."""
-    return "" if device is None else f"cuda:{device}" if isinstance(device, int) else device

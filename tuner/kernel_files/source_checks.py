@@ -6,7 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path, PurePath
 
-from tuner.kernel_files.cuda_source.tokens import always_defined, defined_macros, without_comments
+from tuner.kernel_files.cuda_source.tokens import (
+    always_defined,
+    defined_macros,
+    fixed_constants,
+    without_comments,
+)
 from tuner.kernel_files.formulas import Formula, Template
 from tuner.kernel_files.recipe import Recipe, Rule
 from tuner.kernel_files.stage_recipe import StageRecipe
@@ -67,16 +72,19 @@ def unused_names(recipe: Recipe) -> list[str]:
 
 def overridden_macros(recipe: Recipe) -> list[str]:
     """A sentence for each tunable and size that a source defines itself, whatever value it is to have."""
-    definitions = {
-        name: PurePath(stage.source.path).name
-        for stage in recipe.stages
-        for name in getattr(stage, "macros", ())
-        if name in always_defined(stage.source.text)
-    }
+    definitions: dict[str, tuple[str, str]] = {}
+    for stage in (stage for stage in recipe.stages if isinstance(stage, StageRecipe)):
+        path = PurePath(stage.source.path).name
+        text = without_comments(stage.source.text)
+        passed = {*stage.entry.names, *(name for option in stage.options for name in option.names)}
+        constants = fixed_constants(text) & {*recipe.tunables, *recipe.sizes} - passed
+        definitions |= dict.fromkeys(sorted(constants), (path, "make it a macro with #define"))
+        macros = always_defined(stage.source.text) & {*stage.macros}
+        definitions |= dict.fromkeys(sorted(macros), (path, "put its #define"))
     return [
-        f"{name}: {path} defines it itself, so that every value compiles to the same code; put its"
-        f" #define between #ifndef {name} and #endif"
-        for name, path in definitions.items()
+        f"{name}: {path} defines it itself, so that every value compiles to the same code; {remedy}"
+        f" between #ifndef {name} and #endif"
+        for name, (path, remedy) in definitions.items()
     ]
 
 

@@ -341,6 +341,23 @@ class CoRunDocument(TypedDict):
     energy_change_interval: Amount | None
 
 
+class PriorityChanges(TypedDict):
+    """Changes against the solo bests at equal stream priorities, turn by turn."""
+
+    repeats: Count
+    priorities: Changes
+    configurations: Changes
+    both: Changes
+
+
+class PriorityDocument(TypedDict):
+    """The solo bests at equal stream priorities, where ``solo_bests`` has the best ones."""
+
+    tried: Count
+    equal: TrialDocument
+    against_equal: PriorityChanges | None
+
+
 class RepeatabilityDocument(TypedDict, total=False):
     """Repeatability of trials; halves of 95 % intervals, relative."""
 
@@ -599,6 +616,7 @@ class RunDocument(_Run, total=False):
     least_energy: TrialDocument | None
     solo_bests: TrialDocument | None
     front: list[FrontPoint]
+    solo_best_priorities: PriorityDocument | None
     solo_best_runs: dict[str, int]
     limited_solo_bests: list[str]
     no_solo_bests: str | None
@@ -678,6 +696,9 @@ def _trials(document: RunDocument) -> Iterator[tuple[str, TrialDocument]]:
         trial = document.get(key)
         if trial is not None:
             yield key, trial
+    priorities = document.get("solo_best_priorities")
+    if priorities is not None:
+        yield "solo_best_priorities.equal", priorities["equal"]
     for i, point in enumerate(document.get("front", ())):
         yield f"front[{i}].trial", point["trial"]
     for i, trial in enumerate(document.get("trials", ())):

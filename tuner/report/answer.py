@@ -34,7 +34,7 @@ from tuner.report.rows import (
     filled,
     interval,
 )
-from tuner.report.trials_table import cost_change, longest_s, objective_name, same
+from tuner.report.trials_table import GOALS, cost_change, longest_s, objective_name, same
 from tuner.search.document import break_even
 
 _Reference = Literal["default", "fastest", "solo_bests"]
@@ -129,6 +129,24 @@ def comparisons(document: RunDocument, width: int) -> list[str]:
     ]
 
 
+def _references(
+    document: RunDocument,
+) -> Iterator[tuple[str, TrialDocument | None, Changes | None, str, str]]:
+    """References of an answer: key, trial, changes, and the name in a table and in a sentence.
+
+    Where priorities of streams were searched, solo bests have them too, and come once more without.
+    """
+    priorities = document.get("solo_best_priorities")
+    for name, against, called, whole in _COMPARED:
+        at = ", best priorities" if priorities is not None and name == "solo_bests" else ""
+        yield name, document.get(name), document.get(against), called + at, whole + at
+    if priorities is not None and not same(document.get("solo_bests"), priorities["equal"]):
+        parts = priorities["against_equal"]
+        both = None if parts is None else parts["both"]
+        at = ", equal priorities"
+        yield "", priorities["equal"], both, f"solo bests together{at}", f"the solo bests together{at}"
+
+
 def gains_of(document: RunDocument) -> Table[Gain]:
     """The answer against the default, the fastest trial, the solo bests together, and one after another.
 
@@ -138,8 +156,7 @@ def gains_of(document: RunDocument) -> Table[Gain]:
     rows: list[Gain] = []
     sentences: list[str] = []
     itself: list[str] = []
-    for name, against, called, whole in _COMPARED:
-        trial, changes = document.get(name), document.get(against)
+    for name, trial, changes, called, whole in _references(document):
         before = next((row for row in rows if same(trial, row.trial)), None)
         if before is not None:
             before.against += f", {called}"
@@ -147,7 +164,7 @@ def gains_of(document: RunDocument) -> Table[Gain]:
             if (name, objective_name(document)) != ("fastest", "time"):
                 itself.append(whole)
         elif trial is not None and trial["status"] != "ok":
-            it = "them" if name == "solo_bests" else "it"
+            it = "them" if whole.startswith("the solo bests") else "it"
             sentences.append(f"the {called} failed: there is no comparison with {it}")
         elif trial is not None and changes is not None:
             rows.append(Gain(called, changes, trial, trial))
@@ -158,6 +175,7 @@ def gains_of(document: RunDocument) -> Table[Gain]:
         sentences.append("the Pareto front is the answer alone")
     rows += _one_after_another(document)
     sentences += _co_running(document)
+    sentences += _priorities(document)
     sentences += _solo_bests(document)
     sentences += _hidden(document)
     sentences += _least_energy(document)
@@ -250,6 +268,29 @@ def _co_running(document: RunDocument) -> Iterator[str]:
         yield f"co-running loses {' and '.join(lost)}: run these workloads one after another"
     else:
         yield f"co-running gains {gained[0]} and loses {lost[0]} against one after another"
+
+
+def _priorities(document: RunDocument) -> Iterator[str]:
+    """Yield what priorities and configurations bring, each without the other."""
+    priorities = document.get("solo_best_priorities")
+    if priorities is None:
+        return
+    if same(document.get("solo_bests"), priorities["equal"]):
+        yield f"solo bests together are best at equal priorities, of {priorities['tried']} combinations"
+        return
+    parts = priorities["against_equal"]
+    if parts is None:
+        return
+    alone, tuned = (
+        percent_with_interval(*cost_change(document, changes))
+        for changes in (parts["priorities"], parts["configurations"])
+    )
+    name = objective_name(document)
+    of = GOALS["edp" if name == "pareto" else name].removeprefix("least ")
+    yield (
+        f"against solo bests at equal priorities, priorities alone change {of} by {alone}, configurations"
+        f" alone by {tuned}{label(document, ' ({})')}"
+    )
 
 
 def _solo_bests(document: RunDocument) -> Iterator[str]:
@@ -402,6 +443,9 @@ def within_slowdown(document: RunDocument, max_slowdown: float | None) -> RunDoc
     changed["against_default"] = point.get("against_default")
     changed["trade_off"] = point.get("trade_off")
     changed["against_solo_bests"] = point.get("against_solo_bests")
+    priorities = document.get("solo_best_priorities")
+    if priorities is not None and not same(document["best"], point["trial"]):  # they are of the answer
+        changed["solo_best_priorities"] = {**priorities, "against_equal": None}
     changed["energy_trade_off"] = point.get("energy_trade_off")
     changed["workloads"] = [
         {**workload, "best": part, "expanded": expanded}

@@ -43,7 +43,9 @@ def _solo_bests(document: RunDocument) -> Iterator[str]:
     """The runs that the solo bests are of."""
     runs = document.get("solo_best_runs") or {}
     if runs:
-        yield f"solo bests: {', '.join(f'{name} of run {run}' for name, run in runs.items())}"
+        priorities = document.get("solo_best_priorities")
+        at = "" if priorities is None else f"; measured at {priorities['tried']} combinations of priorities"
+        yield f"solo bests: {', '.join(f'{name} of run {run}' for name, run in runs.items())}{at}"
 
 
 def _repeatability(document: RunDocument) -> Iterator[str]:

@@ -22,7 +22,7 @@ from tuner.measurement.window import MOST_S
 from tuner.model.objective import COVERAGE, TIMED, Objective, choose, tied
 from tuner.model.plan import shown_values
 from tuner.model.records import RunStatus
-from tuner.model.run_document import Changes, RunDocument
+from tuner.model.run_document import Changes, PriorityChanges, RunDocument
 from tuner.model.trial import (
     ASSUMED,
     FlagKind,
@@ -86,7 +86,7 @@ class ContenderRepeats:
 
         Args:
             default: the default trial.
-            solo_bests: every workload at its solo best; None where that is not known.
+            solo_bests: every workload at its solo best, at the best priorities; None where that is not known.
 
         Returns:
             The paired repeats; None where no trial was valid.
@@ -314,7 +314,11 @@ class Outcome:
         repeatability: how well trials repeat, by the name of an objective; without those not known.
         co_run: the answer against its workloads one after another; None where that was not measured.
         front: indices of the points of the Pareto front, fastest first; empty for other objectives.
-        solo_bests: index of the trial with every workload at its solo best; None where it was not measured.
+        solo_bests: index of the trial with every workload at its solo best, at the priorities that suit these
+            best where priorities are searched; None where it was not measured.
+        equal_solo_bests: index of the same at equal priorities; None where no others were tried.
+        priorities_tried: combinations of priorities that solo bests were measured at.
+        priorities: what priorities and configurations bring each alone; None where that was not measured.
         solo_best_runs: numbers of the runs that these are from, in the order of the workloads.
         limited_solo_bests: workloads whose search alone a budget or a time limit has ended.
         no_solo_bests: why it was not measured; empty where it was, and for a lone workload.
@@ -345,6 +349,9 @@ class Outcome:
     searched: tuple[Measurement, ...] = ()
     front: tuple[int, ...] = ()
     solo_bests: int | None = None
+    equal_solo_bests: int | None = None
+    priorities_tried: int = 0
+    priorities: PriorityChanges | None = None
     solo_best_runs: tuple[int, ...] = ()
     limited_solo_bests: tuple[str, ...] = ()
     no_solo_bests: str = ""

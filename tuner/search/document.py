@@ -21,6 +21,7 @@ from tuner.model.run_document import (
     Expanded,
     PoolGpuDocument,
     PowerLimitPoint,
+    PriorityDocument,
     RepeatabilityDocument,
     RunDocument,
     RunSettings,
@@ -357,6 +358,7 @@ def document(
             }
             for index in outcome.front
         ],
+        "solo_best_priorities": _priorities(outcome, named(outcome.equal_solo_bests)),
         "solo_best_runs": dict(zip(names, outcome.solo_best_runs, strict=False)),
         "limited_solo_bests": list(outcome.limited_solo_bests),
         "no_solo_bests": outcome.no_solo_bests or None,
@@ -377,6 +379,13 @@ def document(
     if with_trials:
         record["trials"] = [trial_document(pair, names) for pair in outcome.trials]
     return record
+
+
+def _priorities(outcome: Outcome, equal: TrialDocument | None) -> PriorityDocument | None:
+    """The solo bests at equal priorities, and what leads from them to the answer; None without others."""
+    if equal is None:
+        return None
+    return {"tried": outcome.priorities_tried, "equal": equal, "against_equal": outcome.priorities}
 
 
 def trial_document(pair: tuple[Trial, Measurement], names: Sequence[str]) -> TrialDocument:

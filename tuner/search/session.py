@@ -16,7 +16,7 @@ from tuner.model.objective import Objective
 from tuner.model.options import BACK_TO_BACK, SINGLE
 from tuner.model.plan import Plan
 from tuner.model.records import RunStatus, fingerprint
-from tuner.model.run_document import RunDocument
+from tuner.model.run_document import PriorityChanges, RunDocument
 from tuner.model.trial import (
     ASSUMED,
     Measurement,
@@ -46,7 +46,14 @@ from tuner.search.document import document
 from tuner.search.option_checks import LimitReachedError, SearchLimits
 from tuner.search.plan import SearchPlan, default_configuration, knowledge
 from tuner.search.setup import MeasurementSetup
-from tuner.search.together import SoloBests, compare_in_turn, find_solo_bests, note_solo_bests
+from tuner.search.together import (
+    MOST_PRIORITISED,
+    SoloBests,
+    compare_in_turn,
+    compare_priorities,
+    find_solo_bests,
+    note_solo_bests,
+)
 from tuner.search.verification import NOTHING_TO_VERIFY, verdict, verifiable_answer
 from tuner.space.search_view import Criterion, Policy, Search
 from tuner.system.marks import mark
@@ -178,14 +185,15 @@ class Session:
             self._started_s = self._device.now_s()
             self._measures_end = confirm and self._final_objective.needs_energy
             status, notices = RunStatus.FAILED, list[str]()
-            solo, co_run = SoloBests(), None
+            solo, co_run, priorities = SoloBests(), None, None
             try:
                 self._recall(resumed)
                 solo = find_solo_bests(self._plan, self._spaces, self._store)
-                limit = self._search(solo.trial)
+                limit = self._search(solo)
                 self._compilation.end_ahead()
                 if confirm:
-                    limit = self._confirm(solo.trial, limit)
+                    limit = self._confirm(solo, limit)
+                    priorities = self._compare_priorities(solo)
                     co_run = self._compare_answer()
                     self._compare_timings()
                 notices += [] if limit is None else [f"stopped: {limit}"]
@@ -202,6 +210,7 @@ class Session:
                 outcome.notices[:0] = [*self._notices, *notices, *self._measurer.notices]
                 note_solo_bests(outcome, solo)
                 outcome.resumed, outcome.co_run, outcome.run = len(resumed), co_run, self._run
+                outcome.priorities = priorities
                 outcome.prepare_s, outcome.wall_s = prepare_s, time.monotonic() - begun
                 outcome.spent = self._spent()
                 answer = None if outcome.answer is None else self._document(outcome, with_trials=False)
@@ -216,7 +225,7 @@ class Session:
 
     # --- The search: the policy's trials, one after another ------------------------------------------
 
-    def _search(self, solo_bests: Trial | None) -> LimitReachedError | None:
+    def _search(self, solo: SoloBests) -> LimitReachedError | None:
         """Search once, or twice under a slowdown limit; returns the limit that ended it early."""
         plan = self._plan
         search = self._search_view({})
@@ -230,8 +239,11 @@ class Session:
                 self._pool.prepare(PlannedTrial(self._default, tuple(self._plans(self._default))))
             self._measure(self._default)
             with self._compilation.within(self._limits):
-                if solo_bests is not None:
-                    self._measure(solo_bests, whole=True)  # the answer is held against it
+                if solo.trial is not None:
+                    valid = self._measure(solo.trial, whole=True).ok  # the answer is held against it
+                    if valid and solo.prioritised:
+                        self._measure_all(self._fast(solo.prioritised))
+                        search = self._search_view(dict(self._requested))  # it starts from the best of these
                 self._follow(plan.policy, search)
                 if self._is_limited:
                     self._reference_s = self._fastest_s()
@@ -247,13 +259,41 @@ class Session:
         try:
             batch = next(generator)
             while True:
-                self._compilation.ahead(self._affordable(batch))
-                self._spread(batch)
-                batch = generator.send([self._measure(trial) for trial in batch])
+                batch = generator.send(self._measure_all(batch))
         except StopIteration:
             return
         finally:
             generator.close()
+
+    def _measure_all(self, batch: Sequence[Trial]) -> list[Measurement]:
+        """Measure a list of trials, on all GPUs of a pool."""
+        self._compilation.ahead(self._affordable(batch))
+        self._spread(batch)
+        return [self._measure(trial) for trial in batch]
+
+    def _fast(self, prioritised: Sequence[Trial]) -> list[Trial]:
+        """Solo bests at other priorities: all of few; of many those whose single rounds are the fastest.
+
+        They are no more than half of the budget, the trial at equal priorities included.
+        """
+        budget = self._limits.budget
+        most = MOST_PRIORITISED if budget is None else min(MOST_PRIORITISED, budget // 2)
+        if len(prioritised) < most:
+            return list(prioritised)
+        known = [trial for trial in prioritised if trial in self._trials]  # chosen by a killed run
+        times_s: dict[Trial, float] = {}
+        for trial in prioritised if len(known) < most - 1 else ():
+            if self.out_of_time:
+                break
+            if trial not in self._trials:
+                single = self._counted(self._measurer.measure_otherwise(trial, self._plans(trial)))
+                times_s[trial] = Objective("time").cost(single)
+        chosen = [*known, *sorted(times_s, key=times_s.__getitem__)][: max(0, most - 1)]
+        self._notice(
+            f"stream priorities: {len(chosen)} of {len(prioritised)} combinations of the solo bests beside"
+            " equal ones were measured, those whose single rounds were the fastest"
+        )
+        return chosen
 
     def _affordable(self, trials: Sequence[Trial]) -> list[Trial]:
         """The trials that are not measured, as many as the budget allows: no others are compiled ahead."""
@@ -500,7 +540,7 @@ class Session:
 
     # --- The end: contenders measured again, and the answer ------------------------------------------
 
-    def _confirm(self, solo_bests: Trial | None, limit: LimitReachedError | None) -> LimitReachedError | None:
+    def _confirm(self, solo: SoloBests, limit: LimitReachedError | None) -> LimitReachedError | None:
         """Repeat the contenders while there is time; returns the limit that ended search or repeats."""
         objective = self._final_objective
         self._begin_phase(objective)
@@ -514,7 +554,7 @@ class Session:
                 measure=self._repeat,
                 out_of_time=lambda: self.out_of_time,
             )
-            repeated = again.run(self._default, solo_bests)
+            repeated = again.run(self._default, solo.rival(self._trials, objective))
             if repeated is None:
                 return limit  # no trial is valid: there is nothing to confirm
             paired = repeated
@@ -592,6 +632,17 @@ class Session:
         trial = outcome.trials[outcome.answer][0]
         return compare_in_turn(
             trial, lambda index: self._measure_again(trial, index), lambda: not self.out_of_time
+        )
+
+    def _compare_priorities(self, solo: SoloBests) -> PriorityChanges | None:
+        """Gains of priorities and of configurations, each alone; None where no priorities were tried."""
+        outcome, rival = self._outcome(RunStatus.FINISHED), solo.rival(self._trials, self._final_objective)
+        tried = any(trial in self._trials for trial in solo.prioritised)
+        if outcome.answer is None or solo.trial is None or rival is None or not tried:
+            return None
+        answer = outcome.trials[outcome.answer][0]
+        return compare_priorities(
+            answer, solo.trial, rival, self._measure_again, lambda: not self.out_of_time
         )
 
     def _compare_timings(self) -> None:

@@ -1,9 +1,11 @@
 """Workloads alone against together: solo times, solo bests, and balanced batches."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import random
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
+from itertools import product
+from typing import TypedDict, TypeVar
 
 from tuner.database.answers import StoredAnswer, stored_answer
 from tuner.database.ranking import AnswerQuery, served_answer
@@ -11,12 +13,19 @@ from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import SizeValues
-from tuner.measurement.paired import CoRunComparison, compared
+from tuner.measurement.paired import CoRunComparison, PairedRepeats, Ratio, compared
 from tuner.model.errors import DeviceError, InputError
 from tuner.model.objective import Objective
 from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, TunableValue, Workload, with_priority
 from tuner.model.records import Conditions, RunStatus, StoredRun
-from tuner.model.run_document import CoRunDocument, CoRunTotals, Device, device_document
+from tuner.model.run_document import (
+    Changes,
+    CoRunDocument,
+    CoRunTotals,
+    Device,
+    PriorityChanges,
+    device_document,
+)
 from tuner.model.trial import ASSUMED, Measurement, Trial, WindowScatter, stated
 from tuner.search.answer import Outcome
 from tuner.search.candidates import PreparedWorkload, fit_batches
@@ -29,13 +38,41 @@ from tuner.search.setup import MeasurementSetup
 _REPEATS, _REPEATS_WITH_JOULES = 3, 2  # windows for joules are long
 
 
-def compare_in_turn(
-    trial: Trial, measure: Callable[[int | None], Measurement], may_go_on: Callable[[], bool]
-) -> CoRunComparison | None:
-    """A co-run against its configurations one after another, measured now.
+_Item = TypeVar("_Item", bound=Hashable)
+
+
+def in_turn(
+    items: Sequence[_Item], measure: Callable[[_Item], Measurement], may_go_on: Callable[[], bool]
+) -> list[dict[_Item, Measurement]]:
+    """Paired repeats of some items, measured now.
 
     Every other repeat goes in reverse order, so that a steady drift cancels. It ends early, with the repeats
     that are complete, when there is no time left.
+
+    Returns:
+        The repeats; none where something failed.
+    """
+    turns: list[dict[_Item, Measurement]] = []
+    order, most = list(items), _REPEATS
+    while len(turns) < most:
+        turn: dict[_Item, Measurement] = {}
+        for item in order:
+            if not may_go_on():
+                return turns
+            turn[item] = measure(item)
+            if not turn[item].ok:
+                return []
+        turns.append(turn)
+        order.reverse()
+        if any(measurement.energy is not None for measurement in turn.values()):
+            most = _REPEATS_WITH_JOULES
+    return turns
+
+
+def compare_in_turn(
+    trial: Trial, measure: Callable[[int | None], Measurement], may_go_on: Callable[[], bool]
+) -> CoRunComparison | None:
+    """A co-run against its configurations one after another, measured now in paired repeats.
 
     Args:
         trial: the answer of a search.
@@ -46,22 +83,8 @@ def compare_in_turn(
         The comparison; None where something failed.
     """
     alone = range(len(trial.configurations))
-    repeats: list[tuple[Measurement, Sequence[Measurement]]] = []
-    order: list[int | None] = [None, *alone]  # None is the co-run
-    most = _REPEATS
-    while len(repeats) < most:
-        measured: dict[int | None, Measurement] = {}
-        for index in order:
-            if not may_go_on():
-                return compared(trial, repeats)
-            measured[index] = measure(index)
-            if not measured[index].ok:
-                return None
-        repeats.append((measured[None], [measured[index] for index in alone]))
-        order.reverse()
-        if measured[None].energy is not None:
-            most = _REPEATS_WITH_JOULES
-    return compared(trial, repeats)
+    turns = in_turn([None, *alone], measure, may_go_on)
+    return compared(trial, [(turn[None], [turn[index] for index in alone]) for turn in turns])
 
 
 def record_of(
@@ -110,16 +133,33 @@ class SoloBests:
     """The solo bests of workloads that run together.
 
     Attributes:
-        trial: all of them together; None where one is missing, and for a lone workload.
+        trial: all of them together; None where one is missing, and for a lone workload. The priorities of
+            their streams are equal.
         runs: numbers of the runs that they are from, in the order of the workloads.
         limited: workloads whose search alone a budget or a time limit has ended.
         missing: why there is no such trial; empty where there is one, and for a lone workload.
+        prioritised: the same at other priorities of their streams; none where these are not searched.
     """
 
     trial: Trial | None = None
     runs: tuple[int, ...] = ()
     limited: tuple[str, ...] = ()
     missing: str = ""
+    prioritised: tuple[Trial, ...] = ()
+
+    def rival(self, trials: Mapping[Trial, Measurement], objective: Objective) -> Trial | None:
+        """Those that cost least, of equals the fastest: what the answer is held against.
+
+        Args:
+            trials: what the search measured.
+            objective: whose cost counts.
+        """
+        costs = {
+            trial: (objective.known(trials[trial]), Objective("time").cost(trials[trial]))
+            for trial in (self.trial, *self.prioritised)
+            if trial is not None and trial in trials
+        }
+        return min(costs, key=costs.__getitem__, default=None)
 
 
 def solo_best(
@@ -160,8 +200,6 @@ def _answers(
 def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store: Store) -> SoloBests:
     """The trial of the stored solo bests; together they run at the highest clock and power limit of them.
 
-    The priorities of their streams are alike.
-
     Args:
         plan: of the search.
         spaces: of its workloads.
@@ -196,7 +234,101 @@ def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store:
         max(filter(None, limits), default=default.power_limit_w),
     )
     limited = tuple(str(workload) for workload, answer in stored.items() if answer and not answer.finished)
-    return SoloBests(trial, tuple(answer.run for answer in answers), limited)
+    prioritised: tuple[Trial, ...] = ()
+    if plan.request.stream_priorities > 1 and plan.strategy is None:  # a strategy names its trials itself
+        prioritised = tuple(at_priorities(trial, spaces, plan.request.seed))
+    return SoloBests(trial, tuple(answer.run for answer in answers), limited, prioritised=prioritised)
+
+
+MOST_PRIORITISED = 64
+"""Priorities of solo bests that are trials, at most: of more, those that single rounds show to be fast."""
+
+_MOST_SCREENED = 1024  # of more, these are drawn
+
+
+def at_priorities(trial: Trial, spaces: Sequence[PreparedWorkload], seed: int) -> Iterator[Trial]:
+    """A trial at the other priorities that its streams can have, in all combinations or 1,024 drawn ones.
+
+    Args:
+        trial: whose configurations these are.
+        spaces: of its workloads, of which some have a stream priority.
+        seed: of the draw.
+    """
+    levels = [item.space.tunables.get(STREAM_PRIORITY, (None,)) for item in spaces]
+    combinations: Iterable[tuple[TunableValue | None, ...]] = product(*levels)
+    if math.prod(map(len, levels)) > _MOST_SCREENED:
+        draw = random.Random(seed)  # noqa: S311 - which priorities are tried is no secret
+        drawn = (tuple(map(draw.choice, levels)) for _ in range(_MOST_SCREENED))
+        combinations = dict.fromkeys(drawn)
+    for priorities in combinations:
+        configurations = (
+            with_priority(configuration, int(priority)) if priority is not None else configuration
+            for configuration, priority in zip(trial.configurations, priorities, strict=True)
+        )
+        other = replace(trial, configurations=tuple(configurations))
+        if other != trial:
+            yield other
+
+
+def compare_priorities(
+    answer: Trial,
+    equal: Trial,
+    rival: Trial,
+    measure: Callable[[Trial], Measurement],
+    may_go_on: Callable[[], bool],
+) -> PriorityChanges | None:
+    """Compare priorities alone, configurations alone, and both with solo bests at equal priorities.
+
+    Args:
+        answer: of a search.
+        equal: the solo bests at equal priorities.
+        rival: the solo bests at their best priorities.
+        measure: measures a trial once more.
+        may_go_on: tells whether there is time left.
+
+    Returns:
+        Changes of paired repeats; None where something failed, or no repeat was complete.
+    """
+    tuned = at_equal_priorities(answer)
+    turns = in_turn(list(dict.fromkeys((equal, rival, tuned, answer))), measure, may_go_on)
+    paired = PairedRepeats(tuple(turns))
+    priorities, configurations, both = (_changed(paired, each, equal) for each in (rival, tuned, answer))
+    if priorities is None or configurations is None or both is None:
+        return None
+    return {
+        "repeats": len(turns),
+        "priorities": priorities,
+        "configurations": configurations,
+        "both": both,
+    }
+
+
+def at_equal_priorities(trial: Trial) -> Trial:
+    """The trial with all its streams at the lowest priority; itself where they are equal."""
+    if len({configuration.get(STREAM_PRIORITY, 0) for configuration in trial.configurations}) == 1:
+        return trial
+    configurations = (
+        with_priority(configuration, 0) if STREAM_PRIORITY in configuration else configuration
+        for configuration in trial.configurations
+    )
+    return replace(trial, configurations=tuple(configurations))
+
+
+def _changed(paired: PairedRepeats, trial: Trial, reference: Trial) -> Changes | None:
+    """A trial against another in the same turns."""
+    time, energy = (paired.ratio(trial, reference, Objective(name)) for name in ("time", "energy"))
+    if time is None:
+        return None
+    if trial == reference:
+        time, energy = Ratio(1.0, 0.0), energy and Ratio(1.0, 0.0)
+    changes: Changes = {
+        "slowdown": time.value - 1.0,
+        "slowdown_interval": time.interval,
+        "turn_by_turn": None if trial == reference else True,
+    }
+    if energy is not None:
+        changes["energy_saving"], changes["energy_saving_interval"] = 1.0 - energy.value, energy.interval
+    return changes
 
 
 def note_solo_bests(outcome: Outcome, solo: SoloBests) -> None:
@@ -211,7 +343,12 @@ def note_solo_bests(outcome: Outcome, solo: SoloBests) -> None:
     outcome.limited_solo_bests = solo.limited
     if solo.trial is None:
         return
-    outcome.solo_bests = places.get(solo.trial)
+    searched = {trial: known for (trial, _), known in zip(outcome.trials, outcome.searched, strict=True)}
+    rival = solo.rival(searched, outcome.objective)
+    outcome.solo_bests = None if rival is None else places[rival]
+    tried = sum(trial in places for trial in solo.prioritised)
+    if tried:
+        outcome.equal_solo_bests, outcome.priorities_tried = places.get(solo.trial), 1 + tried
     if outcome.solo_bests is None and len(outcome.trials) > 1:  # they come after the default
         outcome.no_solo_bests = "compiled resources rule out one of them in this run"
     elif outcome.solo_bests is None:

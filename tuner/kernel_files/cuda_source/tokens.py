@@ -89,6 +89,17 @@ def always_defined(text: str) -> set[str]:
     return {name for name, _, depth in _definitions(text) if depth == 0}
 
 
+_CONSTANT = re.compile(
+    r"\b(?:constexpr|const)\s+(?:(?:static|const|unsigned|signed|long|short)\s+)*\w+\s+(\w+)\s*"
+    r"(?:=\s*\d\w*\s*;|\{\s*\d\w*\s*\}\s*;)"
+)
+
+
+def fixed_constants(text: str) -> set[str]:
+    """Names of constants that a source, its comments apart, gives a literal value."""
+    return {found[1] for found in _CONSTANT.finditer(text)}
+
+
 def undecided_macros(text: str) -> set[str]:
     """Macros that a source defines in several ways, each under a condition."""
     bodies: dict[str, set[str]] = {}
