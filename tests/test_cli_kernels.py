@@ -307,6 +307,7 @@ block = "B"
 SUMS = ROWS.replace('[N, M]"\n[launch]', '[N]"\n[launch]')
 SQUARE = ROWS.replace("[100]", "[64]")
 LARGE = ROWS.replace("[64]\nM = [100]", "[65536]\nM = [1048576]")
+DOUBTFUL = ROWS.replace("[64]\nM = [100]", "[4096]\nM = [5000]")
 KERNEL = "__global__ void f(const float* x, float* y) { y[B] = x[0]; }"
 LISTED, OTHER = "(at rows:N=64,M=100)", "which the file does not list)"
 FUNCTIONS = """
@@ -338,6 +339,7 @@ SHAPES = "shapes do not fit: x has [64, 100], and sum(x, axis=1) has [64]; keepd
         ),
         (LARGE, ("y", "x / sum(x, axis=1)"), "Warning", f"shapes do not fit|{OTHER}"),
         (LARGE, ("y", SOFTMAX), "", ""),
+        (DOUBTFUL, ("y", "x / sum(x, axis=1)"), "Error", "x has [4096, 5000]|(at rows:N=4096,M=5000)"),
         (SUMS, ("y", "sum(x, axis=0)"), "Error", "the result has shape [100], and y has [64]"),
         (ROWS, ("reference_function", "r.py:right"), "", ""),
         (ROWS, ("reference_function", "r.py:nothere"), "Error", "r.py: has no function 'nothere'"),

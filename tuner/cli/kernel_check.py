@@ -32,6 +32,9 @@ MOST_ALTERNATIVES = 12
 MOST_ELEMENTS = 2**24
 """Elements of the arrays that a reference is tried on."""
 
+MOST_IN_DOUBT = 2**26
+"""The same where it has failed on smaller arrays that the file does not list."""
+
 TRIED_S = 30.0
 """The longest wait for it."""
 
@@ -469,6 +472,7 @@ def reference_findings(kernel: "KernelFile") -> "list[Remark]":
     plans = [plan for plan in plans if _elements(plan) <= MOST_ELEMENTS]
     if not plans:
         return [Remark("note", "the reference was not tried: the smallest problem is large")]
+    remarks: list[Remark] = []
     with Child("importlib:import_module", tried.__module__, name="the reference") as child:
         for plan in plans:
             sizes = {**dict(plan.workload.sizes), "batch": plan.workload.batch}
@@ -477,14 +481,21 @@ def reference_findings(kernel: "KernelFile") -> "list[Remark]":
                     child.call(tried.__name__, plan.problem, plan.buffers, sizes, timeout_s=TRIED_S)
                 )
             except ChildTimeoutError:
-                return [Remark("note", f"the reference takes more than {TRIED_S:g} s at {plan.workload}")]
+                return [
+                    *remarks,
+                    Remark("note", f"the reference takes more than {TRIED_S:g} s at {plan.workload}"),
+                ]
             except ChildError as error:
                 trouble = str(error)
-            if trouble:
-                unlisted = "" if plan is smallest else ", which the file does not list"
-                level = "warning" if unlisted or "ModuleNotFoundError" in trouble else "error"
-                return [Remark(level, f"{trouble} (at {plan.workload}{unlisted})")]
-    return []
+            if not trouble:
+                continue
+            unlisted = "" if plan is smallest else ", which the file does not list"
+            level = "warning" if unlisted or "ModuleNotFoundError" in trouble else "error"
+            remarks = [Remark(level, f"{trouble} (at {plan.workload}{unlisted})")]
+            if smallest in plans or _elements(smallest) > MOST_IN_DOUBT:
+                break
+            plans.append(smallest)  # large, but the other may be none that the reference is for
+    return remarks
 
 
 def _few(kernel: "KernelFile", workload: "Workload") -> "Plan":
