@@ -109,6 +109,16 @@ class SensorInfo:
             return abs(value) <= _MOST_J
         return (value >= LEAST_W if self.may_be_zero else value > 0.0) and value <= MOST_W
 
+    @property
+    def aliasing(self) -> tuple[str, ...]:
+        """A note where the mean of a load that repeats may be shown wrong; none where it is not."""
+        if self.response.averages:
+            return ()
+        why = f"{self.name} does not see all of the time"
+        if self.kind == "counter" and self.response.origin != "calibrated":
+            why = f"whether {self.name} sees all of the time here is for tuner power calibrate to find"
+        return (f"aliasing: {why}, and a periodic load may read wrong",)
+
 
 @dataclass(frozen=True)
 class Sample:

@@ -1,6 +1,7 @@
 """The end of a run: contenders measured again, ties stated, idle power read; or a GPU that is lost."""
 
 import math
+import re
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tuner.power.energy.meter import SamplingMeter
+from tuner.power.sensors.simulated import SimulatedSampler
 from tuning_runs import REQUEST, tune, tune_on, warming_setup
 
 from tuner.database.runs import Store
@@ -111,6 +114,38 @@ def test_trials_without_joules_are_stated(store: Store, monkeypatch: pytest.Monk
     (notice,) = (notice for notice in outcome.notices if notice.startswith("no joules of "))
     assert notice.startswith(f"no joules of {len(missing)} of {len(outcome.trials)} trials, which cannot be ")
     assert "gave too little in a window of " in notice
+
+
+class Weaker:
+    """A device's power, a tenth of which is not shown."""
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self.device = device
+        self.now_s = device.now_s
+
+    def power_segments(self, since_s: float) -> list[tuple[float, float, float]]:
+        return [(start, end, 0.9 * watts) for start, end, watts in self.device.power_segments(since_s)]
+
+
+def test_sensors_that_differ_are_stated(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counter and ring of other power: the run names both, and the interval of the answer holds both."""
+
+    def opened(device: SimulatedDevice, *_: object) -> tuple[SamplingMeter, str]:
+        shown = SimulatedSampler(Weaker(device), "ring", period_s=0.02, capacitance_s=0.02)
+        ring = SamplingMeter(shown, None, device.now_s)
+        return SamplingMeter(SimulatedSampler(device), None, device.now_s, beside=ring), ""
+
+    alike = tune(REQUEST, store, spec="sim:h200")
+    monkeypatch.setattr("tuner.search.setup.open_meter", opened)
+    outcome = tune(REQUEST, store, spec="sim:h200")
+
+    assert not any("sensors differ" in notice for notice in alike.notices)
+    (notice,) = (notice for notice in outcome.notices if notice.startswith("the power sensors differ in "))
+    assert re.search(r"simulated-counter [\d.]+ ± [\d.]+ W and simulated-ring [\d.]+ ± [\d.]+ W", notice)
+    best = outcome.document["best"]
+    assert best is not None
+    assert [flag.partition(":")[0] for flag in best["flags"]] == ["sensors-differ"]
+    assert COVERAGE * (best["energy_j_uncertainty"] or 0.0) > 0.1 * (best["energy_j"] or math.inf)
 
 
 def window(makespan_s: float, *flags: Flag) -> Measurement:

@@ -36,6 +36,7 @@ def at(period_s: float, phase: float = 0.3) -> np.ndarray:
         ("boxcar", 0.1, 0.10, {"period_s": 0.1, "window_s": 0.1}),
         ("ramp", 1.0, 0.10, {"period_s": 0.1, "window_s": 1.0}),
         ("identity", 0.0, 0.0, {"kind": "counter", "period_s": 0.1}),
+        ("boxcar", 0.025, 0.03, {"kind": "counter", "period_s": 0.1, "window_s": 0.025}),
         ("identity", 0.0, 0.0, {"period_s": 0.1}),
     ],
 )
@@ -52,7 +53,8 @@ def test_simulated_sensors_are_recognised(
     assert response.kind == kind
     assert response.origin == "calibrated"
     assert response.capacitance_s + response.window_s == pytest.approx(size, rel=allowed)
-    assert response.delay_s == pytest.approx(delay, abs=0.1 * options["period_s"])
+    early = options["period_s"] / 2.0 if found.kind == "counter" and size else 0.0  # a part stands for all
+    assert response.delay_s == pytest.approx(delay - early, abs=0.1 * options["period_s"])
     assert found.period_s == pytest.approx(options["period_s"], rel=0.01)
     assert found.candidates[0].kind == kind
     assert [c.bic for c in found.candidates] == sorted(c.bic for c in found.candidates)
@@ -212,6 +214,51 @@ def test_a_counter_does_not_alias() -> None:
 
     assert found.usable
     assert found.aliasing == pytest.approx(0.0, abs=0.02)
+
+
+@pytest.mark.parametrize("squares", [SQUARES, ()])
+@pytest.mark.parametrize(
+    ("every_s", "part_s", "averages"),
+    [
+        *((0.1, part_s, part_s > 0.09) for part_s in (0.025, 0.05, 0.06, 0.095)),
+        *((0.02, 0.005, False), (0.01, 0.01, True)),  # looks more often than it ticks
+    ],
+)
+def test_a_counter_of_a_part_of_the_time_is_found(
+    every_s: float, part_s: float, averages: bool, squares: list[tuple[float, float]]
+) -> None:
+    """Pulses tell a counter that takes what it sees of some time for all of it, also without square waves."""
+    looks = np.arange(0.3 * every_s, END_S, every_s)
+    shown = [one.value for one in samples(BUSY, looks, Response("boxcar", window_s=part_s), noise_w=1.0)]
+    ticks = slice(None, None, round(0.1 / every_s))
+    counted = zip(looks[ticks], np.cumsum(np.array(shown) * every_s)[ticks], strict=True)
+
+    found = identify([Sample(*pair) for pair in counted], COUNTER, BUSY, squares)
+
+    assert found.response is not None
+    assert (found.usable, found.response.averages) == (averages, averages)
+    if every_s == 0.1 and not averages:
+        middle_s = (part_s - every_s) / 2.0  # what is seen stands for what lies around its middle
+        assert found.response.mean_age_s + found.response.delay_s == pytest.approx(middle_s, abs=0.003)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("date_s", [0.0, 0.002])
+@pytest.mark.parametrize("lag_s", [0.0, 0.0126, 0.05])
+def test_a_whole_counter_is_not_taken_for_a_part(lag_s: float, date_s: float, seed: int) -> None:
+    """Neither its lag nor ticks that are dated badly look like a time that it does not see."""
+    rng = np.random.default_rng(seed)
+    response = Response("lag", capacitance_s=lag_s) if lag_s else Response()
+    exact = samples(BUSY, at(0.1, rng.random()), response, counter=True, noise_w=0.05)
+    dated = [
+        replace(s, time_s=s.time_s + 1.7 * date_s * rng.uniform(-1, 1), time_sigma_s=date_s) for s in exact
+    ]
+
+    found = identify(dated, COUNTER, BUSY, SQUARES)
+
+    assert found.usable
+    assert found.response is not None
+    assert found.response.window_s == 0.0
 
 
 def test_a_counter_may_be_ahead_of_its_lag() -> None:

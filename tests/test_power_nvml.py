@@ -1,7 +1,9 @@
 """Power readings of NVML, through the real binding and a fake library."""
 
 import math
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from fake_nvml_state import (
 from hypothesis import given
 from hypothesis import strategies as st
 from tuner.power.base import PowerSampler, Response, Sample
+from tuner.power.energy.meter import SampledRecording
 from tuner.power.nvml.library import in_rhythm
 from tuner.power.nvml.power_readings import NvmlSampler, readings
 from tuner.power.sensors.changes import ChangeSource
@@ -259,6 +262,76 @@ def test_hopper_looks_through_one_lag(nvml: State, clock: PlayedClock, reading: 
         assert abs(seen_s - response.capacitance_s) < 1.96 * response.capacitance_sigma_s
     for seen_s in {RING: (0.0035, 0.0031), INSTANT: (0.0106, 0.0184)}[reading]:
         assert abs(seen_s - response.delay_s) < 1.96 * response.delay_sigma_s
+
+
+@pytest.mark.parametrize(
+    ("product", "architecture", "known"),
+    [
+        (b"NVIDIA H100 PCIe", 9, True),
+        (b"NVIDIA A100-SXM4-40GB", 7, False),
+        (b"NVIDIA B200", 10, False),
+        (b"Tesla V100-SXM2-16GB", 5, False),
+    ],
+)
+def test_a_counter_is_to_be_checked(
+    nvml: State, clock: PlayedClock, product: bytes, architecture: int, known: bool
+) -> None:
+    """Beyond Hopper a counter comes first with a note, until a calibration has found what it sees."""
+    nvml.name, nvml.architecture = product, architecture
+    note = "aliasing: whether nvml-energy-counter sees all of the time here is for tuner power calibrate"
+    checked = replace(Response(), origin="calibrated")
+
+    for found, notes in ((listed(clock), not known), (listed(clock, nvml_energy_counter=checked), False)):
+        sampler = found[next(iter(found))]
+        assert not isinstance(sampler, str)
+        assert sampler.info.name == COUNTER
+        assert [told.startswith(note) for told in sampler.info.aliasing] == [True] * notes
+        for other in found.values():
+            assert not isinstance(other, str)
+            other.close()
+
+
+def polled(sampler: PowerSampler, clock: PlayedClock, beside: SampledRecording | None) -> SampledRecording:
+    """A recording that a test polls."""
+    recording = SampledRecording(sampler, None, clock, beside=beside)
+    recording.begin()
+    return recording
+
+
+@pytest.mark.parametrize(
+    ("lag_us", "pulses", "told"),
+    [(13_000, (0.0, 500.0), False), (0, (0.0, 600.0, 100.0, 0.01, 0.02), True)],  # the ring sees one phase
+)
+def test_the_counter_is_held_against_the_ring(
+    nvml: State, clock: PlayedClock, lag_us: int, pulses: tuple[float, float], told: bool
+) -> None:
+    """Both as NVML gives them: where they differ the interval of the counter's watts holds the ring's too."""
+    nvml.ring_sensor.lag_us = lag_us
+    script(nvml, pulses)
+    samplers = [opened(name, clock) for name in (RING, COUNTER)]
+    once = threading.Event()
+    once.set()
+    ring = polled(samplers[0], clock, None)
+    recording = polled(samplers[1], clock, ring)
+    start_s = clock()
+    while clock() < start_s + 3.0:
+        clock.advance(0.001)
+        for one in (ring, recording):
+            one.collect(once, 0.05)
+
+    reading, shown = recording.reading(start_s, start_s + 3.0), ring.reading(start_s, start_s + 3.0)
+    for sampler in samplers:
+        sampler.close()
+
+    assert reading is not None
+    assert shown is not None
+    assert [note for note in reading.notes if note.startswith("sensors-differ: nvml-energy-counter ")] == [
+        note for note in reading.notes if "nvml-power-ring" in note
+    ]
+    assert any("sensors-differ" in note for note in reading.notes) is told
+    assert (abs(reading.watts - shown.watts) > 100.0) is told
+    assert abs(reading.watts - shown.watts) < max(5.0, 1.96 * reading.uncertainty_w)
+    assert (reading.uncertainty_w > 5.0) is told
 
 
 def test_what_is_not_published_is_assumed(nvml: State, clock: PlayedClock) -> None:

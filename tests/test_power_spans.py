@@ -2,12 +2,12 @@
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from power_source import IDLE_W, Source
-from tuner.power.base import Sample, Span, SpanEnergy
+from tuner.power.base import Response, Sample, Span, SpanEnergy
 from tuner.power.energy.spans import span_energy
 from tuner.power.sensors.simulated import SimulatedSampler
 
@@ -137,6 +137,21 @@ def test_a_counter_alone_gives_its_own_peak() -> None:
     found, _ = played(SENSORS["counter"], begins_with_the_region, 2.0, np.random.default_rng(6))
     assert found.peak_w == pytest.approx(LOAD_W, rel=0.01)
     assert found.peak_window_s == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("origin", ["assumed", "calibrated"])
+@pytest.mark.parametrize("averages", [True, False])
+def test_a_counter_that_may_be_blind_is_told(
+    origin: Literal["assumed", "calibrated"], averages: bool
+) -> None:
+    """Also beside a ring; where nobody has calibrated the board the note says that it is not known."""
+    unchecked = COUNTER | {"response": Response(origin=origin, averages=averages)}
+    found, _ = played([unchecked, RING], goes_on, 2.0, np.random.default_rng(6))
+
+    assert [note.partition(":")[0] for note in found.notes] == ["aliasing"] * (not averages)
+    assert any("for tuner power calibrate to find" in note for note in found.notes) == (
+        not averages and origin == "assumed"
+    )
 
 
 def test_beyond_its_last_tick_a_counter_goes_on_by_a_curve() -> None:

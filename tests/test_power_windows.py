@@ -1,6 +1,8 @@
 """Mean power of a window: right for every kind of sensor, refused or flagged where samples do not say."""
 
 import math
+import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -258,6 +260,116 @@ def test_pulses_do_not_pass_for_noise() -> None:
     assert reading is not None
     assert abs(reading.watts - 350.0) < 1.96 * reading.uncertainty_w
     assert reading.uncertainty_w < 0.01 * 350.0 < 250.0 / math.sqrt(200)
+
+
+# --- a counter against the ring beside it --------------------------------------------------------
+
+RING: dict[str, Any] = {"kind": "ring", "period_s": 0.02, "capacitance_s": 0.0132, "noise": 0.003}
+PART = {"window_s": 0.025}  # of every 100 ms
+
+
+def held_against(
+    ring: dict[str, Any], counter: dict[str, Any], *, period_s: float, seed: int = 0
+) -> tuple[PowerReading, float]:
+    """A counter's window of 2 s of pulses, with a ring beside it, and the true power.
+
+    Its ticks come 30 to 45 ms after every 100 ms from the window's start.
+    """
+    source = Source()
+    source.draw(2.32 - 0.005 * seed, IDLE_W)
+    beside = SamplingMeter(SimulatedSampler(source, seed=seed, **ring), None, source.now_s)
+    sampler = SimulatedSampler(source, "counter", noise=0.0005, seed=seed, **counter)
+    meter = SamplingMeter(sampler, None, source.now_s, beside=beside)
+    with meter.recording() as recording:
+        source.draw(0.05, 350.0)
+        start_s = source.now_s()
+        while source.now_s() < start_s + 2.0:
+            source.draw(period_s / 2.0, 600.0)
+            source.draw(period_s / 2.0, 100.0)
+        end_s = source.now_s()
+    reading: PowerReading | None = recording.reading(start_s, end_s, period_s)
+    assert reading is not None
+    return reading, source.joules(start_s, end_s) / (end_s - start_s)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("counter", "ring", "period_s", "told"),
+    [
+        ({}, RING, 0.1, False),
+        ({}, RING, 0.002, False),
+        (PART, RING, 0.1, True),  # it sees one phase of the pulses, and the ring all of them
+        (PART, RING, 0.002, False),  # the mean of many pulses is that of all
+        (PART, RING | {"period_s": 5.0}, 0.1, False),  # a ring that is slower than the window tells nothing
+    ],
+)
+def test_a_counter_is_held_against_the_ring(
+    counter: dict[str, Any], ring: dict[str, Any], period_s: float, told: bool, seed: int
+) -> None:
+    """Where they differ the note names both in watts, and the interval holds what either shows."""
+    reading, watts = held_against(ring, counter, period_s=period_s, seed=seed)
+
+    notes = [note for note in reading.notes if note.startswith("sensors-differ: ")]
+    assert bool(notes) == told
+    if told:
+        assert abs(reading.watts - watts) < 1.96 * reading.uncertainty_w
+        assert re.search(r"simulated-counter .* ± .* W and simulated-ring .* ± .* W: one is wrong", notes[0])
+    else:
+        alone, _ = held_against(RING | {"period_s": 60.0}, counter, period_s=period_s, seed=seed)
+        assert alone == reading
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rounds_in_step_with_the_ring_are_no_disagreement(seed: int) -> None:
+    """A ring that rounds of its own period may mislead is as uncertain as that."""
+    reading, watts = held_against(RING, {}, period_s=0.02, seed=seed)
+
+    assert reading.notes == ()
+    assert abs(reading.watts - watts) < 0.005 * watts
+
+
+class Still:
+    """A reading that always shows the same, or nothing; or that has failed."""
+
+    def __init__(self, info: SensorInfo, answer: list[float] | PowerError, now: Callable[[], float]) -> None:
+        self.info, self.answer, self.now = info, answer, now
+        self.due_s = 0.0
+
+    def poll(self) -> list[Sample]:
+        if isinstance(self.answer, PowerError):
+            raise self.answer
+        return [Sample(self.now() - 1.0 + 0.02 * i, value) for i, value in enumerate(self.answer)]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("answer", [[], PowerError("GPU is lost")])
+def test_a_ring_that_shows_nothing_is_no_alarm(answer: list[float] | PowerError) -> None:
+    """An empty ring, and one that fails, cost neither the reading nor its interval."""
+    source = Source()
+    still = Still(SensorInfo("ring", "ring", "gpu", 0.02), answer, source.now_s)
+    meters = [
+        SamplingMeter(SimulatedSampler(source, "counter"), None, source.now_s, beside=beside)
+        for beside in (None, SamplingMeter(still, None, source.now_s))
+    ]
+    with meters[0].recording() as alone, meters[1].recording() as recording:
+        source.draw(3.0, 300.0)
+
+    assert recording.reading(0.5, 2.5) == alone.reading(0.5, 2.5) is not None
+
+
+def test_a_counter_that_stands_still_is_not_a_disagreement() -> None:
+    """It has no joules, whatever the ring shows, and the reason is its own."""
+    source = Source()
+    beside = SamplingMeter(SimulatedSampler(source, **RING), None, source.now_s)
+    still = Still(COUNTER, [5.0] * 40, source.now_s)
+    with SamplingMeter(still, None, source.now_s, beside=beside).recording() as recording:
+        source.draw(3.0, 300.0)
+
+    assert recording.reading(2.0, 3.0) is None
+    assert "the counter stands still" in recording.problem
+    assert "differ" not in recording.problem
 
 
 # --- joules of a recording -----------------------------------------------------------------------

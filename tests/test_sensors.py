@@ -13,7 +13,16 @@ from typing import cast
 
 import pytest
 from cli_process import PATIENCE_S, SMALL
-from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, script, sensors_of_h200
+from fake_nvml_state import (
+    NOT_SUPPORTED,
+    UUID,
+    State,
+    count,
+    fake_nvml,
+    script,
+    sensors_of_h200,
+    users,
+)
 from fake_setup import Watched
 from jetson_trees import build
 from modelled import NoNvrtc
@@ -208,6 +217,37 @@ def test_what_was_found_to_alias_is_not_taken(nvml: State) -> None:
 
     nvml.average = nvml.usage = nvml.instant = NOT_SUPPORTED
     assert "--sensor nvml-power-ring takes it" in chosen()
+
+
+@pytest.mark.parametrize(
+    ("fails", "alias", "sensor", "read"),
+    [
+        ("", False, None, True),
+        ("", False, "nvml-energy-counter", True),
+        ("", False, "nvml-power-average", False),
+        ("", True, None, False),  # what misreads power is held against nothing
+        ("ring", False, None, False),
+    ],
+)
+def test_a_ring_is_read_beside_the_counter(
+    nvml: State, fails: str, alias: bool, sensor: str | None, read: bool
+) -> None:
+    """Where it answers and no calibration speaks against it; both are closed with the meter."""
+    if fails:
+        setattr(nvml, fails, NOT_SUPPORTED)
+    if alias:
+        calibrate(nvml_power_ring=ALIASING)
+    before = users()
+    meter, why = open_meter(real(), sensor=sensor)
+    assert meter is not None, why
+    assert users() == before + 1 + read
+    asked = count(nvml, "ring")
+    with meter.recording():
+        pass
+    meter.close()
+
+    assert (count(nvml, "ring") > asked) is read
+    assert users() == before
 
 
 def test_damaged_calibrations_are_told(nvml: State, caplog: pytest.LogCaptureFixture) -> None:

@@ -45,11 +45,16 @@ def test_power_that_does_not_go_back_to_idle_is_told(watts: float, says: str) ->
     [(1020.0, 1.0, True), (980.0, 1.0, True), (1020.0, 10.0, False), (1005.0, 1.0, False)],
 )
 def test_readings_that_contradict_each_other_are_told(total_j: float, sigma_j: float, told: bool) -> None:
-    """They do by 1 % that noise does not explain."""
-    notes = list(trace_of(ENERGY, replace(ENERGY, total_j=total_j, total_sigma_j=sigma_j)).notes())
+    """They do by 1 % that noise does not explain; then the interval of the answer holds both."""
+    trace = trace_of(ENERGY, replace(ENERGY, total_j=total_j, total_sigma_j=sigma_j))
+    notes, energy = list(trace.notes()), trace.energy
 
-    assert [note for note in notes if "ring differs from counter by " in note] == notes
+    assert [note for note in notes if "sensors-differ: counter 1,000.0 ± 2.0 J and ring " in note] == notes
     assert bool(notes) is told
+    assert energy is not None
+    assert (energy.total_sigma_j > ENERGY.total_sigma_j) is told
+    assert (energy.net_sigma_j > ENERGY.net_sigma_j) is told
+    assert not told or 1.96 * energy.total_sigma_j > abs(total_j - energy.total_j)  # it holds both
 
 
 def test_the_counter_counts_first() -> None:

@@ -14,10 +14,15 @@ uncertainty is made of
 The gain of the sensor, some percent of every board, is common to all windows and not in it.
 """
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
 from tuner.model.errors import PowerError
+from tuner.model.objective import COVERAGE
 from tuner.model.trial import Part, expanded
+from tuner.model.units import with_uncertainty
 
 from ..base import PowerReading, SensorInfo
 from .counters import SensorHistory, on_rhythm
@@ -30,6 +35,32 @@ PAIR = 2  # a difference needs two samples
 _ASSUMED = 0.025
 _SQRT_2 = 2.0**0.5
 _UNSEEN = 0.5  # of a window: where a pause leaves less than this seen, there is no answer
+_APART = 0.01  # readings of the same power that differ by more, and more than noise, are not both right
+_SURELY = 3.0  # standard uncertainties that noise does not exceed
+_SQRT_3 = 3.0**0.5
+
+
+def disagreement(
+    counted: tuple[str, float, float], shown: tuple[str, float, float], unit: str
+) -> tuple[str, float] | None:
+    """A note on two readings of the same that are not both right, and the doubt; None where they agree.
+
+    The truth may be anywhere from what one tells to as far on the other side: the doubt is the standard
+    uncertainty of a rectangular distribution, so that the widened interval holds both.
+
+    Args:
+        counted: name of a counter, what it tells, and the standard uncertainty of that.
+        shown: the same of a reading of power.
+        unit: of what they tell.
+    """
+    apart = abs(shown[1] - counted[1])
+    if apart <= max(_SURELY * math.hypot(counted[2], shown[2]), _APART * abs(counted[1])):
+        return None
+    tell = " and ".join(
+        f"{name} {with_uncertainty(value, COVERAGE * sigma, unit)}" for name, value, sigma in (counted, shown)
+    )
+    note = f"sensors-differ: {tell}: one is wrong, or the load changes in the rhythm of a sensor"
+    return note, apart / _SQRT_3
 
 
 def mean_power(
@@ -40,6 +71,7 @@ def mean_power(
     history: SensorHistory | None = None,
     *,
     round_s: float = 0.0,
+    beside: Callable[[float, float], PowerReading | None] | None = None,
 ) -> PowerReading:
     """Mean power from ``start_s`` to ``end_s``.
 
@@ -50,19 +82,17 @@ def mean_power(
         info: the reading; its delay is taken off the samples' times.
         history: what earlier windows told of the sensor; this one adds to it.
         round_s: period with which the load repeats; 0 where that is not known.
+        beside: another reading of the same power, asked for the very time that the samples tell of; where the
+            two differ a note says so, and the uncertainty holds both.
 
     Raises:
         PowerError: the samples say too little; the message says why.
     """
     if end_s <= start_s:
         raise PowerError("the window is empty")
-    lag_s = info.response.capacitance_s if info.kind == "counter" else 0.0  # it integrates what a lag shows
-    dated = series.earlier(info.response.delay_s + lag_s)
-    notes = []
-    if not info.response.averages:
-        notes.append(
-            f"aliasing: {info.name} does not see all of the time, and a periodic load may read wrong"
-        )
+    older_s = info.response.mean_age_s if info.kind == "counter" else 0.0  # it integrates what a lag shows
+    dated = series.earlier(info.response.delay_s + older_s)
+    notes = list(info.aliasing)
     pauses = list(gaps(dated, start_s, end_s, info))
     unseen_s = sum(end - begin for begin, end in pauses)
     if pauses and unseen_s > (1.0 - _UNSEEN) * (end_s - start_s):
@@ -77,6 +107,12 @@ def mean_power(
     if estimate is None:
         raise PowerError(_too_little(info, start_s, end_s, "too few samples"))
     uncertainty_w, degrees = expanded(estimate.parts)
+    other = None if beside is None else beside(estimate.begin_s, estimate.end_s)
+    if other is not None:
+        shown = other.sensor, other.watts, other.uncertainty_w
+        if told := disagreement((info.name, estimate.watts, uncertainty_w), shown, "W"):
+            notes.append(told[0])
+            uncertainty_w, degrees = expanded((*estimate.parts, Part(told[1] ** 2)))
     offset_s = (start_s + end_s - estimate.begin_s - estimate.end_s) / 2.0
     watts = estimate.watts + estimate.slope_w_s * offset_s
     sensor = f"{info.name} ({estimate.method})" if estimate.method else info.name

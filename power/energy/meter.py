@@ -6,7 +6,7 @@ import math
 import statistics
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 
 from tuner.model.errors import ClockError, PowerError
@@ -235,6 +235,8 @@ class SamplingMeter:
         clocks: where clock and throttle reasons are read, or None; never asked to set anything.
         now: the clock samples are stamped with, in seconds.
         clock_interval_s: time between clock readings of a polling recording.
+        beside: a meter over another reading of the same power, which that of a window is held against; closed
+            with this one. None where there is none.
     """
 
     def __init__(
@@ -244,7 +246,9 @@ class SamplingMeter:
         now: Callable[[], float],
         *,
         clock_interval_s: float = 0.05,
+        beside: "SamplingMeter | None" = None,
     ) -> None:
+        self._beside = beside
         self._sampler = sampler
         self._clocks = clocks
         self._now = now
@@ -261,7 +265,13 @@ class SamplingMeter:
     @contextmanager
     def recording(self) -> Iterator["SampledRecording"]:
         """Collect samples while the block runs; a sensor that fails ends the collecting, not the block."""
-        recording = SampledRecording(self._sampler, self._clocks, self._now, self._history, self._spent)
+        with nullcontext() if self._beside is None else self._beside.recording() as beside:
+            yield from self._recorded(beside)
+
+    def _recorded(self, beside: "SampledRecording | None") -> Iterator["SampledRecording"]:
+        recording = SampledRecording(
+            self._sampler, self._clocks, self._now, self._history, self._spent, beside=beside
+        )
         recording.begin()
         stop = threading.Event()
         thread = threading.Thread(
@@ -286,6 +296,8 @@ class SamplingMeter:
         """Release the sensor."""
         self._halt()  # a signal may have come between
         self._sampler.close()
+        if self._beside is not None:
+            self._beside.close()
 
     def _halt(self) -> None:
         """End the collecting of the latest recording: it must not outlive the sensor."""
@@ -311,7 +323,10 @@ class SampledRecording:
         now: Callable[[], float],
         history: SensorHistory | None = None,
         spent: SpentTotal | None = None,
+        *,
+        beside: "SampledRecording | None" = None,
     ) -> None:
+        self._beside = beside
         self._sampler = sampler
         self._history = history or SensorHistory()
         self._clocks = clocks
@@ -363,12 +378,26 @@ class SampledRecording:
             raise PowerError(f"{info.name} stopped answering: {self.failure}")
         trace, notes = screened(self._samples, info)
         try:
-            mean = mean_power(trace, start_s, end_s, info, self._history, round_s=round_s)
+            mean = mean_power(
+                trace,
+                start_s,
+                end_s,
+                info,
+                self._history,
+                round_s=round_s,
+                beside=lambda begin_s, finish_s: self._shown_beside(begin_s, finish_s, round_s),
+            )
         except PowerError as error:
             self.problem = "; ".join([str(error), *notes])
             return None
         self.problem = ""
         return replace(mean, notes=(*mean.notes, *notes))
+
+    def _shown_beside(self, start_s: float, end_s: float, round_s: float) -> PowerReading | None:
+        """Mean power by the reading beside; None where there is none, or where it shows too little."""
+        with contextlib.suppress(PowerError):  # one that has failed tells nothing against this one
+            return None if self._beside is None else self._beside.reading(start_s, end_s, round_s)
+        return None
 
     def clock(self, start_s: float, end_s: float) -> ClockReading:
         """Median clock, all throttle reasons, lowest power limit and mean temperature between two times."""

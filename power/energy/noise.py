@@ -21,7 +21,7 @@ _LEAST_FLOOR = 16  # of fewer samples no spectrum is made
 _LEAST_STRIDE = 8  # samples that are left when only every other is looked at
 _STRIDES = (2, 3, 4)
 _SURELY = 0.98  # a larger variance is believed when chance alone would make it so rarely
-_SEES = 0.9  # of the time, from where on a sensor counts as seeing all of it
+SEES = 0.9  # of the time, from where on a sensor counts as seeing all of it
 _TRIPLE = 3  # samples that a second difference takes
 _MEDIAN = 0.4549  # of the square of a normal number
 _LOCAL = 5  # samples whose scatter is taken together: a step is none of what follows it
@@ -136,7 +136,7 @@ def sees_all(info: SensorInfo) -> bool:
     A lag weighs the past by exp(-t / C), which is as wide as a window of 2 C.
     """
     width_s = max(info.response.window_s, 2.0 * info.response.capacitance_s)
-    return width_s >= _SEES * info.period_s
+    return width_s >= SEES * info.period_s
 
 
 def sample_variances_w2(series: SampleSeries, info: SensorInfo) -> Array:
@@ -151,7 +151,7 @@ def sample_variances_w2(series: SampleSeries, info: SensorInfo) -> Array:
         return np.full(len(power), float(np.ptp(power)) ** 2 / ROUNDING + rounding_w2 if len(power) else 0.0)
     bends_w2 = np.diff(power, n=2) ** 2 / 6.0
     local = np.full(len(bends_w2), median(bends_w2) / _MEDIAN)
-    if not response.averages or response.window_s < _SEES * info.period_s:
+    if not response.averages or response.window_s < SEES * info.period_s:
         wide = np.ones(min(_LOCAL, len(bends_w2)))
         around = np.convolve(bends_w2, wide, "same") / np.convolve(np.ones_like(bends_w2), wide, "same")
         local = np.maximum(local, around)

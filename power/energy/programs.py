@@ -296,8 +296,7 @@ def _notes(series: SampleSeries, info: SensorInfo, line: ProgramTimeline, idle: 
             f"unsteady-idle: power went {'up' if idle.drift_w > 0 else 'down'} by about"
             f" {abs(idle.drift_w):.3g} W while idle power was measured; let the GPU settle, or see --idle"
         )
-    if not info.response.averages:
-        yield f"aliasing: {info.name} need not show the mean of a load that repeats"
+    yield from info.aliasing
     if info.kind == "counter":
         if np.any(np.diff(series.values) < 0):
             yield "sensor-reset: the counter started anew; its joules are no use"

@@ -115,10 +115,9 @@ def _notes(used: Sequence[_PlausibleSamples], info: SensorInfo, span: Span) -> I
             f"too-short: the region took {span.duration_s * 1e3:.3g} ms, and {info.name} has a sample every"
             f" {info.period_s * 1e3:.3g} ms"
         )
+    yield from used[0].info.aliasing
     if used[0].info.kind == "counter":
         return
-    if not info.response.averages:
-        yield f"aliasing: {info.name} need not show the mean of a load that repeats"
     unseen_s = math.fsum(end - begin for begin, end in _pauses(used[0], span))
     if unseen_s > 0:
         yield f"sensor-gap: no sample for {unseen_s:.2g} s"

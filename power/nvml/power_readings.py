@@ -120,7 +120,8 @@ def readings(
 
     NVML initialises on boards where no power reading answers, so that each is found by a successful read when
     it is opened. The energy counter is a true integral; the ring of samples sees all of the time; a single
-    number may be a mean over a second. What may miss part of the time (not ``Response.averages``) is last.
+    number may be a mean over a second. What may miss part of the time (not ``Response.averages``) is last,
+    but for the counter: that of a board which nobody has calibrated is only not known to see all of it.
 
     Args:
         gpu: UUID (as CUDA names it) or NVML's index.
@@ -146,7 +147,7 @@ def readings(
         response = responses(name) or expected(name, product, architecture)
         period_s = expected_period_s(name, product, architecture)
         infos.append(replace(_INFOS[name], response=response, period_s=period_s))
-    infos.sort(key=lambda info: not info.response.averages)
+    infos.sort(key=lambda info: info.kind != "counter" and not info.response.averages)
     return [Reading(info.name, partial(_open, info, open_gpu, now, wall, interval_s)) for info in infos]
 
 
@@ -223,8 +224,8 @@ def expected(name: str, product: str, architecture: int) -> Response:
         product: name of the GPU.
         architecture: NVML's number of it; 0 where it is unknown.
     """
-    if name == COUNTER:
-        return Response()
+    if name == COUNTER:  # H200s were found to count all of the time; of others their calibration tells
+        return Response(averages=architecture == _HOPPER)
     lag_s = next((lag_s for board, lag_s in _LAGS if _is(product, board)), None)
     if lag_s is not None:
         sigma_s = _LAG_SIGMA_S

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..base import ClockControl, LoadSource, PowerSampler, Response, Sample, SensorInfo
 from ..energy.meter import SampledRecording, SamplingMeter
+from ..energy.noise import SEES
 from ..energy.samples import SampleSeries, screened
 from .fitting import Evidence, Kind, ModelFit, Projection, fit, model, nearest_minimum, sigmas, within
 from .models import Array
@@ -127,6 +128,7 @@ _FOLLOWS = 0.5  # share of the variance that the load must explain
 ALIASING = 0.25
 _DENSE = 32  # points per period that stand for all of the time
 _FEW_IN_BLOCK = 4
+_FEW_TICKS = 2  # of a counter, which is to have counted squares that are shorter than its period
 _PER_UNIT = 1000  # drivers count milliwatts and millijoules
 
 Busy = Sequence[tuple[float, float]]
@@ -152,7 +154,7 @@ class Identification:
         kind: of the reading: counter, ring or stream.
         scope: what it sees.
         response: the model chosen, an identity where none holds on both edges; None where nothing was
-            identified (see ``reason``). What matters of a counter is ``capacitance_s + delay_s``, the age of
+            identified (see ``reason``). What matters of a counter is ``mean_age_s + delay_s``, the age of
             what it has counted; its delay is negative where a look at power counts for the time around it.
         period_s: median time between fresh samples.
         resolution: step of the reading in watts, or joules of a counter.
@@ -242,6 +244,8 @@ def identify(samples: Sequence[Sample], info: SensorInfo, busy: Busy, squares: B
         response = replace(response, delay_sigma_s=math.hypot(response.delay_sigma_s, date_sigma_s))
     worst = aliasing(evidence, best, squares)
     averages = (worst or 0.0) <= ALIASING and blindness(best.response, evidence) <= ALIASING
+    if evidence.since_s is not None and response.window_s > 0:  # the middle of a period is what a part shows
+        response = replace(response, delay_s=response.delay_s - evidence.period_s / 2.0)
     response = replace(response, origin="calibrated", averages=averages)
     if not averages:
         result = _noted(result, "its mean under a periodic load is not the mean power")
@@ -254,14 +258,14 @@ def _fits(evidence: Evidence) -> tuple[list[ModelFit], float]:
     What warms is always among what is fitted, as about the best response shows it: 2 % of power within
     seconds passes for half a percent of C, and the residuals do not tell.
     """
-    kinds: tuple[Kind, ...] = (
-        ("identity", "lag") if evidence.since_s is not None else ("identity", "lag", "mean")
-    )
-    fits, _ = _ranked([fit(evidence, kind) for kind in kinds])
-    return _ranked([fit(evidence, kind, slow=fits[0].response) for kind in kinds])
+    kinds: tuple[Kind, ...] = ("identity", "lag", "mean")
+    fits, _ = _ranked(evidence, [fit(evidence, kind) for kind in kinds])
+    return _ranked(evidence, [fit(evidence, kind, slow=fits[0].response) for kind in kinds])
 
 
-def _ranked(fits: list[ModelFit]) -> tuple[list[ModelFit], float]:
+def _ranked(evidence: Evidence, fits: list[ModelFit]) -> tuple[list[ModelFit], float]:
+    if evidence.since_s is not None:  # what a counter counts of a mean over all of the time is all there was
+        fits = [one for one in fits if one.response.window_s < SEES * evidence.period_s]
     effective = _effective(min(fits, key=lambda fitted: fitted.squares).residuals_w)
     return sorted(fits, key=lambda fitted: _rank(fitted, effective)), effective
 
@@ -328,11 +332,12 @@ def aliasing(evidence: Evidence, fitted: ModelFit, squares: Busy) -> float | Non
     shape = evidence.shape(fitted.response)
     for start_s, end_s in squares:
         inside = (evidence.times_s > start_s + evidence.period_s) & (evidence.times_s <= end_s)
-        if inside.sum() < _FEW_IN_BLOCK or fitted.step_w <= 0:
+        few = _FEW_IN_BLOCK if evidence.since_s is None else _FEW_TICKS
+        if inside.sum() < few or fitted.step_w <= 0:
             continue
         times_s = evidence.times_s[inside]
         always = shape[inside]
-        if evidence.since_s is None:
+        if evidence.since_s is None or fitted.response.window_s > 0:
             first_s, last_s = times_s[0] - evidence.period_s, times_s[-1]
             all_times_s = np.linspace(first_s, last_s, _DENSE * len(times_s), endpoint=False)
             always = replace(evidence, times_s=all_times_s).shape(fitted.response)
@@ -344,10 +349,10 @@ def aliasing(evidence: Evidence, fitted: ModelFit, squares: Busy) -> float | Non
 def blindness(response: Response, evidence: Evidence) -> float:
     """Error of the mean reading, as a share of the step, of a half busy load whose period is the reading's.
 
-    The phase is the worst. A counter misses nothing; a mean over W of a period U is off by U / 2W - 1/2, a
-    lag, which turns the square into exponentials, by tanh(U / 4C) / 2.
+    The phase is the worst. A counter misses nothing, unless it counts what a window shows; a mean over W of a
+    period U is off by U / 2W - 1/2, a lag, which turns the square into exponentials, by tanh(U / 4C) / 2.
     """
-    if evidence.since_s is not None:
+    if evidence.since_s is not None and response.window_s == 0:
         return 0.0
     if response.capacitance_s > 0:
         return float(np.tanh(evidence.period_s / 4.0 / response.capacitance_s)) / 2.0

@@ -68,7 +68,7 @@ class Evidence:
     def shape(self, response: Response, delays_s: Array | float = 0.0) -> Array:
         """Return the model's reading of the load, shape (n,), or (m, n) for m delays beyond its own."""
         later = np.asarray(delays_s)[..., None] if np.ndim(delays_s) else delays_s
-        if self.since_s is None:
+        if self.since_s is None or response.window_s > 0:  # a counter may count what part of the time shows
             return shown_watts(self.load, self.times_s - later, response)
         now, then = (shown_joules(self.load, t - later, response) for t in (self.times_s, self.since_s))
         return np.asarray((now - then) / (self.times_s - self.since_s))

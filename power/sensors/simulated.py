@@ -31,7 +31,8 @@ class SimulatedSampler:
         name: of the reading, after ``simulated-``; the kind if not given.
         period_s: time between samples in seconds.
         capacitance_s: time constant of a first-order lag in seconds, 0 for none.
-        window_s: length of the mean a sample is taken over in seconds, 0 for the present power.
+        window_s: length of the mean a sample is taken over in seconds, 0 for the present power; what it shows
+            a counter takes for the power of all of its period.
         noise: relative standard deviation of a sample (of a counter: of one period's joules).
         seed: of the noise.
         correlation: of the noise of neighbouring samples, an AR(1) process; not for a counter.
@@ -118,7 +119,7 @@ class SimulatedSampler:
 
     def _values(self, pieces: Array, times: Array, now_s: float) -> Array:
         """Noiseless readings at ``times``; moves the state of lag and counter on to ``now_s``."""
-        if self._kind == "counter":
+        if self._kind == "counter" and self._window_s == 0:
             knots, joules = _cumulated(pieces, self._time_s, now_s)
             values = self._joules + np.interp(times, knots, joules)
             self._joules += float(joules[-1])
@@ -129,9 +130,16 @@ class SimulatedSampler:
         if self._window_s > 0:
             knots, joules = _cumulated(pieces, self._time_s - self._window_s, now_s)
             ends, starts = (np.interp(t, knots, joules) for t in (times, times - self._window_s))
-            return (ends - starts) / self._window_s
+            watts = (ends - starts) / self._window_s
+            return watts if self._kind != "counter" else self._counted(watts)
         index = np.searchsorted(pieces[:, 1], times)  # a sample on an edge shows what was up to it
         return pieces[np.minimum(index, len(pieces) - 1), 2] if len(times) else np.empty(0)
+
+    def _counted(self, watts: Array) -> Array:
+        """Joules of a counter that takes what a window shows for the power of all of the period."""
+        joules = self._joules + np.cumsum(watts * self.info.period_s)
+        self._joules = float(joules[-1]) if len(joules) else self._joules
+        return np.round(joules / _COUNTER_STEP_J) * _COUNTER_STEP_J
 
     def _taken_s(self, numbers: npt.NDArray[np.int_], times: Array, now_s: float) -> Array:
         """When the samples dated to ``times`` were taken; none later than now, none before the last poll."""

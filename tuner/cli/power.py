@@ -285,7 +285,7 @@ def _remarks(reading: "Identification") -> Iterator[str]:
     loaded_w = reading.idle_w + reading.step_w
     yield f"{name}: {reading.idle_w:.4g} W idle, {loaded_w:.4g} W under load{sides}"
     if reading.kind == "counter" and reading.response is not None:
-        age_s = reading.response.capacitance_s + reading.response.delay_s
+        age_s = reading.response.mean_age_s + reading.response.delay_s
         yield f"{name}: a tick has counted what was drawn up to {1e3 * age_s:.1f} ms before it"
 
 

@@ -102,6 +102,7 @@ _ON_A_JETSON = ("ina3221", "tegrastats", "jtop", "nvml")
 PIPE = "pipe:"
 """Prefix of the name of a reading whose lines another program writes."""
 
+_RING = "-ring"  # how the names of rings end, a GPU's and a simulated one's
 _REPLAY = "replay:"  # what the name of a recorded trace begins with
 _LOG = logging.getLogger(__name__)
 
@@ -214,8 +215,27 @@ def open_meter(
         sampler, why = open_reading(device, sensor), ""
     if sampler is None:
         return None, why
-    meter = SamplingMeter(sampler, clocks, device.now_s)
+    ring = _ring_beside(device, sampler.info)
+    beside = None if ring is None else SamplingMeter(ring, None, device.now_s)
+    meter = SamplingMeter(sampler, clocks, device.now_s, beside=beside)
     return (meter, "") if parts == (GPU,) else (_with_host(device, meter, scope, parts), "")
+
+
+def _ring_beside(device: Device, info: SensorInfo) -> PowerSampler | None:
+    """The ring of samples of the power that a counter counts; None where none tells anything."""
+    if info.kind != "counter":
+        return None
+    for reading in device_readings(device):
+        if not reading.name.endswith(_RING):
+            continue
+        try:
+            sampler = reading.open()
+        except SensorUnavailableError:
+            continue
+        if sampler.info.scope == info.scope and not is_advised_against(sampler.info):
+            return sampler
+        sampler.close()
+    return None
 
 
 def _with_host(device: Device, meter: Meter, scope: str, parts: Sequence[str]) -> Meter:

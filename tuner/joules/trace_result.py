@@ -13,10 +13,10 @@ from tuner.joules.traces import CommandOutcome, Recorder
 from tuner.joules.watching import Gpu
 from tuner.model.version import VERSION
 from tuner.power.base import ClockReading, ProgramEnergy, Sample, SensorInfo
+from tuner.power.energy.mean_power import disagreement
 from tuner.power.energy.programs import program_energies
 from tuner.power.sensors.recorded import TraceFile
 
-_APART = 0.01  # readings of the same joules that differ by more, and more than noise, are not both right
 _SURELY = 3.0  # standard uncertainties that noise does not exceed
 _COARSE = 3.0  # times as uncertain as the curve, a counter's difference says less, as of a brief command,
 _COARSE_PART = 0.01  # if its standard uncertainty is more than this of it
@@ -104,8 +104,20 @@ class ProgramTrace:
 
     @property
     def counted(self) -> tuple[ReadingResult, ...]:
-        """The readings that are added: the GPU's best and all of the host's; none where one has no joules."""
-        parts = (*([self.best] if self.readings else []), *self.host)
+        """The readings that are added: the GPU's best and all of the host's; none where one has no joules.
+
+        Where the GPU's counter and curve differ, the uncertainty of the best holds both.
+        """
+        best = self.best
+        if best is not None and best.energy is not None and self._disagreement is not None:
+            doubt_j, energy = self._disagreement[1], best.energy
+            wider = replace(
+                energy,
+                total_sigma_j=math.hypot(energy.total_sigma_j, doubt_j),
+                net_sigma_j=math.hypot(energy.net_sigma_j, doubt_j),
+            )
+            best = replace(best, energy=wider)
+        parts = (*([best] if self.readings else []), *self.host)
         measured = tuple(part for part in parts if part is not None and part.energy is not None)
         return measured if len(measured) == len(parts) else ()
 
@@ -157,7 +169,8 @@ class ProgramTrace:
         if self.outcome.dropped_marks:
             yield f"{self.outcome.dropped_marks} more marks were set than are kept"
         yield from self._aftermath()
-        yield from self._disagreement()
+        if self._disagreement is not None:
+            yield self._disagreement[0]
 
     def _aftermath(self) -> Iterator[str]:
         """Power that was not idle power once the command had ended."""
@@ -175,18 +188,18 @@ class ProgramTrace:
                 " command"
             )
 
-    def _disagreement(self) -> Iterator[str]:
-        curve = self.curve
+    @property
+    def _disagreement(self) -> tuple[str, float] | None:
+        """See ``disagreement``; of the GPU's counter and curve."""
         counter = next((reading for reading in self.readings if reading.info.kind == "counter"), None)
+        curve = self.curve
         if counter is None or curve is None or not (counter.energy and curve.energy):
-            return
-        apart_j = curve.energy.total_j - counter.energy.total_j
-        noise_j = _SURELY * math.hypot(curve.energy.total_sigma_j, counter.energy.total_sigma_j)
-        if abs(apart_j) > max(noise_j, _APART * abs(counter.energy.total_j)):
-            yield (
-                f"{curve.info.name} differs from {counter.info.name} by {apart_j:+.3g} J: one is wrong, or"
-                " the load changes in the rhythm of the sensor"
-            )
+            return None
+        counted, shown = (
+            (reading.info.name, energy.total_j, energy.total_sigma_j)
+            for reading, energy in ((counter, counter.energy), (curve, curve.energy))
+        )
+        return disagreement(counted, shown, "J")
 
     def recorded(self) -> TraceFile | None:
         """The trace as a file holds it, time 0 where the command started; None without a curve.

@@ -55,6 +55,7 @@ def join(repeats: Sequence[Measurement]) -> Measurement:
     makespan_s, makespan_u, _ = joined_mean(makespans)
     flags = dict.fromkeys(flag for repeat in repeats for flag in repeat.flags)
     limited = [flag for flag in flags if flag.kind is FlagKind.POWER_LIMIT]
+    apart = [flag for flag in flags if flag.kind is FlagKind.SENSORS_DIFFER]
     clocks = [repeat.clock_mhz for repeat in repeats if repeat.clock_mhz is not None]
     warm = [repeat.temperature_c for repeat in repeats if repeat.temperature_c is not None]
     return replace(
@@ -64,12 +65,14 @@ def join(repeats: Sequence[Measurement]) -> Measurement:
         makespan_spread_s=statistics.fmean(repeat.makespan_spread_s for repeat in repeats),
         makespan_uncertainty_s=makespan_u,
         repeats=sum(repeat.repeats for repeat in repeats),
-        energy=_pooled_energy([repeat.energy for repeat in repeats]),
+        energy=_pooled_energy(repeats),
         rounds=sum(repeat.rounds for repeat in repeats),
         window_s=math.fsum(repeat.window_s for repeat in repeats),
         clock_mhz=statistics.median(clocks) if clocks else None,
         temperature_c=statistics.fmean(warm) if warm else None,
-        flags=tuple(flag for flag in flags if flag not in limited[:-1]),  # of several powers the last
+        flags=tuple(  # of several powers the last
+            flag for flag in flags if flag not in limited[:-1] and flag not in apart[:-1]
+        ),
         check_s=math.fsum(repeat.check_s for repeat in repeats),
         energy_total_j=math.fsum(repeat.energy_total_j for repeat in repeats),
         power=tuple(series for repeat in repeats for series in repeat.power)[:_KEPT_SERIES],
@@ -83,11 +86,18 @@ def _result(same: Sequence[WorkloadResult]) -> WorkloadResult:
     return replace(same[-1], time_s=statistics.fmean(times) if times else None, spread_s=spread_s)
 
 
-def _pooled_energy(energies: Sequence[Energy | None]) -> Energy | None:
-    measured = [energy for energy in energies if energy is not None]
-    if len(measured) < len(energies):
+def _pooled_energy(repeats: Sequence[Measurement]) -> Energy | None:
+    measured = [repeat.energy for repeat in repeats if repeat.energy is not None]
+    if len(measured) < len(repeats):
         return None
     joules, uncertainty_j, degrees = joined_mean([(e.joules, e.uncertainty_j, e.degrees) for e in measured])
+    # What sensors differ by in all windows is no smaller in their mean.
+    common_j = statistics.fmean(
+        energy.uncertainty_j if FlagKind.SENSORS_DIFFER in repeat.flag_kinds else 0.0
+        for repeat, energy in zip(repeats, measured, strict=True)
+    )
+    if common_j > uncertainty_j:
+        uncertainty_j, degrees = common_j, None
     watts = statistics.fmean(energy.watts for energy in measured)
     return replace(measured[-1], joules=joules, uncertainty_j=uncertainty_j, degrees=degrees, watts=watts)
 

@@ -125,8 +125,12 @@ class JouleWindows:
         return self.short_s if self.short_s < self._full_s else self._least_s
 
     def learn(self, measurement: Measurement) -> None:
-        """Take in the last window of a trial; one at the power limit scatters by what the GPU does there."""
-        if not measurement.at_power_limit and math.isfinite(share := self._share(measurement.energy)):
+        """Take in the last window of a trial.
+
+        One at the power limit scatters by what the GPU does there, and where sensors differ none is sure.
+        """
+        tells = not measurement.at_power_limit and FlagKind.SENSORS_DIFFER not in measurement.flag_kinds
+        if tells and math.isfinite(share := self._share(measurement.energy)):
             self._needed_s.append(_SPARE * measurement.window_s * share)
 
     def suffices(self, measurement: Measurement) -> bool:
@@ -135,6 +139,8 @@ class JouleWindows:
         They are as sure as wanted, or of rounds so long that their window was a full one.
         """
         share = self._share(measurement.energy)
+        if FlagKind.SENSORS_DIFFER in measurement.flag_kinds:
+            share = 0.0  # a longer one is no surer
         full = measurement.window_s >= self._full_s and math.isfinite(share)
         return not measurement.at_power_limit and (share <= 1.0 or full)
 

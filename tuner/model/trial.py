@@ -34,6 +34,7 @@ class FlagKind(Enum):
     SENSOR_VALUES = "sensor-values"
     SENSOR_TIME = "sensor-time"
     SENSOR_RESET = "sensor-reset"
+    SENSORS_DIFFER = "sensors-differ"  # counter and ring of one GPU tell of different power
     UNCHECKED = "unchecked"
     OTHER = ""  # text of no known kind
 

@@ -495,6 +495,7 @@ def outcome_of(
             *_power_limited(at_end),
             *_spared(objective, at_end),
             *_without_joules(objective, at_end),
+            *_apart(at_end),
             *_imprecise(plan, spaces, best, scatter),
             *_unreferenced(spaces),
             *_restoring(spaces, best),
@@ -532,6 +533,22 @@ def _without_joules(objective: Objective, trials: Sequence[tuple[Trial, Measurem
     )
     why = next(whys, "the sensor gave none")
     return [f"no joules of {len(missing)} of {len(trials)} trials, which cannot be the answer: {why}"]
+
+
+def _apart(trials: Sequence[tuple[Trial, Measurement]]) -> list[str]:
+    """A notice of the windows in which two readings of the same power differ."""
+    told = [
+        next(flag.detail for flag in measurement.flags if flag.kind is FlagKind.SENSORS_DIFFER)
+        for _, measurement in trials
+        if FlagKind.SENSORS_DIFFER in measurement.flag_kinds
+    ]
+    if not told:
+        return []
+    notice = (
+        f"the power sensors differ in {len(told)} of {len(trials)} trials, whose ± holds both: {told[0]};"
+        " tuner power calibrate finds what each of them sees"
+    )
+    return [notice]
 
 
 def _unreferenced(spaces: Sequence[PreparedWorkload]) -> list[str]:
