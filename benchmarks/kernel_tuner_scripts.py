@@ -184,19 +184,20 @@ def ran(script: Path, options: argparse.Namespace) -> Document:
 
 
 def table(document: Document) -> str:
-    """The scripts in Markdown, with their states and what their calls gave."""
+    """The scripts in Markdown: those that run, with the combinations of their calls, and why others do not."""
     scripts = document["scripts"]
-    count = sum(one["state"] == RUNS for one in scripts)
-    rows = [f"{count} of {len(scripts)} run on `{document['device']}`.", ""]
-    rows += [
-        "| script | state | measured, of combinations of values | what is missing |",
-        "| --- | --- | --- | --- |",
-    ]
+    running = [one for one in scripts if one["state"] == RUNS]
+    share = f"{len(running)} of {len(scripts)} run on `{document['device']}`"
+    rows = [f"{share} (combinations of values of each call):", ""]
+    for one in running:
+        calls = ", ".join(f"{call['combinations']:,}" for call in one["calls"][:3])
+        more = f" and {len(one['calls']) - 3} more calls" if len(one["calls"]) > 3 else ""
+        rows.append(f"- `{one['script']}`: {calls}{more}")
+    rows += ["", "| script | state | what is missing |", "| --- | --- | --- |"]
     for one in scripts:
-        calls = "; ".join(f"{call['valid']:,} of {call['combinations']:,}" for call in one["calls"][:3])
-        more = f"; {len(one['calls']) - 3} more calls" if len(one["calls"]) > 3 else ""
-        why = one["why"].replace("|", "\\|")
-        rows.append(f"| `{one['script']}` | {one['state']} | {calls}{more} | {why} |")
+        if one["state"] != RUNS:
+            why = one["why"].replace("|", "\\|")
+            rows.append(f"| `{one['script']}` | {one['state']} | {why} |")
     return "\n".join(rows)
 
 
