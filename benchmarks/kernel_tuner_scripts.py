@@ -184,7 +184,7 @@ def ran(script: Path, options: argparse.Namespace) -> Document:
 
 
 def table(document: Document) -> str:
-    """The scripts in Markdown: those that run, with the combinations of their calls, and why others do not."""
+    """The scripts in Markdown: those that run, with the combinations of each call, and why others do not."""
     scripts = document["scripts"]
     running = [one for one in scripts if one["state"] == RUNS]
     share = f"{len(running)} of {len(scripts)} run on `{document['device']}`"
