@@ -100,10 +100,10 @@ wheel: | $(BIN)/python
 	@ls dist/gpu_tuner-*
 
 # The wheel of the last commit in empty environments of all Pythons that are here, and whether all that it needs is to be
-# had for the others and for aarch64: needs the package index.
+# had for the others and for aarch64: needs the package index. ONLY=3.10 is one of them.
 test-install: $(VENV)/.test-ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv || true
-	$(BIN)/pytest -m network -rs tests/test_install.py
+	$(BIN)/pytest -m network -rs tests/test_install.py $(ONLY:%=-k %)
 
 # The image of the Containerfile, on that of TUNER_TEST_BASE or this machine's Debian: needs the package index, root,
 # buildah, and debootstrap where no base is named; skipped, with the reason, elsewhere.
