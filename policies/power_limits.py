@@ -38,19 +38,21 @@ def limited(search: Search, *, inner: Policy) -> Attempt:
     measured: dict[Trial, Measurement] = {}
     if search.size == 0:
         return None
+    ended = False
     try:
         yield from recalled(_steps(search, inner, measured), measured)
+        ended = True
     finally:  # also where the budget ends it
         if measured and len(search.power_limits_w) > 1:
-            search.tell(_told(search, measured))
+            search.tell(_told(search, measured, ended=ended))
     return cheapest(search, measured)
 
 
-def _told(search: Search, measured: Mapping[Trial, Measurement]) -> str:
+def _told(search: Search, measured: Mapping[Trial, Measurement], *, ended: bool) -> str:
     """Return what is known of the power limits, in a sentence."""
     limits = sorted({trial.power_limit_w or 0 for trial in measured}, reverse=True)
-    if len(limits) == 1 and not any(_binding(search, *each)[1:] for each in measured.items()):
-        return f"power limits: only {limits[0]} W measured, as no trial draws more than a lower one"
+    if len(limits) == 1 and ended:
+        return f"power limits: only {limits[0]} W measured, as the cheapest trials draw less than the others"
     if len(limits) == 1:
         return f"beware: no power limit below {limits[0]} W was tried before the search ended"
     return (

@@ -103,7 +103,11 @@ def test_limits_above_what_is_drawn_are_left_out() -> None:
     [
         (LIMITS_W, len(SLOWER) + 1, "beware: no power limit below 700 W was tried before the search ended"),
         (LIMITS_W, len(SLOWER) + 2, f"power limits: 2 of {len(LIMITS_W)} measured (700, "),
-        ((1000, 900), 40, "power limits: only 1000 W measured, as no trial draws more than a lower one"),
+        (
+            (1000, 900),
+            40,
+            "power limits: only 1000 W measured, as the cheapest trials draw less than the others",
+        ),
     ],
 )
 def test_a_search_says_what_is_known_of_lower_limits(
@@ -114,6 +118,20 @@ def test_a_search_says_what_is_known_of_lower_limits(
     play(search_exhaustively, replace(searched(limits_w), tell=told.append), follows(FLAT), budget)
 
     assert told[-1].startswith(says)
+
+
+def test_a_trial_that_fails_is_no_unfinished_search() -> None:
+    """It draws what nobody knows; the search of the others has ended all the same."""
+    told: list[str] = []
+
+    def failing(trial: Trial) -> Measurement:
+        if trial.configurations[0]["L"] == 128:
+            return Measurement((WorkloadResult(Status.CRASHED),), None)
+        return follows(FLAT)(trial)
+
+    play(search_exhaustively, replace(searched((1000, 900)), tell=told.append), failing)
+
+    assert told[-1].startswith("power limits: only 1000 W measured")
 
 
 def test_a_single_limit_is_held() -> None:
