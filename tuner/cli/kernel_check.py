@@ -343,7 +343,8 @@ def checked_plans(kernel: "KernelFile") -> "Iterator[Plan]":
 
 def compiled(kernel: "KernelFile", requested: tuple[str, ...]) -> Results:
     """The launches of the plans that are checked, each function of a source once, for each architecture."""
-    from tuner.compiler.compiler import compiled_for, served_architectures
+    from tuner.compiler.compiler import compiled_for
+    from tuner.compiler.nvrtc_backend import served_architectures
 
     stages: dict[tuple[str, str], Stage] = {}
     for plan in checked_plans(kernel):

@@ -20,6 +20,8 @@ _MOST_THREADS = re.compile(r"--maxntid[= ](\d+)")  # an option of ptxas, which P
 
 def remarks(plan: Plan, stage: Stage, compiled: CompiledStage | None) -> list[Remark]:
     """Return mismatches between a stage and the function it launches: first arguments, then the launch."""
+    if compiled is not None:
+        stage = stage.as_compiled(compiled.resources)
     facts = None if compiled is None else facts_in(compiled.ptx, compiled.symbols)
     name = None if compiled is None else demangled(compiled.lowered_name)
     listed = findings(plan, stage, signature_of(stage, name), None if facts is None else facts.parameters)
@@ -136,5 +138,4 @@ def resources_of(
 
 def code_of(stage: Stage) -> tuple[object, ...]:
     """All of a stage that the compiler sees, what its messages call it, and what is declared in its place."""
-    code = stage.name, stage.source.sha256, stage.source.path, stage.entry, stage.options
-    return *code, stage.symbols, stage.declared
+    return stage.name, stage.source.path, *stage.code, stage.declared

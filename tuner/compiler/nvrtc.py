@@ -16,11 +16,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tuner.compiler.ptx import excerpt
 from tuner.model.errors import CompilerUnavailableError
 from tuner.system.untrusted.compiler_options import check_name_expression, check_options
+
+if TYPE_CHECKING:
+    from tuner.model.plan import LaunchDemands  # a compile child starts without it
 
 # --- Compile children see the headers of their source, and write nothing: Landlock holds them to it.
 #
@@ -147,9 +150,10 @@ class Output(NamedTuple):
     Attributes:
         cubin: the code; None where it does not compile.
         lowered_name: mangled name of the entry; empty where it does not compile.
-        log: NVRTC's program log with the reports of ptxas.
+        log: the compiler's log with the reports of ptxas.
         symbols: mangled names of the variables asked for, in their order.
-        ptx: of the entry and what it calls (``ptx.excerpt``); empty where NVRTC gives none.
+        ptx: of the entry and what it calls (``ptx.excerpt``); empty where the compiler gives none.
+        demands: what launches must have beside what the stage says; None where that is all.
     """
 
     cubin: bytes | None
@@ -157,6 +161,7 @@ class Output(NamedTuple):
     log: str
     symbols: tuple[str, ...] = ()
     ptx: str = ""
+    demands: "LaunchDemands | None" = None
 
 
 def library_files() -> list[Path]:
