@@ -195,14 +195,14 @@ def read_arguments(
     parameters = parameters_of(source, entry) if global_functions(source) else None
     named = _named(arguments, parameters, function)
     if parameters is None:
-        return tuple(_argument(name, value, None) for name, value in named.items())
+        return tuple(read_argument(name, value, None) for name, value in named.items())
     if len(named) != len(parameters):
         wanted = ", ".join(parameter.name or "(unnamed)" for parameter in parameters)
         raise InputError(
             f"arguments: {function} takes {len(parameters)} ({wanted}), and {len(named)} are given"
         )
     order = _order(named, parameters, function)
-    return tuple(_argument(name, named[name], one) for name, one in zip(order, parameters, strict=True))
+    return tuple(read_argument(name, named[name], one) for name, one in zip(order, parameters, strict=True))
 
 
 def _named(
@@ -243,7 +243,12 @@ def _order(named: Mapping[str, Any], parameters: Sequence[Parameter], function: 
     )
 
 
-def _argument(name: str, value: Any, parameter: Parameter | None) -> KernelArgument:  # noqa: ANN401 - the caller's
+def read_argument(name: str, value: Any, parameter: Parameter | None = None) -> KernelArgument:  # noqa: ANN401 - the caller's
+    """An argument as it is handed over.
+
+    Raises:
+        InputError: it cannot be, or is not of the type of the parameter.
+    """
     label = f"arguments: {name}"
     if is_array(value) and parameter is not None and not parameter.pointer and np.ndim(value) == 0:
         value = on_host(value, label)[0]

@@ -35,6 +35,10 @@ _MOST_KEPT = 64  # values that cross once, on either side
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[3:]; from tuner.system.processes import serve; serve(*sys.argv[1:3])"
 )
+_BOOT_ELSEWHERE = (  # of what is installed here, another interpreter gets this package alone
+    "import sys; sys.path[:] = [sys.argv[3], *filter(None, sys.path)]; import tuner; del sys.path[0];"
+    "from tuner.system.processes import serve; serve(*sys.argv[1:3])"
+)
 
 
 class Child:
@@ -49,26 +53,29 @@ class Child:
         server: ``module:callable`` that builds the server in the child.
         args: picklable arguments of the callable, some kilobytes at most.
         name: what messages call the child; the server's name if not given.
+        python: interpreter of the child, with packages of its own; this one, with what is imported from here,
+            if not given.
 
     Raises:
         ChildCrashedError: no process can be started.
     """
 
-    def __init__(self, server: str, *args: object, name: str = "") -> None:
+    def __init__(self, server: str, *args: object, name: str = "", python: str = "") -> None:
         self._name = name or server
         self._lock = threading.Lock()
         self._ready = False
         self._known = _KnownValues(())
         request = _pack((server, args))
         self._lifeline = -1
+        boot, paths = (_BOOT_ELSEWHERE, [__file__.rsplit(os.sep, 3)[0]]) if python else (_BOOT, sys.path)
         with contextlib.ExitStack() as theirs:
             try:
                 self._socket, channel = socket.socketpair()
                 theirs.enter_context(channel)
                 lifeline, self._lifeline = os.pipe()
                 theirs.callback(os.close, lifeline)
-                self._process = subprocess.Popen(  # noqa: S603 - this interpreter and this package, no shell
-                    [sys.executable, "-c", _BOOT, str(channel.fileno()), str(lifeline), *sys.path],
+                self._process = subprocess.Popen(  # noqa: S603 - an interpreter and this package, no shell
+                    [python or sys.executable, "-c", boot, str(channel.fileno()), str(lifeline), *paths],
                     stdin=subprocess.DEVNULL,
                     stdout=2,
                     pass_fds=(channel.fileno(), lifeline),
