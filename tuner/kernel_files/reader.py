@@ -246,6 +246,7 @@ class _Reader:
         folders, self.options = split_includes(document.kernel.options, None if sources else path.parent)
         self.sources.include([*document.kernel.include_paths, *folders], self.at("[kernel] include_paths"))
         self.sources.system_headers = document.kernel.system_headers
+        self.sources.language = document.kernel.language
 
     def at(self, key: str) -> Location:
         key = argument_key(key) if self.document.arguments else key

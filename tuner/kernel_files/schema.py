@@ -463,8 +463,11 @@ class KernelTable(FileTable):
         pattern=r"^[a-z0-9][a-z0-9-]*$",
         description="Kernels of one family solve the same kind of problem, e.g. scan, tridiagonal, fft.",
     )
+    language: Literal["cuda", "triton"] = Field(
+        default="cuda", description="What the sources are: CUDA C++, or Python files of Triton."
+    )
     source: str | None = Field(
-        default=None, description="CUDA C++ file, relative to this file; stages may name others."
+        default=None, description="Source file, relative to this file; stages may name others."
     )
     headers: list[str] = Field(
         default=[],

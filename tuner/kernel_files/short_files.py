@@ -15,6 +15,7 @@ from tuner.kernel_files.kernel_document import parsed_document
 from tuner.kernel_files.schema import KernelDocument
 from tuner.kernel_files.source_folder import read_text
 from tuner.kernel_files.stage_recipe import AnyStageRecipe, StageRecipe
+from tuner.kernel_files.triton_source import triton_function
 from tuner.model.elements import element_dtype
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Buffer, Source, Work
@@ -101,6 +102,8 @@ def default_entry(source: Source, names: Collection[str], apart: Collection[str]
     Raises:
         KernelFileError: there is none, or several, or a template parameter is none of ``names``.
     """
+    if source.language == "triton":
+        return triton_function(source, None, location, apart).name
     functions = [function for function in global_functions(source.text) if function.name not in apart]
     if len(functions) != 1:
         several = (
@@ -146,14 +149,14 @@ def default_block(tunables: Collection[str], location: Location) -> list[int | s
 
 def with_macros(stages: Sequence[AnyStageRecipe], names: Iterable[str]) -> tuple[AnyStageRecipe, ...]:
     """The stages with a macro for every name that no entry and no option mentions and the source uses."""
-    compiled = [stage for stage in stages if isinstance(stage, StageRecipe)]
+    compiled = [stage for stage in stages if isinstance(stage, StageRecipe) and stage.triton is None]
     templates = [template for stage in compiled for template in (stage.entry, *stage.options)]
     mentioned = frozenset().union(*(template.names for template in templates))
     unmentioned = [name for name in names if name not in mentioned]
     used = {source: _used(source, tuple(unmentioned)) for source in {stage.source for stage in compiled}}
     return tuple(
         replace(stage, macros=tuple(name for name in unmentioned if name in used[stage.source]))
-        if isinstance(stage, StageRecipe)
+        if isinstance(stage, StageRecipe) and stage.triton is None
         else stage
         for stage in stages
     )

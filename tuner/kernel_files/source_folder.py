@@ -10,8 +10,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from tuner.kernel_files.formulas import Location
+from tuner.kernel_files.triton_source import imported_modules
 from tuner.model.errors import InputError, KernelFileError
-from tuner.model.plan import Source
+from tuner.model.plan import Language, Source
 from tuner.system.untrusted.includes import RefusedIncludeError, check_includes, included
 from tuner.system.untrusted.reading import SOURCE_BYTES, TEXT_BYTES, read_bytes
 
@@ -85,6 +86,7 @@ class SourceFolder:
                         )
         self.headers = tuple(headers.items())
         self._texts = texts or {}
+        self.language: Language = "cuda"
         self._sources: dict[str, Source] = {}
         self.include_paths: tuple[str, ...] = ()
         self.system_headers = True
@@ -119,7 +121,11 @@ class SourceFolder:
             source = Source(
                 str(path), text, self.headers, self.include_paths, self._include_sha256, self.system_headers
             )
-            self._sources[name] = self._with_quoted(source, location)
+            if self.language == "triton":
+                modules = imported_modules(path, text)
+                self._sources[name] = Source(str(path), text, modules, language=self.language)
+            else:
+                self._sources[name] = self._with_quoted(source, location)
         return self._sources[name]
 
     def _with_quoted(self, source: Source, location: Location) -> Source:
@@ -213,6 +219,7 @@ class SourceTexts(SourceFolder):
         self._sources = dict(sources)
         self.include_paths = ()
         self.system_headers = True
+        self.language = "cuda"
         self._include_sha256 = ""
 
     def source(self, name: str, location: Location) -> Source:
@@ -224,6 +231,8 @@ class SourceTexts(SourceFolder):
         if name not in self._sources:
             raise location.error(f"no source is called {name!r}; choose from {', '.join(self._sources)}")
         source = self._sources[name]
+        if source.language != "cuda":
+            return source
         return checked(
             replace(
                 source,

@@ -28,6 +28,7 @@ from tuner.kernel_files.stage_recipe import (
     Predecessor,
     StageRecipe,
 )
+from tuner.kernel_files.triton_stage import TritonRecipe, check_keys, triton_recipe
 from tuner.model.errors import suggestion
 from tuner.model.plan import Source, TunableValue
 from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
@@ -258,6 +259,8 @@ class StageReader:
         Raises:
             KernelFileError: a key of a launch is wrong, or a source cannot be read.
         """
+        if self.document.kernel.language == "triton":
+            check_keys(self.document, self.at)
         stages, names = self._stages(arguments), [*self.tunables, *self.sizes]
         entry = self.document.problem.reference_entry
         if entry is None:
@@ -336,14 +339,17 @@ class StageReader:
             axes = value if isinstance(value, list) else [value]
             return tuple(formula(field, axis, allowed=stepped) for axis in axes)
 
-        block = launch.block or default_block(self.tunables, self.at(f"{in_launch} block"))
+        source = self._source(stage, in_kernel)
+        triton = self._triton(source, entry, in_kernel, in_launch, stage, arguments)
+        one_warp = 32  # the options tell how many
+        block = one_warp if triton else launch.block or default_block(self.tunables, self.at(f"{in_launch} block"))
         registers, shared = self._declared(stage, in_launch)
         return StageRecipe(
             location=self.at(in_launch),
             name=stage.name if stage else self.name,
-            source=self._source(stage, in_kernel),
+            source=source,
             entry=Template(self.at(f"{in_kernel} entry"), entry, self.names),
-            options=self._options(),
+            options=() if triton else self._options(),
             grid=extent("grid", launch.grid),
             block=extent("block", block),
             shared_bytes=formula("shared_bytes", launch.shared_bytes, allowed=stepped),
@@ -363,6 +369,32 @@ class StageReader:
             moved_bytes=None
             if stage is None or stage.moved_bytes is None
             else formula("moved_bytes", stage.moved_bytes, allowed=stepped),
+            macros=triton.names if triton else (),
+            triton=triton,
+        )
+
+    def _triton(
+        self,
+        source: Source,
+        entry: str,
+        in_kernel: str,
+        in_launch: str,
+        stage: StageTable | None,
+        arguments: Mapping[str, ArgumentRecipe],
+    ) -> TritonRecipe | None:
+        """The function of a stage of Triton; None of other stages."""
+        if source.language != "triton":
+            return None
+        named = arguments if stage is None or stage.arguments is None else stage.arguments
+        options = self.at("[kernel] options")
+        return triton_recipe(
+            location=self.at(in_launch),
+            entry_location=self.at(f"{in_kernel} entry"),
+            source=source,
+            entry=entry,
+            options=[Template(options, option, self.names) for option in self.options],
+            arguments=[one if isinstance(one, str) else one.buffer for one in named],
+            names=self.names,
         )
 
     def _options(self) -> tuple[Template, ...]:
@@ -418,10 +450,10 @@ class StageReader:
         own = stage.source if stage else None
         name = own or self.document.kernel.source
         if name is None:
-            raise self.at(f"{key} source").error("no CUDA C++ file is named here or in [kernel]")
+            raise self.at(f"{key} source").error("no source file is named here or in [kernel]")
         location = self.at(f"{key} source" if own else "[kernel] source")
         source = self.sources.source(name, location)
-        line = texture_line(source.text)
+        line = texture_line(source.text) if source.language == "cuda" else 0
         if line:
             raise location.error(
                 f"{source.path}, line {line}: texture objects are not supported; read the array through a"

@@ -8,6 +8,7 @@ from typing import Any
 from tuner.kernel_files.argument_recipe import ParameterRecipe, parameter, values_of
 from tuner.kernel_files.formulas import Environment, Formula, Location, Template
 from tuner.kernel_files.schema import OPERANDS, LibraryStageTable, Routine
+from tuner.kernel_files.triton_stage import TritonRecipe
 from tuner.model.expressions.operations import NoValue
 from tuner.model.plan import (
     Buffer,
@@ -56,7 +57,8 @@ class StageRecipe:
         arguments: names of buffers, or what is passed by value.
         registers: None where the file declares no resources.
         symbols: (variable of the source, buffer) pairs.
-        macros: tunables and sizes that the source gets as macros.
+        macros: tunables and sizes that the source gets as macros; of Triton, as constants and options.
+        triton: where its source is of Triton.
     """
 
     location: Location
@@ -82,6 +84,7 @@ class StageRecipe:
     after: tuple[Predecessor, ...] = ()
     macros: tuple[str, ...] = ()
     moved_bytes: Formula | None = None
+    triton: TritonRecipe | None = None
 
     def varying(self, names: Collection[str]) -> frozenset[str | int]:
         """The fields and arguments that depend on names whose values differ from step to step."""
@@ -111,21 +114,17 @@ class StageRecipe:
         least = self.min_architecture.whole(env, 0, MAX_ARCHITECTURE)
         if cluster > 1 or any(isinstance(argument, TensorMap) for argument in arguments):
             least = max(least, CLUSTER_ARCHITECTURE)
-        entry = self.entry.fill(env)
-        options = [option.fill(env) for option in self.options]
-        for name in self.macros:
-            value = env[name]
-            if not isinstance(value, NoValue):
-                options.append(f"-D{name}={int(value) if isinstance(value, bool) else value}")
-        # What the compiler must not be given is refused here, where all expressions have their values.
-        try:
-            check_options(options, self.source.include_paths)
-        except RefusedOptionError as e:
-            raise (self.options[0].location if self.options else self.location).error(e) from e
-        try:
-            check_name_expression(entry)
-        except RefusedOptionError as e:
-            raise self.entry.location.error(e) from e
+        if self.triton is None:
+            told = {"entry": self.entry.fill(env), "options": self._options_of_nvrtc(env)}
+            self._check_entry(told["entry"])
+        else:
+            own = self.triton.told(env, arguments, buffers)
+            changing["block"], arguments, least = own.block, own.arguments, max(least, own.least_architecture)
+            told = {
+                "entry": self.triton.function.name,
+                "options": own.options,
+                "specialisation": own.specialisation,
+            }
         resources = None
         if self.registers is not None:
             shared = self.static_shared_bytes
@@ -134,8 +133,6 @@ class StageRecipe:
         return Stage(
             name=self.name,
             source=self.source,
-            entry=entry,
-            options=tuple(options),
             arguments=arguments,
             declared=resources,
             min_architecture=least,
@@ -145,8 +142,32 @@ class StageRecipe:
             cooperative=bool(self.cooperative.number(env)),
             setup=self.setup,
             stream=0 if self.stream is None else self.stream.whole(env, 0, MAX_STREAM),
+            **told,
             **changing,
         )
+
+    def _options_of_nvrtc(self, env: Environment) -> tuple[str, ...]:
+        """The options, with a macro for each name that the source uses.
+
+        Raises:
+            KernelFileError: the compiler must not be given one; here all expressions have their values.
+        """
+        options = [option.fill(env) for option in self.options]
+        for name in self.macros:
+            value = env[name]
+            if not isinstance(value, NoValue):
+                options.append(f"-D{name}={int(value) if isinstance(value, bool) else value}")
+        try:
+            check_options(options, self.source.include_paths)
+        except RefusedOptionError as e:
+            raise (self.options[0].location if self.options else self.location).error(e) from e
+        return tuple(options)
+
+    def _check_entry(self, entry: str) -> None:
+        try:
+            check_name_expression(entry)
+        except RefusedOptionError as e:
+            raise self.entry.location.error(e) from e
 
     def stepped(
         self, stage: Stage, fields: Collection[str | int], env: Environment, buffers: Mapping[str, Buffer]
@@ -156,6 +177,9 @@ class StageRecipe:
         Raises:
             KernelFileError: as ``evaluated``.
         """
+        if self.triton is not None:  # a number of a step may be one that is compiled in
+            whole = self.evaluated(env, buffers)
+            return whole.changed(after=stage.after, stream=stage.stream)
         arguments = list(stage.arguments)
         changed: dict[str, Any] = {}
         for key in fields:

@@ -6,7 +6,7 @@ are constants, an address or a whole number that 16 divides is known to be so, a
 
 import ast
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,21 +23,7 @@ from tuner.model.plan import (
     TunableValue,
 )
 
-OPTIONS: Mapping[str, type] = {
-    "num_warps": int,
-    "num_stages": int,
-    "num_ctas": int,
-    "maxnreg": int,
-    "enable_fp_fusion": bool,
-}
-"""Options of Triton that a kernel may set, and their types; a tunable of such a name sets it."""
-
-STATED = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "enable_fp_fusion": True}
-"""Options that are always stated, with what Triton takes where nothing is said, up to 3.9."""
-
 ALIGNMENT = 16
-MOST_WARPS = 32
-_WARP = 32
 _WHOLE = ("int", "uint")
 _TYPES = {
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
@@ -61,6 +47,7 @@ class TritonParameter:
         has_default: it may be left out.
         specialised: values of 1, and of what 16 divides, are compiled in.
         aligned: that 16 divides it is compiled in.
+        literal: its default, if any, is known.
     """
 
     name: str
@@ -70,6 +57,36 @@ class TritonParameter:
     has_default: bool = False
     specialised: bool = True
     aligned: bool = True
+    literal: bool = True
+
+    @property
+    def may_be_left_out(self) -> bool:
+        """True where its default is known without running the file."""
+        return self.has_default and self.literal
+
+    def default_argument(self) -> Scalar | None:
+        """The argument that its default is, by the rules of Triton; None for None."""
+        value = self.default
+        if value is None or isinstance(value, str):
+            return None
+        dtype = self.dtype or number_dtype(value)
+        return Scalar(dtype, int(value) if isinstance(value, bool) else value)
+
+
+def number_dtype(value: bool | float) -> str:
+    """The type that Triton takes for a number of Python: whole ones are as wide as they need to be."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, float):
+        return "float32"
+    if -(2**31) <= value < 2**31:
+        return "int32"
+    return "uint64" if value >= 2**63 else "int64"
+
+
+def has_type(dtype: str) -> bool:
+    """True for a NumPy dtype name that Triton has a type for."""
+    return dtype in _TYPES.values()
 
 
 @dataclass(frozen=True)
@@ -102,8 +119,16 @@ class TritonFunction:
         return self.heuristics is None or bool(self.heuristics)
 
 
-def triton_function(source: Source, entry: str | None, location: Location) -> TritonFunction:
-    """The jitted function of a source: the one of this name, or the only one.
+def triton_function(
+    source: Source, entry: str | None, location: Location, apart: Collection[str] = ()
+) -> TritonFunction:
+    """The jitted function of a source: the one of this name, or the only one that others do not call.
+
+    Args:
+        source: a Python file.
+        entry: its name; None for the only one.
+        location: of the key that names it.
+        apart: names of functions that it is not.
 
     Raises:
         KernelFileError: the source is no Python, has no such function, or several where none is named.
@@ -112,6 +137,8 @@ def triton_function(source: Source, entry: str | None, location: Location) -> Tr
     name = Path(source.path).name
     jitted = {one.name: one for one in functions if _is_jitted(one)}
     if entry is None:
+        called = {_called(node) for one in functions for node in ast.walk(one) if isinstance(node, ast.Call)}
+        jitted = {name: one for name, one in jitted.items() if name not in (*called, *apart)}
         if len(jitted) != 1:
             listed = f"{len(jitted)} functions with @triton.jit: {', '.join(jitted)}" if jitted else "no @triton.jit"
             raise location.error(f"is needed, as {name} has {listed}")
@@ -249,19 +276,21 @@ def _parameter(
         name=one.arg,
         constant="constexpr" in words,
         dtype=dtype,
-        default=_literal(default),
+        default=_literal(default)[0],
         has_default=default is not None,
         specialised=by_value,
         aligned=by_value and aligned,
+        literal=_literal(default)[1],
     )
 
 
-def _literal(node: ast.expr | None) -> TunableValue | None:
+def _literal(node: ast.expr | None) -> tuple[TunableValue | None, bool]:
+    """The value of a literal, and whether it is one that a parameter may have."""
     try:
         value = None if node is None else ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return None
-    return value if isinstance(value, bool | int | float | str) else None
+        return None, False
+    return (value, True) if isinstance(value, bool | int | float | str | None) else (None, False)
 
 
 def _named_by(function: ast.FunctionDef, key: str, parameters: Sequence[ast.arg]) -> set[str]:

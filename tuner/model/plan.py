@@ -477,12 +477,14 @@ class Specialisation:
         dtype: NumPy dtype name, with an asterisk before it for the address of an array; empty for a constant.
         alignment: what divides the address, in bytes, or the number; 1 where nothing is known.
         constant: its value, where ``dtype`` is empty: it is compiled in, and not passed.
+        told: the number that is passed, or the shape of the array, for code that asks when it is compiled.
     """
 
     parameter: str
     dtype: str = ""
     alignment: int = 1
     constant: TunableValue | None = None
+    told: int | float | tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
