@@ -22,10 +22,11 @@ from tuner.compiler.backend import Backend, label
 from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc import Output
 from tuner.compiler.nvrtc_backend import SERVER, NvrtcBackend
+from tuner.compiler.triton_backend import TritonBackend
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import Progress, Resources, Stage
 
-BACKENDS: dict[str, type[Backend]] = {}
+BACKENDS: dict[str, type[Backend]] = {"triton": TritonBackend}
 """The backends of languages other than CUDA C++, made when the first stage of their language comes."""
 
 # The two lines stay together, also where a unit's entries are compiled at the same time.

@@ -3,7 +3,6 @@
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from tuner.compiler.backend import Backend, CompileChildren, label
 from tuner.compiler.nvrtc import Output
@@ -21,9 +20,9 @@ class TritonBackend(Backend):
     SERVER = "tuner.compiler.triton_server:TritonServer"
     IDLE_S = 60.0  # what a child imports takes seconds
 
-    def __init__(self, architecture: str, jobs: int, **options: Any) -> None:  # noqa: ANN401 - of the base
+    def __init__(self, architecture: str, jobs: int, *, idle_s: float | None = None) -> None:
         self._jobs = max(1, min(jobs, _free_bytes() // _CHILD_BYTES))
-        super().__init__(architecture, self._jobs, sys.executable, **options)
+        super().__init__(architecture, self._jobs, sys.executable, idle_s=idle_s)
         self._elsewhere: dict[str, CompileChildren] = {}
         self._keys: dict[tuple[str, ...], tuple[object, ...]] = {}
         self._lock = threading.Lock()
@@ -69,7 +68,7 @@ class TritonBackend(Backend):
             )
         except (CompileError, ChildTimeoutError, ChildCrashedError) as error:
             return ("no key", str(error))  # it does not compile either
-        return tuple(answer)
+        return tuple(map(str, answer)) if isinstance(answer, tuple) else ("no key", repr(answer))
 
     def _python(self, stage: Stage) -> str:
         return stage.build[0] if stage.build else ""

@@ -13,7 +13,6 @@ import os
 import re
 import resource
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -136,9 +135,7 @@ class TritonServer:
             signature, constants, divisible = _signature(function, parameters, values)
         except _MisfitError as error:
             return Output(None, "", f"error: {name}: {entry}: {error}")
-        source = ASTSource(
-            fn=function, signature=signature, constexprs=constants, attrs=divisible
-        )
+        source = ASTSource(fn=function, signature=signature, constexprs=constants, attrs=divisible)
         with _ptxas_log() as log, self._empty_cache():
             try:
                 kernel = compiled_by_triton(source, target=_target(architecture), options=dict(options))
@@ -246,7 +243,9 @@ def _usable_version(python: str) -> str:
     try:
         version = str(importlib.import_module("triton").__version__)
     except ImportError as error:
-        hint = "pip install 'gpu-tuner[triton]', or name the application's interpreter: build = [\"…/python\"]"
+        hint = (
+            "pip install 'gpu-tuner[triton]', or name the application's interpreter: build = [\"…/python\"]"
+        )
         raise CompilerUnavailableError(f"{python}: Triton cannot be imported ({error}); {hint}") from error
     numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if not OLDEST <= numbers <= NEWEST:
@@ -272,7 +271,7 @@ def _target(architecture: str) -> Any:  # noqa: ANN401 - Triton has no types
 
 def _imported(path: Path) -> ModuleType:
     """Run a file as the module of its package that it is, or as one of its own with its folder to import from."""
-    package = []
+    package: list[str] = []
     folder = path.parent
     while (folder / "__init__.py").is_file() and folder.name.isidentifier():
         package.insert(0, folder.name)
@@ -358,7 +357,8 @@ class _Array:
         return self.shape if axis is None else self.shape[axis]
 
     def stride(self, axis: int | None = None) -> Any:  # noqa: ANN401 - same
-        strides, product = [], 1
+        strides: list[int] = []
+        product = 1
         for extent in reversed(self.shape):
             strides.insert(0, product)
             product *= extent
@@ -454,7 +454,9 @@ def _type(one: Any, dtype: str) -> str:  # noqa: ANN401 - a parameter of Triton
     told = f"*{'k' if one.is_const else ''}{_TYPES[bare]}" if pointer else _TYPES[bare]
     annotated = str(one.annotation_type or "")
     if annotated not in ("", told):
-        raise _MisfitError(f"{one.name} is annotated as {annotated}, and its argument is {bare}{' *' * pointer}")
+        raise _MisfitError(
+            f"{one.name} is annotated as {annotated}, and its argument is {bare}{' *' * pointer}"
+        )
     return told
 
 
@@ -462,15 +464,15 @@ def _type(one: Any, dtype: str) -> str:  # noqa: ANN401 - a parameter of Triton
 def _ptxas_log() -> Iterator[list[str]]:
     """Keep what ptxas says of registers and spills, which Triton asks for and throws away."""
     module: Any = importlib.import_module("triton.backends.nvidia.compiler")
+    own: Any = module.subprocess
     kept: list[str] = []
 
     def run(*args: Any, stderr: Any = None, **options: Any) -> Any:  # noqa: ANN401 - as of subprocess
-        result = subprocess.run(*args, stderr=stderr, **options)  # noqa: PLW1510, S603 - Triton's own call
+        result = own.run(*args, stderr=stderr, **options)
         if hasattr(stderr, "name"):
             kept.append(Path(stderr.name).read_text(errors="replace"))
         return result
 
-    own = module.subprocess
     module.subprocess = SimpleNamespace(**{**vars(own), "run": run})
     try:
         yield kept
@@ -488,21 +490,22 @@ def _output(kernel: Any, log: str) -> Output:  # noqa: ANN401 - a compiled kerne
     hidden = match[2].count(".param") - passed
     scratch = [
         Scratch(
-            getattr(metadata, f"{kind}_scratch_size", 0) or 0, getattr(metadata, f"{kind}_scratch_align", 1) or 1
+            getattr(metadata, f"{kind}_scratch_size", 0) or 0,
+            getattr(metadata, f"{kind}_scratch_align", 1) or 1,
         )
         for kind in ("global", "profile")
     ]
     if not 0 <= hidden <= len(scratch):
-        return Output(None, "", f"error: {metadata.name} takes {hidden} parameters beside {passed} that it states")
+        return Output(
+            None, "", f"error: {metadata.name} takes {hidden} parameters beside {passed} that it states"
+        )
     demands = LaunchDemands(
         threads=32 * metadata.num_warps,
         shared_bytes=metadata.shared,
         cluster=metadata.num_ctas,
         scratch=tuple(scratch[:hidden]),
     )
-    return Output(
-        kernel.asm["cubin"], metadata.name, log, (), excerpt(ptx, metadata.name, ()), demands
-    )
+    return Output(kernel.asm["cubin"], metadata.name, log, (), excerpt(ptx, metadata.name, ()), demands)
 
 
 def _where(error: Exception, function: Any, name: str) -> str:  # noqa: ANN401 - a function of Triton
@@ -510,7 +513,7 @@ def _where(error: Exception, function: Any, name: str) -> str:  # noqa: ANN401 -
     place, text = name, ""
     source: BaseException | None = error
     while source is not None:  # an error in a function that is called is the cause of one in its caller
-        node = getattr(source, "node", None)
+        node: Any = getattr(source, "node", None)
         if hasattr(node, "lineno"):
             if getattr(source, "src", None) == function.src:
                 place = f"{name}, line {_def_line(function) + node.lineno - 1}"

@@ -342,7 +342,11 @@ class StageReader:
         source = self._source(stage, in_kernel)
         triton = self._triton(source, entry, in_kernel, in_launch, stage, arguments)
         one_warp = 32  # the options tell how many
-        block = one_warp if triton else launch.block or default_block(self.tunables, self.at(f"{in_launch} block"))
+        block = (
+            one_warp
+            if triton
+            else launch.block or default_block(self.tunables, self.at(f"{in_launch} block"))
+        )
         registers, shared = self._declared(stage, in_launch)
         return StageRecipe(
             location=self.at(in_launch),

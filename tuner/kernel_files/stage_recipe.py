@@ -16,6 +16,7 @@ from tuner.model.plan import (
     Operand,
     Resources,
     Source,
+    Specialisation,
     Stage,
     TensorMap,
 )
@@ -114,17 +115,14 @@ class StageRecipe:
         least = self.min_architecture.whole(env, 0, MAX_ARCHITECTURE)
         if cluster > 1 or any(isinstance(argument, TensorMap) for argument in arguments):
             least = max(least, CLUSTER_ARCHITECTURE)
+        specialisation: tuple[Specialisation, ...] = ()
         if self.triton is None:
-            told = {"entry": self.entry.fill(env), "options": self._options_of_nvrtc(env)}
-            self._check_entry(told["entry"])
+            entry, options = self._checked_entry(env), self._options_of_nvrtc(env)
         else:
             own = self.triton.told(env, arguments, buffers)
-            changing["block"], arguments, least = own.block, own.arguments, max(least, own.least_architecture)
-            told = {
-                "entry": self.triton.function.name,
-                "options": own.options,
-                "specialisation": own.specialisation,
-            }
+            entry, options, arguments = self.triton.function.name, own.options, own.arguments
+            specialisation, changing["block"] = own.specialisation, own.block
+            least = max(least, own.least_architecture)
         resources = None
         if self.registers is not None:
             shared = self.static_shared_bytes
@@ -133,6 +131,9 @@ class StageRecipe:
         return Stage(
             name=self.name,
             source=self.source,
+            entry=entry,
+            options=options,
+            specialisation=specialisation,
             arguments=arguments,
             declared=resources,
             min_architecture=least,
@@ -142,7 +143,6 @@ class StageRecipe:
             cooperative=bool(self.cooperative.number(env)),
             setup=self.setup,
             stream=0 if self.stream is None else self.stream.whole(env, 0, MAX_STREAM),
-            **told,
             **changing,
         )
 
@@ -163,11 +163,13 @@ class StageRecipe:
             raise (self.options[0].location if self.options else self.location).error(e) from e
         return tuple(options)
 
-    def _check_entry(self, entry: str) -> None:
+    def _checked_entry(self, env: Environment) -> str:
+        entry = self.entry.fill(env)
         try:
             check_name_expression(entry)
         except RefusedOptionError as e:
             raise self.entry.location.error(e) from e
+        return entry
 
     def stepped(
         self, stage: Stage, fields: Collection[str | int], env: Environment, buffers: Mapping[str, Buffer]

@@ -27,7 +27,11 @@ ALIGNMENT = 16
 _WHOLE = ("int", "uint")
 _TYPES = {
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    **{f"{letter}{bits}": f"{word}{bits}" for letter, word in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)},
+    **{
+        f"{letter}{bits}": f"{word}{bits}"
+        for letter, word in (("i", "int"), ("u", "uint"))
+        for bits in (8, 16, 32, 64)
+    },
     **{f"{letter}{bits}": f"float{bits}" for letter in ("fp", "float") for bits in (16, 32, 64)},
     **dict.fromkeys(("bf16", "bfloat16"), "bfloat16"),
     **dict.fromkeys(("bool", "i1", "u1", "int1", "uint1"), "bool"),
@@ -140,7 +144,11 @@ def triton_function(
         called = {_called(node) for one in functions for node in ast.walk(one) if isinstance(node, ast.Call)}
         jitted = {name: one for name, one in jitted.items() if name not in (*called, *apart)}
         if len(jitted) != 1:
-            listed = f"{len(jitted)} functions with @triton.jit: {', '.join(jitted)}" if jitted else "no @triton.jit"
+            listed = (
+                f"{len(jitted)} functions with @triton.jit: {', '.join(jitted)}"
+                if jitted
+                else "no @triton.jit"
+            )
             raise location.error(f"is needed, as {name} has {listed}")
         return _read(next(iter(jitted.values())), location)
     if entry in jitted:
@@ -263,11 +271,11 @@ def _read(function: ast.FunctionDef, location: Location) -> TritonFunction:
     return TritonFunction(function.name, parameters, _heuristics(heuristics))
 
 
-def _parameter(
-    one: ast.arg, default: ast.expr | None, specialised: bool, aligned: bool
-) -> TritonParameter:
+def _parameter(one: ast.arg, default: ast.expr | None, specialised: bool, aligned: bool) -> TritonParameter:
     annotation = one.annotation
-    text = annotation.value if isinstance(annotation, ast.Constant) else annotation and ast.unparse(annotation)
+    text = (
+        annotation.value if isinstance(annotation, ast.Constant) else annotation and ast.unparse(annotation)
+    )
     words = str(text or "")
     dtype = _TYPES.get(words.rpartition(".")[2].strip(), "")
     # Triton compiles in nothing of the value of a number that is annotated as a float or as a bool
@@ -298,7 +306,9 @@ def _named_by(function: ast.FunctionDef, key: str, parameters: Sequence[ast.arg]
     for decorator in function.decorator_list:
         for keyword in decorator.keywords if isinstance(decorator, ast.Call) else ():
             if keyword.arg == key and isinstance(keyword.value, ast.List | ast.Tuple | ast.Set):
-                listed = [element.value for element in keyword.value.elts if isinstance(element, ast.Constant)]
+                listed = [
+                    element.value for element in keyword.value.elts if isinstance(element, ast.Constant)
+                ]
                 return {
                     parameters[one].arg if isinstance(one, int) and 0 <= one < len(parameters) else str(one)
                     for one in listed
@@ -322,7 +332,11 @@ def _heuristics(decorators: Sequence[ast.expr]) -> frozenset[str] | None:
 
 
 def specialised(
-    parameter: TritonParameter, argument: StageArgument | None, buffers: Mapping[str, Buffer], *, told: bool = False
+    parameter: TritonParameter,
+    argument: StageArgument | None,
+    buffers: Mapping[str, Buffer],
+    *,
+    told: bool = False,
 ) -> Specialisation:
     """What code is compiled for of a parameter and its argument; None for an argument of Python's None.
 
@@ -393,7 +407,9 @@ def _assignments(function: ast.FunctionDef) -> Iterator[tuple[ast.expr, ast.expr
     for node in ast.walk(function):
         if isinstance(node, ast.Assign):
             yield from ((target, node.value) for target in node.targets)
-        elif isinstance(node, ast.AugAssign | ast.NamedExpr) or (isinstance(node, ast.AnnAssign) and node.value):
+        elif isinstance(node, ast.AugAssign | ast.NamedExpr) or (
+            isinstance(node, ast.AnnAssign) and node.value
+        ):
             yield node.target, node.value  # type: ignore[misc]  # of an AnnAssign it is there
         elif isinstance(node, ast.For):
             yield node.target, node.iter

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import BaseModel
+
 from tuner.kernel_files.formulas import Environment, Location, Template
-from tuner.kernel_files.schema import KernelDocument, LaunchTable, StageTable
+from tuner.kernel_files.schema import KernelDocument, StageTable
 from tuner.kernel_files.triton_source import (
     TritonFunction,
     TritonParameter,
@@ -100,7 +102,9 @@ class TritonRecipe:
         values: dict[str, int] = dict(STATED)
         for name, template in self.options.items():
             text = template.fill(env).partition("=")[2].strip()
-            known: TunableValue = int(text) if text.isdecimal() else {"true": True, "false": False}.get(text, text)
+            known: TunableValue = (
+                int(text) if text.isdecimal() else {"true": True, "false": False}.get(text, text)
+            )
             values[name] = self._value(template.location, name, known)
         for name in self.names:
             value = env[name]
@@ -253,7 +257,7 @@ def check_keys(document: KernelDocument, at: Callable[[str], Location]) -> None:
     for key in ("headers", "include_paths"):
         if getattr(kernel, key):
             raise at(f"[kernel] {key}").error('is for CUDA C++, and language = "triton": leave it out')
-    tables: list[tuple[str, LaunchTable | None]] = [
+    tables: list[tuple[str, BaseModel | None]] = [
         ("[launch]", document.launch),
         ("[reference_launch]", document.reference_launch),
         *(

@@ -11,12 +11,12 @@ import numpy as np
 from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.source_folder import read_source
 from tuner.kernel_files.triton_source import (
-    OPTIONS,
     TritonFunction,
     imported_modules,
     triton_function,
     written_parameters,
 )
+from tuner.kernel_files.triton_stage import OPTIONS
 from tuner.model.errors import InputError, suggestion
 from tuner.model.plan import Source
 from tuner.python.arguments import (
@@ -147,7 +147,11 @@ def _check_hooks(autotuner: Any) -> None:  # noqa: ANN401 - Triton has no types
         InputError: it has hooks.
     """
     own = [one for one in autotuner.configs if getattr(one, "pre_hook", None) is not None]
-    if own or getattr(autotuner, "user_defined_pre_hook", False) or getattr(autotuner, "user_defined_post_hook", False):
+    if (
+        own
+        or getattr(autotuner, "user_defined_pre_hook", False)
+        or getattr(autotuner, "user_defined_post_hook", False)
+    ):
         raise InputError(
             f"Kernel: {autotuner.base_fn.__name__ if hasattr(autotuner, 'base_fn') else 'the function'} is"
             " autotuned with a pre_hook or post_hook, which is not called here; give the function below"
@@ -217,7 +221,9 @@ def _config(one: Any) -> dict[str, Any]:  # noqa: ANN401 - Triton has no types
     values = dict(one.all_kwargs())
     for name in _NOT_OF_CONFIGURATIONS:
         if values.pop(name, None) is not None:
-            raise InputError(f"Kernel: a configuration of @triton.autotune has {name}, which is not supported")
+            raise InputError(
+                f"Kernel: a configuration of @triton.autotune has {name}, which is not supported"
+            )
     return {name: value for name, value in values.items() if value is not None}
 
 
