@@ -24,7 +24,11 @@ def remarks(plan: Plan, stage: Stage, compiled: CompiledStage | None) -> list[Re
         stage = stage.as_compiled(compiled.resources)
     facts = None if compiled is None else facts_in(compiled.ptx, compiled.symbols)
     name = None if compiled is None else demangled(compiled.lowered_name)
-    listed = findings(plan, stage, signature_of(stage, name), None if facts is None else facts.parameters)
+    parameters = None if facts is None else facts.parameters
+    demands = None if compiled is None else compiled.resources.demands
+    if parameters is not None and demands is not None and demands.scratch:
+        parameters = parameters[: -len(demands.scratch)]
+    listed = findings(plan, stage, signature_of(stage, name), parameters)
     if facts is not None:
         where = f"{stage.entry} ({PurePath(stage.source.path).name})"
         listed += [Remark("error", f"{where}: {text}") for text in _misfits(plan, stage, facts)]
