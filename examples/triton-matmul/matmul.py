@@ -1,4 +1,4 @@
-"""A product of matrices in Triton: tiles of the result in groups of rows, so that their inputs stay in the cache."""
+"""A product of matrices in Triton: tiles of the result in groups of rows, whose inputs stay in the cache."""
 
 import triton
 import triton.language as tl
@@ -6,6 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def tile_of(program, M, N, TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP: tl.constexpr):
+    """Row and column of the tile that a program takes."""
     down, across = tl.cdiv(M, TILE_M), tl.cdiv(N, TILE_N)
     first = program // (GROUP * across) * GROUP
     rows = min(down - first, GROUP)
@@ -17,6 +18,7 @@ def tile_of(program, M, N, TILE_M: tl.constexpr, TILE_N: tl.constexpr, GROUP: tl
 def matmul(
     c, a, b, M, N, K, TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP: tl.constexpr
 ):
+    """Write c = a b, of M x K and K x N elements."""
     row, column = tile_of(tl.program_id(0), M, N, TILE_M, TILE_N, GROUP)
     i = row * TILE_M + tl.arange(0, TILE_M)
     j = column * TILE_N + tl.arange(0, TILE_N)
@@ -24,7 +26,7 @@ def matmul(
     left = a + (i % M)[:, None] * K + k[None, :]
     right = b + k[:, None] * N + (j % N)[None, :]
     total = tl.zeros((TILE_M, TILE_N), dtype=tl.float32)
-    for step in range(0, tl.cdiv(K, TILE_K)):
+    for step in range(tl.cdiv(K, TILE_K)):
         inside = step * TILE_K + k < K
         x = tl.load(left, mask=inside[None, :], other=0.0)
         y = tl.load(right, mask=inside[:, None], other=0.0)

@@ -6,6 +6,7 @@ import triton.language as tl
 
 @triton.jit
 def softmax(out, inp, cols, BLOCK: tl.constexpr):
+    """Write the softmax of each row; BLOCK is a power of two that holds one."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < cols

@@ -1,7 +1,7 @@
 """Triton in a compile child: a Python file is run here and nowhere else, and its function becomes a cubin.
 
-The child may run in the interpreter of an application, which has Triton and what the file imports but not what
-the tuner needs: beside Triton this module imports nothing but the standard library and modules like itself.
+The child may run in the interpreter of an application, which has Triton and what the file imports, but not
+what the tuner needs: this module imports nothing but Triton, the standard library and modules like itself.
 """
 
 import contextlib
@@ -84,8 +84,8 @@ class TritonServer:
         """All that an answer depends on beside what is asked.
 
         Returns:
-            Versions of Triton and of ptxas, Triton's digest of the function and of all that it calls, and what
-            it heeds of the environment.
+            Versions of Triton and of ptxas, Triton's digest of the function and of all that it calls, and
+            what it heeds of the environment.
 
         Raises:
             CompileError: the file cannot be run, or has no such kernel.
@@ -270,7 +270,7 @@ def _target(architecture: str) -> Any:  # noqa: ANN401 - Triton has no types
 
 
 def _imported(path: Path) -> ModuleType:
-    """Run a file as the module of its package that it is, or as one of its own with its folder to import from."""
+    """Run a file as the module of its package that it is, or as one with its folder to import from."""
     package: list[str] = []
     folder = path.parent
     while (folder / "__init__.py").is_file() and folder.name.isidentifier():
@@ -395,7 +395,7 @@ def _values(
         for name, heuristic in values.items():
             try:
                 constants[name] = seen[name] = heuristic(seen)
-            except Exception as error:
+            except Exception as error:  # noqa: PERF203 - whatever a function of the user's raises
                 raise _MisfitError(f"the heuristic of {name} raises {_told(error)}") from error
     return constants
 

@@ -4,11 +4,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.kernel_files.argument_recipe import ArgumentRecipe, ParameterRecipe, ViewRecipe, values_of
+from tuner.kernel_files.argument_recipe import (
+    ArgumentRecipe,
+    ParameterRecipe,
+    ScalarRecipe,
+    ViewRecipe,
+    values_of,
+)
 from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
 from tuner.kernel_files.formulas import Formula, Location, Template, named
 from tuner.kernel_files.recipe import LoopRecipe
 from tuner.kernel_files.schema import (
+    NONE,
     OPERANDS,
     ChainedTable,
     KernelDocument,
@@ -340,7 +347,7 @@ class StageReader:
             return tuple(formula(field, axis, allowed=stepped) for axis in axes)
 
         source = self._source(stage, in_kernel)
-        triton = self._triton(source, entry, in_kernel, in_launch, stage, arguments)
+        triton = self._triton(source, entry, key, stage, arguments)
         one_warp = 32  # the options tell how many
         block = (
             one_warp
@@ -357,7 +364,7 @@ class StageReader:
             grid=extent("grid", launch.grid),
             block=extent("block", block),
             shared_bytes=formula("shared_bytes", launch.shared_bytes, allowed=stepped),
-            arguments=self._parameters(stage, key, arguments, loop),
+            arguments=self._parameters(stage, key, arguments, loop, source.language),
             min_architecture=formula("min_architecture", launch.min_architecture),
             resident=formula("resident", launch.resident),
             cluster=formula("cluster", launch.cluster),
@@ -381,8 +388,7 @@ class StageReader:
         self,
         source: Source,
         entry: str,
-        in_kernel: str,
-        in_launch: str,
+        key: str,
         stage: StageTable | None,
         arguments: Mapping[str, ArgumentRecipe],
     ) -> TritonRecipe | None:
@@ -392,8 +398,8 @@ class StageReader:
         named = arguments if stage is None or stage.arguments is None else stage.arguments
         options = self.at("[kernel] options")
         return triton_recipe(
-            location=self.at(in_launch),
-            entry_location=self.at(f"{in_kernel} entry"),
+            location=self.at(key or "[launch]"),
+            entry_location=self.at(f"{key or '[kernel]'} entry"),
             source=source,
             entry=entry,
             options=[Template(options, option, self.names) for option in self.options],
@@ -413,7 +419,12 @@ class StageReader:
         return templates
 
     def _parameters(
-        self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe], loop: str
+        self,
+        stage: StageTable | None,
+        key: str,
+        arguments: Mapping[str, ArgumentRecipe],
+        loop: str,
+        language: str,
     ) -> tuple[ParameterRecipe, ...]:
         location = self.at(f"{key or '[launch]'} arguments")
         if stage is None or stage.arguments is None:
@@ -429,6 +440,9 @@ class StageReader:
                 for item in stage.arguments
             )
         self.chains.check_indices(parameters, location, loop)
+        absent = [one.name for one in parameters if isinstance(one, ScalarRecipe) and one.dtype.begin == NONE]
+        if absent and language != "triton":
+            raise location.error(f"{absent[0]} is none, which a parameter of Triton alone can be")
         return parameters
 
     def _no_argument(self, name: str, arguments: Mapping[str, ArgumentRecipe]) -> str:

@@ -1,7 +1,7 @@
 """Triton files as text: parameters and decorators of a function, read with ``ast``, and nothing run.
 
-What a parameter is compiled for follows from its argument as ``triton.jit`` has it: a whole number of 1 and None
-are constants, an address or a whole number that 16 divides is known to be so, all else is known by its type.
+What a parameter is compiled for follows from its argument as ``triton.jit`` has it: a whole number of 1 and
+None are constants, of an address or a whole number it is known that 16 divides it, of all else the type.
 """
 
 import ast
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.kernel_files.formulas import Location
+from tuner.kernel_files.schema import NONE
 from tuner.model.elements import element_dtype
 from tuner.model.errors import suggestion
 from tuner.model.plan import (
@@ -35,7 +36,10 @@ _TYPES = {
     **{f"{letter}{bits}": f"float{bits}" for letter in ("fp", "float") for bits in (16, 32, 64)},
     **dict.fromkeys(("bf16", "bfloat16"), "bfloat16"),
     **dict.fromkeys(("bool", "i1", "u1", "int1", "uint1"), "bool"),
-    **{"half": "float16", "float": "float32", "double": "float64", "int": "int32"},
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "int": "int32",
 }
 
 
@@ -47,7 +51,7 @@ class TritonParameter:
         name: its name.
         constant: it is a ``tl.constexpr``.
         dtype: NumPy's name of the type that its annotation states; empty where it states none.
-        default: its default, where that is a literal; None beside ``has_default`` may be one, or something else.
+        default: its default, where that is a literal.
         has_default: it may be left out.
         specialised: values of 1, and of what 16 divides, are compiled in.
         aligned: that 16 divides it is compiled in.
@@ -347,7 +351,7 @@ def specialised(
         told: heuristics see the argument.
     """
     name = parameter.name
-    if argument is None:
+    if argument is None or (isinstance(argument, Scalar) and argument.dtype == NONE):
         return Specialisation(name)
     if isinstance(argument, Scalar):
         whole = argument.dtype.startswith(_WHOLE)
@@ -355,7 +359,7 @@ def specialised(
         # a value of an annotated type is no constant: Triton takes its type from the annotation alone
         if whole and value == 1 and parameter.specialised and not parameter.dtype:
             return Specialisation(name, constant=1)
-        divided = whole and parameter.aligned and value % ALIGNMENT == 0 and not (value == 1)
+        divided = whole and parameter.aligned and value % ALIGNMENT == 0 and value != 1
         return Specialisation(name, argument.dtype, ALIGNMENT if divided else 1, told=value if told else None)
     view = argument if isinstance(argument, BufferView) else BufferView(str(argument), 0)
     buffer = buffers[view.buffer]

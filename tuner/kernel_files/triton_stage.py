@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel
 
 from tuner.kernel_files.formulas import Environment, Location, Template
-from tuner.kernel_files.schema import KernelDocument, StageTable
+from tuner.kernel_files.schema import NONE, KernelDocument, StageTable
 from tuner.kernel_files.triton_source import (
     TritonFunction,
     TritonParameter,
@@ -141,7 +141,7 @@ class TritonRecipe:
     def _check_type(
         self, one: TritonParameter, argument: StageArgument | None, buffers: Mapping[str, Buffer]
     ) -> None:
-        if argument is None:
+        if argument is None or (isinstance(argument, Scalar) and argument.dtype == NONE):
             return
         if isinstance(argument, Scalar):
             if one.dtype and one.dtype != argument.dtype:
@@ -210,8 +210,8 @@ def triton_recipe(
         given = function.heuristics is None or one.name in function.heuristics
         if one.name not in known and not one.has_default and not given:
             raise location.error(
-                f"{one.name}, a tl.constexpr of {function.name}, has no value: call a tunable, a size or a"
-                f" derived name so{suggestion(one.name, names)}"
+                f"{one.name}, a tl.constexpr of {function.name}, has no value: call a tunable, a size or"
+                f" a derived name so{suggestion(one.name, names)}"
             )
     _check_arguments(function, arguments, location)
     return TritonRecipe(location, function, stated, known)
@@ -230,8 +230,8 @@ def _check_arguments(function: TritonFunction, arguments: Sequence[str], locatio
     for name in arguments:
         if name in constants:
             raise location.error(
-                f"{name} is a tl.constexpr of {function.name}, and takes no argument: call a tunable, a size or"
-                " a derived name so"
+                f"{name} is a tl.constexpr of {function.name}, and takes no argument: call a tunable, a size"
+                " or a derived name so"
             )
     least = max((parameters.index(name) + 1 for name in needed), default=0)
     if not least <= len(arguments) <= len(parameters):
@@ -242,8 +242,8 @@ def _check_arguments(function: TritonFunction, arguments: Sequence[str], locatio
     for number, (name, parameter) in enumerate(zip(arguments, parameters, strict=False), 1):
         if name != parameter and name in parameters:
             raise location.error(
-                f"argument {number} is called {name}, and parameter {number} of {function.name} is {parameter}:"
-                f" write the arguments in the order of the parameters ({listed})"
+                f"argument {number} is called {name}, and parameter {number} of {function.name} is"
+                f" {parameter}: write the arguments in the order of the parameters ({listed})"
             )
 
 
@@ -259,7 +259,6 @@ def check_keys(document: KernelDocument, at: Callable[[str], Location]) -> None:
             raise at(f"[kernel] {key}").error('is for CUDA C++, and language = "triton": leave it out')
     tables: list[tuple[str, BaseModel | None]] = [
         ("[launch]", document.launch),
-        ("[reference_launch]", document.reference_launch),
         *(
             (f"[[stage]] {number} ({stage.name})", stage)
             for number, stage in enumerate(document.stage, 1)
@@ -267,5 +266,7 @@ def check_keys(document: KernelDocument, at: Callable[[str], Location]) -> None:
         ),
     ]
     for table, launch in tables:
-        for key in launch.model_fields_set & {*_UNUSED} if launch is not None else ():
-            raise at(f"{table} {key}").error("is for CUDA C++: Triton decides it; leave it out")
+        defaults = {} if launch is None else type(launch).model_fields
+        for key in _UNUSED:
+            if key in defaults and getattr(launch, key) != defaults[key].default:
+                raise at(f"{table} {key}").error("is for CUDA C++: Triton decides it; leave it out")

@@ -1,7 +1,8 @@
 """Functions of Triton in a Python program, as ``tuner.Kernel`` takes them; Triton is not imported here."""
 
 import inspect
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tuner.kernel_files.formulas import Location
+from tuner.kernel_files.schema import NONE
 from tuner.kernel_files.source_folder import read_source
 from tuner.kernel_files.triton_source import (
     TritonFunction,
@@ -22,6 +24,7 @@ from tuner.model.plan import Source
 from tuner.python.arguments import (
     ArrayArgument,
     KernelArgument,
+    ValueArgument,
     is_array,
     read_argument,
 )
@@ -58,6 +61,22 @@ class JittedKernel:
                 values.setdefault(name, {})[value] = None
         return {name: list(found) for name, found in values.items()}
 
+    def rules(self, tunables: Mapping[str, Any]) -> "list[Listed]":
+        """A rule where the configurations of ``@triton.autotune`` are what may be tried, and no product."""
+        own = self.tunables
+        if tunables is not own and dict(tunables) != own:
+            return []
+        product = math.prod(map(len, own.values()))
+        return [Listed(self.configs, list(own))] if self.configs and product > len(self.configs) else []
+
+    def derived(self, tunables: Collection[str]) -> dict[str, Any]:
+        """Named expressions of the values that are no tunables."""
+        return {
+            name: repr(value) if isinstance(value, str) else value
+            for name, value in self.constants.items()
+            if name not in tunables and value is not None
+        }
+
 
 class Listed:
     """A rule: only the configurations of a list, where they are no product of their values."""
@@ -67,6 +86,7 @@ class Listed:
         self._allowed = frozenset(tuple(one.get(name) for name in names) for one in configs)
 
     def __call__(self, values: Mapping[str, Any]) -> bool:
+        """Return True for one of them."""
         return tuple(values[name] for name in self._names) in self._allowed
 
 
@@ -110,12 +130,12 @@ def read_jitted(source: Any, name: object, given: Mapping[str, Any] | Sequence[A
     constants = {
         key: value
         for key, value in values.items()
-        if value is None or key in OPTIONS or key in {one.name for one in function.constants}
+        if key in OPTIONS or key in {one.name for one in function.constants}
     }
     arguments = tuple(
         _passed(one.name, one.dtype, values[one.name], written)
         for one in function.passed
-        if one.name in values and values[one.name] is not None
+        if one.name in values
     )
     _check_types(constants)
     return JittedKernel(function, read, arguments, constants, tuple(map(_config, configs)), tuple(cleared))
@@ -189,6 +209,8 @@ def _values(function: TritonFunction, given: Mapping[str, Any] | Sequence[Any]) 
 
 def _passed(name: str, dtype: str, value: Any, written: frozenset[str]) -> KernelArgument:  # noqa: ANN401 - the caller's
     """An argument by the rules of Triton: whole numbers as wide as they need to be, fractions in 32 bits."""
+    if value is None:
+        return ValueArgument(name, NONE, 0)
     if is_array(value) and np.ndim(value):
         found = read_argument(name, value)
         return replace(found, const=name not in written) if isinstance(found, ArrayArgument) else found
