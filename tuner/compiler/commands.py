@@ -86,6 +86,10 @@ class CommandBackend(Backend):
             ),
         )
 
+    def lasting(self, output: Output) -> bool:
+        """Return False of what fails: what a command lacks may be installed later."""
+        return output.cubin is not None
+
     def error(self, stage: Stage, output: Output) -> str:
         """The first error, in the words of the command, of ptxas, or of who reads the file."""
         return super().error(stage, output).removeprefix("error: ")
@@ -211,7 +215,7 @@ def _of_cubin(data: bytes, order: _Order) -> Output:
         raise _FailedError(f"error: {error}") from error
     if not cubin.serves(order.architecture):
         raise _FailedError(
-            f"error: is code for sm_{cubin.number}, and not for {order.architecture}; PTX serves newer GPUs, too"
+            f"error: is code for sm_{cubin.number}, not for {order.architecture}; PTX serves newer GPUs, too"
         )
     entry = _named(order.entry, cubin.entries, "entry")
     symbols = tuple(_named(symbol, cubin.variables, "variable") for symbol in order.symbols)
