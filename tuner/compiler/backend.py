@@ -15,6 +15,9 @@ from tuner.model.errors import ChildCrashedError, ChildTimeoutError, CompileErro
 from tuner.model.plan import Stage
 from tuner.system.processes import Child
 
+FATAL = re.compile(r"\b(?:error|fatal)\b")
+"""Marks the lines of a compiler's log that say why there is no code."""
+
 IDLE_S = 2.0
 """Time without work after which a child ends: the pause between two trials, and no more."""
 
@@ -81,7 +84,7 @@ class CompileChildren:
                 raise CompilerUnavailableError("this compiler is closed")
             if self._idle:
                 return self._idle.pop()[1]  # the latest: those that idle longest are the ones to end
-            child = Child(self._server, self._library, name="compiler", python=self._python)
+            child = Child(self._server, self._library, name="compiler", whole=True, python=self._python)
             self._children.add(child)
             return child
 
@@ -223,4 +226,4 @@ def file_name(stage: Stage) -> str:
 def first_error(log: str) -> str:
     """The first error of a log, with file and line where the compiler states them."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
-    return next((line for line in lines if re.search(r"\berror\b", line)), lines[0] if lines else "no log")
+    return next((line for line in lines if FATAL.search(line)), lines[0] if lines else "no log")

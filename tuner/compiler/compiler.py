@@ -12,13 +12,13 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from ctypes import CDLL, POINTER, byref, c_char_p, c_int, c_size_t, c_void_p, string_at
 from dataclasses import astuple, dataclass, replace
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 
 from tuner.compiler.backend import Backend, label
+from tuner.compiler.commands import CommandBackend
+from tuner.compiler.cubin import read_cubin
 from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc import Output
 from tuner.compiler.nvrtc_backend import SERVER, NvrtcBackend
@@ -26,7 +26,11 @@ from tuner.compiler.triton_backend import TritonBackend
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import Progress, Resources, Stage
 
-BACKENDS: dict[str, type[Backend]] = {"triton": TritonBackend}
+BACKENDS: dict[str, type[Backend]] = {
+    "ptx": CommandBackend,
+    "cubin": CommandBackend,
+    "triton": TritonBackend,
+}
 """The backends of languages other than CUDA C++, made when the first stage of their language comes."""
 
 # The two lines stay together, also where a unit's entries are compiled at the same time.
@@ -276,6 +280,8 @@ class Compiler:
         if output.cubin is None:
             return CompileError(f"{label(stage)}: {self._backend(stage).error(stage, output)}", output.log)
         resources = resources_in(output.log, output.lowered_name, self._architecture)
+        if resources is None and stage.source.language != "cuda":  # nobody asked ptxas
+            resources = read_cubin(output.cubin).entries[output.lowered_name].resources(self._architecture)
         if resources is None:
             return CompileError(f"{label(stage)}: ptxas reports no resources; is it silenced by an option?")
         resources = replace(resources, demands=output.demands)
@@ -285,8 +291,6 @@ class Compiler:
 
 
 # --- One compilation of stages for each architecture that the NVRTC of this machine serves.
-
-_MANGLED = "_Z"
 
 
 def compiled_for(
@@ -313,34 +317,3 @@ def compiled_for(
             if progress is not None:
                 progress(len(results), len(stages))
     return {architecture: results[architecture] for architecture in stages}
-
-
-def demangled(name: str) -> str | None:
-    """A mangled name as C++ writes it, by the C++ library of this machine.
-
-    Returns:
-        None where the name is not mangled, or the library is not here.
-    """
-    demangle = _demangler() if name.startswith(_MANGLED) else None
-    return None if demangle is None else demangle(name)
-
-
-@cache
-def _demangler() -> Callable[[str], str | None] | None:
-    try:
-        demangle, release = getattr(CDLL("libstdc++.so.6"), "__cxa_demangle"), CDLL(None).free
-    except (OSError, AttributeError):
-        return None
-    demangle.restype, release.argtypes = c_void_p, [c_void_p]
-    demangle.argtypes = [c_char_p, c_char_p, POINTER(c_size_t), POINTER(c_int)]
-
-    def call(name: str) -> str | None:
-        pointer = demangle(os.fsencode(name), None, None, byref(c_int()))
-        if not pointer:
-            return None
-        try:
-            return string_at(pointer).decode()
-        finally:
-            release(pointer)
-
-    return call

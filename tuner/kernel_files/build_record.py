@@ -31,7 +31,7 @@ def kernel_record(kernel: KernelFile) -> KernelRecord | None:
         if hashlib.sha256(content).hexdigest() == kernel.text_sha256:  # it may have been written since
             texts[str(path)] = content.decode()
     for stage in kernel.recipe.stages:
-        if isinstance(stage, StageRecipe):
+        if isinstance(stage, StageRecipe) and stage.source.language != "cubin":
             texts.setdefault(str(Path.cwd() / stage.source.path), stage.source.text)
     files = {name.removeprefix(f"{path.parent}/"): text for name, text in texts.items()}
     if any(

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from tuner.model.plan import Language
+
 # --- The form of ``[[argument]]``: arrays, values, structs and tensor maps; and the base of all tables.
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -465,11 +467,22 @@ class KernelTable(FileTable):
         pattern=r"^[a-z0-9][a-z0-9-]*$",
         description="Kernels of one family solve the same kind of problem, e.g. scan, tridiagonal, fft.",
     )
-    language: Literal["cuda", "triton"] = Field(
-        default="cuda", description="What the sources are: CUDA C++, or Python files of Triton."
-    )
     source: str | None = Field(
-        default=None, description="Source file, relative to this file; stages may name others."
+        default=None,
+        description="CUDA C++ file, relative to this file; stages may name others. Of PTX and cubins, "
+        "{expression} is replaced as in entry: gemm_{BM}x{BN}.ptx.",
+    )
+    language: Language | None = Field(
+        default=None,
+        description="Language of the source, or of the file that build makes of it. Where it is left out, by "
+        "the name of the source: .ptx, .cubin, .py for triton, cuda for others; ptx with build.",
+    )
+    build: list[str] = Field(
+        default=[],
+        description="Command that makes PTX of the source, or a cubin with language = 'cubin'. Its words may "
+        "have {expression} as in entry, {source}, {architecture}, as sm_90, and {output}, the file that it "
+        "writes; without that it prints it. It runs without a shell in the folder of the source, reads that, "
+        "include_paths and what is installed, and writes nothing else.",
     )
     headers: list[str] = Field(
         default=[],

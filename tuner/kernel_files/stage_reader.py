@@ -1,7 +1,9 @@
 """Reading of launches and chains of a kernel file: stages, variants, loops, views, streams, libraries."""
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from tuner.kernel_files.argument_recipe import (
@@ -11,6 +13,7 @@ from tuner.kernel_files.argument_recipe import (
     ViewRecipe,
     values_of,
 )
+from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE
 from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
 from tuner.kernel_files.formulas import Formula, Location, Template, named
 from tuner.kernel_files.recipe import LoopRecipe
@@ -26,8 +29,8 @@ from tuner.kernel_files.schema import (
     StageTable,
     ViewTable,
 )
-from tuner.kernel_files.short_files import default_block, default_entry, with_macros
-from tuner.kernel_files.source_folder import SourceFolder, SourceTexts
+from tuner.kernel_files.short_files import SUFFIXES, default_block, default_entry, with_macros
+from tuner.kernel_files.source_folder import NamedFiles, SourceFolder, SourceTexts
 from tuner.kernel_files.stage_recipe import (
     AnyStageRecipe,
     LibraryStageRecipe,
@@ -37,7 +40,7 @@ from tuner.kernel_files.stage_recipe import (
 )
 from tuner.kernel_files.triton_stage import TritonRecipe, check_keys, triton_recipe
 from tuner.model.errors import suggestion
-from tuner.model.plan import Source, TunableValue
+from tuner.model.plan import Language, Source, TunableValue
 from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
 
 # --- Reads what makes stages a chain: loops, views of buffers, streams, and stages of libraries.
@@ -238,6 +241,9 @@ class ChainReader:
         return [self.tables[loop].index, *self.tables[loop].derived] if loop else []
 
 
+_LANGUAGES: dict[str, Language] = {".ptx": "ptx", ".cubin": "cubin", ".py": "triton"}
+
+
 @dataclass(frozen=True)
 class StageReader:
     """Parses the launches of one document.
@@ -266,8 +272,6 @@ class StageReader:
         Raises:
             KernelFileError: a key of a launch is wrong, or a source cannot be read.
         """
-        if self.document.kernel.language == "triton":
-            check_keys(self.document, self.at)
         stages, names = self._stages(arguments), [*self.tunables, *self.sizes]
         entry = self.document.problem.reference_entry
         if entry is None:
@@ -294,7 +298,9 @@ class StageReader:
             if not entry:
                 naive = document.problem.reference_entry
                 apart = [] if naive is None else [naive.partition("<")[0]]
-                source = self._source(None, "[kernel]")
+                source, _, _ = self._code(None, "[kernel]")
+                if source.language != "cuda" and PurePath(source.path).suffix not in SUFFIXES:
+                    raise self.at("[kernel] entry").error(f"is needed, as the source is {source.language}")
                 entry = default_entry(source, self.names, apart, self.at("[kernel] entry"))
             return self._with_symbols([self._stage(None, "", document.launch, entry, arguments)])
         tables = {"stage": (document.stage, None)} | {
@@ -346,7 +352,7 @@ class StageReader:
             axes = value if isinstance(value, list) else [value]
             return tuple(formula(field, axis, allowed=stepped) for axis in axes)
 
-        source = self._source(stage, in_kernel)
+        source, files, build = self._code(stage, in_kernel)
         triton = self._triton(source, entry, key, stage, arguments)
         one_warp = 32  # the options tell how many
         block = (
@@ -359,6 +365,8 @@ class StageReader:
             location=self.at(in_launch),
             name=stage.name if stage else self.name,
             source=source,
+            files=files,
+            build=build,
             entry=Template(self.at(f"{in_kernel} entry"), entry, self.names),
             options=() if triton else self._options(),
             grid=extent("grid", launch.grid),
@@ -395,6 +403,7 @@ class StageReader:
         """The function of a stage of Triton; None of other stages."""
         if source.language != "triton":
             return None
+        check_keys(self.document, self.at)
         named = arguments if stage is None or stage.arguments is None else stage.arguments
         options = self.at("[kernel] options")
         return triton_recipe(
@@ -464,14 +473,67 @@ class StageReader:
             formulas.append(None if value is None else Formula(location, value, self.names))
         return formulas[0], formulas[1]
 
+    def _code(
+        self, stage: StageTable | None, key: str
+    ) -> tuple[Source, NamedFiles | None, tuple[Template, ...]]:
+        """The source of a stage; the files that it may be one of; and the command that makes code of it."""
+        kernel = self.document.kernel
+        own = stage.source if stage else None
+        name = own or kernel.source or ""
+        location = self.at(f"{key} source" if own else "[kernel] source")
+        language = kernel.language or (
+            "ptx" if kernel.build else _LANGUAGES.get(PurePath(name).suffix, "cuda")
+        )
+        if language == "triton":
+            return self._of_triton(name, location), None, self._interpreter()
+        if kernel.build and language not in ("ptx", "cubin"):
+            raise self.at("[kernel] build").error(f"makes ptx or a cubin, and language is {language!r}")
+        if language == "cuda":
+            return self._source(stage, key), None, ()
+        if isinstance(self.sources, SourceTexts):
+            raise location.error(f"{language} is read from files beside a kernel file, and this is no file")
+        if not name:
+            raise location.error(f"no file is named here or in [kernel], and language is {language!r}")
+        if language == "cubin" and self.options:
+            raise self.at("[kernel] options").error("are for compilers, and a cubin is code already")
+        if kernel.build:
+            command = kernel.build[0]
+            source = self.sources.built(name, language, command, location)
+            at = self.at("[kernel] build")
+            words = [word.replace(f"{{{SOURCE}}}", PurePath(name).name) for word in kernel.build]
+            names = [*self.names, OUTPUT, ARCHITECTURE]
+            return source, None, tuple(Template(at, word, names) for word in words)
+        template = Template(location, name, self.names)
+        if template.is_plain:
+            return self.sources.other(name, language, location), None, ()
+        files = NamedFiles.found(template, name, self.sources, language)
+        return files.whole, files, ()
+
+    def _of_triton(self, name: str, location: Location) -> Source:
+        if not name:
+            raise location.error("no Python file is named here or in [kernel]")
+        return self.sources.jitted(name, location)
+
+    def _interpreter(self) -> tuple[Template, ...]:
+        """The command of a stage of Triton: none, or the interpreter that has Triton."""
+        build = self.document.kernel.build
+        location = self.at("[kernel] build")
+        if len(build) > 1:
+            raise location.error('of Triton it is the interpreter alone, as in [".venv/bin/python"]')
+        if build and "/" in build[0]:  # a link to it may be what says whose packages it has
+            build = [os.path.abspath(self.sources.folder / build[0])]  # noqa: PTH100 - as above
+            if not os.access(build[0], os.X_OK):
+                raise location.error(f"{build[0]} is no program")
+        return tuple(Template(location, word, ()) for word in build)
+
     def _source(self, stage: StageTable | None, key: str) -> Source:
         own = stage.source if stage else None
         name = own or self.document.kernel.source
         if name is None:
-            raise self.at(f"{key} source").error("no source file is named here or in [kernel]")
+            raise self.at(f"{key} source").error("no CUDA C++ file is named here or in [kernel]")
         location = self.at(f"{key} source" if own else "[kernel] source")
         source = self.sources.source(name, location)
-        line = texture_line(source.text) if source.language == "cuda" else 0
+        line = texture_line(source.text)
         if line:
             raise location.error(
                 f"{source.path}, line {line}: texture objects are not supported; read the array through a"
@@ -492,7 +554,12 @@ def _with_symbol(
     """
     name = symbol.rpartition("::")[2]
     sources = {stage.source.path: stage.source for stage in stages if isinstance(stage, StageRecipe)}
-    having = {path for path, source in sources.items() if name in declared_symbols(source)}
+    having = {
+        path
+        for path, source in sources.items()
+        if source.language != "cuda"
+        or name in declared_symbols(source)  # else the compiler says what is there
+    }
     having = having or {path for path, source in sources.items() if names_word(source, name)}
     if not having:
         variables = dict.fromkeys(

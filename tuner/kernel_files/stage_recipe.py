@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.kernel_files.argument_recipe import ParameterRecipe, parameter, values_of
+from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT
 from tuner.kernel_files.formulas import Environment, Formula, Location, Template
 from tuner.kernel_files.schema import OPERANDS, LibraryStageTable, Routine
+from tuner.kernel_files.source_folder import NamedFiles
 from tuner.kernel_files.triton_stage import TritonRecipe
 from tuner.model.expressions.operations import NoValue
 from tuner.model.plan import (
@@ -20,7 +22,12 @@ from tuner.model.plan import (
     Stage,
     TensorMap,
 )
-from tuner.system.untrusted.compiler_options import RefusedOptionError, check_name_expression, check_options
+from tuner.system.untrusted.compiler_options import (
+    RefusedOptionError,
+    check_name_expression,
+    check_options,
+    ptxas_options,
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,7 @@ CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
 MAX_CLUSTER = 16  # beyond 8 the device must be asked to allow it
 MAX_ARCHITECTURE = 1000
 MAX_STREAM = 7
+_LATER = {name: f"{{{name}}}" for name in (OUTPUT, ARCHITECTURE)}  # filled where the command runs
 _STEPPED = ("block", "grid", "shared_bytes", "moved_bytes")
 
 
@@ -59,6 +67,8 @@ class StageRecipe:
         registers: None where the file declares no resources.
         symbols: (variable of the source, buffer) pairs.
         macros: tunables and sizes that the source gets as macros; of Triton, as constants and options.
+        files: of which each configuration has one as its source; ``source`` stands for all of them then.
+        build: words of the command that makes code of the source; of Triton, the interpreter.
         triton: where its source is of Triton.
     """
 
@@ -85,6 +95,8 @@ class StageRecipe:
     after: tuple[Predecessor, ...] = ()
     macros: tuple[str, ...] = ()
     moved_bytes: Formula | None = None
+    files: NamedFiles | None = None
+    build: tuple[Template, ...] = ()
     triton: TritonRecipe | None = None
 
     def varying(self, names: Collection[str]) -> frozenset[str | int]:
@@ -130,10 +142,11 @@ class StageRecipe:
             resources = Resources(self.registers.whole(env, least=1), static, compiled=False)
         return Stage(
             name=self.name,
-            source=self.source,
+            source=self.source if self.files is None else self.files.source(env),
             entry=entry,
             options=options,
             specialisation=specialisation,
+            build=tuple(word.fill({**env, **_LATER}) for word in self.build),
             arguments=arguments,
             declared=resources,
             min_architecture=least,
@@ -159,6 +172,8 @@ class StageRecipe:
                 options.append(f"-D{name}={int(value) if isinstance(value, bool) else value}")
         try:
             check_options(options, self.source.include_paths)
+            if self.source.language == "ptx":
+                options = list(ptxas_options(options))
         except RefusedOptionError as e:
             raise (self.options[0].location if self.options else self.location).error(e) from e
         return tuple(options)

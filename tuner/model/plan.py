@@ -464,8 +464,8 @@ class Resources:
     demands: LaunchDemands | None = None
 
 
-StageArgument = str | BufferView | Scalar | StructValue | TensorMap
-"""Argument of a function: a buffer by its name, part of one, or a value."""
+StageArgument = str | BufferView | Scalar | StructValue | TensorMap | Scratch
+"""Argument of a function: a buffer by its name, part of one, a value, or what its code asks for itself."""
 
 
 @dataclass(frozen=True)
@@ -551,7 +551,7 @@ class Stage:
         )
 
     def as_compiled(self, resources: Resources) -> "Stage":
-        """The stage as its compiled code must be launched; scratch memory is left to who launches it."""
+        """The stage as its compiled code must be launched."""
         demands = resources.demands
         if demands is None:
             return self
@@ -561,6 +561,7 @@ class Stage:
             grid=(x * demands.cluster, y, z),
             cluster=self.cluster * demands.cluster,
             shared_bytes=self.shared_bytes + demands.shared_bytes,
+            arguments=(*self.arguments, *demands.scratch),
         )
 
     def changed(self, **fields: Any) -> "Stage":  # noqa: ANN401 - as of ``dataclasses.replace``

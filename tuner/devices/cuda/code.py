@@ -501,16 +501,15 @@ class CodeCache:
             self._check_held(stage, loaded.held)
         item_bytes = {buffer.name: element_dtype(buffer.dtype).itemsize for buffer in plan.buffers}
         grid = _cut(stage, loaded.held) if stage.resident and loaded.held is not None else stage.grid
-        demands = loaded.resources.demands
         return LoadedStage(
             stage.name,
             loaded.function,
             grid,
             stage.block,
             stage.shared_bytes,
-            (
-                *(_argument(item, item_bytes) for item in stage.arguments),
-                *(self._scratch(one, math.prod(grid)) for one in (demands.scratch if demands else ())),
+            tuple(
+                _argument(item, item_bytes, lambda scratch: self._scratch(scratch, math.prod(grid)))
+                for item in stage.arguments
             ),
             *order,
             stage.cooperative,
@@ -571,7 +570,11 @@ def _cut(stage: Stage, resident: int) -> tuple[int, int, int]:
     return max(stage.cluster, min(x, most)), y, z
 
 
-def _argument(item: StageArgument, item_bytes: Mapping[str, int]) -> LoadedArgument:
+def _argument(
+    item: StageArgument, item_bytes: Mapping[str, int], allocated: Callable[[Scratch], LoadedArgument]
+) -> LoadedArgument:
+    if isinstance(item, Scratch):
+        return allocated(item)
     if isinstance(item, BufferView):
         return ArrayOffset(item.buffer, item.offset_elements * item_bytes[item.buffer])
     if isinstance(item, StructValue):  # an array without axes is passed by value, whatever its size
