@@ -299,7 +299,7 @@ class StageReader:
                 naive = document.problem.reference_entry
                 apart = [] if naive is None else [naive.partition("<")[0]]
                 source, _, _ = self._code(None, "[kernel]")
-                if source.language != "cuda" and PurePath(source.path).suffix not in SUFFIXES:
+                if source.language not in ("cuda", "triton") and PurePath(source.path).suffix not in SUFFIXES:
                     raise self.at("[kernel] entry").error(f"is needed, as the source is {source.language}")
                 entry = default_entry(source, self.names, apart, self.at("[kernel] entry"))
             return self._with_symbols([self._stage(None, "", document.launch, entry, arguments)])
