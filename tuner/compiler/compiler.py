@@ -284,7 +284,9 @@ class Compiler:
             resources = read_cubin(output.cubin).entries[output.lowered_name].resources(self._architecture)
         if resources is None:
             return CompileError(f"{label(stage)}: ptxas reports no resources; is it silenced by an option?")
-        resources = replace(resources, demands=output.demands)
+        # of CUDA C++, configurations have entries of other names: no two have one code
+        code = "" if stage.source.language == "cuda" else hashlib.sha256(output.cubin).hexdigest()
+        resources = replace(resources, demands=output.demands, code=code)
         return CompiledStage(
             output.cubin, output.lowered_name, resources, output.log, output.symbols, output.ptx
         )
