@@ -19,9 +19,9 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
-from tuner.compiler.nvrtc import Output
+from tuner.compiler.nvrtc import Output, confined
 from tuner.compiler.ptx import excerpt
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import LaunchDemands, Scratch
@@ -46,6 +46,8 @@ _TYPES = {
 _DIVISOR = 16  # the one divisor that Triton makes use of
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\((.*?)\)", re.DOTALL)
 _DTYPE = re.compile(r"tl\.(\w+)")
+
+_Result = TypeVar("_Result")
 
 Parameter = tuple[str, str, int, Any, Any]
 """Name, NumPy's dtype with an asterisk for an address, what divides it, a constant, what heuristics see."""
@@ -73,7 +75,8 @@ class TritonServer:
         os.environ[INSIDE] = "1"
         os.environ.pop("TRITON_INTERPRET", None)
         self._folder = _own_folder()
-        os.environ["TRITON_CACHE_DIR"] = str(self._folder)
+        os.environ["TRITON_CACHE_DIR"] = os.environ["TMPDIR"] = tempfile.tempdir = str(self._folder)
+        sys.dont_write_bytecode = True
         self._output = os.open(self._folder / "output", os.O_RDWR | os.O_CREAT, 0o600)
         for stream in (1, 2):  # what is printed here is of nobody's interest unless the child ends by it
             os.dup2(self._output, stream)
@@ -90,6 +93,9 @@ class TritonServer:
         Raises:
             CompileError: the file cannot be run, or has no such kernel.
         """
+        return self._confined(lambda: self._key(path, sha256, entry, architecture))
+
+    def _key(self, path: str, sha256: str, entry: str, architecture: str) -> tuple[str, ...]:
         from triton._C.libtriton import get_cache_invalidating_env_vars  # noqa: PLC0415 - as of the child
         from triton.compiler.compiler import make_backend  # noqa: PLC0415
 
@@ -124,6 +130,19 @@ class TritonServer:
         Raises:
             CompileError: the file cannot be run, or has no such kernel.
         """
+        return self._confined(
+            lambda: self._compile(path, sha256, entry, parameters, dict(options), architecture)
+        )
+
+    def _compile(  # noqa: PLR0917 - as above
+        self,
+        path: str,
+        sha256: str,
+        entry: str,
+        parameters: tuple[Parameter, ...],
+        options: dict[str, Any],
+        architecture: str,
+    ) -> Output:
         from triton.compiler import ASTSource  # noqa: PLC0415 - as of the child
         from triton.compiler import compile as compiled_by_triton  # noqa: PLC0415
 
@@ -131,7 +150,7 @@ class TritonServer:
         name = Path(path).name
         self._forget_output()
         try:
-            values = _values(function, parameters, dict(options), heuristics)
+            values = _values(function, parameters, options, heuristics)
             signature, constants, divisible = _signature(function, parameters, values)
         except _MisfitError as error:
             return Output(None, "", f"error: {name}: {entry}: {error}")
@@ -146,6 +165,10 @@ class TritonServer:
     def close(self) -> None:
         """Remove what was written."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _confined(self, work: Callable[[], _Result]) -> _Result:
+        """Call what may run the code of a file: it reads all that this user may, and writes to one folder."""
+        return confined(work, ["/"], [str(self._folder), "/dev/null"])
 
     def _function(self, path: str, sha256: str, entry: str) -> tuple[Any, list[Mapping[str, Any]]]:
         """The jitted function of a file, and the heuristics around it, the outer ones first."""
@@ -458,6 +481,15 @@ def _type(one: Any, dtype: str) -> str:  # noqa: ANN401 - a parameter of Triton
             f"{one.name} is annotated as {annotated}, and its argument is {bare}{' *' * pointer}"
         )
     return told
+
+
+def type_of_triton(dtype: str) -> str:
+    """Triton's name of a NumPy dtype name, with an asterisk for an address.
+
+    Raises:
+        KeyError: it has none.
+    """
+    return f"{'*' * dtype.startswith('*')}{_TYPES[dtype.removeprefix('*')]}"
 
 
 @contextlib.contextmanager

@@ -205,6 +205,7 @@ def triton_recipe(
         if name in names:
             raise option.location.error(f"{name} is stated twice: {name} is a name with a value itself")
         stated[name] = option
+    _check_arguments(function, arguments, location)
     known = tuple(name for name in names if name in constants or name in OPTIONS)
     for one in function.constants:
         given = function.heuristics is None or one.name in function.heuristics
@@ -213,7 +214,6 @@ def triton_recipe(
                 f"{one.name}, a tl.constexpr of {function.name}, has no value: call a tunable, a size or"
                 f" a derived name so{suggestion(one.name, names)}"
             )
-    _check_arguments(function, arguments, location)
     return TritonRecipe(location, function, stated, known)
 
 
