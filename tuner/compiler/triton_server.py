@@ -564,6 +564,9 @@ def _def_line(function: Any) -> int:  # noqa: ANN401 - same
 
 
 def _told(error: BaseException) -> str:
-    """An exception in one line."""
+    """An exception in one line; of ptxas what that says."""
+    ptxas = re.search(r"^ptxas\S*\s+(?:error|fatal)\s*:.*", str(error), re.MULTILINE)
+    if ptxas is not None:
+        return ptxas[0]
     words = " ".join(str(error).split())
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
