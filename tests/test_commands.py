@@ -1,17 +1,23 @@
 """PTX, cubins and build commands: what they are compiled to, what they may touch, and what is refused."""
 
+import importlib.util
+import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import host_build
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.compiler.compiler import CompiledStage, Compiler, resources_in
+from tuner.compiler.contract import misfit
 from tuner.compiler.cubin import read_cubin
 from tuner.compiler.nvrtc import Nvrtc, Output, library_files, supported
 from tuner.devices.simulated.device import SimulatedDevice
@@ -321,6 +327,39 @@ def test_damaged_cubins_are_refused(data: st.DataObject) -> None:
     del code[data.draw(st.integers(0, len(code))) :]
     with suppress(InputError):
         assert read_cubin(bytes(code)).number < 256
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "compilers"
+
+
+@pytest.mark.parametrize("name", ["nvcc", "numba"])
+def test_examples_compile(name: str, compiler: Compiler) -> None:
+    """The examples become code of the same launch, where their compilers are installed."""
+    if shutil.which("nvcc") is None if name == "nvcc" else importlib.util.find_spec("numba") is None:
+        pytest.skip(f"{name} is not here")
+    kernel = load_kernel_file(EXAMPLES / f"{name}.toml")
+    workload = kernel.workloads()[0]
+    plan = kernel.plan(workload, kernel.default(workload))
+    (code,) = compiler.compile(plan.stages)
+    assert isinstance(code, CompiledStage)
+    assert misfit(plan, plan.stages[0], code) == ""
+
+
+@pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("width", [1, 4])
+def test_the_source_of_the_example_is_right_on_the_host(width: int) -> None:
+    """The file that nvcc gets, compiled by g++ without the code of the host, computes what it says."""
+    kernel = load_kernel_file(EXAMPLES / "nvcc.toml")
+    workload = kernel.workload({"N": 65536})
+    plan = kernel.plan(workload, kernel.configuration(workload, {"block_size_x": 64, "WIDTH": width}))
+    (stage,) = plan.stages
+    options = tuple(word for word in stage.build if word.startswith("-D"))
+    text = re.sub("#include <.*>", "", stage.source.text)  # of the code of the host, which is left out
+    source = replace(stage.source, text=text, language="cuda")
+    plan = replace(plan, stages=(stage.changed(source=source, options=options, build=()),))
+    x = np.arange(65536, dtype=np.float32)
+    outputs = host_build.run_plan_on_host(plan, {"x": x, "y": np.ones_like(x)})
+    np.testing.assert_array_equal(outputs["y"], 2 * x + 1)
 
 
 def test_nvcc_with_headers_of_the_host(tmp_path: Path, compiler: Compiler) -> None:

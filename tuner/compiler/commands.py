@@ -272,14 +272,23 @@ def _named(name: str, mangled: Iterable[str], kind: str) -> str:
         return name
     wanted = _plain(name)
     written = {each: _plain(demangled(each) or each) for each in names}
-    whole = [each for each, text in written.items() if text == wanted]
-    for found in (whole, [each for each, text in written.items() if text.partition("<")[0] == wanted]):
+    for inner in (str, _without_arguments, _innermost):
+        found = [each for each, text in written.items() if inner(text) == wanted]
         if len(found) == 1:
             return found[0]
     listed = ", ".join(list(dict.fromkeys(written.values()))[:_LISTED]) or "none"
     raise _FailedError(
         f"error: has no {kind} {name}; it has {listed}{', ...' if len(names) > _LISTED else ''}"
     )
+
+
+def _without_arguments(name: str) -> str:
+    return name.partition("<")[0]
+
+
+def _innermost(name: str) -> str:
+    """A name without namespaces and the tags that compilers other than those of C++ put to it."""
+    return name.partition("[")[0].rpartition("::")[2]
 
 
 def _plain(name: str) -> str:
