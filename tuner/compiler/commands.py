@@ -70,21 +70,19 @@ class CommandBackend(Backend):
     def compile(self, stage: Stage, timeout_s: float) -> Output | CompileError:
         """Build what is to be built, and have ptxas make code of PTX."""
         ptxas = _ptxas(self._architecture)
-        return self._asked(
-            stage,
-            timeout_s,
-            _Order(
-                str(Path(stage.source.path).absolute()),
-                stage.source.text,
-                stage.source.language,
-                stage.source.include_paths,
-                stage.build,
-                stage.entry,
-                tuple(symbol for symbol, _ in stage.symbols),
-                self._architecture,
-                () if ptxas is None else (ptxas.path, *stage.options),
-            ),
+        order = _Order(
+            str(Path(stage.source.path).absolute()),
+            stage.source.text,
+            stage.source.language,
+            stage.source.include_paths,
+            stage.build,
+            stage.entry,
+            tuple(symbol for symbol, _ in stage.symbols),
+            self._architecture,
+            () if ptxas is None else (ptxas.path, *stage.options),
         )
+        with tempfile.TemporaryDirectory(prefix="tuner-build-", ignore_cleanup_errors=True) as folder:
+            return self._asked(stage, timeout_s, order, folder)  # a child that is killed leaves files there
 
     def lasting(self, output: Output) -> bool:
         """Return False of what fails: what a command lacks may be installed later."""
@@ -161,15 +159,14 @@ class CommandServer:
         resource.setrlimit(resource.RLIMIT_FSIZE, (CUBIN_BYTES, CUBIN_BYTES))
 
     @staticmethod
-    def compile(order: _Order) -> Output:
-        """Build and translate one stage; what fails is told by the log of the answer."""
-        with tempfile.TemporaryDirectory(prefix="tuner-build-") as folder:
-            source = Path(order.path).parent
-            readable = [str(source), *order.include_paths, *order.ptxas[:1], *_installed(order.build)]
-            try:
-                return confined(lambda: _made(order, Path(folder)), readable, [folder, "/dev/null"])
-            except _FailedError as error:
-                return Output(None, "", str(error))
+    def compile(order: _Order, folder: str) -> Output:
+        """Build and translate one stage in an empty folder; what fails is told by the log of the answer."""
+        source = Path(order.path).parent
+        readable = [str(source), *order.include_paths, *order.ptxas[:1], *_installed(order.build)]
+        try:
+            return confined(lambda: _made(order, Path(folder)), readable, [folder, "/dev/null"])
+        except _FailedError as error:
+            return Output(None, "", str(error))
 
 
 def _installed(build: Sequence[str]) -> Iterator[str]:
@@ -275,14 +272,23 @@ def _named(name: str, mangled: Iterable[str], kind: str) -> str:
         return name
     wanted = _plain(name)
     written = {each: _plain(demangled(each) or each) for each in names}
-    whole = [each for each, text in written.items() if text == wanted]
-    for found in (whole, [each for each, text in written.items() if text.partition("<")[0] == wanted]):
+    for inner in (str, _without_arguments, _innermost):
+        found = [each for each, text in written.items() if inner(text) == wanted]
         if len(found) == 1:
             return found[0]
     listed = ", ".join(list(dict.fromkeys(written.values()))[:_LISTED]) or "none"
     raise _FailedError(
         f"error: has no {kind} {name}; it has {listed}{', ...' if len(names) > _LISTED else ''}"
     )
+
+
+def _without_arguments(name: str) -> str:
+    return name.partition("<")[0]
+
+
+def _innermost(name: str) -> str:
+    """A name without namespaces and the tags that compilers other than those of C++ put to it."""
+    return name.partition("[")[0].rpartition("::")[2]
 
 
 def _plain(name: str) -> str:

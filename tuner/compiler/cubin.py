@@ -19,8 +19,10 @@ from tuner.model.plan import Resources
 
 _MAGIC = b"\x7fELF\x02\x01\x01"
 _MACHINE = 190  # EM_CUDA
-_ABI_AT, _MACHINE_AT, _SECTIONS_AT, _FLAGS_AT, _COUNT_AT = 8, 18, 40, 48, 60
-_SECTION = struct.Struct("<I4xQQQQIIQQ")  # name, flags, address, offset, bytes, link, info, alignment, entry
+_ABI_AT, _MACHINE_AT, _TABLES_AT, _FLAGS_AT, _PARTS_AT, _COUNT_AT = 8, 18, 32, 48, 56, 60
+_PART_BYTES = 56  # of a program header
+_SECTION = struct.Struct("<II16xQQI20x")  # name, kind, offset, bytes, link
+_NO_BITS = 8  # SHT_NOBITS, the kind of sections of which nothing is in the file
 _SYMBOL = struct.Struct("<IBBHQQ")  # name, kind, other, section, value, bytes
 _ENTRY, _VARIABLE = 0x10, 1  # STO_CUDA_ENTRY, STT_OBJECT
 _UNDEFINED = 0
@@ -44,7 +46,7 @@ class CubinEntry(NamedTuple):
     launch: LaunchFacts
 
     def resources(self, architecture: str) -> Resources:
-        """What it takes; how much of its local memory is spilled registers, a cubin does not tell."""
+        """Its resources; how much of the local memory is spilled registers, a cubin does not tell."""
         return Resources(self.registers, self.shared_bytes, 0, self.local_bytes, architecture)
 
 
@@ -79,23 +81,27 @@ def read_cubin(data: bytes) -> Cubin:
         if struct.unpack_from("<H", data, _MACHINE_AT)[0] != _MACHINE:
             raise InputError("is an ELF file and no cubin; nvcc -cubin makes one")
         return _read(data)
-    except (struct.error, ValueError, IndexError) as error:
+    except (struct.error, ValueError, LookupError, TypeError) as error:
         raise InputError("is a cubin that is damaged or cut off") from error
 
 
 def _read(data: bytes) -> Cubin:
     (flags,) = struct.unpack_from("<I", data, _FLAGS_AT)
-    (begin,) = struct.unpack_from("<Q", data, _SECTIONS_AT)
+    parts_at, begin = struct.unpack_from("<QQ", data, _TABLES_AT)
+    (parts,) = struct.unpack_from("<H", data, _PARTS_AT)
     count, names = struct.unpack_from("<HH", data, _COUNT_AT)
-    sections = [_SECTION.unpack_from(data, begin + 64 * index) for index in range(count)]
+    sections = [_SECTION.unpack_from(data, begin + _SECTION.size * index) for index in range(count)]
+    ends = [offset + size for _, kind, offset, size, _ in sections if kind != _NO_BITS]
+    if max(*ends, parts_at + parts * _PART_BYTES) > len(data):
+        raise ValueError
     by_name = {_text(data, sections[names], section[0]): section for section in sections}
     if ".symtab" not in by_name:
         raise ValueError
     table = by_name[".symtab"]
     symbols = []
-    for at in range(table[3], table[3] + table[4], _SYMBOL.size):
+    for at in range(table[2], table[2] + table[3], _SYMBOL.size):
         name, kind, other, section, _, size = _SYMBOL.unpack_from(data, at)
-        symbols.append((_text(data, sections[table[5]], name), kind & 0xF, other, section, size))
+        symbols.append((_text(data, sections[table[4]], name), kind & 0xF, other, section, size))
     reserved = any(name.startswith(_RESERVED) for name, *_ in symbols)
     registers: dict[int, int] = {}
     frames: dict[int, int] = {}
@@ -106,7 +112,7 @@ def _read(data: bytes) -> Cubin:
     entries, variables = {}, {}
     for index, (name, kind, other, section, size) in enumerate(symbols):
         if other & _ENTRY and f".text.{name}" in by_name:
-            shared = by_name[f".nv.shared.{name}"][4] if f".nv.shared.{name}" in by_name else 0
+            shared = by_name[f".nv.shared.{name}"][3] if f".nv.shared.{name}" in by_name else 0
             entries[name] = CubinEntry(
                 registers[index],
                 frames.get(index, 0),
@@ -138,7 +144,7 @@ def _launch(data: bytes, section: _Section | None) -> LaunchFacts:
 
 def _attributes(data: bytes, section: _Section | None) -> Iterator[tuple[int, bytes]]:
     """The attributes of a section that have a value of several bytes."""
-    at, end = (0, 0) if section is None else (section[3], section[3] + section[4])
+    at, end = (0, 0) if section is None else (section[2], section[2] + section[3])
     while at < end:
         form, attribute, size = _RECORD.unpack_from(data, at)
         at += _RECORD.size
@@ -148,7 +154,7 @@ def _attributes(data: bytes, section: _Section | None) -> Iterator[tuple[int, by
 
 
 def _text(data: bytes, section: _Section, offset: int) -> str:
-    begin = section[3] + offset
+    begin = section[2] + offset
     return data[begin : data.index(b"\0", begin)].decode()
 
 

@@ -497,9 +497,10 @@ class StageReader:
         if language == "cubin" and self.options:
             raise self.at("[kernel] options").error("are for compilers, and a cubin is code already")
         if kernel.build:
-            command = kernel.build[0]
+            command, at = kernel.build[0], self.at("[kernel] build")
+            if not Template(at, command, self.names).is_plain or not command:
+                raise at.error(f"the program, {command!r}, is named, and is the same for all configurations")
             source = self.sources.built(name, language, command, location)
-            at = self.at("[kernel] build")
             words = [word.replace(f"{{{SOURCE}}}", PurePath(name).name) for word in kernel.build]
             names = [*self.names, OUTPUT, ARCHITECTURE]
             return source, None, tuple(Template(at, word, names) for word in words)
