@@ -177,6 +177,8 @@ def _check_sources(path: Path, directories: Sequence[Path], look: "_TrustCheck")
 def _check_command(path: Path, build: Sequence[str], look: "_TrustCheck") -> None:
     """Refuse a build command that runs, or names, what others can change."""
     command = found_command(build[0]) if build else None
+    if build and "/" in build[0]:  # of the kernel file's folder, as its reader takes it
+        command = str(path.parent / build[0])
     for word in build[1:]:
         if ".." in word:
             raise InputError(f"{path}: build: {word!r} leads out of the kernel directory; leave '..' out")
