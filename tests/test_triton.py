@@ -347,6 +347,61 @@ def test_a_kernel_in_python_takes_an_autotuned_function(tmp_path: Path) -> None:
     ]
 
 
+class Tensor:
+    """A tensor of PyTorch, as far as it is asked."""
+
+    ndim = 1
+
+    def __init__(self, values: list[float], dtype: str) -> None:
+        self.dtype, self._values = dtype, values
+
+    def float(self) -> "Tensor":
+        return Tensor(self._values, "torch.float32")
+
+    def detach(self) -> "Tensor":
+        return self
+
+    cpu = detach
+
+    def numpy(self) -> Any:
+        assert self.dtype == "torch.float32", "NumPy has no such type"
+        return np.asarray(self._values, np.float32)
+
+    __array__ = numpy
+
+
+def test_tensors_of_bfloat16_are_their_bits(tmp_path: Path) -> None:
+    """An array that NumPy has no type for is handed over as its bits, and compared as numbers."""
+    x = Tensor([1.0, -2.0, 0.5, 3.0], "torch.bfloat16")
+    kernel = Kernel(
+        jitted("scaled_sum"),
+        arguments={"out": x, "x": x, "y": x, "n": 4, "scale": 1.0, "negate": True},
+        grid=1,
+        outputs=["out"],
+        tunables={"BLOCK": [256]},
+        reference=lambda x, y: -(x + y),
+    )
+    file = kernel.kernel_file(tmp_path)
+    (workload,) = file.workloads()
+    plan = file.plan(workload, file.default(workload))
+
+    assert {one.name: one.dtype for one in plan.buffers} == dict.fromkeys(("out", "x", "y"), "bfloat16")
+    assert plan.stages[0].specialisation[0].dtype == "*bfloat16"
+    assert np.load(tmp_path / "x.npy").tolist() == [0x3F80, 0xC000, 0x3F00, 0x4040]
+    assert np.load(tmp_path / "expected-out.npy").tolist() == [-2.0, 4.0, -1.0, -6.0]
+
+
+def test_a_file_that_tunes_when_it_is_imported_is_told_so(compiler: Compiler, tmp_path: Path) -> None:
+    """A program without its guard does not tune itself again in each process that compiles."""
+    (answer,) = compiler.compile(
+        [kernel_in(tmp_path, filled(more="import tuner\ntuner.tune('x')")).stages[0]]
+    )
+
+    assert isinstance(answer, CompileError)
+    assert "may not tune" in str(answer)
+    assert "__main__" in str(answer)
+
+
 def misuses() -> dict[str, tuple[Any, dict[str, Any], str]]:
     triton: Any = importlib.import_module("triton")
     add, x = jitted("scaled_sum"), np.zeros(16, np.float32)

@@ -478,7 +478,7 @@ class Kernel:
             return {"scalar": one.name, "dtype": one.dtype, "value": value}
         argument: dict[str, Any] = {
             "buffer": one.name,
-            "dtype": one.values.dtype.name,
+            "dtype": one.dtype,
             "shape": list(one.values.shape),
         }
         if one.name in self._complete:
