@@ -31,6 +31,7 @@ _INSTALLED = (
     *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm", "/sys/devices/system"),
 )
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
+_NO_PART = re.compile(r"(?<=\d)[uUlL]+\b|\((?:unsigned )?(?:int|char|long|bool)\)|\s")  # of a name
 _HOMES = (Path("/home"), Path("/root"))
 _SAID = 2**16  # characters of what a command says that are kept
 _LISTED = 8
@@ -47,6 +48,7 @@ class CommandBackend(Backend):
     """Takes PTX and cubins, or has a stage's command build them of its source."""
 
     SERVER = "tuner.compiler.commands:CommandServer"
+    TIMEOUT_S = 300.0  # nvcc takes minutes for some libraries of templates
 
     @property
     def version(self) -> str:
@@ -233,12 +235,9 @@ def _of_ptx(data: bytes, order: _Order, folder: Path) -> Output:
     ptxas, *options = order.ptxas
     target = _TARGET.search(text)  # sm_90a: code that needs what no later GPU has
     exact = target is not None and target[1].rstrip("af") == order.architecture
-    fixed = (
-        "-v",
-        f"--gpu-name={target[1] if target and exact else order.architecture}",
-        f"--output-file={output}",
-    )
-    log = _run("ptxas", [ptxas, *fixed, *options, str(source)], folder, folder)
+    name = target[1] if target is not None and exact else order.architecture
+    words = ("-v", f"--gpu-name={name}", f"--output-file={output}", *options, str(source))
+    log = _run("ptxas", [ptxas, *words], folder, folder)
     return Output(output.read_bytes(), entry, log, symbols, excerpt(text, entry, symbols))
 
 
@@ -258,9 +257,7 @@ def _run(name: str, command: Sequence[str], folder: Path, place: Path, output: P
                 stderr=log,
                 check=False,
             ).returncode
-    except OSError as error:
-        raise _FailedError(f"error: {name} cannot be started: {error.strerror}") from error
-    except ValueError as error:  # a null byte
+    except (OSError, ValueError) as error:  # no program, or a word with a null byte
         raise _FailedError(f"error: {name} cannot be started: {error}") from error
     with said.open(errors="replace") as log:
         text = log.read(_SAID).replace(str(folder), "").replace("\0", "")
@@ -303,10 +300,10 @@ def _innermost(name: str) -> str:
 def _plain(name: str) -> str:
     """A name as C++ writes it, without return type, parameters, spaces and suffixes of numbers."""
     depth, end = 0, len(name)
-    if name.endswith(")"):
-        for end in range(len(name) - 1, -1, -1):
-            depth += (name[end] == ")") - (name[end] == "(")
-            if depth == 0:
-                break
+    for at in range(len(name) - 1, -1, -1) if name.endswith(")") else ():
+        depth += (name[at] == ")") - (name[at] == "(")
+        if depth == 0:
+            end = at
+            break
     head = name[:end].removeprefix("void ")
-    return re.sub(r"(?<=\d)[uUlL]+\b|\((?:unsigned )?(?:int|char|long|bool)\)|\s", "", head)
+    return _NO_PART.sub("", head)
