@@ -23,6 +23,7 @@ from tuner.compiler.nvrtc import Nvrtc, Output, library_files, supported
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
+from tuner.kernel_files.source_checks import unused_names
 from tuner.model.errors import CompileError, InputError, KernelFileError
 from tuner.model.plan import Configuration, Workload
 from tuner.search.compilation import prepare_compiled
@@ -58,6 +59,8 @@ def kernel_of(folder: Path, *lines: str, tunables: str = "B = [64, 128]") -> Ker
         (folder / f"scale_{block}.cubin").write_bytes(cubin(block))
         (folder / f"old_{block}.cubin").write_bytes(cubin(block, 80))
     (folder / "scale.cu").write_text(SOURCE)
+    (folder / "generate").write_text("#!/bin/sh\ncat scale_$1.ptx\n")
+    (folder / "generate").chmod(0o755)
     (folder / "damaged.cubin").write_bytes(cubin(64)[:-100])
     (folder / "late.ptx").write_text(ptx(64).replace("sm_75", "sm_120"))
     path = folder / "kernel.toml"
@@ -106,6 +109,8 @@ WAYS: dict[str, tuple[str, ...]] = {
     "built cubins": (*built("cp", "scale_{B}.cubin", "{output}"), 'language = "cubin"'),
     "for the architecture": built("sh", "-c", "test {architecture} = sm_90 && cat scale_{B}.ptx"),
     "of the source": built("sh", "-c", "grep -q scale {source} && cat scale_{B}.ptx"),
+    "by a program beside it": built("./generate", "{B}"),
+    "of one generation": built("sed", "s/sm_75/sm_90a/", "scale_{B}.ptx"),
     "by options": (*built("cat", "scale_{B}.ptx"), 'options = ["--ptxas-options=-maxrregcount=32"]'),
 }
 
@@ -120,6 +125,13 @@ def test_code_of_each_configuration(tmp_path: Path, compiler: Compiler, way: str
         assert code.resources.static_shared_bytes == 4 * block
         assert code.resources.registers_per_thread > 0
         assert code.resources.architecture == "sm_90"
+
+
+def test_a_tunable_that_only_chooses_a_file_is_used(tmp_path: Path) -> None:
+    """Names in words of a command, and in that of a file, count as used."""
+    for lines in (('source = "{F}_64.ptx"', 'entry = "k"'), built("cat", "{F}_64.ptx")):
+        kernel = kernel_of(tmp_path, *lines, tunables='B = [64]\nF = ["scale"]\nG = [1]')
+        assert [text.split(":")[0] for text in unused_names(kernel.recipe)] == ["[tunables] G"]
 
 
 @pytest.mark.parametrize("way", ["ptx files", "cubin files", "printed"])
@@ -146,6 +158,7 @@ FAILING = {
     ("echo", "{output}"): ["wrote nothing to {output}"],
     ("cat", "scale.cu"): ["is no PTX, which has .version and .target"],
     ("sh", "-c", "sed s/scale/other/g scale_64.ptx"): ["has no entry scale<64>; it has other<64>"],
+    ("cat", "scale_64.cubin"): ["is no PTX", "language = 'cubin' takes it"],
     ("cat", "late.ptx"): ["ptxas", "sm_120"],
     ("/",): ["no command '/'"],
 }

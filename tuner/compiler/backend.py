@@ -136,6 +136,9 @@ class Backend:
 
     IDLE_S: ClassVar[float] = IDLE_S
 
+    TIMEOUT_S: ClassVar[float] = 60.0
+    """Longest wait for one compilation."""
+
     def __init__(
         self,
         architecture: str,

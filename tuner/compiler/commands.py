@@ -30,6 +30,8 @@ _INSTALLED = (
     *("/bin", "/sbin", "/usr", "/opt", "/etc/alternatives", "/etc/passwd", "/etc/localtime", "/dev/zero"),
     *("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/sys/vm", "/sys/devices/system"),
 )
+_TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
+_NO_PART = re.compile(r"(?<=\d)[uUlL]+\b|\((?:unsigned )?(?:int|char|long|bool)\)|\s")  # of a name
 _HOMES = (Path("/home"), Path("/root"))
 _SAID = 2**16  # characters of what a command says that are kept
 _LISTED = 8
@@ -46,6 +48,7 @@ class CommandBackend(Backend):
     """Takes PTX and cubins, or has a stage's command build them of its source."""
 
     SERVER = "tuner.compiler.commands:CommandServer"
+    TIMEOUT_S = 300.0  # nvcc takes minutes for some libraries of templates
 
     @property
     def version(self) -> str:
@@ -55,7 +58,7 @@ class CommandBackend(Backend):
 
     def refused(self, stage: Stage) -> CompileError | None:
         """Return the error for a stage whose command, or ptxas for its PTX, is not on this machine."""
-        if stage.build and found_command(stage.build[0]) is None:
+        if stage.build and found_command(stage.build[0], Path(stage.source.path).parent) is None:
             return CompileError(
                 f"{label(stage)}: build: no command {stage.build[0]!r} is on this machine; install it,"
                 " or write its path"
@@ -162,18 +165,18 @@ class CommandServer:
     def compile(order: _Order, folder: str) -> Output:
         """Build and translate one stage in an empty folder; what fails is told by the log of the answer."""
         source = Path(order.path).parent
-        readable = [str(source), *order.include_paths, *order.ptxas[:1], *_installed(order.build)]
+        readable = [str(source), *order.include_paths, *order.ptxas[:1], *_installed(order)]
         try:
             return confined(lambda: _made(order, Path(folder)), readable, [folder, "/dev/null"])
         except _FailedError as error:
             return Output(None, "", str(error))
 
 
-def _installed(build: Sequence[str]) -> Iterator[str]:
+def _installed(order: _Order) -> Iterator[str]:
     """Folders of what is installed: where the system, this Python, CUDA and the command itself lie."""
     yield from (*_INSTALLED, sys.prefix, sys.base_prefix, *filter(None, sys.path))
     yield from (os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name))
-    command = found_command(build[0]) if build else None
+    command = found_command(order.build[0], Path(order.path).parent) if order.build else None
     for path in () if command is None else {command, os.path.realpath(command)}:
         yield path
         root = Path(path).parents[1]
@@ -196,8 +199,9 @@ def _built(order: _Order, folder: Path) -> bytes:
     for token, value in ((OUTPUT, str(output)), (ARCHITECTURE, order.architecture)):
         words = [word.replace(f"{{{token}}}", value) for word in words]
     prints = f"{{{OUTPUT}}}" not in "\0".join(order.build)
-    command = [found_command(name) or name, *words]
-    said = _run(f"build: {name}", command, folder, Path(order.path).parent, output if prints else None)
+    place = Path(order.path).parent
+    command = [found_command(name, place) or name, *words]
+    said = _run(f"build: {name}", command, folder, place, output if prints else None)
     data = output.read_bytes() if output.is_file() else b""
     if not data:
         where = "standard output, and no word of build is {output}" if prints else "{output}"
@@ -222,14 +226,18 @@ def _of_cubin(data: bytes, order: _Order) -> Output:
 def _of_ptx(data: bytes, order: _Order, folder: Path) -> Output:
     text = data.decode(errors="replace").replace("\0", "")
     if ".version" not in text or ".target" not in text:
-        raise _FailedError("error: is no PTX, which has .version and .target; nvcc -ptx makes it")
+        right = "language = 'cubin' takes it" if data.startswith(b"\x7fELF") else "nvcc -ptx makes it"
+        raise _FailedError(f"error: is no PTX, which has .version and .target; {right}")
     entry = _named(order.entry, entries_in(text), "entry")
     symbols = tuple(_named(symbol, variables_in(text), "variable") for symbol in order.symbols)
     source, output = folder / "source.ptx", folder / "code.cubin"
     source.write_text(text)
     ptxas, *options = order.ptxas
-    fixed = ("-v", f"--gpu-name={order.architecture}", f"--output-file={output}")
-    log = _run("ptxas", [ptxas, *fixed, *options, str(source)], folder, folder)
+    target = _TARGET.search(text)  # sm_90a: code that needs what no later GPU has
+    exact = target is not None and target[1].rstrip("af") == order.architecture
+    name = target[1] if target is not None and exact else order.architecture
+    words = ("-v", f"--gpu-name={name}", f"--output-file={output}", *options, str(source))
+    log = _run("ptxas", [ptxas, *words], folder, folder)
     return Output(output.read_bytes(), entry, log, symbols, excerpt(text, entry, symbols))
 
 
@@ -249,9 +257,7 @@ def _run(name: str, command: Sequence[str], folder: Path, place: Path, output: P
                 stderr=log,
                 check=False,
             ).returncode
-    except OSError as error:
-        raise _FailedError(f"error: {name} cannot be started: {error.strerror}") from error
-    except ValueError as error:  # a null byte
+    except (OSError, ValueError) as error:  # no program, or a word with a null byte
         raise _FailedError(f"error: {name} cannot be started: {error}") from error
     with said.open(errors="replace") as log:
         text = log.read(_SAID).replace(str(folder), "").replace("\0", "")
@@ -294,10 +300,10 @@ def _innermost(name: str) -> str:
 def _plain(name: str) -> str:
     """A name as C++ writes it, without return type, parameters, spaces and suffixes of numbers."""
     depth, end = 0, len(name)
-    if name.endswith(")"):
-        for end in range(len(name) - 1, -1, -1):
-            depth += (name[end] == ")") - (name[end] == "(")
-            if depth == 0:
-                break
+    for at in range(len(name) - 1, -1, -1) if name.endswith(")") else ():
+        depth += (name[at] == ")") - (name[at] == "(")
+        if depth == 0:
+            end = at
+            break
     head = name[:end].removeprefix("void ")
-    return re.sub(r"(?<=\d)[uUlL]+\b|\((?:unsigned )?(?:int|char|long|bool)\)|\s", "", head)
+    return _NO_PART.sub("", head)

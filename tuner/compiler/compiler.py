@@ -105,7 +105,8 @@ class Compiler:
     Args:
         architecture: real architecture, e.g. ``sm_90``.
         cache_dir: where cubins are kept; ``cubins`` in the user's cache directory if not given.
-        timeout_s: longest wait for one compilation; an attribute of the same name may change it.
+        timeout_s: longest wait for one compilation, of each backend its own if not given; an attribute of
+            the same name may change it.
         server: ``module:callable`` that makes of a library of NVRTC what compiles in the children.
         idle_s: time without work after which a child ends; of each backend its own if not given.
 
@@ -119,7 +120,7 @@ class Compiler:
         cache_dir: Path | None = None,
         *,
         jobs: int | None = None,
-        timeout_s: float = 60.0,
+        timeout_s: float | None = None,
         libraries: Sequence[str | Path] | None = None,
         server: str = SERVER,
         idle_s: float | None = None,
@@ -262,7 +263,8 @@ class Compiler:
             return others.result()
         try:
             backend = self._backend(stage)
-            output = self._cache.load(key) or backend.compile(stage, self.timeout_s)
+            timeout_s = backend.TIMEOUT_S if self.timeout_s is None else self.timeout_s
+            output = self._cache.load(key) or backend.compile(stage, timeout_s)
             if isinstance(output, Output) and backend.lasting(output):
                 self._cache.store(key, output)
             mine.set_result(output)

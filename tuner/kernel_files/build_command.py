@@ -23,8 +23,15 @@ _SCRIPT_BYTES = 2**16
 _PATH = re.compile(rb"/[\w./+-]+")
 
 
-def found_command(name: str) -> str | None:
-    """The file of a command: beside the Python that runs this, else by PATH; None where there is none."""
+def found_command(name: str, folder: Path) -> str | None:
+    """The file of a command; None where there is none.
+
+    Args:
+        name: looked for beside the Python that runs this, else by PATH; or a path.
+        folder: where the command runs, and relative paths begin.
+    """
+    if os.sep in name:
+        return shutil.which(str(folder.absolute() / name))
     own = str(Path(sys.executable).parent)
     return shutil.which(name, path=os.pathsep.join([own, os.environ.get("PATH", os.defpath)]))
 
@@ -40,7 +47,7 @@ def command_sha256(name: str, source: Path, text: str) -> str:
     A script that runs something else, as wrappers of nvcc do, counts with the files that it names.
     """
     digest = hashlib.sha256(name.encode())
-    command = found_command(name)
+    command = found_command(name, source.parent)
     if command is not None:
         for path in _programs(command):
             digest.update(_file_sha256(str(path), path.stat().st_size, path.stat().st_mtime_ns).encode())
@@ -54,7 +61,7 @@ def _programs(command: str) -> Iterator[Path]:
     yield path
     with path.open("rb") as file:
         head = file.read(_SCRIPT_BYTES)
-    if head.startswith(_SCRIPT):
+    if head.startswith(_SCRIPT):  # with its interpreter
         named = (Path(os.fsdecode(name)) for name in _PATH.findall(head))
         yield from (other for other in named if other.is_file() and os.access(other, os.X_OK))
 

@@ -167,8 +167,11 @@ class SourceFolder:
             source = Source(str(path), text, self.headers, self.include_paths, language=language)
             with contextlib.suppress(KernelFileError):  # it may be for the host, or no C++ at all
                 source = replace(source, headers=(*self.headers, *self._quoted(path.parent, text, location)))
-            digest = hashlib.sha256(f"{self._include_sha256} {command_sha256(command, path, text)}".encode())
-            digest.update(files_sha256(path.parent, beside(path.parent)).encode())
+            try:
+                read = files_sha256(path.parent, beside(path.parent)), command_sha256(command, path, text)
+            except OSError as e:
+                raise location.error(f"{e.filename}: cannot be read: {e.strerror}") from e
+            digest = hashlib.sha256(" ".join((self._include_sha256, *read)).encode())
             self._sources[name] = replace(source, include_sha256=digest.hexdigest())
         return self._sources[name]
 
@@ -274,8 +277,9 @@ class NamedFiles:
         if Path(text).is_absolute() or ".." in Path(text).parts:
             raise name.location.error(f"{text!r} leads out of the folder of the kernel file")
         pattern = "*".join(map(glob.escape, _EXPRESSION.split(text)))
-        found = itertools.islice(folder.folder.glob(pattern), MOST_NAMED_FILES + 1)
-        names = frozenset(path.relative_to(folder.folder).as_posix() for path in found)
+        found = (path for path in folder.folder.glob(pattern) if path.is_file())
+        listed = itertools.islice(found, MOST_NAMED_FILES + 1)
+        names = frozenset(path.relative_to(folder.folder).as_posix() for path in listed)
         if not names or len(names) > MOST_NAMED_FILES:
             count = f"more than {MOST_NAMED_FILES:,} files are" if names else "no file is"
             raise name.location.error(f"{count} called {pattern} in {folder.folder}")
@@ -283,9 +287,16 @@ class NamedFiles:
 
     @property
     def whole(self) -> Source:
-        """All files as one source, which stands for them in fingerprints."""
+        """All files as one source, which stands for them in fingerprints.
+
+        Raises:
+            KernelFileError: one cannot be read.
+        """
         root = self.folder.folder
-        digest = files_sha256(root, sorted(root / name for name in self.names))
+        try:
+            digest = files_sha256(root, sorted(root / name for name in self.names))
+        except OSError as e:
+            raise self.name.location.error(f"{e.filename}: cannot be read: {e.strerror}") from e
         return Source(str(root / min(self.names)), digest, language=self.language)
 
     def source(self, env: Environment) -> Source:

@@ -1,6 +1,5 @@
 """Reading of launches and chains of a kernel file: stages, variants, loops, views, streams, libraries."""
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
@@ -13,7 +12,7 @@ from tuner.kernel_files.argument_recipe import (
     ViewRecipe,
     values_of,
 )
-from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE
+from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE, found_command
 from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
 from tuner.kernel_files.formulas import Formula, Location, Template, named
 from tuner.kernel_files.recipe import LoopRecipe
@@ -485,7 +484,7 @@ class StageReader:
             "ptx" if kernel.build else _LANGUAGES.get(PurePath(name).suffix, "cuda")
         )
         if language == "triton":
-            return self._of_triton(name, location), None, self._interpreter()
+            return self._of_triton(name, location), None, self._interpreter(name)
         if kernel.build and language not in ("ptx", "cubin"):
             raise self.at("[kernel] build").error(f"makes ptx or a cubin, and language is {language!r}")
         if language == "cuda":
@@ -515,17 +514,18 @@ class StageReader:
             raise location.error("no Python file is named here or in [kernel]")
         return self.sources.jitted(name, location)
 
-    def _interpreter(self) -> tuple[Template, ...]:
+    def _interpreter(self, source: str) -> tuple[Template, ...]:
         """The command of a stage of Triton: none, or the interpreter that has Triton."""
         build = self.document.kernel.build
         location = self.at("[kernel] build")
         if len(build) > 1:
             raise location.error('of Triton it is the interpreter alone, as in [".venv/bin/python"]')
-        if build and "/" in build[0]:  # a link to it may be what says whose packages it has
-            build = [os.path.abspath(self.sources.folder / build[0])]  # noqa: PTH100 - as above
-            if not os.access(build[0], os.X_OK):
-                raise location.error(f"{build[0]} is no program")
-        return tuple(Template(location, word, ()) for word in build)
+        if not build:
+            return ()
+        found = found_command(build[0], (self.sources.folder / source).parent)
+        if found is None:
+            raise location.error(f"{build[0]} is no program")
+        return (Template(location, found, ()),)
 
     def _source(self, stage: StageTable | None, key: str) -> Source:
         own = stage.source if stage else None

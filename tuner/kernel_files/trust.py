@@ -163,7 +163,8 @@ def _check_sources(path: Path, directories: Sequence[Path], look: "_TrustCheck")
     for option in kernel.options:
         if _READS_FILES.match(option):
             raise InputError(f"{path}: option {option!r} reads files; name folders in [kernel] include_paths")
-    _check_command(path, kernel.build, look)
+    for source in dict.fromkeys(filter(None, [kernel.source, *stages])):
+        _check_command(path, kernel.build, (path.parent / source).parent, look)
     for name in filter(None, [kernel.source, *stages, *folders, *_data_and_functions(document)]):
         target = (path.parent / name).resolve()
         if not any(target.is_relative_to(directory) for directory in directories):
@@ -174,12 +175,10 @@ def _check_sources(path: Path, directories: Sequence[Path], look: "_TrustCheck")
             )
 
 
-def _check_command(path: Path, build: Sequence[str], look: "_TrustCheck") -> None:
+def _check_command(path: Path, build: Sequence[str], folder: Path, look: "_TrustCheck") -> None:
     """Refuse a build command that runs, or names, what others can change."""
-    command = found_command(build[0]) if build else None
-    if build and "/" in build[0]:  # of the kernel file's folder, as its reader takes it
-        command = str(path.parent / build[0])
-    for word in build[1:]:
+    command = found_command(build[0], folder) if build else None
+    for word in build:
         if ".." in word:
             raise InputError(f"{path}: build: {word!r} leads out of the kernel directory; leave '..' out")
     named = [Path(name) for word in build[1:] for name in _FROM_ROOT.findall(word)]
