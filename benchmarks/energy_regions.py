@@ -10,7 +10,8 @@ else runs.
     python benchmarks/energy_regions.py --out benchmarks/results/energy-regions.json
 
 With ``--device`` the same on a GPU that is idle otherwise, with CuPy's matrix products as load: regions of
-0.1 to 3 s and a training's steps against an own log of NVML's counter, and the load until it is flat.
+0.1 to 3 s and a training by Hugging Face's ``Trainer`` (torch and transformers) against an own log of NVML's
+counter, and the load until it is flat.
 
     python benchmarks/energy_regions.py --device cuda:0 --out benchmarks/results/energy-regions-h200.json
 """
@@ -184,7 +185,7 @@ def print_row(rows: list[dict[str, Any]], scene: str, pattern: str, times: Times
 # --- on a GPU: joules against an own log of the counter.
 
 LENGTHS_S, EACH = (0.1, 0.3, 1.0, 3.0), 10
-STEPS, STEP_S = 100, 0.05
+STEPS, STEP_S, TOKENS = 200, 0.05, 512
 POLL_S = 0.002
 CALM_S = 0.5  # some ticks of the counter before and after a load
 
@@ -248,6 +249,23 @@ def matrix_products() -> Callable[[float], None]:
     return load
 
 
+def trained(callback: TrainingCallback) -> None:
+    """Train a small model of random text with Hugging Face's ``Trainer``."""
+    import torch  # noqa: PLC0415 - only where there is a GPU
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments  # noqa: PLC0415
+
+    torch.manual_seed(1)
+    model = GPT2LMHeadModel(GPT2Config(n_layer=6, vocab_size=8192, n_positions=TOKENS))
+    texts = torch.randint(8192, (64, TOKENS))
+    rows = [{"input_ids": text, "labels": text} for text in texts]
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder, per_device_train_batch_size=16, max_steps=STEPS, report_to=[], save_strategy="no"
+        )
+        trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[callback])
+        trainer.train()
+
+
 def compared(device: str) -> dict[str, Any]:
     """Regions and a training against the log, and the load until it is flat."""
     load, meter, log = matrix_products(), tuner.energy(device=device), CounterLog(identify(device).uuid)
@@ -262,16 +280,13 @@ def compared(device: str) -> dict[str, Any]:
         rows.append(against(f"{wanted_s:g} s", region, log.joules(begin_s, end_s)))
     callback = TrainingCallback(meter)
     begin_s = time.monotonic()
-    callback.on_train_begin()
-    for _ in range(STEPS):
-        callback.on_step_begin()
-        load(STEP_S)
-        callback.on_step_end()
-    callback.on_train_end()
+    trained(callback)
     end_s = time.monotonic()
     time.sleep(2.0 * CALM_S)
     if callback.train is not None:
-        rows.append(against(f"training of {STEPS} steps", callback.train, log.joules(begin_s, end_s)))
+        rows.append(
+            against(f"training of {callback.train.count} steps", callback.train, log.joules(begin_s, end_s))
+        )
     log.close()
     within = sum(row["within"] for row in rows)
     print(f"{within} of {len(rows)} within their interval", flush=True)
