@@ -78,7 +78,7 @@ class Times:
         return found
 
 
-def one_by_one(meter: EnergyMeter, times: Times, count: int) -> None:
+def one_by_one(meter: "EnergyMeter | BareWait", times: Times, count: int) -> None:
     """Regions one after the other, with a short pause, and one result a second."""
     asked_s = time.monotonic()
     for _ in range(count):
@@ -121,6 +121,25 @@ def after_pauses(meter: EnergyMeter, times: Times, count: int) -> None:
         time.sleep(PAUSE_S)
         times.enter(meter)
         times.leave(meter)
+
+
+class BareWait:
+    """Waits for the GPU at both ends, and nothing else: what a region cannot cost less than."""
+
+    def __init__(self) -> None:
+        import cupy  # noqa: PLC0415 - only where there is a GPU
+
+        self._wait = cupy.cuda.runtime.deviceSynchronize
+
+    def __enter__(self) -> Any:
+        self._wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait()
+
+    def result(self) -> None:
+        """Have no energy."""
 
 
 def empty_after_pauses(count: int) -> Times:
@@ -279,9 +298,7 @@ def compared(device: str) -> dict[str, Any]:
         time.sleep(2.0 * CALM_S)
         rows.append(against(f"{wanted_s:g} s", region, log.joules(begin_s, end_s)))
     callback = TrainingCallback(meter)
-    begin_s = time.monotonic()
     trained(callback)
-    end_s = time.monotonic()
     time.sleep(2.0 * CALM_S)
     if callback.train is not None:
         rows.append(
@@ -320,6 +337,10 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     print_row(rows, "an empty block", "after a pause", empty_after_pauses(options.regions), 0.0)
     device = options.device
+    if device:
+        waits = Times()
+        one_by_one(BareWait(), waits, options.regions)
+        print_row(rows, "deviceSynchronize", "one by one", waits, 0.0)
     with nullcontext({device: {"device": device}}) if device else scenes() as found:
         for scene, arguments in found.items():
             meter = tuner.energy(**arguments)
