@@ -301,9 +301,9 @@ def compared(device: str) -> dict[str, Any]:
     trained(callback)
     time.sleep(2.0 * CALM_S)
     if callback.train is not None:
-        rows.append(
-            against(f"training of {callback.train.count} steps", callback.train, log.joules(begin_s, end_s))
-        )
+        begin_s = time.monotonic() - (time.time() - callback.train.result().unix_s)
+        logged = log.joules(begin_s, begin_s + callback.train.seconds)
+        rows.append(against(f"training of {callback.train.count} steps", callback.train, logged))
     log.close()
     within = sum(row["within"] for row in rows)
     print(f"{within} of {len(rows)} within their interval", flush=True)
