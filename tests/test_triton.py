@@ -289,7 +289,7 @@ def test_a_search_without_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
     database = tmp_path / "db.sqlite"
     arguments = ["run", "triton-softmax:rows=64,cols=1000", "--kernel"]
     arguments += [
-        str(EXAMPLES / "triton-softmax/kernel.toml"),
+        str(EXAMPLES / "triton/softmax.toml"),
         "--device",
         "sim:h200",
         "--database",
@@ -307,7 +307,7 @@ def test_a_search_without_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
 def test_a_check_of_the_examples(capfd: pytest.CaptureFixture[str]) -> None:
     """`tuner kernels check` compiles the default of an example."""
     main(
-        ["kernels", "check", str(EXAMPLES / "triton-softmax/kernel.toml"), "--arch", "sm_80"],
+        ["kernels", "check", str(EXAMPLES / "triton/softmax.toml"), "--arch", "sm_80"],
         standalone_mode=False,
     )
 

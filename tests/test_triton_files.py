@@ -342,8 +342,8 @@ def test_modules_of_a_package_are_found_by_their_dots(tmp_path: Path) -> None:
 
 def test_what_launches_share_makes_one_candidate() -> None:
     """Configurations with one code and one launch are alike; another grid or code is another one."""
-    folder = Path(__file__).parents[1] / "examples" / "triton-softmax"
-    kernel = load_kernel_file(folder / "kernel.toml")
+    folder = Path(__file__).parents[1] / "examples" / "triton"
+    kernel = load_kernel_file(folder / "softmax.toml")
     workload = kernel.workload({"rows": 64, "cols": 1000})
 
     def launched(code: str, **values: int) -> tuple[object, ...]:

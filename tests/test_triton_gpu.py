@@ -208,10 +208,10 @@ def test_one_bit_is_seen(device: CudaDevice, kernels: Any, tmp_path: Path) -> No
     assert status(device, kernel, tmp_path, values)[0] is Status.WRONG_ANSWER
 
 
-@pytest.mark.parametrize("name", ["triton-matmul", "triton-softmax"])
+@pytest.mark.parametrize("name", ["matmul", "softmax"])
 def test_examples_answer_rightly(name: str, device: CudaDevice) -> None:
     """All configurations of the examples at their smallest size agree with their references."""
-    kernel = load_kernel_file(EXAMPLES / name / "kernel.toml")
+    kernel = load_kernel_file(EXAMPLES / f"triton/{name}.toml")
     workload = kernel.workload({size: values[-1] for size, values in kernel.sizes.items()})
     default = kernel.plan(workload, kernel.default(workload))
     device.prepare(default, 0)

@@ -41,7 +41,7 @@ class TritonBackend(Backend):
         return CompileError(f"{label(stage)}: {known}") if isinstance(known, str) else None
 
     def key(self, stage: Stage) -> tuple[object, ...]:
-        """What Triton itself holds an answer by: its version, the function with all that it calls, ptxas."""
+        """Triton's own key: its version, the function with all that it calls, ptxas."""
         return tuple(self._known(stage))
 
     def compile(self, stage: Stage, timeout_s: float) -> Output | CompileError:

@@ -206,7 +206,7 @@ class TritonServer:
 
 
 class _MisfitError(Exception):
-    """What is known of the parameters does not fit the function."""
+    """Raised where what is known of the parameters does not fit the function."""
 
 
 class _Loaded:
@@ -513,7 +513,7 @@ def _ptxas_log() -> Iterator[list[str]]:
 
 
 def _output(kernel: Any, log: str) -> Output:  # noqa: ANN401 - a compiled kernel of Triton
-    """What Triton made, and what a launch of it must have."""
+    """The code that Triton made, and what a launch of it must have."""
     metadata, ptx = kernel.metadata, str(kernel.asm["ptx"])
     match = next((found for found in _ENTRY.finditer(ptx) if found[1] == metadata.name), None)
     if match is None:

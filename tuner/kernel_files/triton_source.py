@@ -342,7 +342,7 @@ def specialised(
     *,
     told: bool = False,
 ) -> Specialisation:
-    """What code is compiled for of a parameter and its argument; None for an argument of Python's None.
+    """A parameter and its argument as code is compiled for them; None for an argument of Python's None.
 
     Args:
         parameter: the parameter.

@@ -73,7 +73,7 @@ class TritonRecipe:
     def told(
         self, env: Environment, arguments: Sequence[StageArgument], buffers: Mapping[str, Buffer]
     ) -> Told:
-        """What the compiler is told of one configuration.
+        """All that the compiler is told of one configuration.
 
         Raises:
             KernelFileError: an option has a value that Triton does not take, or an argument is of a type that
