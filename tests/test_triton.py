@@ -209,17 +209,6 @@ def test_what_fails_costs_one_stage(
     assert isinstance(answers[1], CompiledStage)
 
 
-def test_an_abort_of_llvm_costs_one_stage(tmp_path: Path) -> None:
-    """Triton's LLVM or its ptxas gives up on sm_101; the same stage compiles for others."""
-    stage = kernel_in(tmp_path, filled()).stages[0]
-    with Compiler("sm_101", tmp_path / "cache") as aborting, Compiler("sm_100", tmp_path / "cache") as other:
-        (answer,) = aborting.compile([stage])
-        assert isinstance(other.compile([stage])[0], CompiledStage)
-
-    assert isinstance(answer, CompileError)
-    assert "SIGABRT" in str(answer) or "sm_101" in str(answer)
-
-
 def test_a_changed_function_of_another_module_is_compiled_anew(tmp_path: Path) -> None:
     """The text of the file alone does not decide what it compiles to."""
     helper = "import triton\n\n@triton.jit\ndef f(x):\n    return x * {}\n"
