@@ -194,6 +194,14 @@ def test_a_command_that_hangs_ends_with_all_that_it_started(tmp_path: Path) -> N
         pass
 
 
+def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path, compiler: Compiler) -> None:
+    """A process that runs on in the background, in a session of its own, is none when the code is there."""
+    script = "setsid sleep 86397.625 > /dev/null 2>&1 & cat scale_64.ptx"
+    (code,) = results(kernel_of(tmp_path, *built("sh", "-c", script), tunables="B = [64]"), compiler)
+    assert isinstance(code, CompiledStage)
+    assert not any(b"86397.625" in line for line in commands())
+
+
 def commands() -> Iterator[bytes]:
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended
