@@ -154,6 +154,7 @@ FAILING = {
     ("sh", "-c", "echo x.c:3: error: no such thing >&2; exit 3"): ["status 3", "x.c:3: error: no such thing"],
     ("sh", "-c", "kill -9 $$"): ["build: sh was killed by signal 9"],
     ("python3", "-c", "import no_such_module"): ["No module named 'no_such_module'"],
+    ("yes",): ["build: yes wrote more than 64 MiB"],
     ("true",): ["wrote nothing to standard output, and no word of build is {output}"],
     ("echo", "{output}"): ["wrote nothing to {output}"],
     ("cat", "scale.cu"): ["is no PTX, which has .version and .target"],
@@ -192,6 +193,14 @@ def test_a_command_that_hangs_ends_with_all_that_it_started(tmp_path: Path) -> N
     assert "not compiled within 2 s" in str(code)
     while any(b"86398.625" in line for line in commands()):  # they are killed already
         pass
+
+
+def test_what_a_command_leaves_behind_ends_with_it(tmp_path: Path, compiler: Compiler) -> None:
+    """A process that runs on in the background, in a session of its own, is none when the code is there."""
+    script = "setsid sleep 86397.625 > /dev/null 2>&1 & cat scale_64.ptx"
+    (code,) = results(kernel_of(tmp_path, *built("sh", "-c", script), tunables="B = [64]"), compiler)
+    assert isinstance(code, CompiledStage)
+    assert not any(b"86397.625" in line for line in commands())
 
 
 def commands() -> Iterator[bytes]:

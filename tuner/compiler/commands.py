@@ -5,11 +5,13 @@ folder that is gone afterwards, and read the folder of the source, include paths
 """
 
 import contextlib
+import ctypes
 import functools
 import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +34,7 @@ _INSTALLED = (
 )
 _TARGET = re.compile(r"^\s*\.target\s+(sm_\d+[af]?)", re.MULTILINE)
 _NO_PART = re.compile(r"(?<=\d)[uUlL]+\b|\((?:unsigned )?(?:int|char|long|bool)\)|\s")  # of a name
+_BECOME_SUBREAPER = 36  # of prctl(2)
 _HOMES = (Path("/home"), Path("/root"))
 _SAID = 2**16  # characters of what a command says that are kept
 _LISTED = 8
@@ -160,6 +163,7 @@ class CommandServer:
         del library
         bound_memory()
         resource.setrlimit(resource.RLIMIT_FSIZE, (CUBIN_BYTES, CUBIN_BYTES))
+        ctypes.CDLL(None).prctl(_BECOME_SUBREAPER, 1, 0, 0, 0)  # what a command leaves behind becomes a child
 
     @staticmethod
     def compile(order: _Order, folder: str) -> Output:
@@ -170,6 +174,18 @@ class CommandServer:
             return confined(lambda: _made(order, Path(folder)), readable, [folder, "/dev/null"])
         except _FailedError as error:
             return Output(None, "", str(error))
+        finally:
+            _end_children()
+
+
+def _end_children() -> None:
+    """Kill and reap all children of this process, and what becomes one by that."""
+    while pids := [
+        pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()
+    ]:
+        for pid in map(int, pids):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def _installed(order: _Order) -> Iterator[str]:
@@ -262,13 +278,19 @@ def _run(name: str, command: Sequence[str], folder: Path, place: Path, output: P
     with said.open(errors="replace") as log:
         text = log.read(_SAID).replace(str(folder), "").replace("\0", "")
     if status:
-        how = f"ended with exit status {status}" if status > 0 else f"was killed by signal {-status}"
+        how = f"ended with exit status {status}" if status > 0 else _killed(-status)
         lines = [line for line in text.splitlines() if line.strip()]
         reason = first_error(text) if FATAL.search(text) else lines[-1].strip() if lines else ""
         denied = "Permission denied" in text or "Errno 13" in text
         hint = "; it reads the folder of the source and include_paths, and writes {output}" if denied else ""
         raise _FailedError(f"error: {name} {how}{reason and f': {reason}'}{hint}\n{text}")
     return text
+
+
+def _killed(number: int) -> str:
+    if number == signal.SIGXFSZ:
+        return f"wrote more than {CUBIN_BYTES // 2**20} MiB"
+    return f"was killed by signal {number}"
 
 
 def _named(name: str, mangled: Iterable[str], kind: str) -> str:
