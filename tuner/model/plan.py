@@ -574,6 +574,7 @@ class Plan:
     (``consistent``); None for every other problem, and for the default configuration itself. ``reference``
     is the plan of a naive kernel whose outputs are right (``entry``); it is run once and never tuned.
     ``stream_priority`` is that of the workload's stream beside others: the highest is the most urgent.
+    ``sm_share`` is the multiprocessors that it runs on beside others; 0 for those that none of them has.
     """
 
     workload: Workload
@@ -585,6 +586,7 @@ class Plan:
     baseline: "Plan | None" = None
     reference: "Plan | None" = None
     stream_priority: int = 0
+    sm_share: int = 0
 
     @property
     def timed(self) -> tuple[int, ...]:
