@@ -206,7 +206,8 @@ def fake_device(
     patch.setattr(probe, "gpu_name", lambda *_: "Fake GPU")
     patch.setattr(probe, "gpu_uuid", lambda _: "GPU-1")
     patch.setattr(probe, "driver_version", lambda _: "580.1")
-    driver = DriverCalls(lambda: FakeLibrary(fake))
+    fake.library = FakeLibrary(fake)
+    driver = DriverCalls(lambda: fake.library)
     patch.setattr(cuda, "DriverCalls", lambda: driver)
     patch.setattr(
         cuda,

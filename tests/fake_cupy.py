@@ -126,6 +126,7 @@ class FakeCupy(ModuleType):
     def __init__(self, kernels: dict[str, Kernel], memory_bytes: int = 2**30) -> None:
         super().__init__("cupy")
         self.kernels = kernels
+        self.library: Any = None  # the driver's, where a test reaches for it
         self.ndarray = DeviceArray
         self.gpu = 0
         self.current: list[Stream] = []

@@ -252,9 +252,8 @@ class SmShares:
             split = self._driver.split_sms(self._unit)
             of = {group.multiprocessors for group in split[:-1]}
             if of != {self._unit}:
-                raise DriverCallError(
-                    f"the driver splits multiprocessors by {of or 'none'}, not {self._unit}"
-                )
+                found = ", ".join(map(str, sorted(of))) or "nothing"
+                raise DriverCallError(f"the driver splits multiprocessors by {found}, not by {self._unit}")
             self._split = split
         return len(self._split) - 1
 
@@ -287,9 +286,7 @@ class SmShares:
                 self._contexts[place.units] = self._driver.green_context(parts)
             stream = self._driver.green_stream(self._contexts[place.units], -place.priority)
         except DriverCallError as error:
-            raise LaunchRefusedError(
-                Status.LAUNCH_ERROR, f"multiprocessors cannot be shared out: {error}"
-            ) from error
+            raise LaunchRefusedError(Status.LAUNCH_ERROR, f"sm_share: {error}") from error
         self._streams.setdefault(place.units, []).append(stream)
         external: Stream = self._cp.cuda.ExternalStream(stream)
         return external
