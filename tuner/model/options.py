@@ -258,6 +258,14 @@ class SearchOptions:
         metavar="LEVELS",
         table="set",
     )
+    sm_shares: int = _option(
+        1,
+        "Parts of the multiprocessors that workloads which run together may have as their share: the search"
+        " tries one, two and more of LEVELS parts. 1: none has a share.",
+        Range(1, 6, whole=True),
+        metavar="LEVELS",
+        table="set",
+    )
     runs_per_day: float | None = _option(
         None,
         "How often the answer will be run. The search stops when it no longer pays for itself.",

@@ -47,9 +47,17 @@ class RunSettings(TypedDict, total=False):
     joules: bool
     power_limits_w: list[Count]
     stream_priorities: Count
+    sm_shares: list[Count]
     patience: Count | None
     runs: Number | None
     sensor: str | None
+
+
+def placing(settings: Mapping[str, Any]) -> tuple[str, str]:
+    """Places beside each other that a run searched, in words: all of them, and the place that is none."""
+    both = {"stream_priorities": ("priorities", "equal priorities"), "sm_shares": ("shares", "no shares")}
+    named = [words for key, words in both.items() if key in settings] or [("priorities", "equal priorities")]
+    return " and ".join(name for name, _ in named), " and ".join(none for _, none in named)
 
 
 class _Conditions(TypedDict):
@@ -342,7 +350,7 @@ class CoRunDocument(TypedDict):
 
 
 class PriorityChanges(TypedDict):
-    """Changes against the solo bests at equal stream priorities, turn by turn."""
+    """Changes against the solo bests at equal priorities and without shares, turn by turn."""
 
     repeats: Count
     priorities: Changes
@@ -351,7 +359,7 @@ class PriorityChanges(TypedDict):
 
 
 class PriorityDocument(TypedDict):
-    """The solo bests at equal stream priorities, where ``solo_bests`` has the best ones."""
+    """The solo bests at equal priorities and without shares, where ``solo_bests`` has the best ones."""
 
     tried: Count
     equal: TrialDocument

@@ -434,12 +434,12 @@ class CodeCache:
         self._libraries = GpuLibraries(cp)
 
     def launches(self, plan: Plan, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
-        """One run of a plan on one set of arrays, in order.
+        """One run of a plan on one set of arrays, in order, its grids those of its share if it has one.
 
         Raises:
             LaunchRefusedError: a stage does not compile, or asks for more than the device has.
         """
-        return self.program(plan).bound(arrays)
+        return self.program(plan, plan.sm_share or None).bound(arrays)
 
     def preparation(self, plan: Plan, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
         """Return the steps before runs of a plan on some arrays: fill variables, launch set-up stages.

@@ -313,6 +313,16 @@ class CudaDevice:
             flags=flags,
         )
 
+    def sm_units(self) -> tuple[int, int]:
+        """Units of multiprocessors, of which one was given to a stream to see that the driver does it.
+
+        Raises:
+            DeviceError: it does not.
+        """
+        units = self._shares.units
+        self._shares.stream(StreamPlace(units=(0,)))
+        return sm_unit(self._limits), units
+
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """Play pulses of load; returns when each was busy."""
         return PulsePlayer(self._cp, self._code).play(pulses)

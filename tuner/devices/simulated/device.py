@@ -32,6 +32,7 @@ from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.trial import Status, WorkloadResult
 from tuner.power.base import ClockReading
+from tuner.space.occupancy import sm_unit
 
 _NOT_RUNNING = (Status.LAUNCH_ERROR, Status.TIMEOUT, Status.CRASHED)
 
@@ -360,6 +361,11 @@ class SimulatedDevice:
             start_s=start_s,
             end_s=self.now_s(),
         )
+
+    def sm_units(self) -> tuple[int, int]:
+        """Units of multiprocessors, as a driver would split them."""
+        unit = sm_unit(self.gpu.limits)
+        return unit, self.gpu.limits.multiprocessors // unit
 
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """Play pulses of arithmetic at full rate, as far as the power limit goes."""
