@@ -94,7 +94,7 @@ def measured(device: Device, catalog: Catalog, specs: Sequence[str], budget_s: f
     plans = [fastest(device, catalog, spec) for spec in specs]
     alone_s = [time_s(device, [plan], ALONE_S) for plan in plans]
     tuned_s = time.monotonic() - begun_s
-    screened, refused = {}, {}
+    screened, refused, flags = {}, {}, set[str]()
     for setting in [*priorities(), *splits(device)]:
         record = device.run(placed(plans, setting), SCREEN_S)
         failed = next((one for one in record.results if one.status is not Status.OK), None)
@@ -102,6 +102,7 @@ def measured(device: Device, catalog: Catalog, specs: Sequence[str], budget_s: f
             refused[setting] = f"{failed.status.value}: {failed.detail}" if failed else "no time"
         else:
             screened[setting] = record.makespan_s
+            flags |= {flag.kind.value for flag in record.flags}
     rival = min((one for one in priorities() if one in screened), key=screened.__getitem__)
     shared = sorted((one for one in screened if any(share for _, share in one)), key=screened.__getitem__)
     apart = [one for one in shared if 0 in (one[0][1], one[1][1])]
@@ -132,6 +133,7 @@ def measured(device: Device, catalog: Catalog, specs: Sequence[str], budget_s: f
         ],
         "screened": [{"setting": one, "time_s": value} for one, value in screened.items()],
         "refused": [{"setting": one, "reason": reason} for one, reason in refused.items()],
+        "flags": sorted(flags),
         "tuned_s": tuned_s,
         "wall_s": time.monotonic() - begun_s,
     }

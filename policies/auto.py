@@ -92,7 +92,10 @@ def _choice(search: Search) -> tuple[str, str]:
         and clocks <= 1
         and any(name in tunables for tunables in search.tunables for name in PLACE)
     ):
-        return "bayesian", f"{together} workloads run together, and their streams have priorities or shares"
+        return (
+            "bayesian",
+            f"{together} workloads run together, and their streams have priorities or SM shares",
+        )
     if together > 1:
         return "greedy", f"{together} workloads run together"
     if clocks > 1:

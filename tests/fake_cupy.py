@@ -156,7 +156,7 @@ class FakeCupy(ModuleType):
         self.random = SimpleNamespace(Philox4x3210=np.random.Philox, Generator=np.random.Generator)
         self.cuda = SimpleNamespace(
             Stream=lambda non_blocking, priority=0: Stream(self, non_blocking, priority),
-            ExternalStream=lambda pointer: self.streams[pointer],
+            ExternalStream=lambda pointer: self.streams[pointer],  # as CuPy before 14 has it
             Device=lambda index: Gpu(self, index),
             Event=lambda **options: Event(self, **options),
             get_elapsed_time=lambda begin, end: (end.at_s - begin.at_s) * 1e3,

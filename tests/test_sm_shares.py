@@ -1,19 +1,34 @@
 """Shares of the multiprocessors of workloads that run together: how they are laid, streams, refusals."""
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from cli_process import tuner
 from fake_cuda import LIMITS, fake_device, plan
 from fake_cupy import FakeCupy
 from hypothesis import given
 from hypothesis import strategies as st
+from tuning_runs import CallbackListener
 
+from tuner.database.runs import Store
 from tuner.devices.cuda.device import CudaDevice
 from tuner.devices.cuda.driver import DriverCallError, DriverCalls
 from tuner.devices.cuda.lanes import SmShares
-from tuner.model.plan import Plan
+from tuner.devices.gpu_models import gpu_model
+from tuner.devices.simulated.time_model import RoundModel, describe, finish_times, on_multiprocessors
+from tuner.kernel_files.catalog import Catalog
+from tuner.model.errors import InputError
+from tuner.model.plan import SM_SHARE, Plan, Resources
 from tuner.model.trial import FlagKind, Status
+from tuner.report.answer import comparisons
+from tuner.search.plan import searched_places
+from tuner.search.replaying import stored_space
+from tuner.search.request import SearchRequest
+from tuner.search.setup import open_setup
+from tuner.search.tuning import tune
 from tuner.space.occupancy import shared_out, sm_unit
 
 
@@ -139,3 +154,82 @@ def test_an_old_driver() -> None:
     old = SmShares(FakeCupy({}), DriverCalls(lambda: ctypes.CDLL(None)), 8)
     with pytest.raises(DriverCallError, match=r"this driver has no .*: it is older than CUDA 12"):
         old.shared_out([8, 0])
+
+
+# --- a search ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("specs", "device", "words"),
+    [
+        (("scan-lf:N=256",), "sim:h200", "scan-lf:N=256 is alone"),
+        (("scan-lf:N=256", "fft:N=256"), "sim:k40c", "sim:k40c shares no multiprocessors out"),
+    ],
+)
+def test_where_shares_mean_nothing_they_are_refused(specs: Sequence[str], device: str, words: str) -> None:
+    """A workload alone, and a GPU whose driver splits nothing: named by the option, with exit code 2."""
+    result = tuner("run", *specs, "--device", device, "--sm-shares", "4")
+    assert result.exit_code == 2
+    assert f"--sm-shares 4: {words}" in result.stderr
+
+
+def test_a_driver_that_splits_nothing_ends_no_trial(fake: tuple[FakeCupy, CudaDevice]) -> None:
+    """It is asked before anything is measured, and the option is refused in its words."""
+    cp, device = fake
+    request, pairs = SearchRequest(sm_shares=4), [("kernel", plan("scan").workload)] * 2
+    cp.library.multiprocessors = 0
+    with pytest.raises(InputError, match="--sm-shares 4: cuDeviceGetDevResource: CUDA_ERROR_NOT_SUPPORTED"):
+        searched_places(request, pairs, device)  # type: ignore[arg-type]  # kernels are not looked at
+    cp.library.multiprocessors = 132
+    places = searched_places(request, pairs, device)  # type: ignore[arg-type]  # as above
+    assert places == {SM_SHARE: (0, 32, 64, 96, 132)}
+    eight = searched_places(replace(request, sm_shares=8), pairs, device)  # type: ignore[arg-type]  # as above
+    assert eight == {SM_SHARE: (0, 16, 32, 48, 64, 80, 96, 112, 132)}
+
+
+def test_a_run_finds_shares(tmp_path: Path) -> None:
+    """The answer has shares, solo bests are tried with all, and what it says of them is of shares."""
+    request = SearchRequest(workloads=("scan-lf:N=256", "lud:N=256"), objective="time", budget=60)
+    catalog = Catalog.load(())
+    with Store(tmp_path / "tuner.db") as store, open_setup("sim:h200", request) as setup:
+        searched = replace(request, solo_bests=10, sm_shares=2)
+        document = tune(
+            setup, searched, catalog, store, CallbackListener(lambda _: None), resume=False
+        ).document
+        space = stored_space(store, catalog, document["run"]).space
+    assert document["settings"]["sm_shares"] == [0, 64, 132]
+    priorities = document["solo_best_priorities"]
+    assert priorities is not None
+    assert priorities["tried"] == 9
+    assert {one[SM_SHARE] for trial in space.trials for one in trial.configurations} == {0, 64, 132}
+    lines = [" ".join(line.split()) for line in comparisons(document, 400)]
+    assert any(line.startswith("solo bests together, best SM shares") for line in lines) or any(
+        "best at equal SM shares, of 9 combinations" in line for line in lines
+    )
+
+
+# --- the model -----------------------------------------------------------------------------------
+
+
+LAUNCH = describe(
+    plan("scan", grid=(4096, 1, 1), block=(256, 1, 1)),
+    0,
+    Resources(32, architecture="sm_90"),
+    gpu_model("h200"),
+)
+
+
+@given(shares=st.lists(st.integers(0, 17).map(lambda units: 8 * units), min_size=2, max_size=4))
+def test_a_share_is_no_faster_than_all_of_the_gpu(shares: list[int]) -> None:
+    """Modelled, a launch on a part takes as long as on all at least, and keeps no more of the GPU busy."""
+    gpu = gpu_model("h200")
+    for sms in RoundModel(gpu).multiprocessors([replace(plan("scan"), sm_share=share) for share in shares]):
+        assert 4 <= sms <= 132
+        whole, part = (on_multiprocessors(LAUNCH, gpu, 1980, count) for count in (132, sms))
+        assert part.seconds >= whole.seconds * (1 - 1e-9)
+        assert all(
+            share <= sms / 132 + 1e-9 for place, share in enumerate(part.shares) if place not in (0, 3)
+        )
+    assert finish_times([[on_multiprocessors(LAUNCH, gpu, 1980, 64)]] * 2) == pytest.approx(
+        [on_multiprocessors(LAUNCH, gpu, 1980, 64).seconds] * 2, rel=0.05
+    )

@@ -260,9 +260,9 @@ class SearchOptions:
     )
     sm_shares: int = _option(
         1,
-        "Parts of the multiprocessors that workloads which run together may have as their share: the search"
-        " tries one, two and more of LEVELS parts. 1: none has a share.",
-        Range(1, 6, whole=True),
+        "Parts of the SMs to search shares of, for workloads that run together: each has one, two or more of"
+        " LEVELS parts, or what others leave. 1: none has a share.",
+        Range(1, 8, whole=True),
         metavar="LEVELS",
         table="set",
     )

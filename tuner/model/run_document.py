@@ -53,11 +53,10 @@ class RunSettings(TypedDict, total=False):
     sensor: str | None
 
 
-def placing(settings: Mapping[str, Any]) -> tuple[str, str]:
-    """Places beside each other that a run searched, in words: all of them, and the place that is none."""
-    both = {"stream_priorities": ("priorities", "equal priorities"), "sm_shares": ("shares", "no shares")}
-    named = [words for key, words in both.items() if key in settings] or [("priorities", "equal priorities")]
-    return " and ".join(name for name, _ in named), " and ".join(none for _, none in named)
+def placing(settings: Mapping[str, Any]) -> str:
+    """Places beside each other that a run searched, in a word or three."""
+    words = {"stream_priorities": "priorities", "sm_shares": "SM shares"}
+    return " and ".join(word for key, word in words.items() if key in settings) or "priorities"
 
 
 class _Conditions(TypedDict):

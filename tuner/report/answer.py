@@ -138,14 +138,14 @@ def _references(
     Where priorities of streams or shares were searched, solo bests have them too, and come once more without.
     """
     priorities = document.get("solo_best_priorities")
-    placed, unplaced = placing(document["settings"])
+    placed = placing(document["settings"])
     for name, against, called, whole in _COMPARED:
         at = f", best {placed}" if priorities is not None and name == "solo_bests" else ""
         yield name, document.get(name), document.get(against), called + at, whole + at
     if priorities is not None and not same(document.get("solo_bests"), priorities["equal"]):
         parts = priorities["against_equal"]
         both = None if parts is None else parts["both"]
-        at = f", {unplaced}"
+        at = f", equal {placed}"
         yield "", priorities["equal"], both, f"solo bests together{at}", f"the solo bests together{at}"
 
 
@@ -277,9 +277,9 @@ def _priorities(document: RunDocument) -> Iterator[str]:
     priorities = document.get("solo_best_priorities")
     if priorities is None:
         return
-    placed, unplaced = placing(document["settings"])
+    placed = placing(document["settings"])
     if same(document.get("solo_bests"), priorities["equal"]):
-        yield f"solo bests together are best at {unplaced}, of {priorities['tried']} combinations"
+        yield f"solo bests together are best at equal {placed}, of {priorities['tried']} combinations"
         return
     parts = priorities["against_equal"]
     if parts is None:
@@ -291,7 +291,7 @@ def _priorities(document: RunDocument) -> Iterator[str]:
     name = objective_name(document)
     of = GOALS["edp" if name == "pareto" else name].removeprefix("least ")
     yield (
-        f"against solo bests at {unplaced}, {placed} alone change {of} by {alone}, configurations"
+        f"against solo bests at equal {placed}, {placed} alone change {of} by {alone}, configurations"
         f" alone by {tuned}{label(document, ' ({})')}"
     )
 

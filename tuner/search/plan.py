@@ -279,14 +279,14 @@ def searched_places(
 
 
 def _shares(given: str, levels: int, device: Device) -> tuple[int, ...]:
-    """No share, then one to all of so many parts of a device, in multiprocessors."""
+    """No share, then one to all of so many parts of the multiprocessors, in whole units."""
     try:
         unit, units = device.sm_units()
     except DeviceError as error:
         raise InputError(f"{given}: {error}; leave the option out") from error
-    parts = (unit * round(units * part / levels) for part in range(1, levels))
-    most = 0 if device.limits is None else device.limits.multiprocessors
-    return tuple(dict.fromkeys((0, *(share for share in parts if share), most)))
+    most = unit * units if device.limits is None else device.limits.multiprocessors
+    parts = (min(units, max(1, round(most * part / levels / unit))) for part in range(1, levels))
+    return tuple(dict.fromkeys((0, *(unit * part for part in parts), most)))
 
 
 def with_searched_places(

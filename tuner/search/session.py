@@ -288,11 +288,10 @@ class Session:
             if trial not in self._trials:
                 single = self._counted(self._measurer.measure_otherwise(trial, self._plans(trial)))
                 times_s[trial] = Objective("time").cost(single)
-        name, none = placing(self._plan.conditions.settings)
         chosen = [*known, *sorted(times_s, key=times_s.__getitem__)][: max(0, most - 1)]
         self._notice(
-            f"{name}: {len(chosen)} of {len(placed)} combinations of the solo bests beside {none} were"
-            " measured, those whose single rounds were the fastest"
+            f"{placing(self._plan.conditions.settings)}: {len(chosen)} of {len(placed)} combinations of the"
+            " solo bests beside equal ones were measured, those whose single rounds were the fastest"
         )
         return chosen
 

@@ -216,6 +216,31 @@ def new_stream(cp: ModuleType, priority: int) -> Stream:
     return stream
 
 
+class _Handle:
+    """A stream of somebody else's, as CUDA's stream protocol has it.
+
+    Args:
+        handle: the CUstream.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version of the protocol, and the handle."""
+        return 0, self._handle
+
+
+def stream_of(cp: ModuleType, handle: int) -> Stream:
+    """A stream of the current GPU by its handle; CuPy does not destroy it.
+
+    CuPy before 14 has another call for it, which 14 advises against.
+    """
+    foreign = getattr(cp.cuda.Stream, "from_external", None)
+    stream: Stream = cp.cuda.ExternalStream(handle) if foreign is None else foreign(_Handle(handle))
+    return stream
+
+
 class SmShares:
     """Streams on parts of the multiprocessors: those of green contexts, made when they are first asked for.
 
@@ -288,8 +313,7 @@ class SmShares:
         except DriverCallError as error:
             raise LaunchRefusedError(Status.LAUNCH_ERROR, f"sm_share: {error}") from error
         self._streams.setdefault(place.units, []).append(stream)
-        external: Stream = self._cp.cuda.ExternalStream(stream)
-        return external
+        return stream_of(self._cp, stream)
 
     def close(self) -> None:
         """Free the streams and their contexts; nothing that was captured from them is launched again."""
