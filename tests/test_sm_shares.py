@@ -20,6 +20,7 @@ from tuner.devices.cuda.lanes import SmShares
 from tuner.devices.gpu_models import gpu_model
 from tuner.devices.simulated.time_model import RoundModel, describe, finish_times, on_multiprocessors
 from tuner.kernel_files.catalog import Catalog
+from tuner.measurement.measurer import AnswerChecks
 from tuner.model.errors import InputError
 from tuner.model.plan import SM_SHARE, Plan, Resources
 from tuner.model.trial import FlagKind, Status
@@ -129,6 +130,19 @@ def test_grids_that_stay_are_cut_to_the_share(
         assert "more than the 512 that the device holds at a time (64 multiproc" in record.results[0].detail
     else:
         assert cp.kernels[entry].grids == {(blocks, 1, 1)}
+
+
+def test_answers_are_checked_on_the_share_of_a_grid_that_stays(fake: tuple[FakeCupy, CudaDevice]) -> None:
+    """Its blocks are those that the share holds; whatever else runs on a share is checked once."""
+    cp, device = fake
+    plain = _two(64, 0)[0]
+    staying = replace(plain, stages=(replace(plain.stages[0], grid=(4096, 1, 1), resident=True),))
+    assert device.check(staying, 1).status is Status.OK
+    assert cp.kernels["scan"].grids == {(512, 1, 1)}
+    checks = AnswerChecks(device, 0)
+    checks.make([plain, staying])
+    others = [replace(one, sm_share=share) for one in (plain, staying) for share in (0, 32)]
+    assert checks.missing(others) == others[3:]
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def _references(
     Where priorities of streams or shares were searched, solo bests have them too, and come once more without.
     """
     priorities = document.get("solo_best_priorities")
-    placed = placing(document["settings"])
+    placed = placing(document.get("settings") or {})
     for name, against, called, whole in _COMPARED:
         at = f", best {placed}" if priorities is not None and name == "solo_bests" else ""
         yield name, document.get(name), document.get(against), called + at, whole + at
@@ -277,7 +277,7 @@ def _priorities(document: RunDocument) -> Iterator[str]:
     priorities = document.get("solo_best_priorities")
     if priorities is None:
         return
-    placed = placing(document["settings"])
+    placed = placing(document.get("settings") or {})
     if same(document.get("solo_bests"), priorities["equal"]):
         yield f"solo bests together are best at equal {placed}, of {priorities['tried']} combinations"
         return

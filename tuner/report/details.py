@@ -45,7 +45,7 @@ def _solo_bests(document: RunDocument) -> Iterator[str]:
     runs = document.get("solo_best_runs") or {}
     if runs:
         priorities = document.get("solo_best_priorities")
-        placed = placing(document["settings"])
+        placed = placing(document.get("settings") or {})
         at = "" if priorities is None else f"; measured at {priorities['tried']} combinations of {placed}"
         yield f"solo bests: {', '.join(f'{name} of run {run}' for name, run in runs.items())}{at}"
 

@@ -284,6 +284,10 @@ def _shares(given: str, levels: int, device: Device) -> tuple[int, ...]:
         unit, units = device.sm_units()
     except DeviceError as error:
         raise InputError(f"{given}: {error}; leave the option out") from error
+    if units == 1:
+        raise InputError(
+            f"{given}: the SMs of {device.identity.spec} are split by {unit}, which leaves a single part"
+        )
     most = unit * units if device.limits is None else device.limits.multiprocessors
     parts = (min(units, max(1, round(most * part / levels / unit))) for part in range(1, levels))
     return tuple(dict.fromkeys((0, *(unit * part for part in parts), most)))
