@@ -1,12 +1,11 @@
 """Shares of the multiprocessors of workloads that run together: how they are laid, streams, refusals."""
 
 import ctypes
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from cli_process import tuner
 from fake_cuda import LIMITS, fake_device, plan
 from fake_cupy import FakeCupy
 from hypothesis import given
@@ -173,31 +172,37 @@ def test_an_old_driver() -> None:
 # --- a search ------------------------------------------------------------------------------------
 
 
+SEARCHED = SearchRequest(sm_shares=4)
+
+
+def _places(device: CudaDevice, request: SearchRequest = SEARCHED) -> dict[str, tuple[int, ...]]:
+    pairs: Any = [("kernel", plan("scan").workload)] * 2
+    opened: Any = device
+    return searched_places(request, pairs, opened)
+
+
 @pytest.mark.parametrize(
-    ("specs", "device", "words"),
+    ("multiprocessors", "words"),
     [
-        (("scan-lf:N=256",), "sim:h200", "scan-lf:N=256 is alone"),
-        (("scan-lf:N=256", "fft:N=256"), "sim:k40c", "sim:k40c shares no multiprocessors out"),
+        (0, "cuDeviceGetDevResource: CUDA_ERROR_NOT_SUPPORTED; leave"),
+        (15, "are split by 8, which leaves a single"),
     ],
 )
-def test_where_shares_mean_nothing_they_are_refused(specs: Sequence[str], device: str, words: str) -> None:
-    """A workload alone, and a GPU whose driver splits nothing: named by the option, with exit code 2."""
-    result = tuner("run", *specs, "--device", device, "--sm-shares", "4")
-    assert result.exit_code == 2
-    assert f"--sm-shares 4: {words}" in result.stderr
-
-
-def test_a_driver_that_splits_nothing_ends_no_trial(fake: tuple[FakeCupy, CudaDevice]) -> None:
-    """It is asked before anything is measured, and the option is refused in its words."""
+def test_a_driver_that_shares_nothing_out_is_asked_first(
+    fake: tuple[FakeCupy, CudaDevice], multiprocessors: int, words: str
+) -> None:
+    """The option is refused in its words before anything is measured."""
     cp, device = fake
-    request, pairs = SearchRequest(sm_shares=4), [("kernel", plan("scan").workload)] * 2
-    cp.library.multiprocessors = 0
-    with pytest.raises(InputError, match="--sm-shares 4: cuDeviceGetDevResource: CUDA_ERROR_NOT_SUPPORTED"):
-        searched_places(request, pairs, device)  # type: ignore[arg-type]  # kernels are not looked at
-    cp.library.multiprocessors = 132
-    places = searched_places(request, pairs, device)  # type: ignore[arg-type]  # as above
-    assert places == {SM_SHARE: (0, 32, 64, 96, 132)}
-    eight = searched_places(replace(request, sm_shares=8), pairs, device)  # type: ignore[arg-type]  # as above
+    cp.library.multiprocessors = multiprocessors
+    with pytest.raises(InputError, match=f"--sm-shares 4: .*{words}"):
+        _places(device)
+
+
+def test_shares_are_parts_of_all_multiprocessors(fake: tuple[FakeCupy, CudaDevice]) -> None:
+    """They are rounded to units; none and all are among them."""
+    _, device = fake
+    assert _places(device) == {SM_SHARE: (0, 32, 64, 96, 132)}
+    eight = _places(device, replace(SEARCHED, sm_shares=8))
     assert eight == {SM_SHARE: (0, 16, 32, 48, 64, 80, 96, 112, 132)}
 
 
