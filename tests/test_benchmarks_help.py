@@ -54,6 +54,7 @@ BY_HAND = {  # their smallest case takes longer than a test may, or asks for a G
     *(
         "applications",
         "clock_search",
+        "co_run_pays",
         "daemon_hostile",
         "default_set",
         "energy_regions",
