@@ -205,7 +205,7 @@ _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
         "lab/applications.md#searched-on-a-gpu",
     ),
     (
-        "the same on an H200 (recorded, 512 combinations)",
+        "the same on an H200 (recorded, 512 combinations), against solo bests at their best priorities",
         _recorded_together,
         ("applications-h200-recorded",),
         "lab/applications.md#on-an-h200",
