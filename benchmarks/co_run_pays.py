@@ -1,7 +1,7 @@
 """When tuning kernels together pays: 30 pairs and 10 triples against solo bests at their best priorities.
 
     python benchmarks/co_run_pays.py --out pays.json [--device cuda:0] [--seconds 470]
-    python benchmarks/co_run_pays.py --show pays.json
+    python benchmarks/co_run_pays.py --show pays.json [--docs docs/lab/applications.md]
 
 Each kernel is tuned alone once, and each set together then, for time and with two stream priorities (none on
 a simulated device, which knows no priorities). What the answer gains is against the *fair rival*: the solo
@@ -14,23 +14,26 @@ ended. No set is begun after ``--seconds``. No clock is set.
 
 import argparse
 import json
+import math
+import statistics
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from headlines import write_table
 from provenance import provenance, save
 
 from tuner.cli.main import orderly_stop
 from tuner.database.runs import Store
-from tuner.devices.gpu_models import gpu_model, stand_in
+from tuner.devices.gpu_models import GpuModel, gpu_model, stand_in
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError, InputError, RunInterrupted, TunerError
-from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, without_priority
-from tuner.model.records import RunStatus, StoredRun
-from tuner.model.trial import Trial
+from tuner.model.plan import STREAM_PRIORITY, Configuration, without_priority
+from tuner.model.records import RunStatus
 from tuner.model.units import percent_with_interval, si
 from tuner.report.progress import RunProgress
 from tuner.search.answer import Outcome
@@ -164,7 +167,7 @@ def measured(device: str, sets: Sequence[tuple[str, ...]], out: Path, trials: in
         identity = setup.device.identity
         how = {"device": identity.spec, "gpu": identity.name, "modelled": identity.modelled}
         how |= {"trials": trials, "stream_priorities": request.stream_priorities}
-        rows = _stored(out, how)
+        alone, rows = _stored(out, how)
         for names in sets:
             since = time.monotonic()
             if since - begun >= seconds or any(row["set"] == list(names) for row in rows):
@@ -174,43 +177,46 @@ def measured(device: str, sets: Sequence[tuple[str, ...]], out: Path, trials: in
                 outcome = tune(setup, of_set, catalog, store, progress, resume=True)
                 if outcome.status is RunStatus.INTERRUPTED:
                     break
-                rows.append(_row(names, outcome, setup, catalog, store))
+                rows.append(_row(names, outcome))
+                alone |= {
+                    name: _alone(catalog, setup, store, outcome, place)
+                    for place, name in enumerate(names)
+                    if name not in alone
+                }
             except (KeyboardInterrupt, RunInterrupted):
                 break
             except TunerError as error:  # the other sets are measured all the same
                 rows.append({"set": list(names), "failed": str(error)})
             rows[-1]["wall_s"] = time.monotonic() - since
-            print(_line(rows[-1]), flush=True)
-            save(out, {"provenance": provenance(), **how, "rows": rows})
+            print(_line(rows[-1], alone), flush=True)
+            save(out, {"provenance": provenance(), **how, "alone": alone, "rows": rows})
     left = len(sets) - len(rows)
     if left:
         print(f"{left} of {len(sets)} sets are left: the same command goes on", flush=True)
 
 
-def _stored(out: Path, how: Mapping[str, Any]) -> list[Row]:
-    """The rows of a result, if they were measured in the same way.
+def _stored(out: Path, how: Mapping[str, Any]) -> tuple[dict[str, Row], list[Row]]:
+    """The kernels alone and the sets of a result, if they were measured in the same way.
 
     Raises:
         InputError: they were not.
     """
     if not out.exists():
-        return []
+        return {}, []
     document = json.loads(out.read_text("utf-8"))
     for name, value in how.items():
         if document.get(name) != value:
             raise InputError(
                 f"--out {out}: its {name} is {document.get(name)}, not {value}; name another file"
             )
-    return [row for row in document["rows"] if "failed" not in row]
+    return document["alone"], [row for row in document["rows"] if "failed" not in row]
 
 
 # --- what is known of a set ----------------------------------------------------------------------
 
 
-def _row(
-    names: Sequence[str], outcome: Outcome, setup: MeasurementSetup, catalog: Catalog, store: Store
-) -> Row:
-    """A set: what was known before its search, and what the search has gained.
+def _row(names: Sequence[str], outcome: Outcome) -> Row:
+    """A set: the solo bests together, and what the search has gained on them.
 
     Raises:
         InputError: no trial was valid, or solo bests were not compared.
@@ -220,7 +226,7 @@ def _row(
     if best is None or rival is None or changes is None:
         raise InputError(document["no_solo_bests"] or "no trial is valid")
     priorities = document["solo_best_priorities"] or {}
-    solo = {name: without_priority(Configuration(one)) for name, one in rival["configurations"].items()}
+    solo = [without_priority(Configuration(one)) for one in rival["configurations"].values()]
     together = [
         {
             "priorities": [one.get(STREAM_PRIORITY) for one in trial.configurations],
@@ -228,78 +234,218 @@ def _row(
             "own_s": [result.time_s for result in known.results],
         }
         for trial, known in outcome.trials
-        if _plain(trial) == tuple(solo.values()) and known.ok
+        if [without_priority(one) for one in trial.configurations] == solo and known.ok
     ]
-    after = document["one_after_another"]
-
-    def plan_of(name: str, batch: int) -> Plan:
-        workload = replace(catalog.workloads([name])[0], batch=batch)
-        return catalog.kernel(workload.kernel).plan(workload, solo[name])
-
+    after = document["one_after_another"] or {}
     return {
         "set": list(names),
-        "before": {
-            "workloads": [
-                _alone(plan_of(one["name"], one["batch"]), store.run(number), setup)
-                for one, number in zip(
-                    document["workloads"], document["solo_best_runs"].values(), strict=True
-                )
-            ],
-            "solo_bests_together": together,
-        },
+        "solo_bests_together": together,
         "rival_s": rival["time_s"],
         "equal_s": priorities["equal"]["time_s"] if priorities else None,
         "time_s": best["time_s"],
         "change": changes["slowdown"],
         "change_interval": changes["slowdown_interval"],
         "parts": priorities.get("against_equal"),
-        "against_one_after_another": None
-        if after is None
-        else [after["time_change"], after["time_change_interval"]],
+        "one_after_another": [after.get("time_change"), after.get("time_change_interval")],
         "rival": rival["configurations"],
         "answer": best["configurations"],
-        "trials": len(outcome.trials),
         "searched_s": [known.makespan_s if known.ok else None for known in outcome.searched],
         "run": outcome.run,
     }
 
 
-def _plain(trial: Trial) -> tuple[Configuration, ...]:
-    return tuple(map(without_priority, trial.configurations))
-
-
-def _alone(plan: Plan, run: StoredRun | None, setup: MeasurementSetup) -> Row:
+def _alone(catalog: Catalog, setup: MeasurementSetup, store: Store, outcome: Outcome, place: int) -> Row:
     """A workload at its solo best: its time alone, its work, and its launches as compiled."""
+    document = outcome.document
+    one, number = document["workloads"][place], list(document["solo_best_runs"].values())[place]
+    run, rival = store.run(number), document["solo_bests"] or {}
     best = None if run is None or run.answer is None else run.answer["best"]
+    workload = replace(catalog.workloads([one["name"]])[0], batch=one["batch"])
+    values = without_priority(Configuration(rival["configurations"][one["name"]]))
+    plan = catalog.kernel(workload.kernel).plan(workload, values)
     limits, compiled = setup.device.limits, setup.device.resources([plan])[0]
     known = () if limits is None or isinstance(compiled, CompileError) else launches(limits, plan, compiled)
-    model = stand_in(setup.device.identity)
+    spec = stand_in(setup.device.identity)
+    gpu = None if spec is None else gpu_model(spec.removeprefix("sim:"))
     return {
-        "name": str(plan.workload),
+        "workload": str(workload),
+        "configuration": dict(values),
         "time_s": None if best is None else best["time_s"],
         "time_s_uncertainty": None if best is None else best["time_s_uncertainty"],
-        "bytes": plan.work.bytes,
-        "operations": plan.work.operations,
+        "memory_s": None if gpu is None else plan.work.bytes / gpu.bandwidth,
+        "lanes_s": None if gpu is None else plan.work.operations / operations_per_s(gpu),
         "stages": len(plan.stages),
-        "launches": [asdict(one) for one in known],
+        "launches": [asdict(launch) for launch in known],
         "multiprocessors": None if limits is None else limits.multiprocessors,
-        "bandwidth": None if model is None else gpu_model(model.removeprefix("sim:")).bandwidth,
     }
+
+
+def operations_per_s(gpu: GpuModel) -> float:
+    """Single-precision operations of a GPU, a fused one for two, at its highest clock."""
+    return 2.0 * gpu.fp32_lanes * gpu.limits.multiprocessors * gpu.clocks_mhz[0] * 1e6
+
+
+# --- which of this tells whether tuning together pays --------------------------------------------
+
+MATTERS = 0.02
+"""Less time that is worth tuning together."""
+
+SHOWN = 8  # numbers of a table, the best of them
+
+Facts = Sequence[Row]  # of the workloads of a set alone
+
+
+def gains(row: Row) -> bool | None:
+    """Whether a set gains more than ``MATTERS``; None where the interval leaves it open."""
+    gain, half = -row["change"], row["change_interval"]
+    return None if abs(gain - MATTERS) < half else gain > MATTERS
+
+
+def _sum(facts: Facts, name: str) -> float:
+    return math.fsum(one[name] for one in facts)
+
+
+def _shares(facts: Facts, name: str) -> list[float]:
+    return [one[name] / one["time_s"] for one in facts]
+
+
+def _occupancies(facts: Facts) -> list[float]:
+    return [min(launch["occupancy"] for launch in one["launches"]) for one in facts]
+
+
+def _waves(facts: Facts) -> list[float]:
+    """Grids by the blocks that the GPU holds at a time, the largest of each workload."""
+    return [
+        max(
+            launch["blocks"] / (launch["blocks_per_sm"] * one["multiprocessors"])
+            for launch in one["launches"]
+        )
+        for one in facts
+    ]
+
+
+def _tails(facts: Facts) -> list[float]:
+    """Share of its waves that a workload's last one leaves empty."""
+    return [1 - waves / math.ceil(waves) for waves in _waves(facts)]
+
+
+def _delays(row: Row, facts: Facts) -> list[float]:
+    rival = min(row["solo_bests_together"], key=lambda trial: trial["time_s"])
+    return [own_s / one["time_s"] for own_s, one in zip(rival["own_s"], facts, strict=True)]
+
+
+KNOWN: Mapping[str, Callable[[Row, Facts], float]] = {
+    "time of solo bests together, by the longest alone": lambda row, facts: (
+        row["rival_s"] / max(one["time_s"] for one in facts)
+    ),
+    "the same, by the sum alone": lambda row, facts: row["rival_s"] / _sum(facts, "time_s"),
+    "the same, by what memory or lanes or the longest needs": lambda row, facts: (
+        row["rival_s"]
+        / max(_sum(facts, "memory_s"), _sum(facts, "lanes_s"), *(one["time_s"] for one in facts))
+    ),
+    "most delayed workload": lambda row, facts: max(_delays(row, facts)),
+    "least delayed workload": lambda row, facts: min(_delays(row, facts)),
+    "time at equal priorities, by that at the best": lambda row, _: row["equal_s"] / row["rival_s"],
+    "share of memory bandwidth, of all": lambda _, facts: _sum(facts, "memory_s") / _sum(facts, "time_s"),
+    "least share of bandwidth": lambda _, facts: min(_shares(facts, "memory_s")),
+    "difference of shares of bandwidth": lambda _, facts: (
+        max(_shares(facts, "memory_s")) - min(_shares(facts, "memory_s"))
+    ),
+    "share of lanes (issue), of all": lambda _, facts: _sum(facts, "lanes_s") / _sum(facts, "time_s"),
+    "most share of lanes": lambda _, facts: max(_shares(facts, "lanes_s")),
+    "least occupancy": lambda _, facts: min(_occupancies(facts)),
+    "sum of occupancies": lambda _, facts: math.fsum(_occupancies(facts)),
+    "fewest waves": lambda _, facts: min(_waves(facts)),
+    "longest tail": lambda _, facts: max(_tails(facts)),
+    "most launches": lambda _, facts: max(one["stages"] for one in facts),
+    "sum of times alone": lambda _, facts: _sum(facts, "time_s"),
+    "longest by shortest alone": lambda _, facts: (
+        max(one["time_s"] for one in facts) / min(one["time_s"] for one in facts)
+    ),
+}
+"""What is known before a set is searched."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """A number above or below which sets gain.
+
+    Attributes:
+        known: its name.
+        sign: 1 where they gain above, -1 below.
+        limit: the number.
+    """
+
+    known: str
+    sign: int
+    limit: float
+
+    def says(self, row: Row, alone: Mapping[str, Row]) -> bool:
+        """Whether tuning the set together pays."""
+        return (
+            self.sign * KNOWN[self.known](row, [alone[name] for name in row["set"]]) > self.sign * self.limit
+        )
+
+    def right(self, rows: Sequence[Row], alone: Mapping[str, Row]) -> tuple[float, float]:
+        """Shares of the sets that gain, and of those that do not, of which this says so."""
+        said: dict[bool, list[bool]] = {True: [], False: []}
+        for row in rows:
+            truth = gains(row)
+            if truth is not None:
+                said[truth].append(self.says(row, alone) is truth)
+        return tuple(statistics.fmean(said[truth]) for truth in (True, False))
+
+
+def best_split(known: str, rows: Sequence[Row], alone: Mapping[str, Row]) -> Split:
+    """The limit that is right most often on some sets, among those that gain and the others alike."""
+    values = sorted({KNOWN[known](row, [alone[name] for name in row["set"]]) for row in rows})
+    limits = [(low + high) / 2 for low, high in pairwise(values)]
+    splits = [Split(known, sign, limit) for limit in limits for sign in (1, -1)]
+
+    def score(split: Split) -> tuple[float, float]:
+        right = split.right(rows, alone)
+        return min(right), sum(right)
+
+    return max(splits, key=score)
+
+
+def table(document: Mapping[str, Any]) -> str:
+    """Each known number: its limit is fixed on every other pair and triple, and judged on the rest."""
+    alone, measured_rows = document["alone"], [row for row in document["rows"] if "failed" not in row]
+    halves: tuple[list[Row], list[Row]] = ([], [])
+    for size in (2, 3):
+        for number, row in enumerate(row for row in measured_rows if len(row["set"]) == size):
+            halves[number % 2].append(row)
+    found = [best_split(known, halves[0], alone) for known in KNOWN]
+    found.sort(key=lambda split: min(split.right(halves[0], alone)), reverse=True)
+    columns = (
+        "known before",
+        "gains where it is",
+        "right of the half that fixed it: gain, others",
+        "of the rest",
+    )
+    lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
+    for split in found[:SHOWN]:
+        shares = [split.right(half, alone) for half in halves]
+        cells = [split.known, f"{'above' if split.sign > 0 else 'below'} {split.limit:.3g}"]
+        cells += [f"{100 * gain:.0f} %, {100 * other:.0f} %" for gain, other in shares]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 # --- the command ---------------------------------------------------------------------------------
 
 
-def _line(row: Row) -> str:
+def _line(row: Row, alone: Mapping[str, Row]) -> str:
     """A set in a line."""
     names = " + ".join(row["set"])
     if "failed" in row:
         return f"{names}: {row['failed']}"
-    alone_s = [one["time_s"] for one in row["before"]["workloads"]]
+    alone_s = ", ".join(si(alone[name]["time_s"], "s") for name in row["set"])
     gained = percent_with_interval(row["change"], row["change_interval"])
     return (
-        f"{names}: alone {', '.join(si(each, 's') for each in alone_s)}, together {si(row['rival_s'], 's')},"
-        f" tuned together {si(row['time_s'], 's')}, {gained} in {row['trials']} trials, {row['wall_s']:.1f} s"
+        f"{names}: alone {alone_s}, together {si(row['rival_s'], 's')}, tuned together"
+        f" {si(row['time_s'], 's')}, {gained} in {len(row['searched_s'])} trials, {row['wall_s']:.1f} s"
     )
 
 
@@ -312,6 +458,7 @@ def main() -> None:
     parser.add_argument("--later", action="store_true", help="the sets that judge")
     parser.add_argument("--seconds", type=float, default=470.0, help="after which no set is begun")
     parser.add_argument("--show", type=Path, metavar="FILE.json", help="print a result")
+    parser.add_argument("--docs", type=Path, help="the page to write the table of --show into")
     options = parser.parse_args()
     try:
         if options.out is not None:
@@ -319,8 +466,13 @@ def main() -> None:
                 sets = LATER if options.later else SETS
                 measured(options.device, sets, options.out, options.trials, options.seconds)
         elif options.show is not None:
-            for row in json.loads(options.show.read_text("utf-8"))["rows"]:
-                print(_line(row))
+            document = json.loads(options.show.read_text("utf-8"))
+            for row in document["rows"]:
+                print(_line(row, document["alone"]))
+            if options.docs is None:
+                print(table(document))
+            else:
+                write_table(options.docs, "known", table(document))
         else:
             parser.error("give --out or --show")
     except TunerError as error:
