@@ -423,6 +423,8 @@ class RoundRunner:
             queue.sample()  # behind the window
         queue.land()
         window = queue.readings[before:after]
+        window_s = math.fsum(reading.seconds for reading in window)
+        start_s = min(start_s, self._now_s() - window_s)  # the host may have woken up late for its begin
         makespans = [reading.seconds / reading.rounds for reading in window if not reading.sample]
         shares_read = [
             reading.shares for reading in queue.readings[before:] if reading.shares is not None
@@ -432,7 +434,7 @@ class RoundRunner:
             makespans,
             sum(reading.rounds for reading in window),
             start_s,
-            start_s + math.fsum(reading.seconds for reading in window),
+            start_s + window_s,
             cycle.flag or _too_short(workloads, statistics.median(makespans)),
             state.restore_s,
         )
