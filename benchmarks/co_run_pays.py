@@ -290,7 +290,7 @@ def operations_per_s(gpu: GpuModel) -> float:
 MATTERS = 0.02
 """Less time that is worth tuning together."""
 
-SHOWN = 8  # numbers of a table, the best of them
+SHOWN = 6  # numbers of a table, the best of them
 
 Facts = Sequence[Row]  # of the workloads of a set alone
 
