@@ -150,6 +150,7 @@ def measured(device: str, sets: Sequence[tuple[str, ...]], out: Path, trials: in
         raise InputError(
             f"--trials {trials}: solo bests take up to half of them; give {LEAST_TRIALS} or more"
         )
+    before = _document(out, "--out") if out.exists() else None
     begun = time.monotonic()
     by_kernel = {spec.partition(":")[0]: spec for spec in WORKLOADS}
     catalog = Catalog.load([USERS / f"{name}.toml" for name in OWN])
@@ -167,7 +168,7 @@ def measured(device: str, sets: Sequence[tuple[str, ...]], out: Path, trials: in
         identity = setup.device.identity
         how = {"device": identity.spec, "gpu": identity.name, "modelled": identity.modelled}
         how |= {"trials": trials, "stream_priorities": request.stream_priorities}
-        alone, rows = _stored(out, how)
+        alone, rows = _stored(out, before, how)
         for names in sets:
             since = time.monotonic()
             if since - begun >= seconds or any(row["set"] == list(names) for row in rows):
@@ -195,21 +196,37 @@ def measured(device: str, sets: Sequence[tuple[str, ...]], out: Path, trials: in
         print(f"{left} of {len(sets)} sets are left: the same command goes on", flush=True)
 
 
-def _stored(out: Path, how: Mapping[str, Any]) -> tuple[dict[str, Row], list[Row]]:
+def _stored(
+    out: Path, document: Mapping[str, Any] | None, how: Mapping[str, Any]
+) -> tuple[dict[str, Row], list[Row]]:
     """The kernels alone and the sets of a result, if they were measured in the same way.
 
     Raises:
         InputError: they were not.
     """
-    if not out.exists():
+    if document is None:
         return {}, []
-    document = json.loads(out.read_text("utf-8"))
     for name, value in how.items():
         if document.get(name) != value:
             raise InputError(
                 f"--out {out}: its {name} is {document.get(name)}, not {value}; name another file"
             )
     return document["alone"], [row for row in document["rows"] if "failed" not in row]
+
+
+def _document(path: Path, option: str) -> dict[str, Any]:
+    """A stored result.
+
+    Raises:
+        InputError: there is none.
+    """
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{option} {path}: {error}; name a result of this script") from error
+    if not isinstance(document, dict) or not {"alone", "rows"} <= document.keys():
+        raise InputError(f"{option} {path}: it has no sets; name a result of this script")
+    return document
 
 
 # --- what is known of a set ----------------------------------------------------------------------
@@ -246,6 +263,7 @@ def _row(names: Sequence[str], outcome: Outcome) -> Row:
         "change": changes["slowdown"],
         "change_interval": changes["slowdown_interval"],
         "parts": priorities.get("against_equal"),
+        "alone_s": [one["time_s"] for one in after.get("workloads", {}).values()],
         "one_after_another": [after.get("time_change"), after.get("time_change_interval")],
         "rival": rival["configurations"],
         "answer": best["configurations"],
@@ -360,7 +378,7 @@ KNOWN: Mapping[str, Callable[[Row, Facts], float]] = {
     "fewest waves": lambda _, facts: min(_waves(facts)),
     "longest tail": lambda _, facts: max(_tails(facts)),
     "most launches": lambda _, facts: max(one["stages"] for one in facts),
-    "sum of times alone": lambda _, facts: _sum(facts, "time_s"),
+    "sum of times alone (s)": lambda _, facts: _sum(facts, "time_s"),
     "longest by shortest alone": lambda _, facts: (
         max(one["time_s"] for one in facts) / min(one["time_s"] for one in facts)
     ),
@@ -497,7 +515,7 @@ def main() -> None:
                 sets = LATER if options.later else SETS
                 measured(options.device, sets, options.out, options.trials, options.seconds)
         elif options.show is not None:
-            document = json.loads(options.show.read_text("utf-8"))
+            document = _document(options.show, "--show")
             for row in document["rows"]:
                 print(_line(row, document["alone"]))
             print(judged_by_first([row for row in document["rows"] if "failed" not in row]))
