@@ -36,7 +36,7 @@ from tuner.measurement.paired import PairedRepeats, compared
 from tuner.model.errors import InputError, TunerError
 from tuner.model.expressions.callables import Expression
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.plan import STREAM_PRIORITY, Configuration, without_priority
+from tuner.model.plan import STREAM_PRIORITY, Configuration, without_place
 from tuner.model.records import RunStatus, StoredRun
 from tuner.model.trial import Trial
 from tuner.model.units import percent_with_interval, si, with_uncertainty
@@ -295,14 +295,14 @@ def _together(recording: RecordedSpaces, space: RecordedSpace, answer: Trial, ob
         alone = recording.space((workload.name,)).trials
         chosen.append(min(alone, key=lambda trial: cost(alone[trial])).configurations[0])
     at_any = [
-        trial for trial in space.trials if [without_priority(one) for one in trial.configurations] == chosen
+        trial for trial in space.trials if [without_place(one) for one in trial.configurations] == chosen
     ]
     equal = next(
         trial for trial in at_any if all(one.get(STREAM_PRIORITY, 0) == 0 for one in trial.configurations)
     )
-    rival = SoloBests(equal, prioritised=tuple(at_any)).rival(space.trials, Objective(objective))
+    rival = SoloBests(equal, placed=tuple(at_any)).rival(space.trials, Objective(objective))
     each = [
-        recording.space((name,)).look(Trial((without_priority(one),)))
+        recording.space((name,)).look(Trial((without_place(one),)))
         for name, one in zip(names, answer.configurations, strict=True)
     ]
     return {

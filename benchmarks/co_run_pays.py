@@ -32,7 +32,7 @@ from tuner.database.runs import Store
 from tuner.devices.gpu_models import GpuModel, gpu_model, stand_in
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import CompileError, InputError, RunInterrupted, TunerError
-from tuner.model.plan import STREAM_PRIORITY, Configuration, without_priority
+from tuner.model.plan import STREAM_PRIORITY, Configuration, without_place
 from tuner.model.records import RunStatus
 from tuner.model.units import percent_with_interval, si
 from tuner.report.progress import RunProgress
@@ -243,7 +243,7 @@ def _row(names: Sequence[str], outcome: Outcome) -> Row:
     if best is None or rival is None or changes is None:
         raise InputError(document["no_solo_bests"] or "no trial is valid")
     priorities = document["solo_best_priorities"] or {}
-    solo = [without_priority(Configuration(one)) for one in rival["configurations"].values()]
+    solo = [without_place(Configuration(one)) for one in rival["configurations"].values()]
     together = [
         {
             "priorities": [one.get(STREAM_PRIORITY) for one in trial.configurations],
@@ -251,7 +251,7 @@ def _row(names: Sequence[str], outcome: Outcome) -> Row:
             "own_s": [result.time_s for result in known.results],
         }
         for trial, known in outcome.trials
-        if [without_priority(one) for one in trial.configurations] == solo and known.ok
+        if [without_place(one) for one in trial.configurations] == solo and known.ok
     ]
     after = document["one_after_another"] or {}
     return {
@@ -279,7 +279,7 @@ def _alone(catalog: Catalog, setup: MeasurementSetup, store: Store, outcome: Out
     run, rival = store.run(number), document["solo_bests"] or {}
     best = None if run is None or run.answer is None else run.answer["best"]
     workload = replace(catalog.workloads([one["name"]])[0], batch=one["batch"])
-    values = without_priority(Configuration(rival["configurations"][one["name"]]))
+    values = without_place(Configuration(rival["configurations"][one["name"]]))
     plan = catalog.kernel(workload.kernel).plan(workload, values)
     limits, compiled = setup.device.limits, setup.device.resources([plan])[0]
     known = () if limits is None or isinstance(compiled, CompileError) else launches(limits, plan, compiled)
