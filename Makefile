@@ -50,7 +50,7 @@ TRITON ?= 3.9
 test-triton:
 	$(MAKE) --no-print-directory VENV=.venv-triton .venv-triton/.test-ready
 	.venv-triton/bin/python -m pip install --quiet --disable-pip-version-check "triton==$(TRITON).*"
-	.venv-triton/bin/pytest -m "triton and not gpu" tests/test_triton.py
+	.venv-triton/bin/pytest -m "triton and not gpu" tests/test_triton.py tests/test_triton_in_place.py
 
 # Also every configuration of every kernel at every listed size, on the host and for four architectures, and ten
 # times as many examples of each law: hours.

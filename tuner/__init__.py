@@ -34,8 +34,8 @@ else:
         """Import a name in ``__all__`` on first access, so that commands start without it."""
         from importlib import import_module  # noqa: PLC0415 - as the docstring says
 
-        if name == "linalg":
-            return import_module("tuner.linalg")
+        if name in ("linalg", "triton"):  # modules
+            return import_module(f"tuner.{name}")
         if name in _MODULES:
             found = getattr(import_module(_MODULES[name]), name)
             globals()[name] = found  # asking again would take microseconds of every call

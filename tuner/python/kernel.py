@@ -393,12 +393,30 @@ class Kernel:
         values = tunables_of(self._space.tunables if tunables is None else tunables)
         rules = [*self._space.restrictions, *restrictions_of(restrictions)]
         functions: dict[str, Callable[..., Any]] = {}
+        document = self._document(folder, values, rules, functions)
+        return kernel_of(
+            document | {"kernel": document["kernel"] | {"name": name or self.name}},
+            {_SOURCE: self.source},
+            label=self.label,
+            functions=functions,
+            restrictions=[rule for rule in rules if not isinstance(rule, str)],
+            data=folder,
+        )
+
+    def _document(
+        self,
+        folder: Path | None,
+        values: Mapping[str, Sequence[Any]],
+        rules: Sequence[str | Callable[..., Any]],
+        functions: dict[str, Callable[..., Any]],
+    ) -> dict[str, Any]:
+        """The tables of a kernel file; functions of the launch are added to ``functions``."""
         launch = launch_table(self._grid, self._block, self._shared_bytes, functions)
         if self._cooperative is not False:
             launch["cooperative"] = self._cooperative
         document = {
             "kernel": {
-                "name": name or self.name,
+                "name": self.name,
                 "family": "user",
                 "language": self.source.language,
                 "source": _SOURCE,
@@ -421,14 +439,7 @@ class Kernel:
             document["work"] = {name: plain_value(value) for name, value in self._work.items()}
         if self._space.default:
             document["default"] = {name: plain_value(value) for name, value in self._space.default.items()}
-        return kernel_of(
-            document,
-            {_SOURCE: self.source},
-            label=self.label,
-            functions=functions,
-            restrictions=[rule for rule in rules if not isinstance(rule, str)],
-            data=folder,
-        )
+        return document
 
     def applicable(self) -> "TunedKernel":
         """The kernel as ``tuner.apply`` launches it, on other arrays of the same shapes."""

@@ -30,6 +30,7 @@ from tuner.python.arguments import (
 )
 
 _NOT_OF_CONFIGURATIONS = ("ir_override", "minRegAutoWS", "maxRegAutoWS")
+_LIMIT = "maxnreg"
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def read_jitted(source: Any, name: object, given: Mapping[str, Any] | Sequence[A
         if one.name in values
     )
     _check_types(constants)
-    return JittedKernel(function, read, arguments, constants, tuple(map(_config, configs)), tuple(cleared))
+    return JittedKernel(function, read, arguments, constants, config_values(configs), tuple(cleared))
 
 
 def _file_of(function: Any) -> Path:  # noqa: ANN401 - the caller's
@@ -234,19 +235,26 @@ def _pruned(configs: list[Any], prune: Any, values: Mapping[str, Any]) -> list[A
         raise InputError(f"Kernel: early_config_prune raises {type(error).__name__}: {error}") from error
 
 
-def _config(one: Any) -> dict[str, Any]:  # noqa: ANN401 - Triton has no types
-    """A configuration as values of tunables.
+def config_values(configs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
+    """Configurations as values of tunables; one without ``maxnreg`` has no limit where others have one.
 
     Raises:
-        InputError: it has what is not tuned.
+        InputError: one has what is not tuned, or lacks what others have.
     """
-    values = dict(one.all_kwargs())
-    for name in _NOT_OF_CONFIGURATIONS:
-        if values.pop(name, None) is not None:
+    every = [
+        {name: value for name, value in one.all_kwargs().items() if value is not None} for one in configs
+    ]
+    names = dict.fromkeys(name for one in every for name in one)
+    for name in names:
+        if name in _NOT_OF_CONFIGURATIONS:
             raise InputError(
                 f"Kernel: a configuration of @triton.autotune has {name}, which is not supported"
             )
-    return {name: value for name, value in values.items() if value is not None}
+        if name != _LIMIT and any(name not in one for one in every):
+            raise InputError(
+                f"Kernel: some configurations of @triton.autotune have {name}, and others have not"
+            )
+    return tuple({name: one.get(name, 0) for name in names} for one in every)
 
 
 def _check_types(constants: Mapping[str, Any]) -> None:
