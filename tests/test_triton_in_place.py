@@ -138,12 +138,15 @@ def test_what_is_recorded_is_tuned_offline(
 def test_an_index_is_recorded_with_its_values(tmp_path: Path, launches: list[Any]) -> None:
     """Whole numbers of an array stay as they were, as a kernel may load from where they point."""
     configs = configs_of()
-    function = ours().autotune(configs, ["n"], device=DEVICE, mode=f"record:{tmp_path}")(jitted("histogram"))
+    given = {"device": DEVICE, "mode": f"record:{tmp_path}", "restore_value": ["counts"]}
+    function = ours().autotune(configs, ["n"], **given)(jitted("histogram"))
     values = Tensor(np.arange(1000, dtype=np.int32) % 7)
     function[grid](Tensor(np.zeros(7, np.int32)), values, 1000)
 
     (path,) = tmp_path.glob("*-values.npy")
     assert np.array_equal(np.load(path), values)
+    (file,) = tmp_path.glob("histogram-*.toml")
+    assert file.read_text().count("restored = true") == 1
     assert launches[-1]["BLOCK"] == 256
 
 

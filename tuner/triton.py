@@ -64,7 +64,7 @@ def _mode_of(given: str) -> tuple[str, Path]:
 
 
 class _Tuned:
-    """What an autotuner has decided, by the arguments of its launches."""
+    """Decisions of an autotuner, by the arguments of its launches."""
 
     def __init__(self, autotuner: Any, mode: str | None, options: Mapping[str, Any]) -> None:  # noqa: ANN401 - Triton has no types
         self._autotuner, self._options = autotuner, options
@@ -83,7 +83,7 @@ class _Tuned:
         self.kept: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """What decides which configuration a launch gets: keys, constants, types and what is compiled in."""
+        """The parts that decide which configuration a launch gets: keys, constants, types and what is compiled in."""
         parts: list[Any] = []
         placed = True
         for value, kind in zip(args, self._kinds, strict=False):
@@ -199,7 +199,7 @@ def _kind(parameter: Any, keys: Sequence[str]) -> int:  # noqa: ANN401 - Triton 
 
 
 def _whole(value: int, kind: int) -> int:
-    """What Triton compiles in of a whole number: that it is 1, that 16 divides it, how wide it is."""
+    """A number for all that Triton compiles in of a whole number: that it is 1, that 16 divides it, how wide it is."""
     width = 0 if -(2**31) <= value < 2**31 else 4 if value < 2**63 else 8
     return width if kind == _TYPED else width + (1 if value == 1 else 2 if value % 16 == 0 else 0)
 
@@ -211,7 +211,12 @@ def _run(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - Triton 
         tuned = self.__dict__.setdefault("_tuned", _Tuned(self, *_installed))
         _begun.add(self)
     key = tuned.key(args, kwargs)
-    config, values = tuned.kept.get(key) or tuned.decide(key, args, kwargs)
+    try:
+        found = tuned.kept.get(key)
+    except TypeError:  # a constant that cannot be hashed, as a list
+        key = (repr(key),)
+        found = tuned.kept.get(key)
+    config, values = found or tuned.decide(key, args, kwargs)
     self.best_config = config
     if config.pre_hook is not None:
         config.pre_hook({**dict(zip(self.arg_names, args, strict=False)), **kwargs, **values})
@@ -305,7 +310,7 @@ def _put(run: Callable[..., Any]) -> None:
 
 
 class Installed:
-    """What ``install`` has done: its text says it, ``undo`` takes it back."""
+    """An installation: its text says what was done, ``undo`` takes it back."""
 
     def __init__(self, mode: str) -> None:
         self._mode = mode

@@ -59,7 +59,7 @@ class Launch:
         return f"cuda:{next((one for one in numbers if type(one) is int), 0)}"
 
     def database(self) -> Path:
-        """Where answers are stored."""
+        """The database of answers."""
         return Path(self.options.get("database") or os.environ.get("TUNER_DATABASE") or default_path())
 
     def programs(self, values: Mapping[str, Any]) -> tuple[int, ...]:

@@ -496,6 +496,8 @@ class Kernel:
             cleared = self._jitted is not None and one.name in self._jitted.cleared
             return argument | {"role": "out"} | ({"input": "constant(0)"} if cleared else {})
         role = "inout" if one.name in self.outputs else "in"
+        if role == "inout" and self._jitted is not None and one.name in self._jitted.restored:
+            argument["restored"] = True
         return argument | {"role": role} | _input(folder, one.name, one.values)
 
     def _constants(self, folder: Path | None) -> list[dict[str, Any]]:

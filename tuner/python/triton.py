@@ -44,6 +44,7 @@ class JittedKernel:
         constants: values of ``tl.constexpr`` parameters and of options that are no tunables.
         configs: the configurations of ``@triton.autotune``; none without it.
         cleared: arrays that are zeros before every run.
+        restored: arrays that every run finds as they were given.
     """
 
     function: TritonFunction
@@ -52,6 +53,7 @@ class JittedKernel:
     constants: Mapping[str, Any]
     configs: tuple[Mapping[str, Any], ...]
     cleared: tuple[str, ...]
+    restored: tuple[str, ...] = ()
 
     @property
     def tunables(self) -> dict[str, list[Any]]:
@@ -111,11 +113,13 @@ def read_jitted(source: Any, name: object, given: Mapping[str, Any] | Sequence[A
         raise InputError(f"Kernel: a function of Triton has its name: leave out name={name!r}")
     configs: list[Any] = []
     cleared: list[str] = []
+    restored: list[str] = []
     prune = None
     while not inspect.isfunction(getattr(source, "fn", None)):
         if hasattr(source, "configs"):
             configs, prune = list(source.configs), getattr(source, "early_config_prune", None)
             cleared = list(getattr(source, "reset_to_zero", None) or ())
+            restored = list(getattr(source, "restore_value", None) or ())
             _check_hooks(source)
         if not hasattr(source, "fn"):
             raise InputError(f"Kernel: {source!r} is no function with @triton.jit")
@@ -139,7 +143,8 @@ def read_jitted(source: Any, name: object, given: Mapping[str, Any] | Sequence[A
         if one.name in values
     )
     _check_types(constants)
-    return JittedKernel(function, read, arguments, constants, config_values(configs), tuple(cleared))
+    every = config_values(configs)
+    return JittedKernel(function, read, arguments, constants, every, tuple(cleared), tuple(restored))
 
 
 def _file_of(function: Any) -> Path:  # noqa: ANN401 - the caller's
