@@ -16,18 +16,16 @@ is modelled:
     python benchmarks/energy_windows.py [--device cuda:0] [--out benchmarks/results/energy-windows-h200.json]
 """
 
-import argparse
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import combinations
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 from tuner.power.base import Meter, PowerReading, Recording
 from tuner.power.energy.meter import SamplingMeter
 from tuner.power.nvml.health import Thermometer
@@ -344,10 +342,9 @@ def show_short(found: dict[str, Any]) -> None:
 def main() -> None:
     """Measure, print, write the JSON."""
     logging.basicConfig(level=logging.ERROR)
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--window", type=float, help="length of the short windows in s, such as a run's 0.34")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     begun_s = time.monotonic()
     with tools_of(options.device, options.window) as tools:

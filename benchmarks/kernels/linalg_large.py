@@ -53,7 +53,7 @@ from linalg_libraries import (
     Target,
 )
 from peer_libraries import address
-from provenance import provenance
+from provenance import command_line, provenance
 
 from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
@@ -370,9 +370,7 @@ def rated(row: dict[str, Any]) -> dict[str, Any]:
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--only", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), metavar="KERNEL")
     parser.add_argument(
         "--n", nargs="+", type=order(2, 32768), default=list(SIZES), help="orders, 2 to 32768"
@@ -384,7 +382,6 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--limit", type=seconds, default=540.0, metavar="SECONDS", help="for all; later rows are left out"
     )
-    parser.add_argument("--out", type=Path, help="JSON, written after every row")
     return parser.parse_args(words)
 
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmar
 from cold_timing import copy_bandwidth
 from linalg_contest import Machine, Run, Searcher, Space, contest, order, seconds, summary
 from linalg_libraries import BATCH, DTYPES, OPERATIONS, SIZES, LinalgLibraries, cases
-from provenance import provenance
+from provenance import command_line, provenance
 
 from tuner.compiler.compiler import Compiler
 from tuner.devices.cuda import probe
@@ -36,9 +36,7 @@ from tuner.model.plan import Configuration
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--only", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), metavar="KERNEL")
     parser.add_argument("--n", nargs="+", type=order(1, 128), default=list(SIZES), help="orders, 1 to 128")
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
@@ -49,7 +47,6 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--limit", type=seconds, default=540.0, metavar="SECONDS", help="for all; later rows are left out"
     )
-    parser.add_argument("--out", type=Path, help="JSON, written after every row")
     return parser.parse_args(words)
 
 
