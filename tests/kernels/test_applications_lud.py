@@ -3,8 +3,8 @@
 import host_build
 import numpy as np
 import pytest
-from adaptive_kernels import CATALOGUE, check_answer, inputs_of, sample
-from host_build import CHECKED, Barrier, HostRunError
+from adaptive_kernels import CATALOGUE, barriers_not_missed, inputs_of, sample
+from host_build import CHECKED
 
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.plan import Plan
@@ -21,33 +21,11 @@ def compiled_plans() -> list[Plan]:
     return plans
 
 
-def is_missed(plan: Plan, barrier: Barrier) -> bool:
-    try:
-        check_answer(plan, CHECKED, "forward", without=barrier)
-    except (AssertionError, HostRunError):
-        return True
-    return False
-
-
 @on_host
 @pytest.mark.pairwise
 def test_no_barrier_can_be_left_out() -> None:
     """Every barrier of the source is met, and without any one some configuration fails."""
-    plans = compiled_plans()
-    left = {
-        barrier.place
-        for plan in plans
-        for stage in plan.stages
-        for barrier in host_build.barriers_of(stage.source)
-    }
-    for plan in plans:
-        check_answer(plan, CHECKED)  # comes to its barriers
-        for barrier in host_build.barriers_reached(plan):
-            if barrier.place in left and is_missed(plan, barrier):
-                left.remove(barrier.place)
-        if not left:
-            break
-    assert not left
+    assert not barriers_not_missed(compiled_plans())
 
 
 @on_host
