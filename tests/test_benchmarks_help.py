@@ -55,7 +55,6 @@ BY_HAND = {  # their smallest case takes longer than a test may, or asks for a G
         "daemon_hostile",
         "default_set",
         "energy_regions",
-        "energy_windows",
     ),
     *(
         "kernel_tuner_child",
