@@ -46,7 +46,12 @@ SMALL: dict[str, tuple[Sizes, ...]] = {
     ),
 }
 IN_PAIRS = {**SMALL, "hotspot": ({**ODD, "STEPS": 20},), "lud": ({"N": 70},)}
-SCAN = {"F": 64, "cdf_by": "scan", "S": 32, "search": "binary"}  # of the particle filter
+SCAN: dict[str, TunableValue] = {
+    "F": 64,
+    "cdf_by": "scan",
+    "S": 32,
+    "search": "binary",
+}  # of the particle filter
 on_host = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
 
 
