@@ -174,6 +174,29 @@ def test_a_function_compiles_with_what_its_launch_must_have(compiler: Compiler, 
     assert len(own.demands.scratch) in (1, 2)
 
 
+def test_warps_beyond_the_option_count(tmp_path: Path) -> None:
+    """Where some warps load for others, a block has more threads than 32 times num_warps."""
+    x = np.zeros((128, 128), np.float16)
+    kernel = Kernel(
+        jitted("warps_apart"),
+        arguments={"c": x, "a": x, "b": x, "N": 128},
+        grid=1,
+        outputs=["c"],
+        tunables={"BLOCK": [128], "num_warps": [4]},
+    )
+    file = kernel.kernel_file(tmp_path)
+    (workload,) = file.workloads()
+    plan = file.plan(workload, file.default(workload))
+    with Compiler("sm_100", tmp_path / "cache") as own:
+        (answer,) = plan_resources(own, [plan])
+
+    assert plan.stages[0].threads_per_block == 128
+    assert not isinstance(answer, CompileError)
+    assert plan.as_compiled(answer).stages[0].threads_per_block > 128
+    assert answer[0].demands is not None
+    assert answer[0].demands.scratch[0].block_bytes >= 256  # for two descriptors
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [

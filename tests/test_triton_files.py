@@ -7,6 +7,7 @@ import pytest
 
 from tuner.compiler.compiler import Compiler
 from tuner.kernel_files.catalog import load_kernel_file
+from tuner.kernel_files.drafting import drafted
 from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.triton_source import (
     TritonFunction,
@@ -15,7 +16,7 @@ from tuner.kernel_files.triton_source import (
     triton_function,
     written_parameters,
 )
-from tuner.model.errors import CompileError, KernelFileError
+from tuner.model.errors import CompileError, InputError, KernelFileError
 from tuner.model.plan import (
     Buffer,
     BufferView,
@@ -368,3 +369,77 @@ def test_without_triton_a_stage_says_what_to_install(tmp_path: Path) -> None:
     assert isinstance(answer, CompileError)
     assert f"{empty}: Triton cannot be imported" in str(answer)
     assert "gpu-tuner[triton]" in str(answer)
+
+
+CHAIN = """
+kernel.options = ["--use_fast_math"]
+problem.sizes.n = [4096]
+problem.reference.z = "2 * x + 1"
+
+[arguments]
+z = "out float32[n]"
+y = "scratch float32[n]"
+x = "in float32[n]"
+count = "int32 = {count}"
+
+[tunables]
+BLOCK = [256, 512]
+
+[loop.twice]
+repeat = 2
+
+[[stage]]
+name = "double"
+source = "double.py"
+entry = "double"
+arguments = ["y", {{ buffer = "x", offset = 1 }}, "count"]
+grid = "ceil_div(n, BLOCK)"
+loop = "twice"
+
+[[stage]]
+name = "one"
+source = "one.cu"
+entry = "one"
+arguments = ["z", "y", "count"]
+grid = "ceil_div(n, BLOCK)"
+block = "BLOCK"
+"""
+
+
+def test_a_chain_has_stages_of_both_languages(tmp_path: Path) -> None:
+    """Each stage has the options of its compiler; a number of a step is compiled in where it is 1."""
+    (tmp_path / "double.py").write_text(
+        "import triton\n\n@triton.jit\ndef double(y, x, n, BLOCK: tl.constexpr):\n    tl.store(y, x)\n"
+    )
+    (tmp_path / "one.cu").write_text(
+        'extern "C" __global__ void one(float* z, const float* y, int n) { z[n] = y[n]; }'
+    )
+    (tmp_path / "chain.toml").write_text(CHAIN.format(count="16 + n"))
+    double, again, one = default_plan(tmp_path / "chain.toml").stages
+
+    assert double.source.language == "triton"
+    assert double.options[0] == "num_warps=4"
+    assert double.specialisation[1] == Specialisation("x", "*float32", 1)  # 4 bytes past a multiple of 16
+    assert double.specialisation[2] == Specialisation("n", "int32", 16)
+    assert double == again
+    assert one.options == ("--use_fast_math",)
+    assert one.block == (256, 1, 1)
+    assert one.specialisation == ()
+
+    text = CHAIN.format(count="1").replace(
+        '"count"]\ngrid = "ceil_div(n, BLOCK)"\nblock', '"y2"]\ngrid = 1\nblock'
+    )
+    text = text.replace('count = "int32 = 1"', 'count = "int32 = step + 1"\ny2 = "int32 = n"')
+    (tmp_path / "chain.toml").write_text(text)
+    double, again, one = default_plan(tmp_path / "chain.toml").stages
+
+    assert double.specialisation[2] == Specialisation("n", constant=1)
+    assert double.arguments == ("y", BufferView("x", 1))
+    assert again.specialisation[2] == Specialisation("n", "int32")
+    assert again.arguments == ("y", BufferView("x", 1), Number("int32", 2))
+
+
+def test_no_kernel_file_is_drafted_for_python(tmp_path: Path) -> None:
+    """A Python file is not taken for CUDA C++."""
+    with pytest.raises(InputError, match=r"softmax\.py: is no CUDA C"):
+        drafted(SOFTMAX, tmp_path / "softmax.py", ask=lambda *_: None)

@@ -66,6 +66,10 @@ def product(m: int, n: int, k: int) -> dict[str, Any]:
     return {"c": zeros(m, n, dtype="float16"), "a": a, "b": b, "M": m, "N": n, "K": k}
 
 
+def tiles(n: int) -> dict[str, Any]:
+    return {name: value for name, value in product(n, n, n).items() if name not in ("M", "K")}
+
+
 def normed(count: int, cols: int, bias: bool) -> dict[str, Any]:
     given = {"out": zeros(count, cols), "inp": random(count, cols), "weight": random(cols)}
     return given | {"bias": random(cols, 1)[:, 0].contiguous() if bias else None, "cols": cols, "eps": 1e-6}
@@ -125,6 +129,10 @@ CASES: dict[str, tuple[str, Any, Any, Mapping[str, list[Any]], list[str]]] = {
         "gathered_rows",
         lambda: {"out": zeros(64, 128), "table": random(64, 128), "rows": 3, "ROWS": 64, "COLS": 128},
         *(lambda _: (4,), {"num_warps": [4]}, ["out"]),
+    ),
+    "warps that load for others": (
+        *("warps_apart", lambda: tiles(128)),
+        *(lambda meta: (128 // meta["BLOCK"],), {"BLOCK": [64, 128], "num_warps": [4]}, ["c"]),
     ),
     "constants alone": (
         "unmarked",

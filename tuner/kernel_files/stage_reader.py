@@ -352,6 +352,8 @@ class StageReader:
             return tuple(formula(field, axis, allowed=stepped) for axis in axes)
 
         source, files, build = self._code(stage, in_kernel)
+        if source.language == "triton":
+            check_keys(self.document.kernel, launch, key, self.at)
         triton = self._triton(source, entry, key, stage, arguments)
         one_warp = 32  # the options tell how many
         block = (
@@ -402,7 +404,6 @@ class StageReader:
         """The function of a stage of Triton; None of other stages."""
         if source.language != "triton":
             return None
-        check_keys(self.document, self.at)
         named = arguments if stage is None or stage.arguments is None else stage.arguments
         options = self.at("[kernel] options")
         return triton_recipe(
@@ -410,7 +411,11 @@ class StageReader:
             entry_location=self.at(f"{key or '[kernel]'} entry"),
             source=source,
             entry=entry,
-            options=[Template(options, option, self.names) for option in self.options],
+            options=[
+                Template(options, option, self.names)
+                for option in self.options
+                if not (key and option.startswith("-"))  # of NVRTC, for other stages
+            ],
             arguments=[one if isinstance(one, str) else one.buffer for one in named],
             names=self.names,
         )

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel
-
 from tuner.kernel_files.formulas import Environment, Location, Template
-from tuner.kernel_files.schema import NONE, KernelDocument, StageTable
+from tuner.kernel_files.schema import NONE, KernelTable, LaunchTable
 from tuner.kernel_files.triton_source import (
     TritonFunction,
     TritonParameter,
@@ -247,26 +245,23 @@ def _check_arguments(function: TritonFunction, arguments: Sequence[str], locatio
             )
 
 
-def check_keys(document: KernelDocument, at: Callable[[str], Location]) -> None:
-    """Refuse the keys of CUDA C++ in a file of Triton.
+def check_keys(kernel: KernelTable, launch: LaunchTable, key: str, at: Callable[[str], Location]) -> None:
+    """Refuse the keys of CUDA C++ for a stage of Triton.
+
+    Args:
+        kernel: whose folders are for CUDA C++; those of a chain may be for its other stages.
+        launch: of the stage.
+        key: of a stage of a chain; empty for the only launch.
+        at: makes the location of a key.
 
     Raises:
         KernelFileError: there is one.
     """
-    kernel = document.kernel
-    for key in ("headers", "include_paths"):
-        if getattr(kernel, key):
-            raise at(f"[kernel] {key}").error('is for CUDA C++, and language = "triton": leave it out')
-    tables: list[tuple[str, BaseModel | None]] = [
-        ("[launch]", document.launch),
-        *(
-            (f"[[stage]] {number} ({stage.name})", stage)
-            for number, stage in enumerate(document.stage, 1)
-            if isinstance(stage, StageTable)
-        ),
-    ]
-    for table, launch in tables:
-        defaults = {} if launch is None else type(launch).model_fields
-        for key in _UNUSED:
-            if key in defaults and getattr(launch, key) != defaults[key].default:
-                raise at(f"{table} {key}").error("is for CUDA C++: Triton decides it; leave it out")
+    for folders in () if key else ("headers", "include_paths"):
+        if getattr(kernel, folders):
+            raise at(f"[kernel] {folders}").error(
+                "is for CUDA C++, and the source is of Triton: leave it out"
+            )
+    for name in _UNUSED:
+        if getattr(launch, name) != type(launch).model_fields[name].default:
+            raise at(f"{key or '[launch]'} {name}").error("is for CUDA C++: Triton decides it; leave it out")
