@@ -1,6 +1,7 @@
 """``tuner.triton`` in the place of ``triton.autotune``; launches end where Triton would make them."""
 
 import importlib
+import itertools
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 from tuner.cli.main import main
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import InputError
+from tuner.python.kernel import Kernel
 
 pytestmark = pytest.mark.triton
 
@@ -133,6 +136,53 @@ def test_what_is_recorded_is_tuned_offline(
     found = made(database, "lookup", configs=late)
     launch(found)
     assert launches[-1]["BLOCK"] in (256, 512, 1024)
+
+
+def test_a_record_has_the_configurations_and_their_grids(
+    tmp_path: Path, launches: list[dict[str, Any]]
+) -> None:
+    """Whatever list of configurations there is, with limits of registers in some: all, none else, each its grid."""
+    pick = itertools.islice(
+        itertools.product((32, 64, 128), (32, 64, 128), (32, 64), (4, 8), (2, 3)), 0, None, 3
+    )
+    configs = [
+        theirs().Config(
+            {"TILE_M": m, "TILE_N": n, "TILE_K": k},
+            num_warps=w,
+            num_stages=s,
+            maxnreg=128 if w == 8 else None,
+        )
+        for m, n, k, w, s in pick
+    ]
+    function = ours().autotune(configs, ["M"], device=DEVICE, mode=f"record:{tmp_path}")(jitted("matmul"))
+    half = Tensor(np.ones((100, 100), np.float16))
+    function[lambda meta: (-(-100 // meta["TILE_M"]), meta["M"] // meta["TILE_N"] + meta["num_warps"])](
+        half, half, half, 100, 100, 100
+    )
+
+    (path,) = tmp_path.glob("matmul-*.toml")
+    file = load_kernel_file(path)
+    (workload,) = file.workloads()
+    space = list(file.space(workload))
+    own = [dict(one.items()) for one in space]
+    names = ("TILE_M", "TILE_N", "TILE_K", "num_warps", "num_stages", "num_ctas")
+    assert sorted(tuple(one[name] for name in names) for one in own) == sorted(
+        tuple(one.all_kwargs()[name] for name in names) for one in configs
+    )
+    for values, one in zip(own, space, strict=True):
+        rows, columns, _ = file.plan(workload, one).stages[0].grid
+        assert rows == -(-100 // values["TILE_M"])
+        assert columns == 100 // values["TILE_N"] + values["num_warps"]
+        assert values["maxnreg"] == (128 if values["num_warps"] == 8 else 0)
+    assert launches[-1]["TILE_M"] == configs[0].kwargs["TILE_M"]
+
+
+def test_a_number_that_no_type_holds_is_refused() -> None:
+    """The message names the argument."""
+    x = np.ones(16, np.float32)
+    given = {"out": x, "x": x, "y": x, "n": 2**70, "scale": 0.5, "negate": False}
+    with pytest.raises(InputError, match="n: 1180591620717411303424 does not fit 64 bits"):
+        Kernel(jitted("scaled_sum"), arguments=given, grid=1, tunables={"BLOCK": [256]})
 
 
 def test_an_index_is_recorded_with_its_values(tmp_path: Path, launches: list[Any]) -> None:

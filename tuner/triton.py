@@ -83,7 +83,7 @@ class _Tuned:
         self.kept: dict[tuple[Any, ...], tuple[Any, dict[str, Any]]] = {}
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The parts that decide which configuration a launch gets: keys, constants, types and what is compiled in."""
+        """The parts of a launch that decide: keys, constants, types, and what is compiled in of others."""
         parts: list[Any] = []
         placed = True
         for value, kind in zip(args, self._kinds, strict=False):
@@ -199,7 +199,7 @@ def _kind(parameter: Any, keys: Sequence[str]) -> int:  # noqa: ANN401 - Triton 
 
 
 def _whole(value: int, kind: int) -> int:
-    """A number for all that Triton compiles in of a whole number: that it is 1, that 16 divides it, how wide it is."""
+    """A number for all that is compiled in of a whole number: that it is 1, that 16 divides it, its width."""
     width = 0 if -(2**31) <= value < 2**31 else 4 if value < 2**63 else 8
     return width if kind == _TYPED else width + (1 if value == 1 else 2 if value % 16 == 0 else 0)
 

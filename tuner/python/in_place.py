@@ -5,7 +5,7 @@ import itertools
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +20,7 @@ from tuner.database.ranking import AnswerQuery, passed_over, served_answer
 from tuner.database.runs import Store
 from tuner.devices.choice import identify
 from tuner.devices.cuda.probe import driver_problem, gpus
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.pragmas.expansion import toml_text
 from tuner.model.errors import DeviceUnavailableError, InputError
 from tuner.model.jobs import DeviceIdentity
@@ -30,7 +31,7 @@ from tuner.python.triton import config_values
 
 _LOG = logging.getLogger(__name__)
 _ALIGNED = 16  # bytes
-_AT_ONCE = 8  # cases of one expression, which may not grow without end
+_MOST = 800  # characters of an expression, which may have 1,000 and 60 levels
 _AXES = 3
 
 
@@ -194,6 +195,7 @@ class Problem(Kernel):
     ) -> None:
         arguments = {one: _in_memory(one, value) for one, value in launch.arguments.items()}
         (first, *_) = config_values(function.configs)
+        launch.programs(first)
         super().__init__(
             function,
             arguments=arguments,
@@ -275,6 +277,13 @@ def as_recorded(problem: str, function: Any, launch: Launch, folder: Path) -> No
         if argument.get("role") in ("in", "inout"):
             argument["input"] = _input(folder, problem, argument, kernel)
     _replace(path, f"# {launch.name}, as it was launched; written by tuner.triton\n\n{toml_text(document)}")
+    try:
+        file = load_kernel_file(path)
+        (workload,) = file.workloads()
+        file.plan(workload, file.default(workload))
+    except InputError:
+        path.unlink(missing_ok=True)  # no sweep stops at it
+        raise
     _write_sweep(folder, launch.options)
 
 
@@ -320,32 +329,41 @@ def _table(
     """
     if other is None and len(set(results)) == 1:
         return results[0]
-    names = _deciding(configs, results) if other is None else list(configs[0])
+    varied = [each for each in configs[0] if len({one[each] for one in configs}) > 1]
+    names = _deciding(configs, varied, results) if other is None else varied
     cases = {tuple(one[each] for each in names): value for one, value in zip(configs, results, strict=True)}
-    last: int | str = next(iter(cases.values())) if other is None else other
-    pairs = iter(cases.items())
-    for number, some in enumerate(iter(lambda: list(itertools.islice(pairs, _AT_ONCE)), [])):
-        text = str(last)
-        for values, result in reversed(some):
-            text = f"{result} if {_condition(names, values)} else {text}"
-        last = f"{name}_{number}"
+    last: int | str = results[0] if other is None else other
+    for number, some in enumerate(
+        _groups([f"{cases[one]} if {_condition(names, one)} else" for one in cases])
+    ):
+        text, last = " ".join([*some, str(last)]), f"{name}_{number}"
         derived[last] = text
     return last
 
 
-def _deciding(configs: Sequence[Mapping[str, Any]], results: Sequence[int]) -> list[str]:
+def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Texts in groups that an expression has room for; one that is too long stands alone."""
+    group: list[str] = []
+    for text in texts:
+        if group and sum(map(len, [*group, text])) + len(group) > _MOST:
+            yield group
+            group = []
+        group.append(text)
+    yield group
+
+
+def _deciding(
+    configs: Sequence[Mapping[str, Any]], varied: Sequence[str], results: Sequence[int]
+) -> list[str]:
     """The fewest tunables whose values decide the results."""
-    every = list(configs[0])
-    for count in range(1, len(every)):
-        for names in itertools.combinations(every, count):
+    for count in range(1, len(varied)):
+        for names in itertools.combinations(varied, count):
             found: dict[tuple[Any, ...], int] = {}
-            pairs = (
-                (tuple(one[each] for each in names), value)
-                for one, value in zip(configs, results, strict=True)
-            )
-            if all(found.setdefault(key, value) == value for key, value in pairs):
+            pairs = zip(configs, results, strict=True)
+            keyed = ((tuple(one[each] for each in names), value) for one, value in pairs)
+            if all(found.setdefault(key, value) == value for key, value in keyed):
                 return list(names)
-    return every
+    return list(varied)
 
 
 def _condition(names: Sequence[str], values: Sequence[Any]) -> str:

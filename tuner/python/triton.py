@@ -223,6 +223,8 @@ def _passed(name: str, dtype: str, value: Any, written: frozenset[str]) -> Kerne
     plain = value.item() if isinstance(value, np.generic) else value
     if dtype and isinstance(plain, bool | int | float):
         return read_argument(name, np.dtype(dtype).type(plain))
+    if type(plain) is int and not -(2**63) <= plain < 2**64:
+        raise InputError(f"arguments: {name}: {plain} does not fit 64 bits")
     if type(plain) is int and not -(2**31) <= plain < 2**31:
         return read_argument(name, np.uint64(plain) if plain >= 2**63 else np.int64(plain))
     return read_argument(name, plain)
