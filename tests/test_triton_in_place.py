@@ -141,10 +141,8 @@ def test_what_is_recorded_is_tuned_offline(
 def test_a_record_has_the_configurations_and_their_grids(
     tmp_path: Path, launches: list[dict[str, Any]]
 ) -> None:
-    """Whatever list of configurations there is, with limits of registers in some: all, none else, each its grid."""
-    pick = itertools.islice(
-        itertools.product((32, 64, 128), (32, 64, 128), (32, 64), (4, 8), (2, 3)), 0, None, 3
-    )
+    """A list of configurations, some with a limit of registers: all are there, none else, each with its grid."""
+    every = itertools.product((32, 64, 128), (32, 64, 128), (32, 64), (4, 8), (2, 3))
     configs = [
         theirs().Config(
             {"TILE_M": m, "TILE_N": n, "TILE_K": k},
@@ -152,7 +150,7 @@ def test_a_record_has_the_configurations_and_their_grids(
             num_stages=s,
             maxnreg=128 if w == 8 else None,
         )
-        for m, n, k, w, s in pick
+        for m, n, k, w, s in itertools.islice(every, 0, None, 3)
     ]
     function = ours().autotune(configs, ["M"], device=DEVICE, mode=f"record:{tmp_path}")(jitted("matmul"))
     half = Tensor(np.ones((100, 100), np.float16))

@@ -23,8 +23,15 @@ from tuner.kernel_files.triton_stage import OPTIONS
 from tuner.model.errors import InputError, TunerError, suggestion
 from tuner.model.options import SearchOptions
 from tuner.model.plan import TunableValue
-from tuner.python.in_place import Launch, Problem, argument_text, as_recorded, problem_name, stored_values
 from tuner.python.triton import config_values
+from tuner.python.triton_in_place import (
+    Launch,
+    Problem,
+    argument_text,
+    as_recorded,
+    problem_name,
+    stored_values,
+)
 from tuner.python.tuning import tune
 
 VARIABLE = "TUNER_TRITON"
