@@ -74,6 +74,7 @@ LIGHT = {
     "tuner.cli.completion": {"click"},
     "tuner.cli.manual": {"click"},
     "tuner.compiler.nvrtc": set[str](),
+    "tuner.compiler.triton_server": set[str](),
     "tuner.devices.cuda.opening": set[str](),
     "tuner.power.clocks.guardian": set[str](),
     "tuner.power.clocks.clockd": set[str](),
@@ -103,6 +104,7 @@ BORDERS = {
     "click": ("tuner.cli",),
     "sklearn": ("tuner.prediction",),
     "textual": ("tuner.cli.top",),
+    "triton": ("tuner.compiler.triton_server",),
     "tree_sitter": ("tuner.kernel_files.pragmas",),
     "tree_sitter_cuda": ("tuner.kernel_files.pragmas",),
 }

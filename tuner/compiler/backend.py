@@ -32,13 +32,15 @@ class CompileChildren:
 
     Args:
         idle_s: seconds without work after which the last child ends.
+        python: interpreter of the children; this one if not given.
     """
 
-    def __init__(self, server: str, library: str, jobs: int, idle_s: float) -> None:
+    def __init__(self, server: str, library: str, jobs: int, idle_s: float, python: str = "") -> None:
         self._server = server
         self._library = library
         self._jobs = jobs
         self._idle_s = idle_s
+        self._python = python
         self._changed = threading.Condition()
         self._idle: list[tuple[float, Child]] = []  # with the time it fell idle, the latest last
         self._children: set[Child] = set()
@@ -84,7 +86,7 @@ class CompileChildren:
                 raise CompilerUnavailableError("this compiler is closed")
             if self._idle:
                 return self._idle.pop()[1]  # the latest: those that idle longest are the ones to end
-            child = Child(self._server, self._library, name="compiler", whole=True)
+            child = Child(self._server, self._library, name="compiler", whole=True, python=self._python)
             self._children.add(child)
             return child
 
@@ -202,10 +204,12 @@ class Backend:
         """End the children, those at work too; nothing is compiled afterwards."""
         self._children.close()
 
-    def _asked(self, stage: Stage, timeout_s: float, *args: object) -> Output | CompileError:
+    def _asked(
+        self, stage: Stage, timeout_s: float, *args: object, children: CompileChildren | None = None
+    ) -> Output | CompileError:
         """The answer of a child to ``compile`` with some arguments; its end, or a time-out, is an error."""
         try:
-            answer = self._children.call("compile", *args, timeout_s=timeout_s)
+            answer = (children or self._children).call("compile", *args, timeout_s=timeout_s)
         except ChildTimeoutError:
             return CompileError(f"{label(stage)}: not compiled within {timeout_s:.3g} s")
         except ChildCrashedError as error:
