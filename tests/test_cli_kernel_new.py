@@ -187,7 +187,7 @@ def test_a_source_without_the_kernel(tmp_path: Path, text: str, words: tuple[str
 def test_how_arrays_are_used() -> None:
     """An array is an output where each use of it is an assignment."""
     text = "void f(float* a, float* b, float* c, float* d) { a[i] = b[i][0] + c[0]; c[1]++; g(d); a[2] = 1; }"
-    assert [role_of(tokens_of(text), name) for name in "abcd"] == ["out", "in", "inout", "inout"]
+    assert [role_of(tokens_of(text), [name]) for name in "abcd"] == ["out", "in", "inout", "inout"]
 
 
 def test_macros_that_others_define() -> None:

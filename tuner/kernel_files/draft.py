@@ -31,6 +31,7 @@ class Draft:
 
     Attributes:
         missing: what must be filled in before the file can be read.
+        fixed: constants of the source that could be tunables.
     """
 
     source: str
@@ -44,6 +45,7 @@ class Draft:
     rules: list[str] = field(default_factory=list)
     launch: dict[str, Line] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    fixed: dict[str, int] = field(default_factory=dict)
 
     def toml(self) -> str:
         """The file."""
@@ -64,6 +66,13 @@ class Draft:
             lines += (
                 ["", f"[{title}]", *(f"{name} = {line}" for name, line in table.items())] if table else []
             )
+        if self.fixed:
+            name, value = next(iter(self.fixed.items()))
+            named = ", ".join(f"{name} = {value}" for name, value in self.fixed.items())
+            lines += [
+                f"# Fixed by the source: {named}. To tune one, leave room for it there by three lines",
+                f"# (#ifndef {name}, #define {name} {value}, #endif), and draft again or add it here.",
+            ]
         if self.rules:
             lines += ["", "[constraints]", f"rules = {json.dumps(self.rules)}"]
         if self.default:

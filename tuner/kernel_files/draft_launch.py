@@ -11,6 +11,8 @@ from tuner.kernel_files.cuda_source.c_expressions import (
     SIZEOF,
     Node,
     Sum,
+    call,
+    division,
     multiplied,
     names_in,
     number,
@@ -177,7 +179,7 @@ class DraftedLaunch(DraftedCode):
     def _known_block(self, own: Node, resolved: Node, host: str) -> Node | None:
         """The threads that the host states, in names of the file; None where it has none for them."""
         for told in (own, resolved):
-            if names_in(told) and names_in(told) <= {*self.values, *self.draft.sizes}:
+            if names_in(told) and not self._unknown_in(told):
                 return told
         tied = next((name for name in self.values if host and _alike(name, host)), None)
         return self.symbols.get(f"alias {host}") if tied is None else of_file(tied)
@@ -230,15 +232,22 @@ class DraftedLaunch(DraftedCode):
         place = AXES.find(axis)
         node = None if self.launch is None else _side(self.launch.grid, axis)
         if node is not None:
-            return self._grid_of_host(axis, node, block[place].value)
+            return self._grid_of_host(axis, node, block)
+        return self._grid_by_index(axis, block[place].value)
+
+    def _grid_by_index(self, axis: str, block: str) -> Line:
+        place = AXES.find(axis)
         if f"ctaid.{axis}" not in self._registers():
             return Line("1")
         told = self.indexing.covered(axis)
         sizes = list(self.draft.sizes)
         along = [*reversed(self._sizes_as_axes()), *sizes][: place + 1]
         guess = "" if told is not None and told[1] is not None else "the end of the indices is not told"
+        free = [name for name in sizes if not self._ends_a_loop(name)] or sizes
         if told is None:
-            return Line(along[-1], "nothing says how many blocks")
+            blocks = free[0] if place == 0 else along[-1]
+            self.reach[axis] = sum_of(of_file(blocks)), sum_of(of_file(blocks))
+            return Line(blocks, "nothing says how many blocks")
         covered, end = told
         covers = substituted(written_sum(covered), self.symbols)
         if end is None:
@@ -248,12 +257,11 @@ class DraftedLaunch(DraftedCode):
         if end is not None:
             ends = substituted(written_sum(_whole(sum_of(end))), self.symbols)
         if told[1] is None and covered == {(): 1}:
-            free = [name for name in sizes if not self._ends_a_loop(name)]
-            ends = of_file((free or sizes)[0])
+            ends = of_file(free[0])
         if self._unknown_in(ends):
             ends, guess = of_file(along[-1]), "the end of the indices is not followed"
         if self._unknown_in(covers):
-            return Line(f"ceil_div({along[-1]}, {block[place].value})", "what a block covers is not followed")
+            return Line(f"ceil_div({along[-1]}, {block})", "what a block covers is not followed")
         strided = "nctaid.x" in self._registers() and axis == "x"
         text = text_of(ends) if number(covers) == 1 else f"ceil_div({text_of(ends)}, {text_of(covers)})"
         self.reach[axis] = sum_of(of_file(text)), sum_of(ends)
@@ -263,13 +271,18 @@ class DraftedLaunch(DraftedCode):
 
     def _ends_a_loop(self, size: str) -> bool:
         """Return True if a size ends an index that no block's number is in."""
-        for left, right in self.indexing.ends:
+        for left, right, _ in self.indexing.ends:
             if sum_of(substituted(self.indexing.resolved(right), self.symbols)) == {(size,): 1}:
                 return not any(name.startswith("blockIdx") for name in names_in(self.indexing.resolved(left)))
         return False
 
-    def _grid_of_host(self, axis: str, node: Node, block: str) -> Line:
+    def _grid_of_host(self, axis: str, node: Node, sides: Sequence[Line]) -> Line:
+        block = sides[AXES.find(axis)].value
         resolved = self._of_host(node)
+        if left := self._unknown_in(resolved) - names_in(resolved):
+            line = self._grid_by_index(axis, block)
+            line.guess = f"{', '.join(sorted(left))} of the host is not followed"
+            return line
         threads = self.values.get(block)
         if threads is not None:  # (n + 255) / 256, 256
             for inner in filter(_is_ceil_div, ast.walk(resolved)):
@@ -288,14 +301,29 @@ class DraftedLaunch(DraftedCode):
             if like != size or is_free_name(size):
                 self.symbols[name] = of_file(like)
         resolved = substituted(resolved, self.symbols)
-        left = self._unknown_in(resolved)
+        if left := self._unknown_in(resolved):
+            return Line(text_of(resolved), f"{', '.join(sorted(left))} of the host is not followed")
         along = self.indexing.covered(axis)
-        if along is not None and not left:
-            covers = substituted(written_sum(along[0]), self.symbols)
-            self.reach[axis] = sum_of(resolved), _covered_by(resolved, covers)
-        return Line(
-            text_of(resolved), f"{', '.join(sorted(left))} of the host is not followed" if left else ""
-        )
+        if along is None:
+            self.reach[axis] = sum_of(resolved), sum_of(resolved)
+            return Line(text_of(resolved))
+        covers = substituted(written_sum(along[0]), self.symbols)
+        resolved, guess = self._by_block(resolved, covers)
+        self.reach[axis] = sum_of(resolved), _covered_by(resolved, covers)
+        return Line(text_of(resolved), guess)
+
+    def _by_block(self, blocks: Node, covers: Node) -> tuple[Node, str]:
+        """The blocks of the host by what one covers, where the host has a number for that; and a guess."""
+        parts = [*blocks.args] if _is_ceil_div(blocks) else division(blocks)
+        if not parts or self._unknown_in(covers) or not names_in(covers) - names_in(parts[1]):
+            return blocks, ""
+        plain = {name: of_file(str(value)) for name, value in self.values.items()}
+        stated, own = (number(substituted(one, plain)) for one in (parts[1], covers))
+        if own is None or stated != own:
+            return blocks, f"the kernel's indices tell that a block covers {text_of(covers)}"
+        parts[1] = covers
+        by = call("ceil_div", *parts) if _is_ceil_div(blocks) else ast.BinOp(parts[0], ast.FloorDiv(), covers)
+        return by, ""
 
     def _shared(self, block: Sequence[str]) -> Line | None:
         """The bytes of dynamic shared memory."""
@@ -382,11 +410,7 @@ def bytes_of(dtype: str) -> int:
 
 def _covered_by(blocks: Node, covers: Node) -> Sum:
     """All that blocks of a width cover: the dividend, where the width divides something to make them."""
-    parts: list[Node] = []
-    if isinstance(blocks, ast.BinOp) and isinstance(blocks.op, ast.FloorDiv):
-        parts = [blocks.left, blocks.right]
-    elif _is_ceil_div(blocks):
-        parts = blocks.args
+    parts = blocks.args if _is_ceil_div(blocks) else division(blocks)
     if parts and sum_of(parts[1]) == sum_of(covers):
         return sum_of(parts[0])
     return sum_of(blocks) if sum_of(covers) == {(): 1} else multiplied(sum_of(blocks), sum_of(covers))

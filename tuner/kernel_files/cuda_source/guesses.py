@@ -167,13 +167,33 @@ def macros_of(text: str, foreign: Sequence[range]) -> dict[str, Macro]:
     }
 
 
-def role_of(tokens: Sequence[Token], name: str) -> BufferRole:
-    """Return the role of an array that is not ``const``: ``out`` if each use of it is an assignment."""
-    uses = [i for i, token in enumerate(tokens) if token.text == name and _is_use(tokens, i)]
+def role_of(
+    tokens: Sequence[Token], names: Collection[str], given: Collection[int] = frozenset()
+) -> BufferRole:
+    """Return the role of an array that is not ``const``: ``out`` if each use of it is an assignment.
+
+    Args:
+        tokens: of a kernel's body.
+        names: of the array, and of pointers into it.
+        given: places of the tokens that tell where those point.
+    """
+    places = [i for i, token in enumerate(tokens) if token.text in names and i not in given]
+    uses = [i for i in places if _is_use(tokens, i)]
     kinds = {_use(tokens, index) for index in uses}
     if kinds == {"written"}:
         return "out"
     return "in" if kinds == {"read"} else "inout"
+
+
+def overwritten(tokens: Sequence[Token], names: Collection[str]) -> bool:
+    """Return True if an array is given what is not made of it in the same statement, as a sort does."""
+    for index, token in enumerate(tokens):
+        if token.text in names and _is_use(tokens, index) and _use(tokens, index) == "written":
+            end = next((i for i in range(index, len(tokens)) if tokens[i].text == ";"), len(tokens))
+            start = next((i for i in range(index, end) if tokens[i].text == "="), end)
+            if not any(one.text in names for one in tokens[start:end]):
+                return True
+    return False
 
 
 def _is_use(tokens: Sequence[Token], index: int) -> bool:

@@ -6,12 +6,14 @@ compared with is where it ends. Where a kernel tells nothing, nothing is returne
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from tuner.kernel_files.cuda_source.c_expressions import (
     Node,
     Sum,
     added,
+    bytes_of_type,
     coefficient,
     divided,
     listed,
@@ -22,23 +24,46 @@ from tuner.kernel_files.cuda_source.c_expressions import (
     sum_of,
     written_sum,
 )
-from tuner.kernel_files.cuda_source.tokens import Token, group_end
+from tuner.kernel_files.cuda_source.signatures import Parameter
+from tuner.kernel_files.cuda_source.tokens import Token, group_end, head_end, statement_end
 
 AXES = "xyz"
 _ENDS = frozenset({";", ",", "&&", "||", "?", ":", "{", "}", "return"})
 _MOST_TERMS = 12
 _LARGE = 1000
-_NO_START = frozenset({"(", "[", "*", "/", "%"})
+_MOST_CAST = 10  # tokens between a cast and what it is of
 
 
-def _head_end(tokens: Sequence[Token], start: int) -> int:
-    """The bracket that closes the one at ``start``, whatever statements are between."""
-    depth = 0
-    for index in range(start, len(tokens)):
-        depth += (tokens[index].text == "(") - (tokens[index].text == ")")
-        if depth == 0:
-            return index
-    return len(tokens)
+class End(NamedTuple):
+    """What an index stays below.
+
+    Attributes:
+        left: the index.
+        right: its end.
+        reach: the tokens for which that holds.
+    """
+
+    left: Node
+    right: Node
+    reach: range
+
+
+class Pointer(NamedTuple):
+    """A local name of a place in an array: ``const float4* row = (const float4*)(x + i * n)``.
+
+    Attributes:
+        base: the array, or another pointer.
+        offset: from the base; None where it is not followed.
+        kind: the type of what is there; empty for that of the base.
+        tokens: that tell all this.
+        inside: the offset is one of the base's elements, not of its own.
+    """
+
+    base: str
+    offset: Sum | None
+    kind: str
+    tokens: range
+    inside: bool
 
 
 class Indexing:
@@ -46,27 +71,30 @@ class Indexing:
 
     Attributes:
         values: local names -> what they are given first.
-        ends: (index, what it stays below) of comparisons and loops; those of parameters first.
+        ends: of comparisons and loops; those of parameters first.
+        pointers: local names of places in arrays.
         steps: (variable, what is added to it) of loops.
         shared: arrays in shared memory -> their extents.
     """
 
     def __init__(
-        self, body: Sequence[Token], constants: Mapping[str, Node], parameters: Collection[str] = ()
+        self, body: Sequence[Token], constants: Mapping[str, Node], parameters: Sequence[Parameter] = ()
     ) -> None:
         """Read the body of a kernel.
 
         Args:
-            body: its tokens.
+            body: its tokens, with a name of its own for each variable.
             constants: names that stand for something else everywhere.
-            parameters: of the kernel; an index that is multiplied with one strides over a row, and tells
-                nothing of blocks.
+            parameters: of the kernel; an index that is multiplied with a whole number of them strides over a
+                row, and tells nothing of blocks.
         """
         self.body = body
-        self._parameters = frozenset(parameters)
+        self._parameters = frozenset(one.name for one in parameters if "int" in str(one.dtype))
+        self._elements = {one.name: one.type for one in parameters if one.pointer}
         self.values: dict[str, Node] = {}
         self.loops: set[str] = set()
-        self.ends: list[tuple[Node, Node]] = []
+        self.ends: list[End] = []
+        self.pointers: dict[str, Pointer] = {}
         self.steps: list[tuple[str, Node]] = []
         self.shared: dict[str, list[Node | None]] = {}
         self._constants = constants
@@ -74,17 +102,19 @@ class Indexing:
         self.ends.sort(key=self._says_little)
 
     def _read(self) -> None:
+        heads: list[tuple[range, range, range]] = []  # what is asked, what it holds for, what else
         for index, token in enumerate(self.body[:-1]):
             following = self.body[index + 1].text
             before = self.body[index - 1].text if index else ""
+            if token.text in ("for", "if", "while") and following == "(":
+                last, end = head_end(self.body, index + 1), statement_end(self.body, index)
+                heads.append((range(index, last), range(index, end), range(end, self._block_end(end))))
             if token.text == "for" and following == "(":
-                self._loop(self.body[index + 2 : _head_end(self.body, index + 1)])
+                self._loop(self.body[index + 2 : last])
             elif token.kind == "word" and following == "=" and before not in (".", "->", "]"):
-                node = parsed(self._until_end(index + 2))
-                if node is not None:
-                    self.values.setdefault(token.text, node)
+                self._given(index)
             elif token.text in ("<", ">=", "<=", ">") and following != "<" and before != "<":
-                self._comparison(index)
+                self._comparison(index, next((one for one in reversed(heads) if index in one[0]), None))
             elif token.text == "__shared__":
                 self._shared_array(index)
             elif token.kind == "word" and following == "+" and self._text(index + 2) == "=":
@@ -92,9 +122,64 @@ class Indexing:
                 if node is not None:
                     self.steps.append((token.text, node))
 
-    def _says_little(self, end: tuple[Node, Node]) -> int:
+    def _block_end(self, start: int) -> int:
+        """The place of the brace that closes the block around a place."""
+        index = start
+        while index < len(self.body) and self.body[index].text != "}":
+            index = group_end(self.body, index) if self.body[index].text == "{" else index + 1
+        return index
+
+    def _given(self, index: int) -> None:
+        """Note what the name at a place is given; of a place in an array, where and of what type that is."""
+        name, start = self.body[index].text, index + 2
+        value = list(self._until_end(start))
+        node = parsed(_as_sum(value))
+        arrays = [one.text for one in value if one.text in self._elements or one.text in self.pointers]
+        bases = [] if node is None else [one for one in arrays if coefficient(sum_of(node), one) == {(): 1}]
+        declared = self._text(index - 1) == "*"
+        if name in self.pointers:  # it is sent elsewhere
+            self.pointers[name] = self.pointers[name]._replace(offset=None)
+        elif bases or (arrays and declared):
+            self.pointers[name] = self._pointer(
+                (bases or arrays)[0],
+                node if bases else None,
+                self._text(index - 2) if declared else "auto",
+                range(index, start + len(value)),
+            )
+        if node is not None:
+            self.values.setdefault(name, node)
+
+    def _pointer(self, base: str, node: Node | None, declared: str, tokens: range) -> "Pointer":
+        offset = None if node is None else added(sum_of(node), {(base,): -1})
+        first = tokens.start + 2
+        kind = self._cast_before(tokens.stop - 1, first) if declared == "auto" else declared
+        if self._text(first + 1) == "<":  # reinterpret_cast<float4*>(x + i)
+            first = group_end(self.body, first + 1)
+        elif self._text(first) == "(":  # (float4*)(x + i)
+            first = group_end(self.body, first)
+        inside = self._text(first) == "(" and group_end(self.body, first) == tokens.stop
+        return Pointer(base, offset, kind, tokens, inside=inside)
+
+    def _cast_before(self, index: int, start: int) -> str:
+        """The type that tokens up to a place make pointers to: ``(const float4*)x``; else nothing."""
+        for place in range(index, max(start, index - _MOST_CAST), -1):
+            if self._text(place) in (";", ",", "{", "}", "="):
+                break
+            if self._text(place) == "*" and self._text(place + 1) in (")", ">"):
+                return self._text(place - 1)
+        return ""
+
+    def _wider(self, kind: str, array: str) -> int:
+        """How many elements of an array one of a type is; 0 where that is not known."""
+        own = self._elements.get(array, "")
+        if kind in ("", own):
+            return 1
+        wide, narrow = bytes_of_type(kind), bytes_of_type(own)
+        return wide // narrow if wide and narrow else 0
+
+    def _says_little(self, end: End) -> int:
         """Order ends: those of parameters, those of other names, and numbers, as of ``i >= 1``."""
-        names = names_in(self.resolved(end[1]))
+        names = names_in(self.resolved(end.right))
         return 0 if names & self._parameters else 1 if names else 2
 
     def _text(self, index: int) -> str:
@@ -125,7 +210,8 @@ class Indexing:
         found = names_in(self.resolved(node))
         return any(name.startswith(("blockIdx", "threadIdx")) for name in found)
 
-    def _comparison(self, index: int) -> None:
+    def _comparison(self, index: int, head: tuple[range, range, range] | None) -> None:
+        """Note an end: of a head such as ``if (i < n)`` for its statement, of ``if (i >= n)`` behind it."""
         first = index
         depth = 0
         while first > 0:
@@ -138,13 +224,15 @@ class Indexing:
         sign = self.body[index].text
         if left is None or right is None:
             return
+        _, yes, no = head or [range(len(self.body))] * 3
         if sign == ">":  # n > i
             left, right = right, left
         elif sign == "<=":  # i <= n - 1
             right = written_sum(added(sum_of(right), {(): 1}))
-        self.ends.append((left, right))
-        if sign == "<=" and self._of_thread(right):  # n <= i: return
-            self.ends.append((written_sum(added(sum_of(right), {(): -1})), left))
+        if not self._of_thread(right):
+            self.ends.append(End(left, right, no if sign == ">=" else yes))
+        elif sign == "<=":  # n <= i: return
+            self.ends.append(End(written_sum(added(sum_of(right), {(): -1})), left, no))
 
     def _shared_array(self, index: int) -> None:
         end = next((i for i in range(index, len(self.body)) if self.body[i].text in (";", "=")), index)
@@ -166,7 +254,7 @@ class Indexing:
 
     def sums(self) -> list[tuple[Sum, Node | None]]:
         """Every index with its end, then all other values without one."""
-        ended = [(sum_of(self.resolved(left)), right) for left, right in self.ends]
+        ended = [(sum_of(self.resolved(left)), right) for left, right, _ in self.ends]
         rest: list[tuple[Sum, Node | None]] = [
             (sum_of(self.resolved(value)), None) for value in self.values.values()
         ]
@@ -228,7 +316,7 @@ class Indexing:
     def has_spare(self, axis: str) -> bool:
         """Return True if a thread is asked whether it is one of those that the indices tell of."""
         own, extent = {(f"threadIdx.{axis}",): 1}, self.extent(axis)
-        pairs = ((sum_of(self.resolved(left)), sum_of(self.resolved(right))) for left, right in self.ends)
+        pairs = ((sum_of(self.resolved(left)), sum_of(self.resolved(right))) for left, right, _ in self.ends)
         return any(left == own and right == extent for left, right in pairs)
 
     def row_of(self, axis: str) -> Node | None:
@@ -247,23 +335,32 @@ class Indexing:
     def accesses(self, array: str | None = None) -> dict[str, list[Node]]:
         """The indices that arrays are read and written at; with a name, those of one access to one array."""
         found: dict[str, list[Node]] = {}
-        for index, token in enumerate(self.body[:-1]):
-            if token.kind != "word" or self.body[index + 1].text != "[":
+        for place, name, nodes in self._accessed():
+            if name in self.shared if array is None else name != array:
                 continue
-            if (array is not None and token.text != array) or (token.text in self.shared and array is None):
+            key = name if array is None else f"{name}{place}"
+            found[key] = [*found.get(key, []), *nodes]
+        return found
+
+    def _accessed(self) -> Iterator[tuple[int, str, list[Node]]]:
+        """Place, array and indices of each access."""
+        for index, token in enumerate(self.body[:-1]):
+            cast = self.body[index + 1].text == ")" and self._text(index + 2) == "[" and self._is_array(token)
+            if token.kind != "word" or (self.body[index + 1].text != "[" and not cast):
                 continue
             if index and self.body[index - 1].text in (".", "->", *self._types()):
                 continue
-            place = index + 1
+            place = index + 1 + cast
             nodes = []
             while self._text(place) == "[":
                 closing = group_end(self.body, place)
                 node = parsed(self.body[place + 1 : closing - 1])
                 nodes += [] if node is None else [node]
                 place = closing
-            key = token.text if array is None else f"{token.text}{index}"
-            found[key] = [*found.get(key, []), *nodes]
-        return found
+            yield index, token.text, nodes
+
+    def _is_array(self, token: Token) -> bool:
+        return token.text in self._elements or token.text in self.pointers
 
     @staticmethod
     def _types() -> tuple[str, ...]:
@@ -284,23 +381,19 @@ class Indexing:
             grid: ``x`` -> blocks along an axis, and what all of them cover.
             threads: ``x`` -> threads of a block along an axis, where they matter.
         """
-        if array in self.values or any(name == array for name, _ in self.steps):
+        if array in self.values:
             return None  # it is moved on
         ends = self._ends_of_grid(grid) | {f"threadIdx.{axis}": end for axis, end in threads.items()}
-        compared: dict[str, Sum] = {}
-        whole: list[tuple[Sum, Sum]] = []
-        for left, right in self.ends:
-            total, end = sum_of(left), sum_of(self.resolved(right))
-            if len(total) == 1 and next(iter(total.values())) == 1 and len(next(iter(total))) == 1:
-                compared.setdefault(next(iter(total))[0], end)
-            if end and _all_known(end, known):
-                whole.append((sum_of(self.resolved(left)), end))
-        ends |= {name: end for name, end in compared.items() if name not in ends or _all_known(end, known)}
         best: Sum | None = None
-        for node in self._all_of(array):
+        for place, node in self._all_of(array):
+            if node is None:
+                return None
             resolved = sum_of(self.resolved(node))
+            compared, whole = self._ends_at(place, known)
+            rather = {name for name, end in compared.items() if name not in ends or _all_known(end, known)}
+            own = ends | {name: compared[name] for name in rather}
             reached = next((end for index, end in whole if index == resolved), {})
-            last = None if reached else self._last(sum_of(self._but_ended(node, ends)), ends)
+            last = None if reached else self._last(sum_of(self._but_ended(node, own)), own)
             reached = reached if last is None else added(last, {(): 1})
             if reached and _all_known(reached, known) and (best is None or _size(reached) > _size(best)):
                 best = reached
@@ -308,9 +401,31 @@ class Indexing:
             return None
         return written_sum(best)
 
+    def _ends_at(
+        self, place: int, known: Callable[[str], bool]
+    ) -> tuple[dict[str, Sum], list[tuple[Sum, Sum]]]:
+        """The ends of names, and of whole indices as far as known: rather those that hold at a place."""
+        compared: dict[str, Sum] = {}
+        whole: list[tuple[Sum, Sum]] = []
+        for left, right, _ in sorted(
+            self.ends, key=lambda one: len(one.reach) if place in one.reach else len(self.body) + 1
+        ):
+            total, end = sum_of(left), sum_of(self.resolved(right))
+            if len(total) == 1 and next(iter(total.values())) == 1 and len(next(iter(total))) == 1:
+                name = next(iter(total))[0]
+                if name not in compared or (self._is_weak(compared[name]) and not self._is_weak(end)):
+                    compared[name] = end
+            if end and _all_known(end, known):
+                whole.append((sum_of(self.resolved(left)), end))
+        return compared, whole
+
+    def _is_weak(self, end: Sum) -> bool:
+        """Return True if an end is a number, as of ``i >= 1``."""
+        return not any(end)
+
     def inner(self, array: str, symbols: Mapping[str, Node]) -> Counter[str]:
         """Names -> how often an index of an array is multiplied with them: the most of its last axis."""
-        sums = [sum_of(substituted(self.resolved(node), symbols)) for node in self._all_of(array)]
+        sums = [sum_of(substituted(self.resolved(node), symbols)) for _, node in self._all_of(array) if node]
         products = {factors for total in sums for factors in total if len(factors) > 1}
         return Counter(factor for factors in products for factor in factors)
 
@@ -322,22 +437,60 @@ class Indexing:
             for name, value in self.values.items():
                 total = sum_of(self.resolved(value))
                 blocks = [one for one in AXES if coefficient(total, f"blockIdx.{one}")]
-                if told and blocks == [axis] and coefficient(total, f"blockIdx.{axis}") == told[0]:
+                inner = [factors for factors in total if f"blockIdx.{axis}" not in factors]
+                whole = told and (inner or told[0] == {(): 1})  # and not where a block begins
+                if told and whole and blocks == [axis] and coefficient(total, f"blockIdx.{axis}") == told[0]:
                     ends[name] = covered
         return ends
 
-    def _all_of(self, array: str) -> list[Node]:
-        nodes = [node for name, found in self.accesses().items() if name == array for node in found]
-        base = {
-            name: value
-            for name, value in self.values.items()
-            if array in names_in(value) and coefficient(sum_of(value), array) == {(): 1}
-        }  # const float* row = x + i * n
-        for name, value in base.items():
-            offset = written_sum(added(sum_of(value), {(array,): -1}))
-            inner = self.accesses().get(name, [])
-            nodes += [written_sum(added(sum_of(offset), sum_of(one))) for one in inner]
-        return nodes
+    def aliases(self, array: str) -> dict[str, tuple[Sum | None, int]]:
+        """An array and the pointers into it: name -> elements before it, and how many one of its type is."""
+        found: dict[str, tuple[Sum | None, int]] = {array: ({}, 1)}
+        for name, pointer in self.pointers.items():
+            if pointer.base not in found or name == array:
+                continue
+            before, width = found[pointer.base]
+            own = self._wider(pointer.kind, array) if pointer.kind else width
+            unit: Sum = {(): width if pointer.inside else own}
+            moved = any(name == one for one, _ in self.steps)
+            offset = None
+            if before is not None and pointer.offset is not None and own and not moved:
+                offset = added(before, multiplied(pointer.offset, unit))
+            found[name] = offset, own
+        return found
+
+    def is_followed(self, array: str) -> bool:
+        """Return True if an array is used by its indices and by pointers into it, and in no other way."""
+        names = self.aliases(array)
+        given = self.given()
+        return all(
+            self._text(index + 1) == "[" or self._text(index + 2) == "[" or index in given
+            for index, token in enumerate(self.body)
+            if token.text in names and self._text(index - 1) not in (".", "->")
+        )
+
+    def given(self) -> set[int]:
+        """The places of the tokens that tell where pointers point."""
+        return {place for pointer in self.pointers.values() for place in pointer.tokens}
+
+    def _all_of(self, array: str) -> list[tuple[int, Node | None]]:
+        """Place and last element of each access to an array, by any name; None where it is not followed."""
+        found: list[tuple[int, Node | None]] = []
+        names = self.aliases(array)
+        for place, name, nodes in self._accessed():
+            if name not in names:
+                continue
+            before, unit = names[name]
+            wide = unit
+            if self._text(place + 1) == ")":  # reinterpret_cast<float4*>(x)[i]
+                wide = unit = self._wider(self._cast_before(place, 0), array)
+            elif self._text(place - 1) == "&":  # *(float4*)&x[i]
+                wide = self._wider(self._cast_before(place, 0), array) or unit
+            for node in nodes:
+                last = added(multiplied(sum_of(node), {(): unit}), {(): wide - 1})
+                known = before is not None and wide > 0
+                found.append((place, written_sum(added(before or {}, last)) if known else None))
+        return found
 
     def _but_ended(self, node: Node, ends: Mapping[str, Sum]) -> Node:
         """A tree with what local names are given, but those that are compared with an end."""
@@ -348,16 +501,28 @@ class Indexing:
 
     def _last(self, total: Sum, ends: Mapping[str, Sum]) -> Sum | None:
         """The largest value of an index: every variable in the place before its end."""
-        for name, end in ends.items():
+        parts = {factor: _end_of_part(factor, ends) for factors in total for factor in factors}
+        strides = {name: sum_of(self.resolved(step)) for name, step in self.steps if name in self.loops}
+        for name, end in [*ends.items(), *parts.items()]:
             by = coefficient(total, name)
-            if not by:
+            if not by or end is None:
                 continue
             rest = {factors: value for factors, value in total.items() if name not in factors}
-            total = _floored(added(rest, multiplied(by, added(end, {(): -1}))))
+            last = added(end, strides.get(name, {(): 1}), -1)
+            total = _floored(added(rest, multiplied(by, last)))
             if len(total) > _MOST_TERMS:
                 return None
         names = {factor for factors in total for factor in factors}
         return None if any("Idx" in name for name in names) else total
+
+
+def _end_of_part(factor: str, ends: Mapping[str, Sum]) -> Sum | None:
+    """The end of ``i // b`` or ``i % b`` where that of ``i`` is a multiple of b; None of what is neither."""
+    parts = re.fullmatch(r"([A-Za-z_][\w.]*) (//|%) (\w+)", factor)
+    if parts is None or parts[1] not in ends:
+        return None
+    by: Sum = {(): int(parts[3])} if parts[3].isdecimal() else {(parts[3],): 1}
+    return by if parts[2] == "%" else divided(ends[parts[1]], by)
 
 
 def _floored(total: Sum) -> Sum:
@@ -390,3 +555,12 @@ def _words(factor: str) -> list[str]:
 def _all_known(total: Sum, known: Callable[[str], bool]) -> bool:
     names = {name for factors in total for factor in factors for name in _words(factor)}
     return all(known(name) for name in names - {"ceil_div", "min", "max"})
+
+
+def _as_sum(value: Sequence[Token]) -> Sequence[Token]:
+    """The tokens of ``&x[i]`` as those of ``x + (i)``; others as they are."""
+    if len(value) < 4 or value[0].text != "&" or value[2].text != "[":  # noqa: PLR2004 - &x[i]
+        return value
+    end = group_end(value, 2)
+    opening, closing = value[2]._replace(text="("), value[end - 1]._replace(text=")")
+    return [value[1], value[0]._replace(text="+"), opening, *value[3 : end - 1], closing, *value[end:]]

@@ -4,19 +4,28 @@ Names of the host are followed to what the same function, or the text, gave them
 """
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner.kernel_files.cuda_source.c_expressions import (
     Node,
     calls_in,
     listed,
+    number,
     parsed,
     parsed_text,
     substituted,
 )
-from tuner.kernel_files.cuda_source.tokens import Token, defined_macros, group_end, tokens_of
+from tuner.kernel_files.cuda_source.tokens import (
+    Token,
+    defined_macros,
+    group_end,
+    head_end,
+    statement_end,
+    tokens_of,
+)
 
 _AXES = "xyz"
 _ONE = parsed_text("1")
@@ -41,6 +50,7 @@ class Launch:
         values: what names of the host stand for, those of the launch's function and those of the text.
         bytes: array -> the bytes that are allocated for it.
         line: its line.
+        looped: variables of the loops around it.
         block_name: of the host for the whole block, as ``threads`` of ``dim3 threads(16, 16)``; may be empty.
     """
 
@@ -54,6 +64,7 @@ class Launch:
     values: Mapping[str, Node] = field(default_factory=dict)
     bytes: Mapping[str, Node] = field(default_factory=dict)
     line: int = 0
+    looped: frozenset[str] = frozenset()
     block_name: str = ""
 
 
@@ -64,6 +75,13 @@ def launches_in(text: str) -> list[Launch]:
     inlines = inlined(text)
     bounds = _bodies(tokens)
     allocated = _allocations(tokens)
+    loops = [
+        (before.text, range(start, statement_end(tokens, start)))
+        for start, token in enumerate(tokens)
+        if token.text == "for"
+        for before, sign in itertools.pairwise(tokens[start : head_end(tokens, start + 1)])
+        if sign.text == "=" and before.kind == "word"
+    ]
     found = []
     for index in range(1, len(tokens) - 3):
         if [token.text for token in tokens[index : index + 3]] != ["<", "<", "<"]:
@@ -73,7 +91,8 @@ def launches_in(text: str) -> list[Launch]:
         launch = _launch(tokens, index, dims, {**everywhere, **values}, inlines)
         if launch is not None:
             bytes_of = {name: with_inlined(size, inlines) for name, size in allocated.items()}
-            found.append(Launch(**{**launch.__dict__, "bytes": bytes_of}))
+            looped = frozenset(name for name, around in loops if index in around)
+            found.append(replace(launch, bytes=bytes_of, looped=looped))
     return found
 
 
@@ -170,17 +189,31 @@ def _stated(
             _set_axis(dims, tokens[index - 2].text, token.text, _value(_value_after(tokens, index), inlines))
         elif following in ("=", "(", "{", ";", ",") and _of_dim3(tokens, index):
             dims[token.text] = _dim3(tokens, index, inlines)
+        elif vector := _vector_at(tokens, index):
+            size = _value(
+                next(iter(listed(tokens[index + 2 : group_end(tokens, index + 1) - 1])), ()), inlines
+            )
+            values |= {} if size is None else {f"{vector}.size": size}
         elif following == "=":
             node = _value(_value_after(tokens, index), inlines)
-            if node is not None:
+            if node is not None and "argv" not in ast.unparse(node):
                 values[token.text] = node
-            else:
+            elif "argv" not in {one.text for one in _value_after(tokens, index)}:  # else as without arguments
                 values.pop(token.text, None)
     for name, extents in dims.items():
         for axis, extent in zip(_AXES, [*extents, _ONE, _ONE], strict=False):
             if extent is not None:
                 values[f"{name}.{axis}"] = extent
     return dims, values
+
+
+def _vector_at(tokens: Sequence[Token], index: int) -> str:
+    """The vector that is given a size at a name: ``vector<float> h(n)``, ``h.resize(n)``; else nothing."""
+    before, following = tokens[index - 1].text if index else "", tokens[index + 1].text
+    if before == ">" and following in ("(", "{"):
+        return tokens[index].text
+    called = before == "." and following == "(" and tokens[index].text in ("resize", "assign")
+    return tokens[index - 2].text if called else ""
 
 
 def _dim3(tokens: Sequence[Token], index: int, inlines: Inlines) -> list[Node | None]:
@@ -303,14 +336,15 @@ def _allocations(tokens: Sequence[Token]) -> dict[str, Node]:
         node = parsed(size)
         if node is not None:
             _, values = _stated(tokens[start:place], {})
-            sized = {key: value for key, value in values.items() if _is_size(value)}
+            sized = {key: one for key, one in values.items() if _is_size(one) or key.endswith(".size")}
             found.setdefault(name, substituted(node, sized))
     return found
 
 
 def _is_size(node: Node) -> bool:
     """Return True if a value has the bytes of a type or a product in it, and is no number of its own."""
-    return isinstance(node, (ast.BinOp, ast.Name)) and not calls_in(node) - {"ceil_div", "min", "max"}
+    arithmetic = isinstance(node, (ast.BinOp, ast.Name)) and number(node) is None
+    return arithmetic and not calls_in(node) - {"ceil_div", "min", "max"}
 
 
 def _allocation_calls(tokens: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token], int]]:
