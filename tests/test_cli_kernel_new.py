@@ -70,7 +70,7 @@ def test_a_new_file_is_well_formed(tmp_path: Path) -> None:
         "block_size_x = 256",
     ):
         assert line in text
-    assert "TWICE" not in text
+    assert "TWICE" not in text  # makes no tile, block or index
     target = tmp_path / "check.json"
     result = run("check", file, "--arch", "sm_90", "--json", target)
     assert result.exit_code == 0, result.output

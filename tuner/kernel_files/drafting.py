@@ -386,8 +386,12 @@ class _Drafting(DraftedLaunch):
         return sorted({*_FACTORS, value} if value < 64 else {value // 2, value, value * 2})  # noqa: PLR2004 - a tile or a factor
 
     def _add_fixed(self) -> None:
-        """Constants of the source that the kernel or its launch uses, and that could be tunables."""
-        used = {token.text for token in self.function.body}
+        """Constants of the source that a launch, an index or a tile is made of: they could be tunables."""
+        indexing = self.indexing
+        nodes = [one for extents in indexing.shared.values() for one in extents if one is not None]
+        nodes += [end.right for end in indexing.ends] + [step for _, step in indexing.steps]
+        nodes += [one for one in indexing.values.values() if any("Idx." in name for name in names_in(one))]
+        used = {name for node in nodes for name in names_in(node)}
         if self.launch is not None:
             sides = [node for node in (*self.launch.grid, *self.launch.block, self.launch.shared) if node]
             told = {**self.constants, **self.stated}
