@@ -246,7 +246,7 @@ def resolve(
         notices += [
             f"{name}: its file states no [work]; modelled times are lower bounds"
             if kernel.recipe.work is None
-            else f"{name}: modelled by the [work] of its file; with another, or none, another answer may be best"
+            else f"{name}: modelled by the [work] of its file; without it, another answer may be best"
             for name, kernel in named.items()
             if kernel.recipe.work is None or not kernel.path.is_relative_to(kernels_root())
         ]
