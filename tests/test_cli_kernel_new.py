@@ -127,9 +127,7 @@ def test_a_macro_that_the_source_defines_itself(tmp_path: Path) -> None:
     """No tunable is made of it, and one made by hand is refused: every value would be the same code."""
     text = written(tmp_path, STEP, "step.cu").read_text()
     assert 'grid = "ceil_div(N, 128)"' in text
-    assert (
-        "block_size_x = [128]  # THREADS of the source; with its #define between #ifndef and #endif" in text
-    )
+    assert "# Fixed by the source: THREADS = 128." in text
     file = tmp_path / "step.toml"
     text = text.replace("[tunables]", "[tunables]\nTHREADS = [64, 128]")
     file.write_text(text.replace("[default]", "[default]\nTHREADS = 64"))

@@ -202,7 +202,7 @@ class _Question:
 
 
 def _stored_instead(workloads: "Iterable[str]", store: "Store | None") -> str:
-    """What is stored of the kernels of some workloads, the newest first; empty where nothing is."""
+    """List what is stored of the kernels of some workloads, the newest first; empty where nothing is."""
     from tuner.model.records import WorkloadName
 
     kernels = {WorkloadName.parse(spec).kernel for spec in workloads}

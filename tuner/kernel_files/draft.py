@@ -18,11 +18,9 @@ class Line:
 
     value: str
     guess: str = ""
-    note: str = ""
 
     def __str__(self) -> str:
-        comment = f"  {GUESS}: {self.guess}" if self.guess else (f"  # {self.note}" if self.note else "")
-        return self.value + comment
+        return self.value + (f"  {GUESS}: {self.guess}" if self.guess else "")
 
 
 @dataclass

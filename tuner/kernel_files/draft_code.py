@@ -96,7 +96,6 @@ class DraftedCode:
         self.sized: dict[str, int] = {}  # of macros and template parameters that are sizes, to compile with
         self.others: dict[str, str] = {}  # macros that are no tunables -> what they stand for
         self.guessed_types: list[str] = []
-        self.notes: dict[str, str] = {}  # of tunables
         self.symbols: dict[str, Node] = {}  # names of the kernel and of its host -> names of the file
         self.launch = self._launch_of(beside)
         functions = defined_functions(text)

@@ -26,7 +26,6 @@ from tuner.kernel_files.cuda_source.c_expressions import (
 from tuner.kernel_files.cuda_source.guesses import Macro
 from tuner.kernel_files.cuda_source.indexing import AXES
 from tuner.kernel_files.cuda_source.signatures import dtype_of
-from tuner.kernel_files.cuda_source.tokens import always_defined
 from tuner.kernel_files.draft import Line, quoted
 from tuner.kernel_files.draft_code import BLOCK, SMALL, WHOLE, DraftedCode
 from tuner.model.expressions.callables import is_free_name
@@ -61,7 +60,7 @@ class DraftedLaunch(DraftedCode):
             self.threads[axis] = sum_of(of_file(str(self.values[line.value]) if alone else line.value))
         grid = [self._grid(axis, block) for axis in AXES[:axes]]
         if not self.values and block[0].value.isdecimal():  # a file has a tunable
-            block[0] = self._fixed("x", int(block[0].value), "")
+            block[0] = self._fixed("x", int(block[0].value))
         for side in (block, grid):
             while len(side) > 1 and side[-1].value == "1":
                 side.pop()
@@ -110,10 +109,7 @@ class DraftedLaunch(DraftedCode):
             shown = text_of(written_sum(extent))
             return Line(inner, "" if plain else f"of {shown}, {inner} is taken for the threads")
         if set(extent) == {()} and axis == "x":
-            value = extent[()]
-            names = [one for one, node in self.constants.items() if number(node) == value]
-            used = {token.text for token in self.function.body}
-            return self._fixed(axis, value, next((one for one in names if one in used), ""))
+            return self._fixed(axis, extent[()])
         if extent and all(name in self.values or name in self.symbols for name in names):
             return Line(text_of(substituted(written_sum(extent), self.symbols)))
         return None
@@ -192,7 +188,7 @@ class DraftedLaunch(DraftedCode):
         if value == 1 or (value is not None and fixed and axis != "x"):
             return Line(str(value))
         if value is not None and fixed:
-            return self._fixed(axis, value, host)
+            return self._fixed(axis, value)
         line = self._open_block(axis, default=value)
         if value is not None or (free and host):
             return line
@@ -209,14 +205,10 @@ class DraftedLaunch(DraftedCode):
         extents = [node for nodes in self.indexing.shared.values() for node in nodes]
         return all(node is None for node in extents)
 
-    def _fixed(self, axis: str, value: int, host: str) -> Line:
+    def _fixed(self, axis: str, value: int) -> Line:
         """A tunable with one value: the threads that the source has fixed."""
         name = f"block_size_{axis}"
         self.values[name] = value
-        if host in always_defined(self.text):
-            self.notes[name] = (
-                f"{host} of the source; with its #define between #ifndef and #endif it can be tuned"
-            )
         self.macros[name] = Macro(str(value), values=(value,))
         return Line(name)
 

@@ -353,7 +353,7 @@ class _Drafting(DraftedLaunch):
             told = bool(macro.values)
             open_one = macro == Macro("") and name in self.text and name not in template
             guess = "" if told else f"{'undefined in the source; ' if open_one else ''}the values to try"
-            self.draft.tunables[name] = Line(json.dumps(values), guess, self.notes.get(name, ""))
+            self.draft.tunables[name] = Line(json.dumps(values), guess)
             self.draft.default[name] = value
 
     def _regroup(self, pack: str) -> None:
@@ -396,10 +396,15 @@ class _Drafting(DraftedLaunch):
             sides = [node for node in (*self.launch.grid, *self.launch.block, self.launch.shared) if node]
             told = {**self.constants, **self.stated}
             used |= {name for node in sides for name in _reached(node, told)}
-        for name in sorted(used & {*self.constants}, key=self.text.find):
+        opened = {  # names of the host for what is a tunable
+            name
+            for name, node in self.symbols.items()
+            if len(self.macros.get(text_of(node), Macro("")).values) > 1
+        }
+        for name in sorted(used & {*self.constants} - opened, key=self.text.find):
             value = number(substituted(self.constants[name], self.constants))
             sized = re.fullmatch(rf"{SIZE}|{SMALL}|\w*WARP\w*", name, re.IGNORECASE)
-            if value is not None and 1 < value <= _MOST_FIXED and not sized and name not in self.symbols:
+            if value is not None and 1 < value <= _MOST_FIXED and not sized:
                 self.draft.fixed[name] = value
 
     def _end(self) -> None:

@@ -1,4 +1,4 @@
-"""``kernel_tuner.kernelbuilder``, which is not supported: each of its names is refused where it is imported."""
+"""``kernel_tuner.kernelbuilder``, which is not supported: its names are refused where they are imported."""
 
 from typing import NoReturn
 

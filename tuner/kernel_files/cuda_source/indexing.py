@@ -170,7 +170,7 @@ class Indexing:
         return ""
 
     def _wider(self, kind: str, array: str) -> int:
-        """How many elements of an array one of a type is; 0 where that is not known."""
+        """Count the elements of an array that one of a type is; 0 where that is not known."""
         own = self._elements.get(array, "")
         if kind in ("", own):
             return 1
