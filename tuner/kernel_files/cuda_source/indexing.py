@@ -35,7 +35,7 @@ _MOST_CAST = 10  # tokens between a cast and what it is of
 
 
 class End(NamedTuple):
-    """What an index stays below.
+    """The end of an index: what it stays below.
 
     Attributes:
         left: the index.
