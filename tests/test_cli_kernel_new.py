@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from tuner.cli.main import main
 from tuner.kernel_files.cuda_source.guesses import constant_symbols, macros_of, role_of
-from tuner.kernel_files.cuda_source.tokens import tokens_of
+from tuner.kernel_files.cuda_source.tokens import fixed_constants, tokens_of
 
 SCALE = r"""
 #ifndef TILE
@@ -121,6 +121,11 @@ def test_a_struct_of_the_source(tmp_path: Path) -> None:
     result = run("check", file, "--arch", "sm_90", "--strict")
     assert result.exit_code == 0, result.output
     assert f"next: tuner run --kernel {file}" in result.output
+
+
+def test_constants_of_the_host_are_no_constants_of_a_kernel() -> None:
+    text = "int main() { const int K = 3; }\n__global__ void f() { const int J = 2; }\nconstexpr int I = 1;"
+    assert fixed_constants(text) == {"I", "J"}
 
 
 def test_a_macro_that_the_source_defines_itself(tmp_path: Path) -> None:

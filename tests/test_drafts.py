@@ -262,11 +262,63 @@ __global__ void f(const float* x, float* y, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) for (int v = 0; v < VEC; ++v) y[i * VEC + v] = x[i * VEC + v];
 }"""
+CALLED = """
+__global__ void f(const float* x, float* y, int n, float eps) {
+    __shared__ float sums[32];
+    const float* row = &x[blockIdx.x * n];
+    float s = eps;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) { y[blockIdx.x * n + i] = row[i]; s += row[i]; }
+    if ((threadIdx.x & 31) == 0) sums[threadIdx.x >> 5] = s;
+    __syncthreads();
+    if (threadIdx.x < 32) s = sums[threadIdx.x];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) y[blockIdx.x * n + i] *= s;
+}
+void go(float* x, float* y, int rows, int n, float eps) { f<<<rows, 128>>>(x, y, n, eps); }
+int main() { int rows = 64, n = 512; go(a, b, rows, n, 1e-5f); }"""
+GUARDED = """
+#include <vector>
+__global__ void f(const float* a, float* b, int M, int N) {
+    __shared__ float s[8][32];
+    for (int i = threadIdx.x; i < 256; i += blockDim.x) {
+        int r = i / 32, c = i % 32;
+        int y = blockIdx.y * 8, x = blockIdx.x * 32;
+        if (y + r < M && x + c < N) s[r][c] = a[(y + r) * N + x + c];
+    }
+    __syncthreads();
+    b[blockIdx.y * gridDim.x + blockIdx.x] = s[0][0];
+}
+int main() {
+    const int M = 100, N = 200;
+    std::vector<float> a(M * N), b(ceil_div(M, 8) * ceil_div(N, 32));
+    float *x, *y;
+    cudaMalloc(&y, b.size() * sizeof(float));
+    f<<<dim3((N + 31) / 32, (M + 7) / 8), 64>>>(x, y, M, N);
+}"""
 
 
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
+        (
+            CALLED,
+            (
+                *(
+                    "sizes.N = [512]",
+                    "sizes.ROWS = [64]",
+                    'x = "in float32[ROWS, N]"',
+                    'y = "out float32[ROWS, N]"',
+                ),
+                *('eps = "float32 = 1e-05"', "block_size_x = [32, 64, 128, 256]"),
+            ),
+        ),
+        (
+            GUARDED,
+            (
+                'a = "in float32[M, N]"',
+                'b = "out float32[ceil_div(M, 8), ceil_div(N, 32)]"',
+                "block_size_x = [8, 16, 32, 64, 128]",
+            ),
+        ),
         (SCOPES, ('p = "in float32[N, D]"', 'c = "in float32[K, D]"', 's = "in float32[K]"')),
         (
             VECTOR,
@@ -319,14 +371,15 @@ __global__ void f(const float* x, float* y, int n) {
         (WARPS, ('block = "32 * P"', 'rules = ["32 * P <= 256"]', "P = [1, 2, 4, 8]")),
     ],
     ids=[
-        *("scopes", "vector", "lost", "constants", "sort", "aliases", "packs"),
+        *("called", "guarded", "scopes", "vector", "lost", "constants", "sort", "aliases", "packs"),
         *("inner", "pairs", "outputs", "tiled", "square", "halo", "transposed", "warps"),
     ],
 )
 def test_arrays_and_blocks_follow_the_indices(text: str, lines: tuple[str, ...]) -> None:
     """The last axis is what rows are multiplied with; a bound that tunables state follows them."""
     known = re.findall(r"\b(?:thread|block)(Idx|Dim)\.([xyz])", text)
-    registers = {f"{kind}.{axis}" for _, axis in known for kind in ("tid", "ctaid")}
+    kinds = {"Idx": ("tid", "ctaid"), "Dim": ("ntid",)}
+    registers = {f"{kind}.{axis}" for what, axis in known for kind in kinds[what]}
 
     def ask(_: str, options: tuple[str, ...], *__: str) -> Answer:
         undefined = [

@@ -55,7 +55,11 @@ class Draft:
         lines += [f"kernel.entry = {self.entry}"] if self.entry else []
         lines += [f"kernel.options = {self.options}"] if self.options else []
         lines += ["", "[problem]", *(f"sizes.{name} = {line}" for name, line in self.sizes.items())]
-        outs = [name for name, line in self.arguments.items() if line.value.startswith(('"out', '"inout'))]
+        outs = [
+            name
+            for name, line in self.arguments.items()
+            if line.value.startswith(('"out', '"inout', '"restored'))
+        ]
         lines.append(
             f'# reference.{outs[0] if outs else "y"} = "..."  # an expression of the inputs;'
             " without it answers are only compared"

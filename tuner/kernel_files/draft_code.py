@@ -109,8 +109,9 @@ class DraftedCode:
         self.passed: dict[str, Node] = {}  # parameters -> what the host passes
         self.allocated: dict[str, Node] = {}  # arrays -> the bytes that the host allocates
         self.stated: Mapping[str, Node] = {}  # names of the host -> what they are there
+        self.called: Mapping[str, Node] = {}  # parameters of its function -> numbers of who calls that
         if self.launch is not None:
-            self.stated = self.launch.values
+            self.stated, self.called = self.launch.values, self.launch.called
             nodes, names = self.launch.arguments, self.launch.names
             self.passed = {name: node for name, node in zip(self.names, nodes, strict=False) if name and node}
             sizes = zip(self.names, map(self.launch.bytes.get, names), strict=False)

@@ -201,9 +201,9 @@ class DraftedLaunch(DraftedCode):
         return [name for name in self.values if re.fullmatch(BLOCK, name, re.IGNORECASE)]
 
     def _shared_by_block(self) -> bool:
-        """Return True if the extents of all shared arrays are left to who launches."""
+        """Return True if all shared arrays are left to who launches, or do for any block."""
         extents = [node for nodes in self.indexing.shared.values() for node in nodes]
-        return all(node is None for node in extents)
+        return all(node is None for node in extents) or self.indexing.suits_any_block()
 
     def _fixed(self, axis: str, value: int) -> Line:
         """A tunable with one value: the threads that the source has fixed."""
@@ -289,7 +289,8 @@ class DraftedLaunch(DraftedCode):
             like = next((one for one in (*self.draft.sizes, *self.values) if _alike(one, name)), size)
             if like == size and is_free_name(size):
                 guess = f"{name} of the host is not followed"
-                self.draft.sizes.setdefault(size, self._size_line(name, None, guess=guess))
+                told = self.called.get(name)
+                self.draft.sizes.setdefault(size, self._size_line(name, number(told), guess=guess))
             if like != size or is_free_name(size):
                 self.symbols[name] = of_file(like)
         resolved = substituted(resolved, self.symbols)

@@ -147,7 +147,7 @@ class _Drafting(DraftedLaunch):
                 size = f"{size}_size" if is_free_name(f"{size}_size") else f"{size}_"
             self.symbols[name] = of_file(size)
             passed = self.passed.get(name)
-            told = None if passed is None else number(substituted(passed, self.stated))
+            told = None if passed is None else number(substituted(passed, {**self.called, **self.stated}))
             self.draft.sizes.setdefault(size, self._size_line(name, told))
         for name in macros:
             self.sized[name] = self.values.pop(name)
@@ -320,7 +320,7 @@ class _Drafting(DraftedLaunch):
         if parameter.name in self.symbols:
             return text_of(self.symbols[parameter.name])
         passed = self.passed.get(parameter.name)
-        value = None if passed is None else self._of_host(passed)
+        value = None if passed is None else substituted(self._of_host(passed), self.called)
         if value is None or self._unknown_in(value):
             return ""
         real = "float" in str(parameter.dtype)

@@ -163,6 +163,8 @@ class _Tidy(ast.NodeTransformer):
             return ast.BinOp(
                 node.left, ast.Mult() if isinstance(node.op, ast.LShift) else ast.FloorDiv(), factor
             )
+        if isinstance(node.op, ast.BitAnd) and is_mask(number(node.right)):  # i & 31
+            return ast.BinOp(node.left, ast.Mod(), ast.Constant((number(node.right) or 0) + 1))
         if isinstance(node.op, ast.FloorDiv):
             top = added(added(sum_of(node.left), sum_of(node.right), -1), {(): 1})
             if top and () not in top and _covers(sum_of(node.left), sum_of(node.right)):
@@ -207,6 +209,11 @@ class _Tidy(ast.NodeTransformer):
         if _CEIL_DIV.fullmatch(name) and len(arguments) == 2:  # noqa: PLR2004 - of a division
             return call("ceil_div", *arguments)
         return node.func if name == "size" and not arguments else node  # h.size of a vector of the host
+
+
+def is_mask(value: int | None) -> bool:
+    """Return True if all lower bits of a number are set, and no others."""
+    return value is not None and value > 0 and value & (value + 1) == 0
 
 
 def _tidied(node: ast.AST) -> Node:

@@ -19,6 +19,7 @@ from tuner.kernel_files.cuda_source.c_expressions import (
     listed,
     multiplied,
     names_in,
+    number,
     parsed,
     substituted,
     sum_of,
@@ -31,6 +32,7 @@ AXES = "xyz"
 _ENDS = frozenset({";", ",", "&&", "||", "?", ":", "{", "}", "return"})
 _MOST_TERMS = 12
 _LARGE = 1000
+_WARP, _WARPS = "threadIdx.x // 32", 32  # of a block
 _MOST_CAST = 10  # tokens between a cast and what it is of
 
 
@@ -319,6 +321,25 @@ class Indexing:
         pairs = ((sum_of(self.resolved(left)), sum_of(self.resolved(right))) for left, right, _ in self.ends)
         return any(left == own and right == extent for left, right in pairs)
 
+    def suits_any_block(self) -> bool:
+        """Return True if no place of a shared array is one thread's: at most one warp's, or of a loop."""
+        seen = dict.fromkeys(self.shared, False)
+        for place, name, nodes in self._accessed():
+            if name not in self.shared:
+                continue
+            seen[name] = True
+            compared, _ = self._ends_at(place, lambda _: True)
+            for extent, node in zip(self.shared[name], nodes, strict=False):
+                total = sum_of(self._but_ended(node, compared))
+                told = [sum_of(self.resolved(left)) for left, _, reach in self.ends if place in reach]
+                parts = {part for factors in total for part in factors if "threadIdx" in part}
+                parts = {part for part in parts if {(part,): 1} not in told}
+                warps = extent is not None and (number(self.resolved(extent)) or 0) >= _WARPS
+                if any(not re.search(r" % \d+$", part) and not (warps and part == _WARP) for part in parts):
+                    return False
+        sizes = {name: [node and number(self.resolved(node)) for node in self.shared[name]] for name in seen}
+        return all(found or sizes[name] == [_WARPS] for name, found in seen.items())  # handed to a reduction
+
     def row_of(self, axis: str) -> Node | None:
         """The row that an axis runs along: what the other indices of an access are multiplied with."""
         for nodes in self.accesses().values():
@@ -392,9 +413,10 @@ class Indexing:
             compared, whole = self._ends_at(place, known)
             rather = {name for name, end in compared.items() if name not in ends or _all_known(end, known)}
             own = ends | {name: compared[name] for name in rather}
-            reached = next((end for index, end in whole if index == resolved), {})
-            last = None if reached else self._last(sum_of(self._but_ended(node, own)), own)
-            reached = reached if last is None else added(last, {(): 1})
+            guarded = _guarded(resolved, whole)
+            unguarded = guarded == resolved
+            last = self._last(sum_of(self._but_ended(node, own)) if unguarded else guarded, own)
+            reached = {} if last is None else added(last, {(): 1})
             if reached and _all_known(reached, known) and (best is None or _size(reached) > _size(best)):
                 best = reached
         if not best or best[max(best, key=len)] < 0:
@@ -407,7 +429,7 @@ class Indexing:
         """The ends of names, and of whole indices as far as known: rather those that hold at a place."""
         compared: dict[str, Sum] = {}
         whole: list[tuple[Sum, Sum]] = []
-        for left, right, _ in sorted(
+        for left, right, reach in sorted(
             self.ends, key=lambda one: len(one.reach) if place in one.reach else len(self.body) + 1
         ):
             total, end = sum_of(left), sum_of(self.resolved(right))
@@ -415,7 +437,7 @@ class Indexing:
                 name = next(iter(total))[0]
                 if name not in compared or (self._is_weak(compared[name]) and not self._is_weak(end)):
                     compared[name] = end
-            if end and _all_known(end, known):
+            if end and _all_known(end, known) and place in reach:
                 whole.append((sum_of(self.resolved(left)), end))
         return compared, whole
 
@@ -514,6 +536,28 @@ class Indexing:
                 return None
         names = {factor for factors in total for factor in factors}
         return None if any("Idx" in name for name in names) else total
+
+
+def _guarded(total: Sum, ends: Sequence[tuple[Sum, Sum]]) -> Sum:
+    """An index with the last place of each part that is held against an end: of ``(r + i) * n + c``.
+
+    Args:
+        total: the index.
+        ends: parts, and what they stay below.
+    """
+    for left, end in sorted(ends, key=lambda one: -len(one[0])):  # the longest first
+        part = {factors: value for factors, value in left.items() if factors}
+        last = added(end, {(): 1 + left.get((), 0)}, -1)
+        if len(part) <= 1:  # a variable, or a place in a block
+            continue
+        first = min(part)
+        for factors, value in total.items():
+            by = divided({factors: value}, {first: part[first]})
+            whole = multiplied(part, by or {})
+            if by and all(total.get(one) == own for one, own in whole.items()):
+                total = added(added(total, whole, -1), multiplied(last, by))
+                break
+    return total
 
 
 def _end_of_part(factor: str, ends: Mapping[str, Sum]) -> Sum | None:

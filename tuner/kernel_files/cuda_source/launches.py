@@ -20,6 +20,8 @@ from tuner.kernel_files.cuda_source.c_expressions import (
 )
 from tuner.kernel_files.cuda_source.tokens import (
     Token,
+    bodies_of,
+    declared_from,
     defined_macros,
     group_end,
     head_end,
@@ -31,7 +33,6 @@ _AXES = "xyz"
 _ONE = parsed_text("1")
 _ALLOCATIONS = re.compile(r"(?:cuda|hip)Malloc(?:Managed|Async|Host)?|(?:cuda|hip)HostAlloc")
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([\w, ]*)\)[ \t]*((?:\\\n|[^\n])*)", re.MULTILINE)
-_INSIDE = frozenset({"const", "noexcept", "override", ")"})  # before the brace of a function's body
 Inlines = Mapping[str, tuple[list[str], Node]]
 
 
@@ -51,6 +52,7 @@ class Launch:
         bytes: array -> the bytes that are allocated for it.
         line: its line.
         looped: variables of the loops around it.
+        called: parameters of the function around it -> the numbers that a caller in the text gives them.
         block_name: of the host for the whole block, as ``threads`` of ``dim3 threads(16, 16)``; may be empty.
     """
 
@@ -65,6 +67,7 @@ class Launch:
     bytes: Mapping[str, Node] = field(default_factory=dict)
     line: int = 0
     looped: frozenset[str] = frozenset()
+    called: Mapping[str, Node] = field(default_factory=dict)
     block_name: str = ""
 
 
@@ -73,7 +76,7 @@ def launches_in(text: str) -> list[Launch]:
     tokens = tokens_of(text)
     everywhere = values_of(text)
     inlines = inlined(text)
-    bounds = _bodies(tokens)
+    bodies = bodies_of(tokens)
     allocated = _allocations(tokens)
     loops = [
         (before.text, range(start, statement_end(tokens, start)))
@@ -86,14 +89,44 @@ def launches_in(text: str) -> list[Launch]:
     for index in range(1, len(tokens) - 3):
         if [token.text for token in tokens[index : index + 3]] != ["<", "<", "<"]:
             continue
-        start = max((first for first, last in bounds if first < index <= last), default=0)
-        dims, values = _stated(tokens[start:index], inlines)
+        own = next((body for body in reversed(bodies) if body[0] < index <= body[2]), (0, 0, 0))
+        dims, values = _stated(tokens[own[0] : index], inlines)
         launch = _launch(tokens, index, dims, {**everywhere, **values}, inlines)
         if launch is not None:
             bytes_of = {name: with_inlined(size, inlines) for name, size in allocated.items()}
             looped = frozenset(name for name, around in loops if index in around)
-            found.append(replace(launch, bytes=bytes_of, looped=looped))
+            called = _called(tokens, own, bodies, everywhere)
+            found.append(replace(launch, bytes=bytes_of, looped=looped, called=called))
     return found
+
+
+def _called(
+    tokens: Sequence[Token],
+    own: tuple[int, int, int],
+    bodies: Sequence[tuple[int, int, int]],
+    everywhere: Mapping[str, Node],
+) -> dict[str, Node]:
+    """The numbers that the parameters of a function get where another one calls it."""
+    first, opening, last = own
+    place = next((i for i in range(first, opening) if tokens[i + 1].text == "("), opening)
+    parts = listed(tokens[place + 2 : group_end(tokens, place + 1) - 1]) if place < opening else []
+    names = [part[-1].text for part in parts]
+    for start, brace, end in bodies:
+        for index in range(brace, end if names else brace):
+            if (
+                tokens[index].text != tokens[place].text
+                or tokens[index + 1].text != "("
+                or first <= index <= last
+            ):
+                continue
+            given = listed(tokens[index + 2 : group_end(tokens, index + 1) - 1])
+            values = {**everywhere, **_stated(tokens[start:index], {})[1]}
+            nodes = {name: parsed(part) for name, part in zip(names, given, strict=False)}
+            told = {name: substituted(node, values) for name, node in nodes.items() if node is not None}
+            return {
+                name: node for name, node in told.items() if isinstance(node, ast.Constant) or number(node)
+            }
+    return {}
 
 
 def values_of(text: str) -> dict[str, Node]:
@@ -104,11 +137,11 @@ def values_of(text: str) -> dict[str, Node]:
         if node is not None:
             values[name] = node
     tokens = tokens_of(text)
-    inside = {index for first, last in _bodies(tokens) for index in range(first, last + 1)}
+    inside = {index for first, _, last in bodies_of(tokens) for index in range(first, last + 1)}
     for index, token in enumerate(tokens[:-1]):
         if token.text != "=" or index in inside or tokens[index - 1].kind != "word":
             continue
-        statement = [one.text for one in tokens[_declared_from(tokens, index) : index]]
+        statement = [one.text for one in tokens[declared_from(tokens, index) : index]]
         node = parsed(tokens[index + 1 : _end_of_value(tokens, index + 1)])
         if node is not None and {"const", "constexpr"} & set(statement):
             values.setdefault(statement[-1], node)
@@ -156,24 +189,6 @@ def with_inlined(node: Node, inlines: Inlines) -> Node:
     return substituted(node, {})
 
 
-def _bodies(tokens: Sequence[Token]) -> list[tuple[int, int]]:
-    """First and last index of every body of a function."""
-    found = []
-    index = 1
-    while index < len(tokens):
-        if tokens[index].text == "{" and tokens[index - 1].text in _INSIDE:
-            end = group_end(tokens, index)
-            found.append((_declared_from(tokens, index), end - 1))
-            index = end
-        else:
-            index += 1
-    return found
-
-
-def _declared_from(tokens: Sequence[Token], opening: int) -> int:
-    return next((i + 1 for i in range(opening - 1, -1, -1) if tokens[i].text in (";", "}", "{")), 0)
-
-
 def _stated(
     tokens: Sequence[Token], inlines: Inlines
 ) -> tuple[dict[str, list[Node | None]], dict[str, Node]]:
@@ -210,8 +225,9 @@ def _stated(
 def _vector_at(tokens: Sequence[Token], index: int) -> str:
     """The vector that is given a size at a name: ``vector<float> h(n)``, ``h.resize(n)``; else nothing."""
     before, following = tokens[index - 1].text if index else "", tokens[index + 1].text
-    if before == ">" and following in ("(", "{"):
-        return tokens[index].text
+    if before in (">", ",") and following in ("(", "{"):
+        declared = [token.text for token in tokens[declared_from(tokens, index) : index]]
+        return tokens[index].text if before == ">" or {"vector", "device_vector"} & {*declared} else ""
     called = before == "." and following == "(" and tokens[index].text in ("resize", "assign")
     return tokens[index - 2].text if called else ""
 
@@ -330,9 +346,9 @@ def _geometry(
 def _allocations(tokens: Sequence[Token]) -> dict[str, Node]:
     """Array -> bytes allocated for it, with the values of the function that does it."""
     found: dict[str, Node] = {}
-    bounds = _bodies(tokens)
+    bodies = bodies_of(tokens)
     for name, size, place in _allocation_calls(tokens):
-        start = max((first for first, last in bounds if first < place <= last), default=0)
+        start = max((first for first, _, last in bodies if first < place <= last), default=0)
         node = parsed(size)
         if node is not None:
             _, values = _stated(tokens[start:place], {})

@@ -96,8 +96,35 @@ _CONSTANT = re.compile(
 
 
 def fixed_constants(text: str) -> set[str]:
-    """Names of constants that a source, its comments apart, gives a literal value."""
+    """Names of constants that a source, comments and functions of the host apart, gives a literal value."""
+    placed = _placed(text)
+    tokens = [token for token, _ in placed]
+    for first, opening, last in reversed(bodies_of(tokens)):
+        if not {"__global__", "__device__"} & {token.text for token in tokens[first:opening]}:
+            text = text[: placed[opening][1]] + text[placed[last][1] - 1 :]
     return {found[1] for found in _CONSTANT.finditer(text)}
+
+
+_INSIDE = frozenset({"const", "noexcept", "override", ")"})  # before the brace of a function's body
+
+
+def bodies_of(tokens: Sequence[Token]) -> list[tuple[int, int, int]]:
+    """Of every function with a body: where its declaration begins, and the braces of the body."""
+    found = []
+    index = 1
+    while index < len(tokens):
+        if tokens[index].text == "{" and tokens[index - 1].text in _INSIDE:
+            end = group_end(tokens, index)
+            found.append((declared_from(tokens, index), index, end - 1))
+            index = end
+        else:
+            index += 1
+    return found
+
+
+def declared_from(tokens: Sequence[Token], place: int) -> int:
+    """Where the statement around a place begins."""
+    return next((i + 1 for i in range(place - 1, -1, -1) if tokens[i].text in (";", "}", "{")), 0)
 
 
 def undecided_macros(text: str) -> set[str]:
