@@ -275,6 +275,32 @@ __global__ void f(const float* x, float* y, int n, float eps) {
 }
 void go(float* x, float* y, int rows, int n, float eps) { f<<<rows, 128>>>(x, y, n, eps); }
 int main() { int rows = 64, n = 512; go(a, b, rows, n, 1e-5f); }"""
+TYPED = """
+template <typename T>
+__global__ void f(const T* x, T* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i > 0 && i < n - 1) y[i] = x[i - 1] + x[i + 1];
+}
+template <typename T>
+void go(const T* x, T* y, int n) { f<T><<<(n + 255) / 256, 256>>>(x, y, n); }
+int main() { double *a, *b; go<double>(a, b, 1000); }"""
+NUMBERED = """
+#define T 64
+__global__ void f(int* d, int j) {
+    unsigned i = threadIdx.x + blockDim.x * blockIdx.x, p = i ^ j;
+    if (p > i && d[i] > d[p]) { int t = d[i]; d[i] = d[p]; d[p] = t; }
+}
+void sort(int* d) { for (int j = 8; j > 0; j /= 2) f<<<16, T>>>(d, j); }"""
+COUNTED = """
+#define AT(i, j) ((i) * k + (j))
+__global__ void f(const float* x, int* counts, int n, int k) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, best = 0;
+    if (i >= n) return;
+    for (int c = 1; c < k; ++c) if (x[AT(i, c)] > x[AT(i, best)]) best = c;
+    atomicAdd(&counts[best], 1);
+}
+void go(float* x, int* c, int n, int k) { f<<<(n + 127) / 128, 128>>>(x, c, n, k); }
+int main() { int n = 7, k = 5; int* q; cudaMallocManaged(&q, k * sizeof(int)); go(p, q, n, k); }"""
 GUARDED = """
 #include <vector>
 __global__ void f(const float* a, float* b, int M, int N) {
@@ -311,6 +337,9 @@ int main() {
                 *('eps = "float32 = 1e-05"', "block_size_x = [32, 64, 128, 256]"),
             ),
         ),
+        (TYPED, ("sizes.N = [1000]", 'x = "in float64[N]"', 'y = "inout float64[N]"  # GUESS: its border')),
+        (NUMBERED, ("sizes.N = [1024]  # GUESS: 16 blocks", 'd = "restored int32[N]"', 'grid = "N // block')),
+        (COUNTED, ('x = "in float32[N, K]"', 'counts = "inout int32[K]"', "sizes.K = [5]")),
         (
             GUARDED,
             (
@@ -371,7 +400,20 @@ int main() {
         (WARPS, ('block = "32 * P"', 'rules = ["32 * P <= 256"]', "P = [1, 2, 4, 8]")),
     ],
     ids=[
-        *("called", "guarded", "scopes", "vector", "lost", "constants", "sort", "aliases", "packs"),
+        *(
+            "called",
+            "typed",
+            "numbered",
+            "counted",
+            "guarded",
+            "scopes",
+            "vector",
+            "lost",
+            "constants",
+            "sort",
+            "aliases",
+            "packs",
+        ),
         *("inner", "pairs", "outputs", "tiled", "square", "halo", "transposed", "warps"),
     ],
 )

@@ -24,7 +24,7 @@ from tuner.kernel_files.cuda_source.c_expressions import (
 )
 from tuner.kernel_files.cuda_source.guesses import Macro, macros_of, struct_fields
 from tuner.kernel_files.cuda_source.indexing import AXES, Indexing
-from tuner.kernel_files.cuda_source.launches import Launch, launches_in, values_of
+from tuner.kernel_files.cuda_source.launches import Launch, inlined, launches_in, values_of
 from tuner.kernel_files.cuda_source.signatures import (
     GlobalFunction,
     Parameter,
@@ -96,16 +96,18 @@ class DraftedCode:
         self.sized: dict[str, int] = {}  # of macros and template parameters that are sizes, to compile with
         self.others: dict[str, str] = {}  # macros that are no tunables -> what they stand for
         self.guessed_types: list[str] = []
+        self.open_types: list[str] = []  # of the template's, those that nothing tells
         self.symbols: dict[str, Node] = {}  # names of the kernel and of its host -> names of the file
         self.launch = self._launch_of(beside)
         functions = defined_functions(text)
         self.foreign = [range(one.line, one.last_line + 1) for one in functions if one.line != function.line]
         self.macros = macros_of(text, self.foreign)
         self.constants = {name: value for name, value in values_of(text).items() if name not in self.macros}
-        self.indexing = Indexing(self.function.body, self.constants, function.parameters)
+        self.indexing = Indexing(self.function.body, self.constants, function.parameters, inlined(text))
         self.reach: dict[str, tuple[Sum, Sum]] = {}  # axis -> blocks, and what they cover
         self.threads: dict[str, Sum] = {}  # axis -> threads of a block
         self.typed: dict[str, str] = {}  # template parameters that are types
+        self.type_of = {one.name: one.type for one in function.parameters}
         self.passed: dict[str, Node] = {}  # parameters -> what the host passes
         self.allocated: dict[str, Node] = {}  # arrays -> the bytes that the host allocates
         self.stated: Mapping[str, Node] = {}  # names of the host -> what they are there
@@ -162,6 +164,7 @@ class DraftedCode:
             if parameter.is_type:
                 known = dtype_of(stated) is not None or re.fullmatch(r"\w*float\d|\w*half\d?", stated)
                 self.typed[parameter.name] = stated if known else "float"
+                self.open_types += [] if known else [parameter.name]
                 continue
             node = parsed_text(stated)
             value = number(node and substituted(node, {**self.constants, **self.stated}))

@@ -35,6 +35,7 @@ _LAUNCH_BOUNDS = re.compile(r"__launch_bounds__\s*\(([^,;{]*)")
 BLOCKS = [32, 64, 128, 256, 512, 1024]
 FIRST_AXIS = r"\w*(?:height|rows)|(?:\w*_)?(?:ny|m|h)"  # of two sizes, the one along y
 SPATIAL = r"N?[XYZ]|WIDTH|HEIGHT|DEPTH"
+UNTOLD = "no parameter tells the problem size"
 SIDES = ([8, 16, 32, 64, 128], [1, 2, 4, 8, 16, 32], [1, 2, 4])
 
 
@@ -297,6 +298,8 @@ class DraftedLaunch(DraftedCode):
         if left := self._unknown_in(resolved):
             return Line(text_of(resolved), f"{', '.join(sorted(left))} of the host is not followed")
         along = self.indexing.covered(axis)
+        if number(resolved) and along is not None and along[1] is None and self._is_open(block):
+            return self._grid_of_number(number(resolved) or 1, block)
         if along is None:
             self.reach[axis] = sum_of(resolved), sum_of(resolved)
             return Line(text_of(resolved))
@@ -304,6 +307,19 @@ class DraftedLaunch(DraftedCode):
         resolved, guess = self._by_block(resolved, covers)
         self.reach[axis] = sum_of(resolved), _covered_by(resolved, covers)
         return Line(text_of(resolved), guess)
+
+    def _is_open(self, block: str) -> bool:
+        """Return True if a block may have other sizes, and no parameter tells that of the problem."""
+        placeholder = [line.guess for line in self.draft.sizes.values()] == [UNTOLD]
+        return placeholder and len(self.macros.get(block, Macro("")).values) > 1
+
+    def _grid_of_number(self, blocks: int, block: str) -> Line:
+        """The blocks of a problem that is as large as so many of the default's."""
+        (name,) = self.draft.sizes
+        whole = blocks * self.values[block]
+        self.draft.sizes[name] = Line(f"[{whole}]", f"{blocks} blocks of {self.values[block]}")
+        self.reach["x"] = sum_of(of_file(f"{name} // {block}")), sum_of(of_file(name))
+        return Line(f"{name} // {block}")
 
     def _by_block(self, blocks: Node, covers: Node) -> tuple[Node, str]:
         """The blocks of the host by what one covers, where the host has a number for that; and a guess."""

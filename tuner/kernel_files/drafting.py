@@ -41,7 +41,15 @@ from tuner.kernel_files.cuda_source.signatures import (
 )
 from tuner.kernel_files.draft import Draft, Line, quoted
 from tuner.kernel_files.draft_code import SIZE, SMALL, WHOLE, Ask, struct_name
-from tuner.kernel_files.draft_launch import BLOCKS, FIRST_AXIS, SIDES, SPATIAL, DraftedLaunch, bytes_of
+from tuner.kernel_files.draft_launch import (
+    BLOCKS,
+    FIRST_AXIS,
+    SIDES,
+    SPATIAL,
+    UNTOLD,
+    DraftedLaunch,
+    bytes_of,
+)
 from tuner.kernel_files.short_files import NAME_PATTERN
 from tuner.model.errors import InputError, suggestion
 from tuner.model.expressions.callables import is_free_name
@@ -119,8 +127,8 @@ class _Drafting(DraftedLaunch):
         several = len(global_functions(self.text)) > 1
         own = self._entry(filled=False)
         if several or self.typed or self.function.namespace or "(" in own:
-            told = (self.launch is not None and self.launch.template) or {*self.typed.values()} != {"float"}
-            self.draft.entry = Line(quoted(own), "" if told else f"{', '.join(self.typed)} as float")
+            guess = f"{', '.join(self.open_types)} as float" if self.open_types else ""
+            self.draft.entry = Line(quoted(own), guess)
         if self.others:
             options = [f"-D{name}={value}" for name, value in self.others.items()]
             guess = f"{', '.join(self.guessed_types)} as float" if self.guessed_types else ""
@@ -156,7 +164,7 @@ class _Drafting(DraftedLaunch):
             self._add_fixed_size()
         if not self.draft.sizes:
             name = "elements" if "N" in {*self.values, *self.constants} else "N"
-            self.draft.sizes[name] = self._size_line(name, None, guess="no parameter tells the problem size")
+            self.draft.sizes[name] = self._size_line(name, None, guess=UNTOLD)
         for name, node in self.passed.items():
             host = _single(node)
             while host and name in self.symbols:  # h.size() of a vector of n, and n
@@ -214,7 +222,10 @@ class _Drafting(DraftedLaunch):
             guess = ", ".join(filter(None, [guess, "" if told else "the shape"]))
             axes = ", ".join([*shape, *([str(lanes)] if lanes > 1 else [])])
             role: str = roles[parameter.name]
-            if role == "inout" and overwritten(body, aliases(parameter.name)):
+            if role == "out" and self.indexing.leaves_border(parameter.name):
+                role = "inout"
+                guess = ", ".join(filter(None, [guess, "its border is not written, and stays as it is"]))
+            elif role == "inout" and overwritten(body, aliases(parameter.name)):
                 role, in_place = "restored", "in place, so copied back behind every run; 'inout' is not"
                 guess = ", ".join(filter(None, [guess, in_place]))
             self.draft.arguments[name] = Line(quoted(f"{role} {kind}[{axes}]"), guess)
@@ -267,13 +278,15 @@ class _Drafting(DraftedLaunch):
             reached = self.indexing.elements(parameter.name, known.__contains__, self.reach, threads)
             candidates += [] if reached is None else [substituted(reached, self.symbols)]
         allocated = self.allocated.get(parameter.name)
-        elements = None if allocated is None else self._allocated(allocated, kind, lanes)
+        guessed = {*re.findall(r"\w+", self.type_of[parameter.name])} & {*self.open_types}
+        elements = None if allocated is None or guessed else self._allocated(allocated, kind, lanes)
         if elements is not None:
-            candidates.insert(0 if names_in(elements) or not candidates else 1, elements)
+            first = names_in(elements) and not names_in(elements) & {*self.values}
+            candidates.insert(0 if first or not candidates else 1, elements)
         followed = elements is not None or self.indexing.is_followed(parameter.name)
         for node in candidates:
             if not self._unknown_in(node):
-                total = sum_of(node)
+                total = {one: value for one, value in sum_of(node).items() if one or value > 0}  # n - 1 as n
                 factors = max(total, key=len, default=())
                 loose = len(factors) > 1 and min(total.values()) < 0  # of the inner part: n * m - 2 * m
                 axes = sorted(factors, key=lambda one: sizes.index(one) if one in sizes else len(sizes))
@@ -282,9 +295,12 @@ class _Drafting(DraftedLaunch):
                 else:
                     axes.sort(key=lambda one: not re.fullmatch(FIRST_AXIS, one, re.IGNORECASE))
                 axes.sort(key=lambda one: inner[one])
+                sides = {name for total in self.threads.values() for factors in total for name in factors}
+                tuned = names_in(node) & sides  # another block would be another problem
+                told = followed and not loose and not tuned
                 if factors and total[factors] == 1 and (loose or len(total) == 1):
-                    return axes, followed and not loose
-                return [text_of(node)], followed and not loose
+                    return axes, told
+                return [text_of(written_sum(total) if total != sum_of(node) else node)], told
         return self._sizes_as_axes(), False
 
     def _allocated(self, node: Node, kind: str, lanes: int) -> Node | None:

@@ -7,6 +7,7 @@ compared with is where it ends. Where a kernel tells nothing, nothing is returne
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tuner.kernel_files.cuda_source.c_expressions import (
@@ -20,11 +21,13 @@ from tuner.kernel_files.cuda_source.c_expressions import (
     multiplied,
     names_in,
     number,
+    of_file,
     parsed,
     substituted,
     sum_of,
     written_sum,
 )
+from tuner.kernel_files.cuda_source.launches import Inlines, with_inlined
 from tuner.kernel_files.cuda_source.signatures import Parameter
 from tuner.kernel_files.cuda_source.tokens import Token, group_end, head_end, statement_end
 
@@ -80,7 +83,11 @@ class Indexing:
     """
 
     def __init__(
-        self, body: Sequence[Token], constants: Mapping[str, Node], parameters: Sequence[Parameter] = ()
+        self,
+        body: Sequence[Token],
+        constants: Mapping[str, Node],
+        parameters: Sequence[Parameter] = (),
+        inlines: Inlines = MappingProxyType({}),
     ) -> None:
         """Read the body of a kernel.
 
@@ -89,8 +96,11 @@ class Indexing:
             constants: names that stand for something else everywhere.
             parameters: of the kernel; an index that is multiplied with a whole number of them strides over a
                 row, and tells nothing of blocks.
+            inlines: functions and macros that are an expression.
         """
         self.body = body
+        self._inlines = inlines
+        self._changed: set[str] = set()
         self._parameters = frozenset(one.name for one in parameters if "int" in str(one.dtype))
         self._elements = {one.name: one.type for one in parameters if one.pointer}
         self.values: dict[str, Node] = {}
@@ -105,11 +115,17 @@ class Indexing:
 
     def _read(self) -> None:
         heads: list[tuple[range, range, range]] = []  # what is asked, what it holds for, what else
+        self._heads = [
+            range(index, head_end(self.body, index + 1))
+            for index, token in enumerate(self.body[:-1])
+            if token.text == "for" and self.body[index + 1].text == "("
+        ]
         for index, token in enumerate(self.body[:-1]):
             following = self.body[index + 1].text
             before = self.body[index - 1].text if index else ""
             if token.text in ("for", "if", "while") and following == "(":
-                last, end = head_end(self.body, index + 1), statement_end(self.body, index)
+                last = head_end(self.body, index + 1)
+                end = statement_end(self.body, last + 1)  # what else is done is behind it
                 heads.append((range(index, last), range(index, end), range(end, self._block_end(end))))
             if token.text == "for" and following == "(":
                 self._loop(self.body[index + 2 : last])
@@ -124,6 +140,10 @@ class Indexing:
                 if node is not None:
                     self.steps.append((token.text, node))
 
+    def _parsed(self, tokens: Sequence[Token]) -> Node | None:
+        node = parsed(tokens)
+        return node if node is None or not self._inlines else with_inlined(node, self._inlines)
+
     def _block_end(self, start: int) -> int:
         """The place of the brace that closes the block around a place."""
         index = start
@@ -135,7 +155,7 @@ class Indexing:
         """Note what the name at a place is given; of a place in an array, where and of what type that is."""
         name, start = self.body[index].text, index + 2
         value = list(self._until_end(start))
-        node = parsed(_as_sum(value))
+        node = self._parsed(_as_sum(value))
         arrays = [one.text for one in value if one.text in self._elements or one.text in self.pointers]
         bases = [] if node is None else [one for one in arrays if coefficient(sum_of(node), one) == {(): 1}]
         declared = self._text(index - 1) == "*"
@@ -148,6 +168,8 @@ class Indexing:
                 self._text(index - 2) if declared else "auto",
                 range(index, start + len(value)),
             )
+        if name in self.values and not any(index in head for head in self._heads):
+            self._changed.add(name)
         if node is not None:
             self.values.setdefault(name, node)
 
@@ -226,7 +248,7 @@ class Indexing:
         sign = self.body[index].text
         if left is None or right is None:
             return
-        _, yes, no = head or [range(len(self.body))] * 3
+        _, yes, no = head or [self._reach_of(index)] * 3
         if sign == ">":  # n > i
             left, right = right, left
         elif sign == "<=":  # i <= n - 1
@@ -235,6 +257,12 @@ class Indexing:
             self.ends.append(End(left, right, no if sign == ">=" else yes))
         elif sign == "<=":  # n <= i: return
             self.ends.append(End(written_sum(added(sum_of(right), {(): -1})), left, no))
+
+    def _reach_of(self, index: int) -> range:
+        """The tokens that an end outside of heads holds for: of ``i < n ? x[i] : 0``, its statement."""
+        end = next((i for i in range(index, len(self.body)) if self.body[i].text == ";"), len(self.body))
+        asked = any(token.text == "?" for token in self.body[index:end])
+        return range(index, end) if asked else range(len(self.body))
 
     def _shared_array(self, index: int) -> None:
         end = next((i for i in range(index, len(self.body)) if self.body[i].text in (";", "=")), index)
@@ -375,7 +403,7 @@ class Indexing:
             nodes = []
             while self._text(place) == "[":
                 closing = group_end(self.body, place)
-                node = parsed(self.body[place + 1 : closing - 1])
+                node = self._parsed(self.body[place + 1 : closing - 1])
                 nodes += [] if node is None else [node]
                 place = closing
             yield index, token.text, nodes
@@ -410,6 +438,8 @@ class Indexing:
             if node is None:
                 return None
             resolved = sum_of(self.resolved(node))
+            if self._is_changed(node):
+                continue
             compared, whole = self._ends_at(place, known)
             rather = {name for name, end in compared.items() if name not in ends or _all_known(end, known)}
             own = ends | {name: compared[name] for name in rather}
@@ -447,7 +477,14 @@ class Indexing:
 
     def inner(self, array: str, symbols: Mapping[str, Node]) -> Counter[str]:
         """Names -> how often an index of an array is multiplied with them: the most of its last axis."""
-        sums = [sum_of(substituted(self.resolved(node), symbols)) for _, node in self._all_of(array) if node]
+        nodes = [node for _, node in self._all_of(array) if node is not None]
+        for index, token in enumerate(self.body[:-1]):
+            if token.text == array and self.body[index + 1].text == "+":  # f(x + i * n)
+                node = parsed(self._until_end(index + 2))
+                nodes += [] if node is None else [node]
+        fixed = {name: value for name, value in self.values.items() if name not in self._changed | self.loops}
+        own = [substituted(node, {**self._constants, **fixed}) for node in nodes]
+        sums = [sum_of(substituted(node, symbols)) for node in own]
         products = {factors for total in sums for factors in total if len(factors) > 1}
         return Counter(factor for factors in products for factor in factors)
 
@@ -480,6 +517,29 @@ class Indexing:
                 offset = added(before, multiplied(pointer.offset, unit))
             found[name] = offset, own
         return found
+
+    def _is_changed(self, node: Node) -> bool:
+        """Return True if an index is made of a variable that is given other values later."""
+        names, pending = set[str](), [node]
+        while pending:
+            new = names_in(pending.pop()) - names
+            names |= new
+            pending += [self.values[name] for name in new & {*self.values} - self.loops]
+        return bool(names & self._changed)
+
+    def leaves_border(self, array: str) -> bool:
+        """Return True if no place that an array is written at is the last: they end before ``n - 1``."""
+        found = []
+        for place, node in self._all_of(array):
+            mine = {
+                part for part in names_in(self.resolved(node or of_file("0"))) if part not in self._parameters
+            }
+            ends = [
+                one for one in self.ends if place in one.reach and names_in(self.resolved(one.left)) & mine
+            ]
+            held = [added(sum_of(self.resolved(one.right)), sum_of(one.left), -1) for one in ends]
+            found.append(any(end.get((), 0) < 0 and len(end) > 1 for end in held))
+        return bool(found) and all(found)
 
     def is_followed(self, array: str) -> bool:
         """Return True if an array is used by its indices and by pointers into it, and in no other way."""

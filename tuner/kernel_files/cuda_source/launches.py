@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from tuner.kernel_files.cuda_source.c_expressions import (
     Node,
@@ -95,38 +96,61 @@ def launches_in(text: str) -> list[Launch]:
         if launch is not None:
             bytes_of = {name: with_inlined(size, inlines) for name, size in allocated.items()}
             looped = frozenset(name for name, around in loops if index in around)
-            called = _called(tokens, own, bodies, everywhere)
-            found.append(replace(launch, bytes=bytes_of, looped=looped, called=called))
+            call = _call(tokens, own, bodies, everywhere)
+            template = tuple(call.template.get(text, text) for text in launch.template)
+            of_caller = {arg: parsed_text(name) for name, arg in call.names.items()}
+            inner = {name: one for name, one in of_caller.items() if one is not None}
+            bytes_of |= {
+                n: substituted(bytes_of[a], inner, 1) for n, a in call.names.items() if a in bytes_of
+            }
+            found.append(
+                replace(launch, bytes=bytes_of, looped=looped, called=call.numbers, template=template)
+            )
     return found
 
 
-def _called(
+class _Call(NamedTuple):
+    """How a function of the text is called: its parameters with their numbers and names there, its types."""
+
+    numbers: Mapping[str, Node]
+    names: Mapping[str, str]
+    template: Mapping[str, str]
+
+
+def _call(
     tokens: Sequence[Token],
     own: tuple[int, int, int],
     bodies: Sequence[tuple[int, int, int]],
     everywhere: Mapping[str, Node],
-) -> dict[str, Node]:
-    """The numbers that the parameters of a function get where another one calls it."""
+) -> _Call:
+    """The first call, from another function, of that between some places; empty where there is none."""
     first, opening, last = own
     place = next((i for i in range(first, opening) if tokens[i + 1].text == "("), opening)
     parts = listed(tokens[place + 2 : group_end(tokens, place + 1) - 1]) if place < opening else []
-    names = [part[-1].text for part in parts]
+    names = [next((one for one in listed(part, "=")), part)[-1].text for part in parts]
+    types = []
+    if tokens[first].text == "template":
+        types = [part[-1].text for part in listed(tokens[first + 2 : group_end(tokens, first + 1) - 1])]
     for start, brace, end in bodies:
         for index in range(brace, end if names else brace):
-            if (
-                tokens[index].text != tokens[place].text
-                or tokens[index + 1].text != "("
-                or first <= index <= last
-            ):
+            if tokens[index].text != tokens[place].text or first <= index <= last:
                 continue
-            given = listed(tokens[index + 2 : group_end(tokens, index + 1) - 1])
+            behind, stated = index + 1, []
+            if tokens[behind].text == "<":
+                behind = group_end(tokens, behind)
+                stated = [
+                    " ".join(one.text for one in part) for part in listed(tokens[index + 2 : behind - 1])
+                ]
+            if tokens[behind].text != "(":
+                continue
+            given = listed(tokens[behind + 1 : group_end(tokens, behind) - 1])
             values = {**everywhere, **_stated(tokens[start:index], {})[1]}
             nodes = {name: parsed(part) for name, part in zip(names, given, strict=False)}
             told = {name: substituted(node, values) for name, node in nodes.items() if node is not None}
-            return {
-                name: node for name, node in told.items() if isinstance(node, ast.Constant) or number(node)
-            }
-    return {}
+            numbers = {n: one for n, one in told.items() if isinstance(one, ast.Constant) or number(one)}
+            single = {name: part[0].text for name, part in zip(names, given, strict=False) if len(part) == 1}
+            return _Call(numbers, single, dict(zip(types, stated, strict=False)))
+    return _Call({}, {}, {})
 
 
 def values_of(text: str) -> dict[str, Node]:
