@@ -291,6 +291,17 @@ __global__ void f(int* d, int j) {
     if (p > i && d[i] > d[p]) { int t = d[i]; d[i] = d[p]; d[p] = t; }
 }
 void sort(int* d) { for (int j = 8; j > 0; j /= 2) f<<<16, T>>>(d, j); }"""
+LEADING = """
+#define BLOCK_SIZE 64
+__device__ void swap(int& a, int& b) { int t = a; a = b; b = t; }
+__global__ void f(int* d, const int* e, int n, int ld) {
+    __shared__ int s[BLOCK_SIZE];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    s[threadIdx.x] = e[ld];
+    __syncthreads();
+    if (i < n && s[threadIdx.x ^ 1]) swap(d[i], d[n - 1 - i]);
+}
+int main() { int k = 64, sms = 0; count(&sms); f<<<sms * 2, BLOCK_SIZE>>>(d, e, k, k); }"""
 COUNTED = """
 #define AT(i, j) ((i) * k + (j))
 __global__ void f(const float* x, int* counts, int n, int k) {
@@ -339,6 +350,17 @@ int main() {
         ),
         (TYPED, ("sizes.N = [1000]", 'x = "in float64[N]"', 'y = "inout float64[N]"  # GUESS: its border')),
         (NUMBERED, ("sizes.N = [1024]  # GUESS: 16 blocks", 'd = "restored int32[N]"', 'grid = "N // block')),
+        (
+            LEADING,
+            (
+                *(
+                    'ld = "int32 = N"',
+                    'd = "restored int32[N]"  # GUESS',
+                    "# Fixed by the source: BLOCK_SIZE = 64.",
+                ),
+                'grid = "2 * SMS"',
+            ),
+        ),
         (COUNTED, ('x = "in float32[N, K]"', 'counts = "inout int32[K]"', "sizes.K = [5]")),
         (
             GUARDED,
@@ -404,6 +426,7 @@ int main() {
             "called",
             "typed",
             "numbered",
+            "leading",
             "counted",
             "guarded",
             "scopes",

@@ -290,8 +290,8 @@ class DraftedLaunch(DraftedCode):
             like = next((one for one in (*self.draft.sizes, *self.values) if _alike(one, name)), size)
             if like == size and is_free_name(size):
                 guess = f"{name} of the host is not followed"
-                told = self.called.get(name)
-                self.draft.sizes.setdefault(size, self._size_line(name, number(told), guess=guess))
+                stated = number(self.called.get(name))
+                self.draft.sizes.setdefault(size, self._size_line(name, stated, guess=guess))
             if like != size or is_free_name(size):
                 self.symbols[name] = of_file(like)
         resolved = substituted(resolved, self.symbols)

@@ -40,7 +40,7 @@ from tuner.kernel_files.cuda_source.signatures import (
     global_functions,
 )
 from tuner.kernel_files.draft import Draft, Line, quoted
-from tuner.kernel_files.draft_code import SIZE, SMALL, WHOLE, Ask, struct_name
+from tuner.kernel_files.draft_code import BLOCK, SIZE, SMALL, WHOLE, Ask, struct_name
 from tuner.kernel_files.draft_launch import (
     BLOCKS,
     FIRST_AXIS,
@@ -150,6 +150,10 @@ class _Drafting(DraftedLaunch):
         macros = [name for name in self.values if self._is_size_name(name) and not self.macros[name].default]
         alone = len(carriers) == 1 and not macros
         for name in carriers:
+            same = [one for one in self.symbols if one in self.passed and self._are_same(one, name)]
+            if same:  # f(..., n, ld) of f<<<...>>>(..., k, k)
+                self.symbols[name] = self.symbols[same[0]]
+                continue
             size = "N" if alone else name.rpartition(".")[2].upper()
             if not is_free_name(size) or size in self.values or size in self.constants:
                 size = f"{size}_size" if is_free_name(f"{size}_size") else f"{size}_"
@@ -171,6 +175,12 @@ class _Drafting(DraftedLaunch):
                 self.symbols.setdefault(host, self.symbols[name])
                 following = self.stated.get(host)
                 host = "" if following is None else _single(following)
+
+    def _are_same(self, one: str, other: str) -> bool:
+        """Return True if the host passes one variable for two parameters."""
+        nodes = [self.passed.get(name) for name in (one, other)]
+        hosts = {_single(node) for node in nodes if node is not None}
+        return None not in nodes and len(hosts) == 1 and hosts != {""}
 
     def _looped(self) -> set[str]:
         """Parameters that the host changes from launch to launch: by variables of loops around it."""
@@ -207,7 +217,8 @@ class _Drafting(DraftedLaunch):
             for one in self.parameters
             if one.pointer
         }
-        if not set(roles.values()) & {"out", "inout"}:
+        unseen = not set(roles.values()) & {"out", "inout"}  # a function writes
+        if unseen:
             roles |= {one.name: "inout" for one in self.parameters if one.pointer and not one.const}
         for place, parameter in enumerate(self.parameters, 1):
             name = parameter.name or f"argument{place}"
@@ -225,7 +236,7 @@ class _Drafting(DraftedLaunch):
             if role == "out" and self.indexing.leaves_border(parameter.name):
                 role = "inout"
                 guess = ", ".join(filter(None, [guess, "its border is not written, and stays as it is"]))
-            elif role == "inout" and overwritten(body, aliases(parameter.name)):
+            elif role == "inout" and (unseen or overwritten(body, aliases(parameter.name))):
                 role, in_place = "restored", "in place, so copied back behind every run; 'inout' is not"
                 guess = ", ".join(filter(None, [guess, in_place]))
             self.draft.arguments[name] = Line(quoted(f"{role} {kind}[{axes}]"), guess)
@@ -419,7 +430,7 @@ class _Drafting(DraftedLaunch):
         }
         for name in sorted(used & {*self.constants} - opened, key=self.text.find):
             value = number(substituted(self.constants[name], self.constants))
-            sized = re.fullmatch(rf"{SIZE}|{SMALL}|\w*WARP\w*", name, re.IGNORECASE)
+            sized = re.fullmatch(rf"(?!{BLOCK}$)(?:{SIZE}|{SMALL}|\w*WARP\w*)", name, re.IGNORECASE)
             if value is not None and 1 < value <= _MOST_FIXED and not sized:
                 self.draft.fixed[name] = value
 

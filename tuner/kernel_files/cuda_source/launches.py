@@ -243,7 +243,15 @@ def _stated(
         for axis, extent in zip(_AXES, [*extents, _ONE, _ONE], strict=False):
             if extent is not None:
                 values[f"{name}.{axis}"] = extent
-    return dims, values
+    given = {
+        three[2].text for three in zip(tokens, tokens[1:], tokens[2:], strict=False) if _hands_out(*three)
+    }
+    return dims, {name: value for name, value in values.items() if name not in given}
+
+
+def _hands_out(before: Token, sign: Token, _: Token) -> bool:
+    """Return True at ``f(&n``: who calls does not see what n is from there on."""
+    return sign.text == "&" and before.text in ("(", ",")
 
 
 def _vector_at(tokens: Sequence[Token], index: int) -> str:
