@@ -110,7 +110,7 @@ def launches_in(text: str) -> list[Launch]:
 
 
 class _Call(NamedTuple):
-    """How a function of the text is called: its parameters with their numbers and names there, its types."""
+    """A call of a function of the text: its parameters with their numbers and names there, its types."""
 
     numbers: Mapping[str, Node]
     names: Mapping[str, str]

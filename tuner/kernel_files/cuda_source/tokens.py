@@ -123,7 +123,7 @@ def bodies_of(tokens: Sequence[Token]) -> list[tuple[int, int, int]]:
 
 
 def declared_from(tokens: Sequence[Token], place: int) -> int:
-    """Where the statement around a place begins."""
+    """The beginning of the statement around a place."""
     return next((i + 1 for i in range(place - 1, -1, -1) if tokens[i].text in (";", "}", "{")), 0)
 
 
