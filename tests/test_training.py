@@ -378,6 +378,41 @@ def test_sizes_in_the_code_are_no_selector(tmp_path: Path) -> None:
     assert "sizes are compiled into its code" in result.stderr
 
 
+MORE = """
+#pragma tuner launch grid(1) block(32) when(H > LEAST)
+template <int P>
+__global__ void more(float* y)
+{
+    if (P > 8) y[0] = 0.0f;
+}
+"""
+
+
+@pytest.mark.parametrize(("least", "seen"), [("8 * P", True), ("300", False)])
+def test_launches_that_some_sizes_have(tmp_path: Path, least: str, *, seen: bool) -> None:
+    """The header has them, and says for which sizes; where no trained input has one, that is told."""
+    source = tmp_path / "twice.cu"
+    source.write_text(SOURCE + MORE.replace("LEAST", least))
+    options = ("--database", tmp_path / "tuner.db")
+    document("train", source, *ARGUMENTS, *options)
+    header = tmp_path / "twice.h"
+    kernel = ("--format", "c-selector", "--kernel", source, "--output", header)
+    result = tuner("export", "twice", *kernel, *options)
+    assert (result.exit_code, "no trained input launches more" in result.stderr) == (2 * (not seen), not seen)
+    if not seen:
+        return
+    program = tmp_path / "program.c"
+    program.write_text(
+        '#include "twice.h"\n'
+        "int main(void) {\n"
+        "for (int H = 1; H < 99; ++H) for (int v = 0; v < TWICE_VERSIONS; ++v) if (!twice_entry_more[v] ||\n"
+        'twice_launches_more(v, H, 7, "float32") != (H > 8 * twice_P[v])) return 1;\n'
+        "return 0; }\n"
+    )
+    subprocess.run(["gcc", "-Wall", "-Werror", "-o", tmp_path / "program", program], check=True)
+    subprocess.run([tmp_path / "program"], check=True)
+
+
 def test_wisdom_has_every_input(trained: tuple[Path, dict[str, Any]]) -> None:
     """Kernel Launcher gets the fastest configurations of all inputs that were trained."""
     result = tuner("export", "twice", "--format", "kernel-launcher", "--database", trained[0])

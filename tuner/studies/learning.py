@@ -1,5 +1,6 @@
 """From trials to a model: features, methods, accuracy, versions, and the files for a build."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -11,7 +12,13 @@ from tuner.database.best_known import decoded_models
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_files.size_condition import size_condition, written_out
+from tuner.kernel_files.size_condition import (
+    ALWAYS,
+    NEVER,
+    launch_conditions,
+    size_condition,
+    written_out,
+)
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, Stage, Workload
@@ -266,20 +273,27 @@ def selector_header(
         for stage in dict.fromkeys(one.stage for one in compiled)
     }
     launches = version_launches(model, kernel)
+    conditions = [launch_conditions(kernel.recipe, version) for version in model.portfolio.versions]
     entries: dict[str, dict[int, str]] = {}
     for version, stages in enumerate(launches):
         for stage in stages:
             entries.setdefault(stage.name, {})[version] = stage.entry
     options = [list(dict.fromkeys(option for one in stages for option in one.options)) for stages in launches]
-    return c_selector(model, options, entries, functions, expanded=kernel.source_to_expand or "")
+    launched = {
+        name: [of_version.get(name, ALWAYS) for of_version in conditions]
+        for name in entries
+        if any(of_version.get(name, ALWAYS) not in (ALWAYS, NEVER) for of_version in conditions)
+    }
+    expanded = kernel.source_to_expand or ""
+    return c_selector(model, options, entries, functions, expanded=expanded, launched=launched)
 
 
 def version_launches(model: SelectionModel, kernel: KernelFile) -> list[tuple[Stage, ...]]:
-    """The launches of every version, at the first trained input that allows it.
+    """The launches of every version: all that some trained input has which allows it, each once.
 
     Raises:
-        InputError: no trained input allows a version, or what is compiled depends on the sizes, so that
-            versions are not enough.
+        InputError: no trained input allows a version, or has a launch of it; or what is compiled depends on
+            the sizes, so that versions are not enough.
     """
     workloads = [kernel.workload(dict(sizes)) for sizes in model.inputs]
     versions = []
@@ -288,13 +302,25 @@ def version_launches(model: SelectionModel, kernel: KernelFile) -> list[tuple[St
         launches = [kernel.launches(workload, one) for workload, one in allowed if one is not None]
         if not launches:
             raise InputError(f"{model.kernel}: no trained input allows version {number}; train it again")
-        programs = [[(stage.entry, stage.options) for stage in stages] for stages in launches]
-        if any(program != programs[0] for program in programs[1:]):
+        found: dict[str, Stage] = {}
+        for stage in itertools.chain.from_iterable(launches):
+            first = found.setdefault(stage.name, stage)
+            if (stage.entry, stage.options) != (first.entry, first.options):
+                raise InputError(
+                    f"{model.kernel}: sizes are compiled into its code, so that a version is no single"
+                    " program; a c-selector needs sizes that are parameters"
+                )
+        unseen = [
+            name
+            for name, condition in launch_conditions(kernel.recipe, version).items()
+            if condition != NEVER and name not in found
+        ]
+        if unseen:
             raise InputError(
-                f"{model.kernel}: sizes are compiled into its code, so that a version is no single program;"
-                " a c-selector needs sizes that are parameters"
+                f"{model.kernel}: no trained input launches {unseen[0]} of version {number}, as other"
+                " sizes do; train it with one of those, --input"
             )
-        versions.append(launches[0])
+        versions.append(tuple(found[one.name] for one in kernel.recipe.stages if one.name in found))
     return versions
 
 
