@@ -199,11 +199,16 @@ class InputTrials:
         """Costs by the lowest."""
         return self.costs / self.lowest
 
-    def is_tie(self, place: int) -> bool:
-        """Return True if a configuration costs no more than the best, within two standard deviations."""
+    def is_tie(self, place: int, missed: float = 1.0) -> bool:
+        """Return True if a configuration costs no more than the best, within two standard deviations.
+
+        Args:
+            place: of the configuration.
+            missed: what the best of these trials costs by the best there is.
+        """
         best = int(self.costs.argmin())
         sigma = math.hypot(float(self.sigmas[place]), float(self.sigmas[best]))
-        return bool(self.slowdowns[place] <= 1.0 + 2.0 * sigma)
+        return bool(missed * self.slowdowns[place] <= 1.0 + 2.0 * sigma)
 
     def place(self, configuration: Configuration) -> int | None:
         """Return the index of a configuration; None if it was not measured."""

@@ -1,6 +1,7 @@
 """From trials to a model: features, methods, accuracy, versions, and the files for a build."""
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -22,12 +23,13 @@ from tuner.kernel_files.size_condition import (
 from tuner.model.errors import InputError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, Stage, Workload
-from tuner.prediction.accuracy import Accuracy, LeftOut, leave_one_out
+from tuner.policies.independent import places
+from tuner.prediction.accuracy import Accuracy, LeftOut, Missed, leave_one_out
 from tuner.prediction.c_selector import c_selector
 from tuner.prediction.methods import GAdaptPredictor, Predictor, SinglePredictor, forest_of
 from tuner.prediction.model import SelectionModel, TrainedDevice
 from tuner.prediction.portfolio import Allowed, Portfolio, inputs_between, portfolio_of
-from tuner.prediction.training_set import FeatureTable, LaunchGeometry, Sizes, TrainingSet
+from tuner.prediction.training_set import FeatureTable, InputTrials, LaunchGeometry, Sizes, TrainingSet
 
 METHODS = ("forest", "g-adapt")
 BETWEEN = 300  # inputs between the measured ones, of which the forest tells the tree
@@ -138,8 +140,75 @@ def ranking(table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: 
     return forest_of(table, data) if method == "forest" else GAdaptPredictor(data, kernel.tunables)
 
 
+_WHOLE = 0.95  # of the configurations that are known to be valid: a space is measured whole
+_LOOKS = 8  # at a space that was measured whole, as training looks at others
+
+
+def missed_of(
+    table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: str, *, guided: bool
+) -> Callable[[InputTrials], Missed]:
+    """Return a function that tells how far the best trial of an input is from the best of its space.
+
+    Where no space was measured whole, nobody knows: the best trial is taken for the best.
+
+    Spaces that were measured whole are looked at again as the others were, by as large a share of them: the
+    configurations that a model of the other inputs ranks first, and some at random. What the best of these
+    costs by the best of all is what other inputs miss on average.
+
+    Args:
+        table: features.
+        kernel: the kernel.
+        data: its trials.
+        method: one of ``METHODS``.
+        guided: inputs were looked at by a model; otherwise at random.
+    """
+    allowed, known = allowed_of(kernel), frozenset(data.configurations)
+    shares = {
+        tuple(one.sizes.items()): len(one.configurations)
+        / max(1, len(known.intersection(allowed(one.sizes))))
+        for one in data.inputs
+    }
+
+    def share(one: InputTrials) -> float:
+        return shares[tuple(one.sizes.items())]
+
+    whole = [one for one in data.inputs if share(one) >= _WHOLE]
+    scores: list[list[float] | None] = [None] * len(whole)
+    if guided and 0 < len(whole) < len(data.inputs):
+        for place, one in enumerate(whole):
+            others = data.without(one)
+            if not others.inputs:
+                continue
+            predictor = ranking(table, kernel, others, method)
+            scores[place] = [float(score) for score in predictor.scores(one.sizes, one.configurations)]
+
+    @lru_cache
+    def factor(part: float) -> float:
+        found = []
+        for one, ranked in zip(whole, scores, strict=True):
+            size = len(one.configurations)
+            for seed in range(_LOOKS):
+                looked_at = places(size, ranked, max(1, round(part * size)), seed)
+                found.append(min(float(one.slowdowns[place]) for place in looked_at))
+        valid = [slowdown for slowdown in found if math.isfinite(slowdown)]
+        return sum(valid) / len(valid) if valid else 1.0
+
+    def missed(one: InputTrials) -> Missed:
+        if share(one) >= _WHOLE:
+            return Missed(whole=True)
+        return Missed(factor(round(share(one), 2)) if whole else 1.0)
+
+    return missed
+
+
 def accuracies(
-    table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: str, progress: Progress
+    table: FeatureTable,
+    kernel: KernelFile,
+    data: TrainingSet,
+    method: str,
+    progress: Progress,
+    *,
+    guided: bool = True,
 ) -> dict[str, list[LeftOut]]:
     """Return the predictions of every method for unseen inputs, one left out at a time.
 
@@ -148,11 +217,12 @@ def accuracies(
     """
     by_method: dict[str, list[LeftOut]] = {}
     between, allowed = between_of(kernel, data), allowed_of(kernel)
+    missed = missed_of(table, kernel, data, method, guided=guided)
 
     def learn(others: TrainingSet) -> dict[str, Predictor]:
         return predictors(table, kernel, others, method, between=between, allowed=allowed)
 
-    for number, predicted in enumerate(leave_one_out(data, learn, allowed), start=1):
+    for number, predicted in enumerate(leave_one_out(data, learn, allowed, missed), start=1):
         for method_name, left_out in predicted.items():
             by_method.setdefault(method_name, []).append(left_out)
         progress(number, len(data.inputs))
