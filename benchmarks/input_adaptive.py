@@ -10,28 +10,39 @@ measurement that comes to ``--seconds`` ends with what it has. Clocks as found; 
 is checked (tests/kernels/test_adaptive_kernels_gpu.py does). Each configuration has up to three looks:
 
 * look 1, all: three single rounds;
-* look 2, those near the best of look 1: a window of 3 ms, unless a round takes a third of that;
+* look 2, those near the best of look 1: a window of 3 ms, unless a round takes a third of that; another one
+  where it says more than look 1 did, and the lower counts;
 * look 3, the best six: two more windows; the median of the three counts.
 
+Arrays of 24 KiB to 2 MiB would go round in so many sets that each window takes a tenth of a second to make
+ready: there, every configuration has a window of 1 ms of single rounds, each behind a flush of the L2
+(``"single": true`` of the input).
+
 Left out are configurations that have so few threads that they would take three times the best, by a bound on
-the pace of one thread (5 ns for a number from memory, 1 ns for a multiplication with an addition). On a
-simulated device every number is modelled.
+the pace of one thread (5 ns for a number from memory, 1 ns for a multiplication with an addition), and
+those with the fewest threads where others took twenty times the best for long. On a simulated device every
+number is modelled.
 """
 
 import argparse
 import json
 import math
+import os
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from provenance import provenance
 
+from tuner.compiler.compiler import Compiler
+from tuner.compiler.contract import plan_resources
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
 from tuner.kernel_files.catalog import Catalog
@@ -52,12 +63,16 @@ INPUTS: Mapping[str, tuple[str, Sequence[Sequence[str]]]] = {  # ranges, and the
     "reduction": ("N=2^10..2^31", (("N",),)),
     "transpose-naive": _MATRIX,
     "transpose": _MATRIX,
-    "mvmul": _MATRIX,
     "scalar-product": ("P=1..10^7, L=1..10^7", (("P", "L"),)),
+    "mvmul": _MATRIX,
     "convolution-rows": _IMAGE,
-    "convolution-columns": _IMAGE,
     "matmul-split-k": ("M=1..10^6, N=1..10^6, K=1..10^6", _PRODUCT),
+    "convolution-columns": _IMAGE,
 }
+COMPILED_TOGETHER = (  # one process for each, in this order
+    ("reduction", "transpose-naive", "transpose", "scalar-product", "mvmul", "convolution-rows"),
+    ("matmul-split-k", "convolution-columns"),
+)
 MOST_ELEMENTS = 2**31  # of an array
 MOST_PRODUCTS = 2**35  # of matrices
 SEED = 1
@@ -87,11 +102,14 @@ def inputs_of(kernel: KernelFile, count: int, room_bytes: int) -> list[Sizes]:
 
 # --- measuring -------------------------------------------------------------------------------------
 
-WINDOW_S = 3e-3
+WINDOW_S, SINGLE_WINDOW_S = 3e-3, 1e-3
+_FEW_BYTES, _MANY_BYTES = 24 * 1024, 2 * 1024 * 1024  # of a set of arrays: between them, single rounds
+_GLITCH = 1.2  # times look 1, which is never too short
 _NEAR, _NEAR_S = 2.0, 15e-6  # of the best of look 1: those that get a window
 _LONG = 1 / 3  # of a window: a single round that long says enough
 _BEST = 6  # that are measured again
 _HOPELESS, _NOTABLE_S = 3.0, 2e-3  # times the best, and seconds, from which on nothing is launched
+_WASTED, _MOST_WASTED_S = 20.0, 0.3  # times the best, and seconds in all of rounds that took as long
 _LEAST_S = {"bytes": 5e-9 / 4, "operations": 1e-9 / 2}  # that a single thread takes for one, at least
 
 
@@ -119,16 +137,25 @@ def bound_s(plan: Plan) -> float:
     )
 
 
+def is_single(plans: Sequence[Plan]) -> bool:
+    """True where an input is timed by single rounds."""
+    return _FEW_BYTES < plan_bytes(plans[0]) < _MANY_BYTES
+
+
 def looked_at(device: Device, plans: Sequence[Plan]) -> list[Timed]:
     """Time the configurations of an input, those with most threads first."""
     timed = [Timed(place) for place in range(len(plans))]
+    single = is_single(plans)
 
     def time_s(place: int, window_s: float) -> float:
-        record = device.run([plans[place]], window_s)
+        if single:
+            record = device.run_single([plans[place]], SINGLE_WINDOW_S)
+        else:
+            record = device.run([plans[place]], window_s)
         ok = record.results[0].status is Status.OK and record.makespan_s is not None
         return float(record.makespan_s or math.inf) if ok else math.inf
 
-    best_s = math.inf
+    best_s, wasted_s = math.inf, 0.0
     for one in sorted(timed, key=lambda one: bound_s(plans[one.place])):
         least_s = bound_s(plans[one.place])
         if least_s > max(_NOTABLE_S, _HOPELESS * best_s):
@@ -136,10 +163,15 @@ def looked_at(device: Device, plans: Sequence[Plan]) -> list[Timed]:
         one.time_s = time_s(one.place, 0.0)
         one.look = int(math.isfinite(one.time_s))
         best_s = min(best_s, one.time_s)
+        wasted_s += one.time_s if _WASTED < one.time_s / best_s < math.inf else 0.0
+        if wasted_s > _MOST_WASTED_S:
+            break  # those that are left have fewer threads still
     for one in timed:
         if one.look and one.time_s <= _NEAR * best_s + _NEAR_S:
-            if one.time_s < _LONG * WINDOW_S:
-                one.time_s = time_s(one.place, WINDOW_S)
+            if one.time_s < _LONG * WINDOW_S and not single:
+                first_s, one.time_s = one.time_s, time_s(one.place, WINDOW_S)
+                if one.time_s > _GLITCH * first_s:
+                    one.time_s = min(one.time_s, time_s(one.place, WINDOW_S))
             one.look = 2 if math.isfinite(one.time_s) else 0
     best = sorted((one for one in timed if one.look > 1), key=lambda one: one.time_s)[:_BEST]
     again = [[time_s(one.place, WINDOW_S) for one in best] for _ in range(2)]
@@ -164,6 +196,7 @@ def swept(
                 "places": places,
                 "times_us": [_short_us(one.time_s) for one in timed],
                 "looks": "".join(str(one.look) for one in timed),
+                "single": is_single(plans),
                 "seconds": round(time.monotonic() - begun, 2),
             }
 
@@ -198,35 +231,62 @@ def programs_of(kernel: KernelFile, inputs: Sequence[Sizes]) -> Iterator[Plan]:
                 yield kernel.plan(workload, configuration)
 
 
-class Compiling(threading.Thread):
-    """Compiles the kernels in their order, beside the measurement of those before them.
+def compile_all(options: argparse.Namespace) -> None:
+    """Compile the programs of the inputs that the file lacks; the cache on disk keeps them."""
+    os.nice(10)  # who measures goes first
+    known = json.loads(options.out.read_text()) if options.out.exists() else {"kernels": {}}
+    catalog = Catalog.load()
+    with Compiler(options.compile) as compiler:
+        for name in options.kernels:
+            kernel = catalog.kernel(name)
+            inputs = inputs_of(kernel, options.count, options.room)
+            lacking = _missing(inputs, _known(known, kernel))
+            found = plan_resources(compiler, list(programs_of(kernel, lacking)))
+            failed = sum(isinstance(one, Exception) for one in found)
+            print(f"{name} is compiled: {len(found)} configurations, {failed} failed", flush=True)
+
+
+class Compiling:
+    """Compiles the kernels in processes of their own, beside the measurement of those before them.
 
     Args:
-        device: compiles.
-        kernels: each with the inputs that are to be measured.
+        options: of the command.
+        architecture: of the device.
+        room: bytes that the arrays of an input may take.
     """
 
-    def __init__(self, device: Device, kernels: Sequence[tuple[KernelFile, Sequence[Sizes]]]) -> None:
-        super().__init__(daemon=True)
-        self._device = device
-        self._kernels = kernels
-        self._ready = {kernel.name: threading.Event() for kernel, _ in kernels}
-        self.failed: dict[str, int] = {}
+    def __init__(self, options: argparse.Namespace, architecture: str, room: int) -> None:
+        self._ready: dict[str, threading.Event] = {}
+        self._processes: list[subprocess.Popen[str]] = []
+        for group in COMPILED_TOGETHER:
+            names = [name for name in group if name in (options.kernels or INPUTS)]
+            if not names:
+                continue
+            self._ready |= {name: threading.Event() for name in names}
+            words = [sys.executable, __file__, *names, "--compile", architecture, "--room", str(room)]
+            words += ["--count", str(options.count), "--out", str(options.out)]
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)  # its errors are shown
+            self._processes.append(process)
+            threading.Thread(target=self._follow, args=(process, names), daemon=True).start()
 
-    def run(self) -> None:
-        """Compile every program once."""
-        try:
-            for kernel, inputs in self._kernels:
-                found = self._device.resources(list(programs_of(kernel, inputs)))
-                self.failed[kernel.name] = sum(isinstance(one, Exception) for one in found)
-                self._ready[kernel.name].set()
-        finally:
-            for ready in self._ready.values():  # who waits is not left waiting
-                ready.set()
+    def _follow(self, process: "subprocess.Popen[str]", names: Sequence[str]) -> None:
+        for line in process.stdout or ():
+            print(f"          {line}", end="", flush=True)
+            name = line.partition(" ")[0]
+            if name in self._ready:
+                self._ready[name].set()
+        for name in names:  # where it failed: the device compiles what it is given
+            self._ready[name].set()
 
-    def wait(self, kernel: str) -> None:
-        """Wait until a kernel is compiled."""
-        self._ready[kernel].wait()
+    def is_ready(self, kernel: str) -> bool:
+        """True where a kernel is compiled, or nobody compiles it."""
+        return self._ready[kernel].is_set()
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.terminate()
+            process.wait()
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -234,8 +294,9 @@ def measure(options: argparse.Namespace) -> None:
     begun = time.monotonic()
     known = json.loads(options.out.read_text()) if options.out.exists() else {}
     catalog = Catalog.load()
-    device = open_device(options.device, SEED, run_timeout_s=20.0).device
-    with closing(device):
+    with ExitStack() as stack:
+        device = open_device(options.device, SEED, run_timeout_s=20.0).device
+        stack.callback(device.close)
         limits = device.limits
         room = device.free_memory_bytes() // 4
         document: dict[str, Any] = {
@@ -249,13 +310,18 @@ def measure(options: argparse.Namespace) -> None:
         inputs = {kernel.name: inputs_of(kernel, options.count, room) for kernel in kernels}
         before = {kernel.name: _known(document, kernel) for kernel in kernels}
         missing = [(kernel, _missing(inputs[kernel.name], before[kernel.name])) for kernel in kernels]
-        compiling = Compiling(device, [one for one in missing if one[1]])
-        compiling.start()
-        for number, (kernel, lacking) in enumerate(missing):
-            if lacking:
-                compiling.wait(kernel.name)
+        compiling = Compiling(options, "sm_90" if limits is None else limits.architecture, room)
+        stack.callback(compiling.close)
+        while missing:
+            ready = [one for one in missing if not one[1] or compiling.is_ready(one[0].name)]
             now = time.monotonic()
-            share_s = max(0.0, begun + options.seconds - now) / (len(missing) - number)
+            left_s = begun + options.seconds - now
+            if not ready and left_s > 0.0:
+                time.sleep(0.1)
+                continue
+            share_s = max(0.0, left_s) / len(missing)
+            kernel, lacking = (ready or missing)[0]
+            missing.remove((kernel, lacking))
             of_kernel = before[kernel.name]
             table = {json.dumps(row): place for place, row in enumerate(of_kernel.get("configurations", ()))}
             found = [*of_kernel.get("inputs", ()), *swept(device, kernel, lacking, table, now + share_s)]
@@ -264,7 +330,6 @@ def measure(options: argparse.Namespace) -> None:
                 "sizes": list(kernel.sizes),
                 "tunables": list(kernel.tunables),
                 "configurations": [json.loads(row) for row in table],
-                "not_compiled": compiling.failed.get(kernel.name, 0),
                 "inputs": found,
             }
             _save(options.out, document)
@@ -310,11 +375,16 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=48, help="inputs of each kernel")
     parser.add_argument("--seconds", type=float, default=450.0, help="when to end, with what there is")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--compile", metavar="SM", help=argparse.SUPPRESS)  # of the processes that do
+    parser.add_argument("--room", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = [name for name in options.kernels if name not in INPUTS]
     if unknown:
         parser.error(f"{unknown[0]} is none of {', '.join(INPUTS)}")
-    measure(options)
+    if options.compile is None:
+        measure(options)
+    else:
+        compile_all(options)
 
 
 if __name__ == "__main__":
