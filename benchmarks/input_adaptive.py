@@ -22,6 +22,16 @@ Left out are configurations that have so few threads that they would take three 
 the pace of one thread (5 ns for a number from memory, 1 ns for a multiplication with an addition), and
 those with the fewest threads where others took twenty times the best for long. On a simulated device every
 number is modelled.
+
+From the sweeps follow, as the tables of the G-ADAPT paper, on any machine:
+
+* Table I: what each method predicts for an input from the others, by the best of the whole space;
+* Fig. 2, 3, 5 and 6: what the worst, the default, the best single configuration and the versions cost;
+* the same with the block size alone as tunable, as in the paper;
+* a training as `tuner train` does by default, which measures a part: what it says, and what is true.
+
+    python benchmarks/input_adaptive.py --analyse sweeps.json --out .../input-adaptive-h200.json
+    python benchmarks/input_adaptive.py --show .../input-adaptive-h200.json
 """
 
 import argparse
@@ -33,13 +43,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance
+from provenance import provenance, save
+from tuner.policies.independent import places
 
 from tuner.compiler.compiler import Compiler
 from tuner.compiler.contract import plan_resources
@@ -48,11 +59,16 @@ from tuner.devices.choice import open_device
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.size_condition import written_out
-from tuner.model.plan import Plan
+from tuner.model.plan import Configuration, Plan, TunableValue
 from tuner.model.trial import Status
-from tuner.prediction.training_set import Sizes
+from tuner.prediction.accuracy import Accuracy, LeftOut
+from tuner.prediction.methods import forest_of
+from tuner.prediction.model import rounded
+from tuner.prediction.portfolio import portfolio_of
+from tuner.prediction.training_set import FeatureTable, InputTrials, Sizes, TrainingSet
 from tuner.search.candidates import plan_bytes
-from tuner.studies.training import draw, drawn_sizes
+from tuner.studies.learning import accuracies, allowed_of, between_of, feature_table
+from tuner.studies.training import TrainingRequest, draw, drawn_sizes, evaluations_of, looks_guided
 
 # --- inputs ----------------------------------------------------------------------------------------
 
@@ -365,8 +381,294 @@ def _tell(name: str, found: Sequence[Mapping[str, Any]], count: int, seconds: fl
     )
 
 
+# --- analysing -------------------------------------------------------------------------------------
+
+METHODS = ("forest", "versions", "g-adapt", "one for all")
+_SIGMAS = {"1": 0.02, "2": 0.005, "3": 0.002}  # relative, by look
+BLOCK_SIZE: Mapping[str, tuple[Sequence[str], Mapping[str, TunableValue]]] = {
+    # the tunables of a paper-sized space, and values of others; the rest as by default
+    "reduction": (("B",), {}),
+    "transpose": (("ROWS", "TILE"), {}),
+    "matmul-split-k": (("BM", "BN"), {"BK": 16, "TM": 4, "TN": 4}),
+    "mvmul": (("B",), {}),
+    "scalar-product": (("B",), {}),
+    "transpose-naive": (("BLOCK_X", "BLOCK_Y"), {}),
+}
+
+
+def analyse(path: Path, names: Sequence[str], out: Path) -> None:
+    """Analyse the sweeps of a file, and write the results after each kernel."""
+    sweeps = json.loads(path.read_text())
+    results = json.loads(out.read_text())["kernels"] if out.exists() else {}
+    for name in names or list(sweeps["kernels"]):
+        kernel = Catalog.load().kernel(name)
+        known = sweeps["kernels"][name]
+        data = _training_set(known)
+        table = feature_table(kernel, sweeps["multiprocessors"])
+        results[name] = {
+            "single": sum(one.get("single", False) for one in known["inputs"]),
+            "left_out": sum(time_us is None for one in known["inputs"] for time_us in one["times_us"]),
+            **_analysed(kernel, table, data),
+        }
+        save(
+            out,
+            {
+                "modelled": sweeps["modelled"],
+                "provenance": sweeps["provenance"],
+                "device": sweeps["device"],
+                "kernels": {name: results[name] for name in INPUTS if name in results},
+            },
+        )
+        print(f"{name}: {json.dumps(results[name]['accuracy']['forest'])}", flush=True)
+
+
+def _training_set(known: Mapping[str, Any]) -> TrainingSet:
+    found = [
+        Configuration(
+            {n: value for n, value in zip(known["tunables"], row, strict=True) if value is not None}
+        )
+        for row in known["configurations"]
+    ]
+    return TrainingSet.of(
+        (dict(zip(known["sizes"], one["sizes"], strict=True)), found[place], 1e-6 * time_us, _SIGMAS[look])
+        for one in known["inputs"]
+        for place, time_us, look in zip(one["places"], one["times_us"], one["looks"], strict=True)
+        if time_us is not None
+    )
+
+
+def _analysed(kernel: KernelFile, table: FeatureTable, data: TrainingSet) -> dict[str, Any]:
+    left_out = accuracies(table, kernel, data, "forest", lambda *_: None)
+    return {
+        "inputs": len(data.inputs),
+        "trials": data.trials,
+        "configurations": len(data.configurations),
+        "accuracy": _judged(left_out),
+        "figures": _figures(kernel, data, left_out),
+        "block_size_only": _block_size_only(kernel, table, data),
+        "training": _trained(kernel, table, data),
+    }
+
+
+def _judged(left_out: Mapping[str, Sequence[LeftOut]]) -> dict[str, Any]:
+    return {method: rounded(asdict(Accuracy.of(one))) for method, one in left_out.items()}
+
+
+def _figures(
+    kernel: KernelFile, data: TrainingSet, left_out: Mapping[str, Sequence[LeftOut]]
+) -> dict[str, Any]:
+    """By input: costs of the worst, the default, the best single and the predicted one, by the best."""
+    by_method = {
+        method: {tuple(one.sizes.values()): round(one.slowdown, 4) for one in found}
+        for method, found in left_out.items()
+    }
+    rows = []
+    for one in data.inputs:
+        default = one.place(written_out(kernel.recipe, kernel.default(kernel.workload(one.sizes))))
+        key = tuple(one.sizes.values())
+        rows.append(
+            {
+                "sizes": list(key),
+                "best_us": round(1e6 * one.lowest, 3),
+                "worst": round(float(one.slowdowns.max()), 3),
+                "default": None if default is None else round(float(one.slowdowns[default]), 3),
+                **{method: found.get(key) for method, found in by_method.items()},
+            }
+        )
+    gains = [row["one for all"] / row["versions"] for row in rows if row["versions"] and row["one for all"]]
+    return {
+        "rows": rows,
+        "best_configurations": len({one.configurations[int(one.costs.argmin())] for one in data.inputs}),
+        "single_by_versions": round(statistics.fmean(gains), 3),
+        "least_single_by_versions": round(min(gains), 3),
+    }
+
+
+def _block_size_only(kernel: KernelFile, table: FeatureTable, data: TrainingSet) -> dict[str, Any] | None:
+    """Leave-one-out in a space as small as the paper's."""
+    if kernel.name not in BLOCK_SIZE:
+        return None
+    free, fixed = BLOCK_SIZE[kernel.name]
+    inputs = []
+    for one in data.inputs:
+        default = {**written_out(kernel.recipe, kernel.default(kernel.workload(one.sizes))), **fixed}
+        kept = [
+            place
+            for place, configuration in enumerate(one.configurations)
+            if all(configuration.get(name) == value for name, value in default.items() if name not in free)
+        ]
+        if len(kept) > 1:
+            found = tuple(one.configurations[place] for place in kept)
+            inputs.append(InputTrials(one.sizes, found, one.costs[kept], one.sigmas[kept]))
+    small = TrainingSet(tuple(inputs))
+    return {
+        "configurations": len(small.configurations),
+        "accuracy": _judged(accuracies(table, kernel, small, "forest", lambda *_: None)),
+    }
+
+
+def _trained(kernel: KernelFile, table: FeatureTable, data: TrainingSet) -> dict[str, Any]:
+    """A training that measures a part of the sweeps as `tuner train` does; what it says, and what is true."""
+    request = TrainingRequest(kernel.name, [one.sizes for one in data.inputs])
+    seen: list[InputTrials] = []
+    for number, one in enumerate(data.inputs, start=1):
+        scores = None
+        if looks_guided(request, len(seen)):
+            scores = list(forest_of(table, TrainingSet(tuple(seen))).scores(one.sizes, one.configurations))
+        count = evaluations_of(request, number, len(one.configurations), guided=scores is not None)
+        seen.append(_part(one, places(len(one.configurations), scores, count, number)))
+    versions = portfolio_of(
+        TrainingSet(tuple(seen)),
+        forest=forest_of(table, TrainingSet(tuple(seen))),
+        between=between_of(kernel, data),
+        allowed=allowed_of(kernel),
+    ).versions
+    for place, (part, one) in enumerate(zip(seen, data.inputs, strict=True)):
+        wanted = {*part.configurations, *versions}
+        seen[place] = _part(one, [at for at, found in enumerate(one.configurations) if found in wanted])
+    left_out = accuracies(table, kernel, TrainingSet(tuple(seen)), "forest", lambda *_: None)
+    by_sizes = {tuple(one.sizes.items()): one for one in data.inputs}
+    true = {
+        method: [_by_the_sweep(one, by_sizes[tuple(one.sizes.items())]) for one in found]
+        for method, found in left_out.items()
+    }
+    return {
+        "share": round(sum(len(one.costs) for one in seen) / data.trials, 4),
+        "says": _judged(left_out),
+        "true": _judged(true),
+    }
+
+
+def _part(one: InputTrials, chosen: Sequence[int]) -> InputTrials:
+    """Some of the trials of an input."""
+    found = tuple(one.configurations[place] for place in chosen)
+    return InputTrials(one.sizes, found, one.costs[list(chosen)], one.sigmas[list(chosen)])
+
+
+def _by_the_sweep(found: LeftOut, one: InputTrials) -> LeftOut:
+    """What was predicted, by the best of the whole space."""
+    place = one.configurations.index(found.configuration)
+    return replace(found, slowdown=float(one.slowdowns[place]), exact=one.is_tie(place), whole=True)
+
+
+# --- tables ----------------------------------------------------------------------------------------
+
+Row = Mapping[str, Any]
+
+
+def tables(kernels: Mapping[str, Row]) -> str:
+    """All tables, in Markdown."""
+    return "\n\n".join(
+        (
+            "Each input predicted from the others (Table I):\n\n" + _accuracy(kernels),
+            "What the choice costs, by the best of each input (Fig. 2, 3, 5 and 6):\n\n" + _costs(kernels),
+            "With the block size alone as tunable, as in the paper:\n\n" + _block_size(kernels),
+            "A training that measures a part of the sweeps:\n\n" + _training(kernels),
+        )
+    )
+
+
+def _accuracy(kernels: Mapping[str, Row]) -> str:
+    head = ("kernel", "method", "exact", "within 2 %", "5 %", "10 %", "mean", "worst", "best of 4 within 5 %")
+    rows = []
+    for name, kernel in kernels.items():
+        for method in METHODS:
+            found = kernel["accuracy"][method]
+            rows.append(
+                (
+                    f"`{name}`" if method == METHODS[0] else "",
+                    method,
+                    _percent(found["exact"]),
+                    *map(_percent, found["within"]),
+                    f"{found['mean']:.3f}",
+                    f"{found['worst']:.2f}",
+                    _percent(found["within_of_first"][1]),
+                )
+            )
+    return _table(head, rows)
+
+
+def _costs(kernels: Mapping[str, Row]) -> str:
+    head = (
+        *("kernel", "inputs", "configurations", "different bests", "worst: median", "default: mean"),
+        *("one for all: mean", "versions: mean", "one for all by versions", "least"),
+    )
+    rows = []
+    for name, kernel in kernels.items():
+        figures = kernel["figures"]
+        worst, default, single, versions = (
+            [row[column] for row in figures["rows"] if row[column] is not None]
+            for column in ("worst", "default", "one for all", "versions")
+        )
+        rows.append(
+            (
+                f"`{name}`",
+                str(kernel["inputs"]),
+                str(kernel["configurations"]),
+                str(figures["best_configurations"]),
+                f"{statistics.median(worst):.2f}",
+                *(f"{statistics.fmean(one):.2f}" for one in (default, single, versions)),
+                f"{figures['single_by_versions']:.2f} ×",
+                f"{figures['least_single_by_versions']:.2f} ×",
+            )
+        )
+    return _table(head, rows)
+
+
+def _block_size(kernels: Mapping[str, Row]) -> str:
+    head = (
+        *("kernel", "configurations", "inputs", "forest within 2 %", "5 %", "10 %", "mean"),
+        *("g-adapt within 5 %", "mean"),
+    )
+    rows = [
+        (
+            f"`{name}`",
+            str(small["configurations"]),
+            str(small["accuracy"]["forest"]["inputs"]),
+            *map(_percent, small["accuracy"]["forest"]["within"]),
+            f"{small['accuracy']['forest']['mean']:.3f}",
+            _percent(small["accuracy"]["g-adapt"]["within"][1]),
+            f"{small['accuracy']['g-adapt']['mean']:.3f}",
+        )
+        for name, kernel in kernels.items()
+        if (small := kernel["block_size_only"]) is not None
+    ]
+    return _table(head, rows)
+
+
+def _training(kernels: Mapping[str, Row]) -> str:
+    head = (
+        *("kernel", "trials", "versions within 5 %, it says", "true", "mean, it says", "true"),
+        *("forest: mean", "of complete sweeps"),
+    )
+    rows = []
+    for name, kernel in kernels.items():
+        one = kernel["training"]
+        says, true = one["says"]["versions"], one["true"]["versions"]
+        rows.append(
+            (
+                f"`{name}`",
+                _percent(one["share"]),
+                *(_percent(found["within"][1]) for found in (says, true)),
+                *(f"{found['mean']:.3f}" for found in (says, true)),
+                f"{one['true']['forest']['mean']:.3f}",
+                f"{kernel['accuracy']['forest']['mean']:.3f}",
+            )
+        )
+    return _table(head, rows)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
 def main() -> None:
-    """Measure."""
+    """Measure, analyse or show."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -374,14 +676,23 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--count", type=int, default=48, help="inputs of each kernel")
     parser.add_argument("--seconds", type=float, default=450.0, help="when to end, with what there is")
-    parser.add_argument("--out", type=Path, required=True)
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--analyse", type=Path, metavar="SWEEPS", help="measure nothing")
+    only.add_argument("--show", type=Path, metavar="RESULT", help="print the tables of a result")
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--compile", metavar="SM", help=argparse.SUPPRESS)  # of the processes that do
     parser.add_argument("--room", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     unknown = [name for name in options.kernels if name not in INPUTS]
     if unknown:
         parser.error(f"{unknown[0]} is none of {', '.join(INPUTS)}")
-    if options.compile is None:
+    if options.show is not None:
+        print(tables(json.loads(options.show.read_text())["kernels"]))
+    elif options.out is None:
+        parser.error("--out is missing")
+    elif options.analyse is not None:
+        analyse(options.analyse, options.kernels, options.out)
+    elif options.compile is None:
         measure(options)
     else:
         compile_all(options)

@@ -21,7 +21,7 @@ from tuner.kernel_files.size_condition import (
     written_out,
 )
 from tuner.model.errors import InputError
-from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, Stage, Workload
 from tuner.policies.independent import places
 from tuner.prediction.accuracy import Accuracy, LeftOut, Missed, leave_one_out
@@ -38,8 +38,8 @@ Progress = Callable[[int, int], None]
 """Function that is called with the number of inputs left out so far, and of all."""
 
 
-def feature_table(kernel: KernelFile, limits: DeviceLimits | None) -> FeatureTable:
-    """The features of a kernel on a device."""
+def feature_table(kernel: KernelFile, multiprocessors: int | None) -> FeatureTable:
+    """The features of a kernel on a device with so many multiprocessors, if they are known."""
     texts = {
         name: () if isinstance(values, range) or not isinstance(values[0], str) else tuple(map(str, values))
         for name, values in kernel.sizes.items()
@@ -66,7 +66,7 @@ def feature_table(kernel: KernelFile, limits: DeviceLimits | None) -> FeatureTab
     return FeatureTable(
         texts,
         kernel.tunables,
-        1 if limits is None else limits.multiprocessors,
+        multiprocessors or 1,
         lambda sizes, configuration: launches(tuple(sizes.items()), configuration),
     )
 

@@ -236,7 +236,8 @@ class Trainer:
         self._store = store
         self._listener = listener
         self._kernel = catalog.kernel(request.kernel)
-        self._table = feature_table(self._kernel, setup.device.limits)
+        limits = setup.device.limits
+        self._table = feature_table(self._kernel, None if limits is None else limits.multiprocessors)
         self._stored = StoredTrials(store, self._kernel, setup.device.identity, request.objective)
         self._ended: list[Outcome] = []
 
@@ -328,19 +329,17 @@ class Trainer:
 
     def _measure_input(self, number: int, sizes: Sizes, others: TrainingSet | None) -> None:
         """Measure some configurations of an input, as one run."""
-        request, total = self._request, len(self._request.inputs)
+        request = self._request
         workload = self._kernel.workload(sizes)
         guided = request.policy == "predicted"
         search = self._search(workload, "random" if guided else request.policy)
         plan = plan_search(search, self._catalog, self._setup)
         if guided:
             predictor = None
-            if others is not None and len(others.inputs) >= max(_LEAST_FIRST, total // _FIRST_SHARE):
+            if others is not None and looks_guided(request, len(others.inputs)):
                 predictor = ranking(self._table, self._kernel, others, request.method)
             size = len(self._kernel.space(workload))
-            count = _evaluations(request, size, first=predictor is None)
-            if self._completes and number <= max(_LEAST_WHOLE, total // _WHOLE_SHARE):
-                count = size if size <= _LARGEST_WHOLE else count
+            count = evaluations_of(request, number, size, guided=predictor is not None)
             strategy = _strategy(self._kernel, sizes, predictor, count, seed=request.seed + number)
             plan = plan.following("predicted", {"evaluations": count}, strategy)
         self._run(number, workload, plan)
@@ -375,12 +374,26 @@ def model_key(model: SelectionModel) -> str:
     return canonical([model.objective, model.device.uuid])
 
 
-def _evaluations(request: TrainingRequest, size: int, *, first: bool) -> int:
-    """Trials of an input; twice as many where no model ranks yet."""
+def looks_guided(request: TrainingRequest, measured: int) -> bool:
+    """Return True if so many inputs are enough for a model that ranks the configurations of the next one."""
+    return measured >= max(_LEAST_FIRST, len(request.inputs) // _FIRST_SHARE)
+
+
+def evaluations_of(request: TrainingRequest, number: int, size: int, *, guided: bool) -> int:
+    """Trials of an input: all of some spaces, and twice as many where no model ranks yet.
+
+    Args:
+        request: what is to be trained.
+        number: of the input, from 1 on.
+        size: of its space.
+        guided: a model ranks it.
+    """
     count = request.evaluations
     if count is None:
+        if number <= max(_LEAST_WHOLE, len(request.inputs) // _WHOLE_SHARE) and size <= _LARGEST_WHOLE:
+            return size
         count = max(LEAST_EVALUATIONS, round(SHARE * size))
-    return min(size, 2 * count if first else count)
+    return min(size, count if guided else 2 * count)
 
 
 def _listed(
