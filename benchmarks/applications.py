@@ -32,7 +32,7 @@ from tuner.measurement.paired import PairedRepeats, compared
 from tuner.model.errors import InputError, TunerError
 from tuner.model.expressions.callables import Expression
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.plan import STREAM_PRIORITY, Configuration, with_priority, without_priority
+from tuner.model.plan import STREAM_PRIORITY, Configuration, with_place, without_place
 from tuner.model.records import RunStatus, StoredRun
 from tuner.model.trial import Trial
 from tuner.recordings.files import RecordedSpaces, open_recording, write
@@ -285,7 +285,9 @@ def _together(recording: RecordedSpaces, space: RecordedSpace, answer: Trial, ob
     for workload in space.workloads:
         alone = recording.space((workload.name,)).trials
         best = min(alone, key=lambda trial: Objective(objective).known(alone[trial])).configurations[0]
-        chosen.append(with_priority(best, 0) if STREAM_PRIORITY in workload.tunables else best)
+        chosen.append(
+            with_place(best, {STREAM_PRIORITY: 0}) if STREAM_PRIORITY in workload.tunables else best
+        )
     solo = Trial(tuple(chosen))
     paired = PairedRepeats(({answer: space.look(answer), solo: space.look(solo)},))
     slower, dearer = (paired.ratio(answer, solo, Objective(quantity)) for quantity in OBJECTIVES)
@@ -293,7 +295,7 @@ def _together(recording: RecordedSpaces, space: RecordedSpace, answer: Trial, ob
     if against is not None and dearer is not None:
         against |= {"energy_saving": 1 - dearer.value, "energy_saving_interval": dearer.interval}
     each = [
-        recording.space((name,)).look(Trial((without_priority(one),)))
+        recording.space((name,)).look(Trial((without_place(one),)))
         for name, one in zip(names, answer.configurations, strict=True)
     ]
     after = record_of(compared(answer, [(space.look(answer), each)]), names)

@@ -10,7 +10,8 @@ else runs.
     python benchmarks/energy_regions.py --out benchmarks/results/energy-regions.json
 
 With ``--device`` the same on a GPU that is idle otherwise, with CuPy's matrix products as load: regions of
-0.1 to 3 s and a training's steps against an own log of NVML's counter, and the load until it is flat.
+0.1 to 3 s and a training by Hugging Face's ``Trainer`` (torch and transformers) against an own log of NVML's
+counter, and the load until it is flat.
 
     python benchmarks/energy_regions.py --device cuda:0 --out benchmarks/results/energy-regions-h200.json
 """
@@ -77,7 +78,7 @@ class Times:
         return found
 
 
-def one_by_one(meter: EnergyMeter, times: Times, count: int) -> None:
+def one_by_one(meter: "EnergyMeter | BareWait", times: Times, count: int) -> None:
     """Regions one after the other, with a short pause, and one result a second."""
     asked_s = time.monotonic()
     for _ in range(count):
@@ -120,6 +121,25 @@ def after_pauses(meter: EnergyMeter, times: Times, count: int) -> None:
         time.sleep(PAUSE_S)
         times.enter(meter)
         times.leave(meter)
+
+
+class BareWait:
+    """Waits for the GPU at both ends, and nothing else: what a region cannot cost less than."""
+
+    def __init__(self) -> None:
+        import cupy  # noqa: PLC0415 - only where there is a GPU
+
+        self._wait = cupy.cuda.runtime.deviceSynchronize
+
+    def __enter__(self) -> Any:
+        self._wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait()
+
+    def result(self) -> None:
+        """Have no energy."""
 
 
 def empty_after_pauses(count: int) -> Times:
@@ -184,7 +204,7 @@ def print_row(rows: list[dict[str, Any]], scene: str, pattern: str, times: Times
 # --- on a GPU: joules against an own log of the counter.
 
 LENGTHS_S, EACH = (0.1, 0.3, 1.0, 3.0), 10
-STEPS, STEP_S = 100, 0.05
+STEPS, STEP_S, TOKENS = 200, 0.05, 512
 POLL_S = 0.002
 CALM_S = 0.5  # some ticks of the counter before and after a load
 
@@ -248,6 +268,23 @@ def matrix_products() -> Callable[[float], None]:
     return load
 
 
+def trained(callback: TrainingCallback) -> None:
+    """Train a small model of random text with Hugging Face's ``Trainer``."""
+    import torch  # noqa: PLC0415 - only where there is a GPU
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments  # noqa: PLC0415
+
+    torch.manual_seed(1)
+    model = GPT2LMHeadModel(GPT2Config(n_layer=6, vocab_size=8192, n_positions=TOKENS))
+    texts = torch.randint(8192, (64, TOKENS))
+    rows = [{"input_ids": text, "labels": text} for text in texts]
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder, per_device_train_batch_size=16, max_steps=STEPS, report_to=[], save_strategy="no"
+        )
+        trainer = Trainer(model, arguments, train_dataset=rows, callbacks=[callback])
+        trainer.train()
+
+
 def compared(device: str) -> dict[str, Any]:
     """Regions and a training against the log, and the load until it is flat."""
     load, meter, log = matrix_products(), tuner.energy(device=device), CounterLog(identify(device).uuid)
@@ -261,17 +298,12 @@ def compared(device: str) -> dict[str, Any]:
         time.sleep(2.0 * CALM_S)
         rows.append(against(f"{wanted_s:g} s", region, log.joules(begin_s, end_s)))
     callback = TrainingCallback(meter)
-    begin_s = time.monotonic()
-    callback.on_train_begin()
-    for _ in range(STEPS):
-        callback.on_step_begin()
-        load(STEP_S)
-        callback.on_step_end()
-    callback.on_train_end()
-    end_s = time.monotonic()
+    trained(callback)
     time.sleep(2.0 * CALM_S)
     if callback.train is not None:
-        rows.append(against(f"training of {STEPS} steps", callback.train, log.joules(begin_s, end_s)))
+        begin_s = time.monotonic() - (time.time() - callback.train.result().unix_s)
+        logged = log.joules(begin_s, begin_s + callback.train.seconds)
+        rows.append(against(f"training of {callback.train.count} steps", callback.train, logged))
     log.close()
     within = sum(row["within"] for row in rows)
     print(f"{within} of {len(rows)} within their interval", flush=True)
@@ -305,6 +337,10 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     print_row(rows, "an empty block", "after a pause", empty_after_pauses(options.regions), 0.0)
     device = options.device
+    if device:
+        waits = Times()
+        one_by_one(BareWait(), waits, options.regions)
+        print_row(rows, "deviceSynchronize", "one by one", waits, 0.0)
     with nullcontext({device: {"device": device}}) if device else scenes() as found:
         for scene, arguments in found.items():
             meter = tuner.energy(**arguments)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tuner.model.plan import STREAM_PRIORITY, with_priority
+from tuner.model.plan import STREAM_PRIORITY, with_place
 from tuner.model.trial import Measurement, Trial
 from tuner.recordings.files import RecordedSpaces, matching, open_recording
 from tuner.recordings.values import RecordedSpace
@@ -35,7 +35,7 @@ def named_trials(recording: RecordedSpaces, space: RecordedSpace) -> list[tuple[
     """Words, colour and trial of what the picture names."""
     default = Trial(tuple(workload.default for workload in space.workloads))
     alone = [
-        with_priority(best, 0) if STREAM_PRIORITY in workload.tunables else best
+        with_place(best, {STREAM_PRIORITY: 0}) if STREAM_PRIORITY in workload.tunables else best
         for workload in space.workloads
         for best in _fastest(recording.space((workload.name,))).configurations
     ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 from threading import Thread
 
-from tuner.model.plan import STREAM_PRIORITY
+from tuner.model.plan import PLACE
 from tuner.model.trial import Measurement, Trial, stated
 from tuner.space.search_view import Search
 
@@ -35,8 +35,8 @@ def auto(search: Search, *, patience: float | None = None) -> Attempt:
       descent walks one factor at a time. It descends from the defaults, which lie apart from the analytical
       answers, and from those too where it does not get below them: workloads that share a GPU want other
       configurations than each of them alone, and a descent that begins at the best of each may end there.
-    * Workloads whose streams have priorities are searched by `bayesian`: what a priority is worth depends on
-      those of all others, and a descent leaves a tunable at the first value that is worse. On the recorded
+    * Workloads whose streams have priorities or shares are searched by `bayesian`: what one is worth depends
+      on those of all others, and a descent leaves a tunable at the first value that is worse. On the recorded
       four applications it ends 6 % above the least time, and `bayesian` 0.1 % above it after 30 trials.
     * Everything else is searched by `bayesian`, which measures all where that takes less than `SWEEP_S`.
 
@@ -87,8 +87,15 @@ def _choice(search: Search) -> tuple[str, str]:
     if search.size <= SMALL:
         return "exhaustive", f"{search.size} trials are no more than a search would measure"
     together, clocks = len(search.candidates), len(search.clocks_mhz)
-    if together > 1 and clocks <= 1 and any(STREAM_PRIORITY in tunables for tunables in search.tunables):
-        return "bayesian", f"{together} workloads run together, and their streams have priorities"
+    if (
+        together > 1
+        and clocks <= 1
+        and any(name in tunables for tunables in search.tunables for name in PLACE)
+    ):
+        return (
+            "bayesian",
+            f"{together} workloads run together, and their streams have priorities or SM shares",
+        )
     if together > 1:
         return "greedy", f"{together} workloads run together"
     if clocks > 1:

@@ -206,7 +206,12 @@ def fake_device(
     patch.setattr(probe, "gpu_name", lambda *_: "Fake GPU")
     patch.setattr(probe, "gpu_uuid", lambda _: "GPU-1")
     patch.setattr(probe, "driver_version", lambda _: "580.1")
-    driver = DriverCalls(lambda: FakeLibrary(fake))
+    fake.library = FakeLibrary(fake)
+    driver = DriverCalls(lambda: fake.library)
     patch.setattr(cuda, "DriverCalls", lambda: driver)
-    patch.setattr(cuda, "RoundRunner", lambda module: RoundRunner(module, lambda: fake.now_s, driver))
+    patch.setattr(
+        cuda,
+        "RoundRunner",
+        lambda module, driver, shares: RoundRunner(module, lambda: fake.now_s, driver, shares),
+    )
     return fake, cuda.CudaDevice(0, compiler or FakeCompiler())  # type: ignore[arg-type]  # compiles what is asked here

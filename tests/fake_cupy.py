@@ -126,6 +126,7 @@ class FakeCupy(ModuleType):
     def __init__(self, kernels: dict[str, Kernel], memory_bytes: int = 2**30) -> None:
         super().__init__("cupy")
         self.kernels = kernels
+        self.library: Any = None  # the driver's, where a test reaches for it
         self.ndarray = DeviceArray
         self.gpu = 0
         self.current: list[Stream] = []
@@ -155,6 +156,7 @@ class FakeCupy(ModuleType):
         self.random = SimpleNamespace(Philox4x3210=np.random.Philox, Generator=np.random.Generator)
         self.cuda = SimpleNamespace(
             Stream=lambda non_blocking, priority=0: Stream(self, non_blocking, priority),
+            ExternalStream=lambda pointer: self.streams[pointer],  # as CuPy before 14 has it
             Device=lambda index: Gpu(self, index),
             Event=lambda **options: Event(self, **options),
             get_elapsed_time=lambda begin, end: (end.at_s - begin.at_s) * 1e3,
@@ -415,6 +417,7 @@ class Stream:
         cp.streams[self.ptr] = self
         self.device_id = cp.gpu
         self.ready_s = 0.0
+        self.multiprocessors: int | None = None  # of its green context
 
     def __enter__(self) -> None:
         self._cp.current.append(self)

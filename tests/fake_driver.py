@@ -3,9 +3,10 @@
 import ctypes
 from typing import Any
 
-from fake_cupy import FakeCupy, Graph
+from fake_cupy import FakeCupy, Graph, Stream
 
 INVALID_VALUE = 1
+NOT_SUPPORTED = 801
 ALIGNMENT = 16
 LARGEST_BOX = 256
 EXTERNAL = 1
@@ -19,6 +20,9 @@ class FakeLibrary:
         self._cp = cp
         self.maps: list[dict[str, Any]] = []
         self.ready: dict[int, Graph] = {}
+        self.unit, self.multiprocessors = 8, 132  # of a split, and in all; 0 where the driver splits none
+        self.green: dict[int, int] = {}  # multiprocessors of contexts
+        self.green_streams: dict[int, Stream] = {}
 
     def cuOccupancyMaxActiveClusters(self, count: Any, function: Any, config: Any) -> int:  # noqa: N802 - the driver's name
         asked, kernel = config._obj, self._cp.kernel_at(function.value)
@@ -85,6 +89,56 @@ class FakeLibrary:
     def cuGraphExecDestroy(self, ready: Any) -> int:  # noqa: N802 - the driver's name
         return 0 if self.ready.pop(ready.value, None) else INVALID_VALUE
 
+    def cuCtxGetDevice(self, device: Any) -> int:  # noqa: N802 - the driver's name
+        device._obj.value = self._cp.gpu
+        return 0
+
+    def cuDeviceGetDevResource(self, device: Any, resource: Any, kind: Any) -> int:  # noqa: N802 - the driver's name
+        assert (device.value, kind.value, ctypes.sizeof(resource._obj)) == (self._cp.gpu, 1, 144)
+        if not self.multiprocessors:
+            return NOT_SUPPORTED
+        resource._obj.type, resource._obj.multiprocessors = 1, self.multiprocessors
+        return 0
+
+    def cuDevSmResourceSplitByCount(  # noqa: N802, PLR0917 - the driver's name and arguments
+        self, groups: Any, count: Any, whole: Any, left: Any, flags: Any, least: Any
+    ) -> int:
+        assert flags.value == 0
+        size = -(-least.value // self.unit) * self.unit
+        count._obj.value = most = whole._obj.multiprocessors // size
+        if groups is not None:
+            for number in range(most):
+                groups[number].type, groups[number].multiprocessors = 1, size
+            left._obj.type, left._obj.multiprocessors = 1, whole._obj.multiprocessors - most * size
+        return 0
+
+    def cuDevResourceGenerateDesc(self, described: Any, groups: Any, count: Any) -> int:  # noqa: N802 - the driver's name
+        sizes = [groups[number].multiprocessors for number in range(count.value)]
+        if not sizes or not all(sizes):
+            return INVALID_VALUE
+        described._obj.value = sum(sizes)
+        return 0
+
+    def cuGreenCtxCreate(self, context: Any, described: Any, device: Any, flags: Any) -> int:  # noqa: N802 - the driver's name
+        assert (device.value, flags.value) == (self._cp.gpu, 1)
+        context._obj.value = number = 1000 + len(self.green)
+        self.green[number] = described.value
+        return 0
+
+    def cuGreenCtxStreamCreate(self, stream: Any, context: Any, flags: Any, priority: Any) -> int:  # noqa: N802 - the driver's name
+        assert flags.value == 1
+        made = Stream(self._cp, non_blocking=True, priority=priority.value)
+        made.multiprocessors = self.green[context.value]
+        self.green_streams[made.ptr] = made
+        stream._obj.value = made.ptr
+        return 0
+
+    def cuStreamDestroy_v2(self, stream: Any) -> int:  # noqa: N802 - the driver's name
+        return 0 if self.green_streams.pop(stream.value, None) else INVALID_VALUE
+
+    def cuGreenCtxDestroy(self, context: Any) -> int:  # noqa: N802 - the driver's name
+        return 0 if self.green.pop(context.value, None) else INVALID_VALUE
+
     def cuModuleGetGlobal_v2(self, address: Any, size: Any, module: Any, name: bytes) -> int:  # noqa: N802 - the driver's name
         symbol = self._cp.symbols.get((module.value, name.decode()))
         if symbol is None:
@@ -103,7 +157,8 @@ class FakeLibrary:
         return 0
 
     def cuGetErrorName(self, code: int, name: Any) -> int:  # noqa: N802 - the driver's name
-        if code != INVALID_VALUE:
+        names = {INVALID_VALUE: b"CUDA_ERROR_INVALID_VALUE", NOT_SUPPORTED: b"CUDA_ERROR_NOT_SUPPORTED"}
+        if code not in names:
             return INVALID_VALUE
-        name._obj.value = b"CUDA_ERROR_INVALID_VALUE"
+        name._obj.value = names[code]
         return 0

@@ -74,6 +74,7 @@ BY_HAND = {  # their smallest case takes longer than a test may, or asks for a G
         "pool_kills",
         "racing",
         "record_spaces",
+        "sm_shares",
         "structure",
         "sweep_overhead",
     ),

@@ -9,7 +9,7 @@ import pytest
 from kernel_texts import Load, loader, text_of
 
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
-from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
+from tuner.kernel_files.kernel_file import KernelFile, with_places
 from tuner.kernel_files.schema import json_schema
 from tuner.model.errors import EmptySpaceError, InputError, KernelFileError, UnknownNameError
 from tuner.model.plan import STREAM_PRIORITY, Buffer, Configuration, Resources, Scalar
@@ -259,7 +259,7 @@ def test_several_analytical_answers(load: Load) -> None:
     assert [one["P"] for one in kernel.stated_answers(workload, "")] == [2, 4]
     assert kernel.stated(workload) == kernel.stated_answers(workload, "")[0]
     assert list(kernel.recipe.stated) == [f"[[analytical]] #{i}" for i in (1, 2, 3)]
-    several = with_stream_priorities(kernel, 2)
+    several = with_places(kernel, {STREAM_PRIORITY: (0, 1)})
     assert [one[STREAM_PRIORITY] for one in several.stated_answers(workload, "")] == [0, 0]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tuner.devices.choice import open_device
 from tuner.kernel_files.catalog import Catalog, kernel_of, load_kernel_file
-from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
+from tuner.kernel_files.kernel_file import KernelFile, with_places
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import STREAM_PRIORITY, Source
 from tuner.search.candidates import prepare
@@ -145,7 +145,7 @@ def test_a_kernel_that_is_no_file_has_no_file_beside_it() -> None:
 
 def test_rows_have_the_lowest_stream_priority(write: Write) -> None:
     """A tunable that no file has of its own does not make rows incomplete."""
-    kernel = with_stream_priorities(load_kernel_file(write(ROWS)), 2)
+    kernel = with_places(load_kernel_file(write(ROWS)), {STREAM_PRIORITY: (0, 1)})
     found = kernel.stated_answers(kernel.workload({"N": 100, "dtype": "float32"}, 16), "")
     assert [one[STREAM_PRIORITY] for one in found] == [0, 0]
 

@@ -9,7 +9,7 @@ import pytest
 import tuner
 from tuner.model import registry
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.plan import STREAM_PRIORITY, with_priority
+from tuner.model.plan import STREAM_PRIORITY, with_place
 from tuner.recordings.files import open_recording
 from tuner.recordings.values import RecordedSpace, search_of
 from tuner.search.together import SoloBests
@@ -77,14 +77,15 @@ def test_tuning_together_gains_beyond_solo_bests_with_priorities(space: Recorded
     solo = []
     for workload in space.workloads:
         best, _ = min(alone[workload.kernel].trials.items(), key=lambda pair: cost(pair[1]))
-        solo.append(with_priority(best.configurations[0], 0))
+        solo.append(with_place(best.configurations[0], {STREAM_PRIORITY: 0}))
     equal = replace(next(iter(space.trials)), configurations=tuple(solo))
     others = [
         trial
         for trial in space.trials
-        if trial != equal and tuple(with_priority(one, 0) for one in trial.configurations) == tuple(solo)
+        if trial != equal
+        and tuple(with_place(one, {STREAM_PRIORITY: 0}) for one in trial.configurations) == tuple(solo)
     ]
-    rival = SoloBests(equal, prioritised=tuple(others)).rival(space.trials, Objective("time"))
+    rival = SoloBests(equal, placed=tuple(others)).rival(space.trials, Objective("time"))
     assert rival is not None
     assert 1 + len(others) == 16
     prior = {trial: space.trials[trial] for trial in (equal, *others)}

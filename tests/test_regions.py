@@ -98,6 +98,7 @@ def test_a_block_has_joules_power_and_a_label() -> None:
     assert region.mean_w == energy.mean_w
     assert energy.mean_uncertainty_w == pytest.approx(energy.uncertainty_j / energy.seconds)
     assert region.peak_w == pytest.approx(LOAD_W, rel=0.05)
+    assert (region.peak_w or 0.0) >= region.mean_w
     assert energy.modelled
     assert energy.synchronized
     assert "(modelled)" in str(region)

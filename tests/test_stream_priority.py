@@ -22,22 +22,22 @@ from tuner.database.runs import Store
 from tuner.devices.base import Check
 from tuner.devices.cuda.device import CudaDevice
 from tuner.kernel_files.catalog import Catalog, kernel_of
-from tuner.kernel_files.kernel_file import with_stream_priorities
+from tuner.kernel_files.kernel_file import with_places
 from tuner.measurement.measurer import AnswerChecks
 from tuner.model.errors import InputError, KernelFileError, RunInterrupted
 from tuner.model.objective import Objective
-from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, Source, with_priority, without_priority
+from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, Source, with_place, without_place
 from tuner.model.records import RunStatus
 from tuner.model.trial import Status, Trial
 from tuner.report.answer import comparisons
 from tuner.report.details import detail_lines
 from tuner.report.html.report import run_page
-from tuner.search.plan import prioritised, resolve
+from tuner.search.plan import resolve, searched_places
 from tuner.search.replaying import stored_space
 from tuner.search.request import SearchRequest
 from tuner.search.session import TrialEvent
 from tuner.search.setup import open_setup
-from tuner.search.together import SoloBests, at_equal_priorities, at_priorities
+from tuner.search.together import SoloBests, at_equal_places, at_places
 from tuner.search.tuning import tune
 
 SPEC = "scan-lf:N=4"
@@ -54,7 +54,7 @@ def catalog() -> Catalog:
 def test_priorities_multiply_a_space_and_change_no_code(catalog: Catalog) -> None:
     """Each configuration is there at every priority; the default has the lowest, and stages stay alike."""
     kernel, workload = catalog.kernel("scan-lf"), catalog.workload(SPEC)
-    several = with_stream_priorities(kernel, 3)
+    several = with_places(kernel, {STREAM_PRIORITY: range(3)})
     assert len(several.space(workload)) == 3 * len(kernel.space(workload))
     assert several.default(workload) == Configuration({**kernel.default(workload), STREAM_PRIORITY: 0})
     assert several.fingerprint == kernel.fingerprint
@@ -73,15 +73,15 @@ def test_a_kernel_without_a_default_begins_at_the_lowest_priority() -> None:
         "launch": {"grid": 1, "block": "B"},
     }
     source = Source("k.cu", "__global__ void k(float* x) {}")
-    kernel = with_stream_priorities(kernel_of(document, {"k.cu": source}, label="k"), 2)
+    kernel = with_places(kernel_of(document, {"k.cu": source}, label="k"), {STREAM_PRIORITY: range(2)})
     assert kernel.default(kernel.workload({})) == Configuration({"B": 64, STREAM_PRIORITY: 0})
 
 
 def test_the_name_is_taken(catalog: Catalog) -> None:
     """A kernel with something of that name is refused, by file, key and option."""
-    kernel = with_stream_priorities(catalog.kernel("scan-lf"), 2)
+    kernel = with_places(catalog.kernel("scan-lf"), {STREAM_PRIORITY: range(2)})
     with pytest.raises(KernelFileError, match=r"kernel\.toml: \[tunables\] stream_priority.*--stream-prior"):
-        with_stream_priorities(kernel, 2)
+        with_places(kernel, {STREAM_PRIORITY: range(2)})
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_recording_has_what_was_recorded(catalog: Catalog) -> None:
     with open_setup("replay:h200", SearchRequest(workloads=specs, objective="time")) as setup:
         pairs, _ = resolve(catalog, specs, setup.device)
         with pytest.raises(InputError, match="replay:h200 has what was recorded"):
-            prioritised(SearchRequest(stream_priorities=2), [*pairs, *pairs], setup.device)
+            searched_places(SearchRequest(stream_priorities=2), [*pairs, *pairs], setup.device)
 
 
 def test_a_kernel_has_no_tunable_of_that_name() -> None:
@@ -185,8 +185,11 @@ class _CountingDevice:
 
 def test_an_answer_is_checked_once_at_whatever_priority(catalog: Catalog) -> None:
     """A priority changes no answer."""
-    kernel, workload = with_stream_priorities(catalog.kernel("scan-lf"), 2), catalog.workload(SPEC)
-    bare = without_priority(kernel.default(workload))
+    kernel, workload = (
+        with_places(catalog.kernel("scan-lf"), {STREAM_PRIORITY: range(2)}),
+        catalog.workload(SPEC),
+    )
+    bare = without_place(kernel.default(workload))
     plans = [kernel.plan(workload, Configuration({**bare, STREAM_PRIORITY: level})) for level in (0, 1)]
     device: Any = _CountingDevice()
     checks = AnswerChecks(device, 0)
@@ -316,7 +319,7 @@ def test_what_may_be_no_answer_is_still_a_rival() -> None:
     measurer = _Urgent(0.0, 256)
     trials = [Trial((Configuration({"B": level}),)) for level in range(3)]
     known = {trial: measurer.measured([1.0], 3.0 - index) for index, trial in enumerate(trials)}
-    solo = SoloBests(trials[0], prioritised=tuple(trials[1:]))
+    solo = SoloBests(trials[0], placed=tuple(trials[1:]))
     assert solo.rival(known, Objective("time", limit_s=0.5)) == trials[2]
     assert solo.rival({trials[1]: known[trials[1]]}, Objective("time")) == trials[1]
     assert solo.rival({}, Objective("time")) is SoloBests().rival(known, Objective("time")) is None
@@ -352,15 +355,16 @@ def test_all_priorities_are_tried_or_drawn(counts: list[int], seed: int) -> None
     names = ({STREAM_PRIORITY: range(count)} if count else {} for count in counts)
     spaces: Any = [SimpleNamespace(space=SimpleNamespace(tunables=one)) for one in names]
     plain = (
-        with_priority(Configuration({"B": 1}), 0) if count else Configuration({"B": 1}) for count in counts
+        with_place(Configuration({"B": 1}), {STREAM_PRIORITY: 0}) if count else Configuration({"B": 1})
+        for count in counts
     )
     trial = Trial(tuple(plain))
-    others = list(at_priorities(trial, spaces, seed))
+    others = list(at_places(trial, spaces, seed))
     size = math.prod(max(1, count) for count in counts)
     assert trial not in others
     assert len(set(others)) == len(others) <= 1024
     assert len(others) == size - 1 or size > 1024
-    assert all(at_equal_priorities(one) in (one, trial) for one in others)
+    assert all(at_equal_places(one) in (one, trial) for one in others)
     for place, count in enumerate(counts):
         seen = {one.configurations[place].get(STREAM_PRIORITY) for one in (trial, *others)}
         assert seen == (set(range(count)) if count else {None})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.model.plan import Configuration, without_priority
+from tuner.model.plan import Configuration, without_place
 from tuner.model.trial import GpuSetting, Measurement, Status, Trial
 from tuner.space.search_view import Candidate, PriorRun, Search
 
@@ -49,7 +49,7 @@ def slower_alone(run: PriorRun | None, choices: Sequence[Configuration]) -> Floa
         return np.zeros((len(choices), 0))
     measured = {c: math.log(cost) for c, cost in run.points if 0.0 < cost < math.inf}
     failed = {c for c, cost in run.points if cost == math.inf}
-    bare = [without_priority(choice) for choice in choices]
+    bare = [without_place(choice) for choice in choices]
     logs = [measured[choice] for choice in bare if choice in measured]
     if not logs or min(logs) == max(logs):
         return np.zeros((len(choices), 0))

@@ -21,7 +21,7 @@ from tuner.application.borrowing import (
 from tuner.application.call_keys import ApplicationCall, Settings, asked_of
 from tuner.application.keys import Array, Stream, checked_stream, examined
 from tuner.application.running import WAITS, KernelRunner, LoadedKernel, is_captured, refuse_capture
-from tuner.devices.cuda.direct import stream_of
+from tuner.devices.cuda.lanes import stream_of
 from tuner.model.errors import DeviceError, InputError
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
-from tuner.devices.cuda.direct import stream_of
+from tuner.devices.cuda.lanes import stream_of
 from tuner.kernel_files.argument_recipe import BufferRecipe
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.sizes import listed

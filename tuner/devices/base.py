@@ -88,6 +88,13 @@ class Device(Protocol):
         The window holds the flushes too, the times do not, and they are without what restores arrays.
         """
 
+    def sm_units(self) -> tuple[int, int]:
+        """Multiprocessors of a unit that shares are made of, and how many units there are.
+
+        Raises:
+            DeviceError: none can be shared out; the message says why.
+        """
+
     def free_memory_bytes(self) -> int:
         """Device memory that is free now (all of it on a simulated device)."""
 

@@ -112,6 +112,14 @@ class ReplayDevice:
         """Return the record of the plans, as ``run``: a recording is of one timing (``require_timing``)."""
         return self.run(plans, window_s)
 
+    def sm_units(self) -> tuple[int, int]:
+        """Refuse: a recording has what was recorded.
+
+        Raises:
+            DeviceError: always.
+        """
+        raise DeviceError(f"{self.identity.spec} shares no multiprocessors out")
+
     def free_memory_bytes(self) -> int:
         """All of the GPU's memory; 0 where that was not recorded."""
         return 0 if self.limits is None else self.limits.memory_bytes

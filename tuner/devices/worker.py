@@ -198,6 +198,15 @@ class WorkerDevice:
             self._drop()
         return record
 
+    def sm_units(self) -> tuple[int, int]:
+        """Units of multiprocessors, asked of the worker.
+
+        Raises:
+            DeviceError: none can be shared out, or the worker does not answer.
+        """
+        units: tuple[int, int] = self._ask("sm_units", timeout_s=self._run_timeout_s)
+        return units
+
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """Play pulses of load in the worker; returns when each was busy.
 

@@ -324,15 +324,16 @@ class Region:
         for source, span in zip(self._sources, self._spans, strict=True):
             source.recording.wait(span, timeout_s)
             energy = span.known()
+            mean_w = energy.joules / self.seconds
             parts.append(
                 RegionPart(
                     device=source.device,
                     scope=energy.scope,
                     joules=energy.joules,
                     uncertainty_j=energy.sigma_j,
-                    mean_w=energy.joules / self.seconds,
+                    mean_w=mean_w,
                     mean_uncertainty_w=energy.sigma_j / self.seconds,
-                    peak_w=energy.peak_w,
+                    peak_w=None if energy.peak_w is None else max(energy.peak_w, mean_w),
                     peak_window_s=energy.peak_window_s,
                     sensor=energy.sensor,
                     times_s=energy.edges_s - self._start_s,

@@ -12,7 +12,7 @@ from tuner.kernel_files.source_checks import follow_derived
 from tuner.kernel_files.source_folder import kernels_root
 from tuner.kernel_files.stage_recipe import StageRecipe
 from tuner.model.errors import InputError
-from tuner.model.plan import Configuration, Workload, without_priority
+from tuner.model.plan import Configuration, Workload, without_place
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded, KernelRecord, RunDocument
 from tuner.system.untrusted.reading import TEXT_BYTES, plain, read_bytes
@@ -98,7 +98,7 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
     Raises:
         KernelFileError: the configuration cannot be launched.
     """
-    values = without_priority(configuration)
+    values = without_place(configuration)
     launched = [stage for stage in kernel.launches(workload, values) if stage.library is None]
     named, tuned_options = _named_by_options(kernel.recipe, workload, values)
     defined: dict[str, set[str]] = {}
@@ -129,7 +129,7 @@ def fixed_options(kernel: KernelFile, workload: Workload, configuration: Configu
     Raises:
         KernelFileError: the configuration cannot be launched.
     """
-    values = without_priority(configuration)
+    values = without_place(configuration)
     _, tuned_options = _named_by_options(kernel.recipe, workload, values)
     launched = (stage for stage in kernel.launches(workload, values) if stage.library is None)
     return [

@@ -31,6 +31,8 @@ from tuner.model.errors import (
 from tuner.model.expressions.operations import NoValue
 from tuner.model.plan import (
     DENSE,
+    PLACE,
+    SM_SHARE,
     STREAM_PRIORITY,
     Configuration,
     Plan,
@@ -40,7 +42,8 @@ from tuner.model.plan import (
     TunableValue,
     Work,
     Workload,
-    without_priority,
+    with_place,
+    without_place,
 )
 from tuner.model.records import WorkloadName
 from tuner.space.large_spaces import space_of
@@ -273,9 +276,9 @@ class KernelFile:
 
     def __post_init__(self) -> None:
         """Refuse a tunable whose name has a meaning of its own."""
-        if self.recipe.stream_priority is None and STREAM_PRIORITY in self.recipe.tunables:
-            location = Location(str(self.path), f"[tunables] {STREAM_PRIORITY}")
-            raise location.error("is the name of the tunable of --stream-priorities; choose another name")
+        for name in PLACE:
+            if name in self.recipe.tunables and name not in self.recipe.place:
+                raise _taken(self.path, name)
 
     @property
     def name(self) -> str:
@@ -552,7 +555,7 @@ class KernelFile:
                 work=assumed_work(buffers) if recipe.work is None else recipe.work.evaluated(env),
                 baseline=baseline,
                 reference=self._reference(workload),
-                stream_priority=recipe.priority(env),
+                **{name: int(configuration[name]) for name in recipe.place},
             )
         except KernelFileError as e:
             raise KernelFileError(f"{e} (at {workload} [{configuration}])") from e
@@ -627,57 +630,63 @@ class KernelFile:
         return value
 
 
-# --- Stream priorities as a tunable of workloads that run together.
+# --- Places beside each other as tunables of workloads that run together.
 #
 # Blocks that wait are dispatched by the priority of their stream, so that of kernels which run at the same
-# time the urgent ones get free multiprocessors first (CUDA C++ Programming Guide, "Stream Priorities").
-# Alone, a workload takes the same time at every priority: no kernel file has this tunable of its own.
+# time the urgent ones get free multiprocessors first (CUDA C++ Programming Guide, "Stream Priorities"). A
+# share of the multiprocessors keeps blocks of others away, or a workload's own blocks from all of them
+# ("Green Contexts"). Alone, a workload has neither: no kernel file has these tunables of its own.
 
-_MOST_LEVELS = 6  # as of --stream-priorities
+_OPTIONS = {STREAM_PRIORITY: "--stream-priorities", SM_SHARE: "--sm-shares"}
+_MOST = {STREAM_PRIORITY: 5, SM_SHARE: 4096}  # as of the options, and as no GPU has
 
 
-def with_stream_priorities(kernel: KernelFile, levels: int) -> KernelFile:
-    """A kernel file whose configurations also have a stream priority, 0 by default.
+def with_places(kernel: KernelFile, places: Mapping[str, Sequence[int]]) -> KernelFile:
+    """A kernel file whose configurations also have a place beside other workloads.
 
     Args:
         kernel: the file; sources and fingerprint stay as they are.
-        levels: priorities to choose from, 0 to ``levels`` - 1; the highest is the most urgent.
+        places: values by names of ``PLACE``, the default first: priorities, of which the highest is the most
+            urgent, and shares in multiprocessors, 0 for what others leave.
 
     Raises:
-        KernelFileError: the file has something else of this name.
+        KernelFileError: the file has something else of such a name.
     """
     recipe = kernel.recipe
-    location = Location(str(kernel.path), f"[tunables] {STREAM_PRIORITY}")
-    if STREAM_PRIORITY in {*recipe.tunables, *recipe.derived, *recipe.sizes}:
-        raise location.error("is the name of the tunable of --stream-priorities; choose another name")
-    lowest = {STREAM_PRIORITY: Formula(location, 0, ())}
-    tunables = {**recipe.tunables, STREAM_PRIORITY: tuple(range(levels))}
-    priority = Formula(location, STREAM_PRIORITY, (STREAM_PRIORITY,))
+    for name in places:
+        if name in {*recipe.tunables, *recipe.derived, *recipe.sizes}:
+            raise _taken(kernel.path, name)
+    location = Location(str(kernel.path), "[tunables]")
+    first = {name: Formula(location, values[0], ()) for name, values in places.items()}
     several = replace(
         recipe,
-        tunables=tunables,
-        default={**recipe.default, **lowest} if recipe.default else {},
-        stated={table: {**values, **lowest} for table, values in recipe.stated.items()},
-        measured=recipe.measured and replace(recipe.measured, further={STREAM_PRIORITY: 0}),
-        stream_priority=priority,
+        tunables={**recipe.tunables, **{name: tuple(values) for name, values in places.items()}},
+        default={**recipe.default, **first} if recipe.default else {},
+        stated={table: {**values, **first} for table, values in recipe.stated.items()},
+        measured=recipe.measured
+        and replace(recipe.measured, further={name: values[0] for name, values in places.items()}),
+        place=tuple(places),
     )
     return replace(kernel, recipe=several)
+
+
+def _taken(path: Path, name: str) -> KernelFileError:
+    """The error of a file that has a name of ``PLACE`` for something of its own."""
+    location = Location(str(path), f"[tunables] {name}")
+    return location.error(f"is the name of the tunable of {_OPTIONS[name]}; choose another name")
 
 
 def stored_configuration(
     kernel: KernelFile, workload: Workload, values: Mapping[str, TunableValue]
 ) -> Configuration:
-    """The values of a stored trial as the kernel file writes them, with a stream priority if they have one.
+    """The values of a stored trial as the kernel file writes them, with a place beside others if it has one.
 
     Raises:
         InputError: they are no configuration of the workload; whoever wrote them had another kernel.
     """
-    configuration = kernel.configuration(workload, without_priority(Configuration(values)))
-    if STREAM_PRIORITY not in values:
-        return configuration
-    priority = values[STREAM_PRIORITY]
-    if type(priority) is not int or not 0 <= priority < _MOST_LEVELS:
-        raise InputError(
-            f"configuration: {STREAM_PRIORITY} is {priority!r}; it must be 0 to {_MOST_LEVELS - 1}"
-        )
-    return Configuration({**configuration, STREAM_PRIORITY: priority})
+    configuration = kernel.configuration(workload, without_place(Configuration(values)))
+    place = {name: values[name] for name in PLACE if name in values}
+    for name, value in place.items():
+        if type(value) is not int or not 0 <= value <= _MOST[name]:
+            raise InputError(f"configuration: {name} is {value!r}; it must be 0 to {_MOST[name]}")
+    return with_place(configuration, place)

@@ -348,8 +348,8 @@ class Recipe:
 
     ``stated`` has the analytical answers that the file states, by the names of their tables and the preferred
     one first, and ``measured`` those of a file that come before them. ``work`` is None where the file states
-    none, and ``stream_priority`` where priorities are not searched. ``extends`` names kernels that this one
-    is taken for at sizes and types that they refuse.
+    none, and ``place`` the tunables that say where a workload runs beside others, where these are searched.
+    ``extends`` names kernels that this one is taken for at sizes and types that they refuse.
     """
 
     location: Location
@@ -377,7 +377,7 @@ class Recipe:
     measured: MeasuredAnswers | None = None
     reference: StageRecipe | None = None
     reference_files: Mapping[tuple[str, str], FileRecipe] = field(default_factory=dict)
-    stream_priority: Formula | None = None
+    place: tuple[str, ...] = ()
     extends: tuple[str, ...] = ()
 
     @cached_property
@@ -402,10 +402,6 @@ class Recipe:
         function = self.problem.function
         further = [source.sha256 for source in (function, self.measured) if source is not None]
         return (*(file.hashed.sha256 for file in files), *further)
-
-    def priority(self, env: Environment) -> int:
-        """Priority of the workload's stream, 0 for the least urgent."""
-        return 0 if self.stream_priority is None else self.stream_priority.whole(env, least=0)
 
     def launches(self, env: Environment) -> tuple[Stage, ...]:
         """The stages whose ``when`` holds, those of loops once for every step.

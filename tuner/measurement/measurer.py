@@ -22,7 +22,7 @@ from tuner.measurement.race import RUNGS_S, JouleBounds, Race, is_clearly_worse
 from tuner.measurement.settle import IdlePower, LimitedWindows, SettingLock, WarmUp, is_limited
 from tuner.measurement.window import JouleWindows, WindowRunner, recording_of, suggested_window_s
 from tuner.model.options import BACK_TO_BACK, SINGLE, SearchOptions
-from tuner.model.plan import Configuration, Plan, Workload, without_priority
+from tuner.model.plan import SM_SHARE, Configuration, Plan, Workload, with_place, without_place
 from tuner.model.trial import (
     SPOILING,
     FlagKind,
@@ -458,9 +458,7 @@ class AnswerChecks:
             parts = zip(workloads, trial.configurations, measurement.results, strict=True)
             for workload, configuration, result in parts:
                 if result.status in _OF_THE_CHECK:
-                    self._made[workload, without_priority(configuration)] = Check(
-                        result.status, result.detail
-                    )
+                    self._made[workload, without_place(configuration)] = Check(result.status, result.detail)
 
     def _seed_of(self, plan: Plan) -> int:
         """One seed for all configurations of a workload, so that they are given the same inputs."""
@@ -469,4 +467,8 @@ class AnswerChecks:
 
 
 def _key(plan: Plan) -> tuple[Workload, Configuration]:
-    return plan.workload, without_priority(plan.configuration)
+    """Whatever changes an answer: a grid that the device has to hold is another on a share of it."""
+    bare = without_place(plan.configuration)
+    if plan.sm_share and any(stage.resident or stage.cooperative for stage in plan.stages):
+        bare = with_place(bare, {SM_SHARE: plan.sm_share})
+    return plan.workload, bare

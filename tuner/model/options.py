@@ -258,6 +258,14 @@ class SearchOptions:
         metavar="LEVELS",
         table="set",
     )
+    sm_shares: int = _option(
+        1,
+        "Parts of the SMs to search shares of, for workloads that run together: each has one, two or more of"
+        " LEVELS parts, or what others leave. 1: none has a share.",
+        Range(1, 8, whole=True),
+        metavar="LEVELS",
+        table="set",
+    )
     runs_per_day: float | None = _option(
         None,
         "How often the answer will be run. The search stops when it no longer pays for itself.",

@@ -234,7 +234,9 @@ class PythonFunction:
 TunableValue = bool | int | float | str
 
 STREAM_PRIORITY = "stream_priority"
-"""Name of the tunable that workloads have where priorities of their streams are searched."""
+SM_SHARE = "sm_share"
+PLACE = (STREAM_PRIORITY, SM_SHARE)
+"""Names of the tunables that workloads have where their places beside each other are searched."""
 _NAMES_BUFFER = (str, BufferView, TensorMap)
 BufferRole = Literal["in", "out", "inout", "scratch", "zeroed"]
 
@@ -297,16 +299,16 @@ def tunable_names(configurations: Iterable[Configuration]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for configuration in configurations for name in configuration))
 
 
-def without_priority(configuration: Configuration) -> Configuration:
-    """A configuration without its stream priority, which changes neither code nor answers."""
-    if STREAM_PRIORITY not in configuration:
+def without_place(configuration: Configuration) -> Configuration:
+    """A configuration without its place beside others, which changes neither code nor answers."""
+    if not any(name in configuration for name in PLACE):
         return configuration
-    return Configuration([(name, value) for name, value in configuration.items() if name != STREAM_PRIORITY])
+    return Configuration([(name, value) for name, value in configuration.items() if name not in PLACE])
 
 
-def with_priority(configuration: Configuration, priority: int) -> Configuration:
-    """A configuration with a stream priority, whatever it had."""
-    return Configuration({**without_priority(configuration), STREAM_PRIORITY: priority})
+def with_place(configuration: Configuration, place: Mapping[str, TunableValue]) -> Configuration:
+    """A configuration with values of tunables of ``PLACE``, whatever it had."""
+    return Configuration({**configuration, **place})
 
 
 def shown_values(values: Mapping[str, TunableValue]) -> str:
@@ -574,6 +576,7 @@ class Plan:
     (``consistent``); None for every other problem, and for the default configuration itself. ``reference``
     is the plan of a naive kernel whose outputs are right (``entry``); it is run once and never tuned.
     ``stream_priority`` is that of the workload's stream beside others: the highest is the most urgent.
+    ``sm_share`` is the multiprocessors that it runs on beside others; 0 for those that none of them has.
     """
 
     workload: Workload
@@ -585,6 +588,7 @@ class Plan:
     baseline: "Plan | None" = None
     reference: "Plan | None" = None
     stream_priority: int = 0
+    sm_share: int = 0
 
     @property
     def timed(self) -> tuple[int, ...]:

@@ -47,9 +47,16 @@ class RunSettings(TypedDict, total=False):
     joules: bool
     power_limits_w: list[Count]
     stream_priorities: Count
+    sm_shares: list[Count]
     patience: Count | None
     runs: Number | None
     sensor: str | None
+
+
+def placing(settings: Mapping[str, Any]) -> str:
+    """Places beside each other that a run searched, in a word or three."""
+    words = {"stream_priorities": "priorities", "sm_shares": "SM shares"}
+    return " and ".join(word for key, word in words.items() if key in settings) or "priorities"
 
 
 class _Conditions(TypedDict):
@@ -342,7 +349,7 @@ class CoRunDocument(TypedDict):
 
 
 class PriorityChanges(TypedDict):
-    """Changes against the solo bests at equal stream priorities, turn by turn."""
+    """Changes against the solo bests at equal priorities and without shares, turn by turn."""
 
     repeats: Count
     priorities: Changes
@@ -351,7 +358,7 @@ class PriorityChanges(TypedDict):
 
 
 class PriorityDocument(TypedDict):
-    """The solo bests at equal stream priorities, where ``solo_bests`` has the best ones."""
+    """The solo bests at equal priorities and without shares, where ``solo_bests`` has the best ones."""
 
     tried: Count
     equal: TrialDocument

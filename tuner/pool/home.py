@@ -69,6 +69,11 @@ class HomeDevice:
         record: RunRecord = self._pool.at_home("device", "run_single", tuple(plans), window_s)
         return record
 
+    def sm_units(self) -> tuple[int, int]:
+        """See ``Device.sm_units``."""
+        units: tuple[int, int] = self._pool.at_home("device", "sm_units")
+        return units
+
     def free_memory_bytes(self) -> int:
         """Return the least free memory of any GPU of the pool when it was opened, in bytes."""
         return min(member.known.free_memory_bytes for member in self._pool.crew.all_members)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tuner.model.errors import InputError, UnknownNameError
-from tuner.model.plan import Configuration, shown_values, without_priority
+from tuner.model.plan import Configuration, shown_values, without_place
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import RunDocument
 from tuner.recordings.exchange.exported_run import build_of
@@ -171,7 +171,7 @@ class Result:
         if self._applicable is None:
             from tuner.application import TunedKernel  # noqa: PLC0415 - results are read without a GPU, too
 
-            values = without_priority(Configuration(self.best))
+            values = without_place(Configuration(self.best))
             (name,) = self.workloads
             file = self._kernels[name]() if name in self._kernels else self._found(name)
             parsed = WorkloadName.parse(name)

@@ -16,6 +16,7 @@ from tuner.model.run_document import (
     TrialDocument,
     WorkloadDocument,
     WorkloadPart,
+    placing,
 )
 from tuner.model.units import MODELLED, lasting, percent_with_interval, significant, with_uncertainty
 from tuner.report.layout import GAP, label, table_lines, wrapped
@@ -134,16 +135,17 @@ def _references(
 ) -> Iterator[tuple[str, TrialDocument | None, Changes | None, str, str]]:
     """References of an answer: key, trial, changes, and the name in a table and in a sentence.
 
-    Where priorities of streams were searched, solo bests have them too, and come once more without.
+    Where priorities of streams or shares were searched, solo bests have them too, and come once more without.
     """
     priorities = document.get("solo_best_priorities")
+    placed = placing(document.get("settings") or {})
     for name, against, called, whole in _COMPARED:
-        at = ", best priorities" if priorities is not None and name == "solo_bests" else ""
+        at = f", best {placed}" if priorities is not None and name == "solo_bests" else ""
         yield name, document.get(name), document.get(against), called + at, whole + at
     if priorities is not None and not same(document.get("solo_bests"), priorities["equal"]):
         parts = priorities["against_equal"]
         both = None if parts is None else parts["both"]
-        at = ", equal priorities"
+        at = f", equal {placed}"
         yield "", priorities["equal"], both, f"solo bests together{at}", f"the solo bests together{at}"
 
 
@@ -271,12 +273,13 @@ def _co_running(document: RunDocument) -> Iterator[str]:
 
 
 def _priorities(document: RunDocument) -> Iterator[str]:
-    """Yield what priorities and configurations bring, each without the other."""
+    """Yield what places beside each other and configurations bring, each without the other."""
     priorities = document.get("solo_best_priorities")
     if priorities is None:
         return
+    placed = placing(document.get("settings") or {})
     if same(document.get("solo_bests"), priorities["equal"]):
-        yield f"solo bests together are best at equal priorities, of {priorities['tried']} combinations"
+        yield f"solo bests together are best at equal {placed}, of {priorities['tried']} combinations"
         return
     parts = priorities["against_equal"]
     if parts is None:
@@ -288,7 +291,7 @@ def _priorities(document: RunDocument) -> Iterator[str]:
     name = objective_name(document)
     of = GOALS["edp" if name == "pareto" else name].removeprefix("least ")
     yield (
-        f"against solo bests at equal priorities, priorities alone change {of} by {alone}, configurations"
+        f"against solo bests at equal {placed}, {placed} alone change {of} by {alone}, configurations"
         f" alone by {tuned}{label(document, ' ({})')}"
     )
 

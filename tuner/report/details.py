@@ -14,6 +14,7 @@ from tuner.model.run_document import (
     TrialDocument,
     WallDocument,
     WorkloadDocument,
+    placing,
 )
 from tuner.model.units import half_percent, percent, significant, with_uncertainty
 from tuner.report.clock_curve import ratio_columns
@@ -44,7 +45,8 @@ def _solo_bests(document: RunDocument) -> Iterator[str]:
     runs = document.get("solo_best_runs") or {}
     if runs:
         priorities = document.get("solo_best_priorities")
-        at = "" if priorities is None else f"; measured at {priorities['tried']} combinations of priorities"
+        placed = placing(document.get("settings") or {})
+        at = "" if priorities is None else f"; measured at {priorities['tried']} combinations of {placed}"
         yield f"solo bests: {', '.join(f'{name} of run {run}' for name, run in runs.items())}{at}"
 
 

@@ -13,15 +13,15 @@ from tuner.devices.base import Device
 from tuner.devices.gpu_models import limits_of
 from tuner.devices.kinds import PREFIX, replayed
 from tuner.kernel_files.catalog import Catalog
-from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
+from tuner.kernel_files.kernel_file import KernelFile, with_places
 from tuner.kernel_files.package_build import own_build
 from tuner.kernel_files.source_checks import overridden_macros
 from tuner.model import registry
-from tuner.model.errors import ClockError, InputError
+from tuner.model.errors import ClockError, DeviceError, InputError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import PARETO, Objective, described
 from tuner.model.options import BACK_TO_BACK
-from tuner.model.plan import Configuration, Workload
+from tuner.model.plan import SM_SHARE, STREAM_PRIORITY, Configuration, Workload
 from tuner.model.records import PROTOCOL, Conditions, StoredRun
 from tuner.model.run_document import Device as DeviceRecord
 from tuner.model.run_document import RunConditions
@@ -178,7 +178,8 @@ def plan_search(request: SearchRequest, catalog: Catalog, setup: MeasurementSetu
     """
     device = setup.device
     workloads, notices = resolve(catalog, request.workloads, device)
-    workloads = prioritised(request, workloads, device)
+    places = searched_places(request, workloads, device)
+    workloads = with_searched_places(workloads, places)
     clocks_mhz = choose_run_clocks(request, setup.clocks, setup.no_clocks)
     power_limits_w = choose_run_limits(request, setup.power_limits, setup.no_power_limits)
     requested: dict[str, int] = {}  # batches before any was capped
@@ -199,7 +200,8 @@ def plan_search(request: SearchRequest, catalog: Catalog, setup: MeasurementSetu
             **({} if request.timing == BACK_TO_BACK else {"timing": request.timing}),  # as the next
             **({"joules": True} if request.joules else {}),  # absent in runs of before there was the option
             **({"power_limits_w": list(power_limits_w)} if power_limits_w else {}),
-            **({"stream_priorities": request.stream_priorities} if request.stream_priorities > 1 else {}),
+            **({"stream_priorities": request.stream_priorities} if STREAM_PRIORITY in places else {}),
+            **({"sm_shares": list(places[SM_SHARE])} if SM_SHARE in places else {}),
             **request.search_settings,
             **setup.measuring,
         },
@@ -250,27 +252,59 @@ def resolve(
     return list(zip(kernels, fitted, strict=True)), notices
 
 
-def prioritised(
+def searched_places(
     request: SearchRequest, pairs: Sequence[PlannedWorkload], device: Device
-) -> Sequence[PlannedWorkload]:
-    """The same workloads, with the stream priorities that were asked for in their spaces.
+) -> dict[str, tuple[int, ...]]:
+    """The stream priorities and the shares of multiprocessors that are searched, by the tunable's name.
 
     Raises:
-        InputError: there is one workload, or the device runs nothing in streams.
-        KernelFileError: a kernel file has something else of the tunable's name.
+        InputError: there is one workload, or the device runs nothing in streams, or shares nothing out.
     """
-    levels = request.stream_priorities
-    if levels == 1:
+    places: dict[str, tuple[int, ...]] = {}
+    for name, option, levels in (
+        (STREAM_PRIORITY, "--stream-priorities", request.stream_priorities),
+        (SM_SHARE, "--sm-shares", request.sm_shares),
+    ):
+        if levels == 1:
+            continue
+        given = f"{option} {levels}"
+        if len(pairs) == 1:
+            raise InputError(f"{given}: {pairs[0][1]} is alone; name the workloads that run with it")
+        if device.identity.recorded:
+            raise InputError(f"{given}: {device.identity.spec} has what was recorded; leave the option out")
+        if name == STREAM_PRIORITY and device.identity.modelled:
+            raise InputError(f"{given}: simulated devices know no priorities; leave the option out")
+        places[name] = tuple(range(levels)) if name == STREAM_PRIORITY else _shares(given, levels, device)
+    return places
+
+
+def _shares(given: str, levels: int, device: Device) -> tuple[int, ...]:
+    """No share, then one to all of so many parts of the multiprocessors, in whole units."""
+    try:
+        unit, units = device.sm_units()
+    except DeviceError as error:
+        raise InputError(f"{given}: {error}; leave the option out") from error
+    if units == 1:
+        raise InputError(
+            f"{given}: the SMs of {device.identity.spec} are split by {unit}, which leaves a single part"
+        )
+    most = unit * units if device.limits is None else device.limits.multiprocessors
+    parts = (min(units, max(1, round(most * part / levels / unit))) for part in range(1, levels))
+    return tuple(dict.fromkeys((0, *(unit * part for part in parts), most)))
+
+
+def with_searched_places(
+    pairs: Sequence[PlannedWorkload], places: Mapping[str, Sequence[int]]
+) -> Sequence[PlannedWorkload]:
+    """The same workloads, with places beside each other in their spaces.
+
+    Raises:
+        KernelFileError: a kernel file has something else of a tunable's name.
+    """
+    if not places:
         return pairs
-    option = f"--stream-priorities {levels}"
-    if len(pairs) == 1:
-        raise InputError(f"{option}: {pairs[0][1]} is alone; name the workloads that run with it")
-    if device.identity.recorded:
-        raise InputError(f"{option}: {device.identity.spec} has what was recorded; leave the option out")
-    if device.identity.modelled:
-        raise InputError(f"{option}: simulated devices know no priorities; leave the option out")
     return [
-        (with_stream_priorities(kernel, levels) if isinstance(kernel, KernelFile) else kernel, workload)
+        (with_places(kernel, places) if isinstance(kernel, KernelFile) else kernel, workload)
         for kernel, workload in pairs
     ]
 

@@ -15,7 +15,7 @@ from tuner.devices.gpu_models import gpu_model, gpu_names
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel_files.build_record import with_kernels_of
 from tuner.kernel_files.catalog import Catalog
-from tuner.kernel_files.kernel_file import KernelFile, with_stream_priorities
+from tuner.kernel_files.kernel_file import KernelFile, with_places
 from tuner.measurement.base import ComparisonTarget, TrialGate
 from tuner.measurement.gates import passed
 from tuner.model.errors import (
@@ -29,6 +29,8 @@ from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.objective import TIMED
 from tuner.model.options import BACK_TO_BACK
 from tuner.model.plan import (
+    SM_SHARE,
+    STREAM_PRIORITY,
     Configuration,
     Plan,
     ProblemSpec,
@@ -278,6 +280,7 @@ _MEASURED_ALIKE = (
     "window_s",
     "sensor",
     "stream_priorities",
+    "sm_shares",
     "timing",
 )  # settings of trials that stand side by side
 
@@ -485,8 +488,13 @@ def _prepared_workloads(
             reason = reason if kernel is None else f"its kernel has changed since ({kernel.path})"
             notices.append(f"{name}: {reason}: without launches, work and roles")
             continue
-        levels = conditions["settings"].get("stream_priorities", 1)
-        kernel = kernel if levels == 1 else with_stream_priorities(kernel, levels)
+        settings = conditions["settings"]
+        places: dict[str, Sequence[int]] = {}
+        if "stream_priorities" in settings:
+            places[STREAM_PRIORITY] = range(settings["stream_priorities"])
+        if "sm_shares" in settings:
+            places[SM_SHARE] = settings["sm_shares"]
+        kernel = with_places(kernel, places) if places else kernel
         workload = replace(catalog.workload(name), batch=batch)
         plans = {configuration: kernel.plan(workload, configuration) for configuration in tried}
         candidates = tuple(_compiled_candidates(kernel, list(plans.values()), device))

@@ -16,7 +16,7 @@ from tuner.model.objective import Objective
 from tuner.model.options import BACK_TO_BACK, SINGLE
 from tuner.model.plan import Plan
 from tuner.model.records import RunStatus, fingerprint
-from tuner.model.run_document import PriorityChanges, RunDocument
+from tuner.model.run_document import PriorityChanges, RunDocument, placing
 from tuner.model.trial import (
     ASSUMED,
     Measurement,
@@ -47,10 +47,10 @@ from tuner.search.option_checks import LimitReachedError, SearchLimits
 from tuner.search.plan import SearchPlan, default_configuration, knowledge
 from tuner.search.setup import MeasurementSetup
 from tuner.search.together import (
-    MOST_PRIORITISED,
+    MOST_PLACED,
     SoloBests,
     compare_in_turn,
-    compare_priorities,
+    compare_places,
     find_solo_bests,
     note_solo_bests,
 )
@@ -193,7 +193,7 @@ class Session:
                 self._compilation.end_ahead()
                 if confirm:
                     limit = self._confirm(solo, limit)
-                    priorities = self._compare_priorities(solo)
+                    priorities = self._compare_places(solo)
                     co_run = self._compare_answer()
                     self._compare_timings()
                 notices += [] if limit is None else [f"stopped: {limit}"]
@@ -241,8 +241,8 @@ class Session:
             with self._compilation.within(self._limits):
                 if solo.trial is not None:
                     valid = self._measure(solo.trial, whole=True).ok  # the answer is held against it
-                    if valid and solo.prioritised:
-                        self._measure_all(self._fast(solo.prioritised))
+                    if valid and solo.placed:
+                        self._measure_all(self._fast(solo.placed))
                         search = self._search_view(dict(self._requested))  # it starts from the best of these
                 self._follow(plan.policy, search)
                 if self._is_limited:
@@ -271,18 +271,18 @@ class Session:
         self._spread(batch)
         return [self._measure(trial) for trial in batch]
 
-    def _fast(self, prioritised: Sequence[Trial]) -> list[Trial]:
-        """Solo bests at other priorities: all of few; of many those whose single rounds are the fastest.
+    def _fast(self, placed: Sequence[Trial]) -> list[Trial]:
+        """Solo bests at other places: all of few; of many those whose single rounds are the fastest.
 
-        They are no more than half of the budget, the trial at equal priorities included.
+        They are no more than half of the budget, the trial at equal places included.
         """
         budget = self._limits.budget
-        most = MOST_PRIORITISED if budget is None else min(MOST_PRIORITISED, budget // 2)
-        if len(prioritised) < most:
-            return list(prioritised)
-        known = [trial for trial in prioritised if trial in self._trials]  # chosen by a killed run
+        most = MOST_PLACED if budget is None else min(MOST_PLACED, budget // 2)
+        if len(placed) < most:
+            return list(placed)
+        known = [trial for trial in placed if trial in self._trials]  # chosen by a killed run
         times_s: dict[Trial, float] = {}
-        for trial in prioritised if len(known) < most - 1 else ():
+        for trial in placed if len(known) < most - 1 else ():
             if self.out_of_time:
                 break
             if trial not in self._trials:
@@ -290,8 +290,8 @@ class Session:
                 times_s[trial] = Objective("time").cost(single)
         chosen = [*known, *sorted(times_s, key=times_s.__getitem__)][: max(0, most - 1)]
         self._notice(
-            f"stream priorities: {len(chosen)} of {len(prioritised)} combinations of the solo bests beside"
-            " equal ones were measured, those whose single rounds were the fastest"
+            f"{placing(self._plan.conditions.settings)}: {len(chosen)} of {len(placed)} combinations of the"
+            " solo bests beside equal ones were measured, those whose single rounds were the fastest"
         )
         return chosen
 
@@ -634,16 +634,14 @@ class Session:
             trial, lambda index: self._measure_again(trial, index), lambda: not self.out_of_time
         )
 
-    def _compare_priorities(self, solo: SoloBests) -> PriorityChanges | None:
-        """Gains of priorities and of configurations, each alone; None where no priorities were tried."""
+    def _compare_places(self, solo: SoloBests) -> PriorityChanges | None:
+        """Gains of places and of configurations, each alone; None where no places were tried."""
         outcome, rival = self._outcome(RunStatus.FINISHED), solo.rival(self._trials, self._final_objective)
-        tried = any(trial in self._trials for trial in solo.prioritised)
+        tried = any(trial in self._trials for trial in solo.placed)
         if outcome.answer is None or solo.trial is None or rival is None or not tried:
             return None
         answer = outcome.trials[outcome.answer][0]
-        return compare_priorities(
-            answer, solo.trial, rival, self._measure_again, lambda: not self.out_of_time
-        )
+        return compare_places(answer, solo.trial, rival, self._measure_again, lambda: not self.out_of_time)
 
     def _compare_timings(self) -> None:
         """Tell where the other timing has another winner, by more than the interval of their ratio.

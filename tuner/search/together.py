@@ -16,7 +16,7 @@ from tuner.kernel_files.sizes import SizeValues
 from tuner.measurement.paired import CoRunComparison, PairedRepeats, Ratio, compared
 from tuner.model.errors import DeviceError, InputError
 from tuner.model.objective import Objective
-from tuner.model.plan import STREAM_PRIORITY, Configuration, Plan, TunableValue, Workload, with_priority
+from tuner.model.plan import PLACE, Configuration, Plan, TunableValue, Workload, with_place
 from tuner.model.records import Conditions, RunStatus, StoredRun
 from tuner.model.run_document import (
     Changes,
@@ -133,19 +133,19 @@ class SoloBests:
     """The solo bests of workloads that run together.
 
     Attributes:
-        trial: all of them together; None where one is missing, and for a lone workload. The priorities of
+        trial: all of them together; None where one is missing, and for a lone workload. The places of
             their streams are equal.
         runs: numbers of the runs that they are from, in the order of the workloads.
         limited: workloads whose search alone a budget or a time limit has ended.
         missing: why there is no such trial; empty where there is one, and for a lone workload.
-        prioritised: the same at other priorities of their streams; none where these are not searched.
+        placed: the same at other places of their streams; none where these are not searched.
     """
 
     trial: Trial | None = None
     runs: tuple[int, ...] = ()
     limited: tuple[str, ...] = ()
     missing: str = ""
-    prioritised: tuple[Trial, ...] = ()
+    placed: tuple[Trial, ...] = ()
 
     def rival(self, trials: Mapping[Trial, Measurement], objective: Objective) -> Trial | None:
         """Those that cost least, of equals the fastest: what the answer is held against.
@@ -156,7 +156,7 @@ class SoloBests:
         """
         costs = {
             trial: (objective.known(trials[trial]), Objective("time").cost(trials[trial]))
-            for trial in (self.trial, *self.prioritised)
+            for trial in (self.trial, *self.placed)
             if trial is not None and trial in trials
         }
         return min(costs, key=costs.__getitem__, default=None)
@@ -218,8 +218,7 @@ def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store:
     configurations: list[Configuration] = []
     for item, answer in zip(spaces, answers, strict=True):
         configuration = Configuration(answer.configurations[str(item.workload)])
-        if STREAM_PRIORITY in item.space.tunables:
-            configuration = with_priority(configuration, 0)
+        configuration = with_place(configuration, {name: 0 for name in PLACE if name in item.space.tunables})
         found_plan = item.plan(configuration)
         if found_plan is None:
             missing = f"the solo best of {item.workload} (run {answer.run}) is not in the space of this run"
@@ -234,62 +233,66 @@ def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store:
         max(filter(None, limits), default=default.power_limit_w),
     )
     limited = tuple(str(workload) for workload, answer in stored.items() if answer and not answer.finished)
-    prioritised: tuple[Trial, ...] = ()
-    if plan.request.stream_priorities > 1 and plan.strategy is None:  # a strategy names its trials itself
-        prioritised = tuple(at_priorities(trial, spaces, plan.request.seed))
-    return SoloBests(trial, tuple(answer.run for answer in answers), limited, prioritised=prioritised)
+    placed: tuple[Trial, ...] = ()
+    if plan.strategy is None:  # a strategy names its trials itself
+        placed = tuple(at_places(trial, spaces, plan.request.seed))
+    return SoloBests(trial, tuple(answer.run for answer in answers), limited, placed=placed)
 
 
-MOST_PRIORITISED = 64
-"""Priorities of solo bests that are trials, at most: of more, those that single rounds show to be fast."""
+MOST_PLACED = 64
+"""Places of solo bests that are trials, at most: of more, those that single rounds show to be fast."""
 
 _MOST_SCREENED = 1024  # of more, these are drawn
 
 
-def at_priorities(trial: Trial, spaces: Sequence[PreparedWorkload], seed: int) -> Iterator[Trial]:
-    """A trial at the other priorities that its streams can have, in all combinations or 1,024 drawn ones.
+def at_places(trial: Trial, spaces: Sequence[PreparedWorkload], seed: int) -> Iterator[Trial]:
+    """A trial at the other places that its streams can have, in all combinations or 1,024 drawn ones.
 
     Args:
         trial: whose configurations these are.
-        spaces: of its workloads, of which some have a stream priority.
+        spaces: of its workloads, of which some have priorities or shares.
         seed: of the draw.
     """
-    levels = [item.space.tunables.get(STREAM_PRIORITY, (None,)) for item in spaces]
-    combinations: Iterable[tuple[TunableValue | None, ...]] = product(*levels)
-    if math.prod(map(len, levels)) > _MOST_SCREENED:
-        draw = random.Random(seed)  # noqa: S311 - which priorities are tried is no secret
-        drawn = (tuple(map(draw.choice, levels)) for _ in range(_MOST_SCREENED))
+    names = [[name for name in PLACE if name in item.space.tunables] for item in spaces]
+    choices = [
+        list(product(*(item.space.tunables[name] for name in own)))
+        for item, own in zip(spaces, names, strict=True)
+    ]
+    combinations: Iterable[tuple[tuple[TunableValue, ...], ...]] = product(*choices)
+    if math.prod(map(len, choices)) > _MOST_SCREENED:
+        draw = random.Random(seed)  # noqa: S311 - which places are tried is no secret
+        drawn = (tuple(map(draw.choice, choices)) for _ in range(_MOST_SCREENED))
         combinations = dict.fromkeys(drawn)
-    for priorities in combinations:
+    for places in combinations:
         configurations = (
-            with_priority(configuration, int(priority)) if priority is not None else configuration
-            for configuration, priority in zip(trial.configurations, priorities, strict=True)
+            with_place(configuration, dict(zip(own, place, strict=True)))
+            for configuration, own, place in zip(trial.configurations, names, places, strict=True)
         )
         other = replace(trial, configurations=tuple(configurations))
         if other != trial:
             yield other
 
 
-def compare_priorities(
+def compare_places(
     answer: Trial,
     equal: Trial,
     rival: Trial,
     measure: Callable[[Trial], Measurement],
     may_go_on: Callable[[], bool],
 ) -> PriorityChanges | None:
-    """Compare priorities alone, configurations alone, and both with solo bests at equal priorities.
+    """Compare places alone, configurations alone, and both with solo bests that all have the same place.
 
     Args:
         answer: of a search.
-        equal: the solo bests at equal priorities.
-        rival: the solo bests at their best priorities.
+        equal: the solo bests at equal priorities, without shares.
+        rival: the solo bests at their best places.
         measure: measures a trial once more.
         may_go_on: tells whether there is time left.
 
     Returns:
         Changes of paired repeats; None where something failed, or no repeat was complete.
     """
-    tuned = at_equal_priorities(answer)
+    tuned = at_equal_places(answer)
     turns = in_turn(list(dict.fromkeys((equal, rival, tuned, answer))), measure, may_go_on)
     paired = PairedRepeats(tuple(turns))
     priorities, configurations, both = (_changed(paired, each, equal) for each in (rival, tuned, answer))
@@ -303,12 +306,13 @@ def compare_priorities(
     }
 
 
-def at_equal_priorities(trial: Trial) -> Trial:
-    """The trial with all its streams at the lowest priority; itself where they are equal."""
-    if len({configuration.get(STREAM_PRIORITY, 0) for configuration in trial.configurations}) == 1:
+def at_equal_places(trial: Trial) -> Trial:
+    """The trial with all streams at the lowest priority and without shares; itself where they are alike."""
+    places = {tuple(configuration.get(name, 0) for name in PLACE) for configuration in trial.configurations}
+    if len(places) == 1 and not places.pop()[1]:
         return trial
     configurations = (
-        with_priority(configuration, 0) if STREAM_PRIORITY in configuration else configuration
+        with_place(configuration, {name: 0 for name in PLACE if name in configuration})
         for configuration in trial.configurations
     )
     return replace(trial, configurations=tuple(configurations))
@@ -346,7 +350,7 @@ def note_solo_bests(outcome: Outcome, solo: SoloBests) -> None:
     searched = {trial: known for (trial, _), known in zip(outcome.trials, outcome.searched, strict=True)}
     rival = solo.rival(searched, outcome.objective)
     outcome.solo_bests = None if rival is None else places[rival]
-    tried = sum(trial in places for trial in solo.prioritised)
+    tried = sum(trial in places for trial in solo.placed)
     if tried:
         outcome.equal_solo_bests, outcome.priorities_tried = places.get(solo.trial), 1 + tried
     if outcome.solo_bests is None and len(outcome.trials) > 1:  # they come after the default

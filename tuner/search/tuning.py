@@ -77,7 +77,9 @@ def tune_alone(
     for workload in missing:
         spec = str(WorkloadName.parse(str(workload)).with_batch(workload.batch))
         listener.told(f"solo bests: {spec} is tuned alone, within {most} trials")
-        alone = replace(request, workloads=(spec,), budget=most, solo_bests=None, stream_priorities=1)
+        alone = replace(
+            request, workloads=(spec,), budget=most, solo_bests=None, stream_priorities=1, sm_shares=1
+        )
         if tune(setup, alone, catalog, store, listener, resume=True).status is RunStatus.INTERRUPTED:
             raise RunInterrupted(
                 f"interrupted while {spec} was tuned alone; the same command goes on from here"

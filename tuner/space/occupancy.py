@@ -284,6 +284,40 @@ def holds_whole(stage: Stage, blocks_per_sm: int, limits: DeviceLimits) -> bool:
     return not stage.cooperative or stage.resident or stage.blocks <= blocks_per_sm * limits.multiprocessors
 
 
+# --- Multiprocessors shared out among workloads that run together, in units that a driver can split by.
+
+
+def sm_unit(limits: DeviceLimits) -> int:
+    """The multiprocessors that shares are multiples of (CUDA Driver API, "Green Contexts")."""
+    major, _ = limits.compute_capability
+    return {6: 1, 7: 2, 8: 4}.get(major, 8)
+
+
+def shared_out(shares: Sequence[int], unit: int, units: int) -> list[tuple[int, ...]]:
+    """Units of multiprocessors that workloads run on.
+
+    Shares are laid one behind another, and begin again at the first unit where they are more than there are:
+    some units are then in several. A workload without a share has what no other has.
+
+    Args:
+        shares: multiprocessors of each workload, 0 for no share.
+        unit: multiprocessors of a unit.
+        units: how many there are.
+
+    Returns:
+        Per workload the numbers of its units, ``units`` standing for what is left over by the division; none
+        where it runs on all multiprocessors: of a share that is as large as that, and without one where
+        nothing is left, or where nobody has one.
+    """
+    counts = [-(-share // unit) for share in shares]
+    begins = [sum(counts[:place]) for place in range(len(counts))]
+    rest = tuple(range(sum(counts), units + 1)) if 0 < sum(counts) < units else ()
+    return [
+        rest if not count else () if count >= units else tuple((begin + i) % units for i in range(count))
+        for begin, count in zip(begins, counts, strict=True)
+    ]
+
+
 def own_stages(plan: Plan) -> tuple[int, ...]:
     """Indices of the stages that stand for a plan: one of each kernel, without libraries and set-up.
 

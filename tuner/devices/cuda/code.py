@@ -434,12 +434,12 @@ class CodeCache:
         self._libraries = GpuLibraries(cp)
 
     def launches(self, plan: Plan, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
-        """One run of a plan on one set of arrays, in order.
+        """One run of a plan on one set of arrays, in order, its grids those of its share if it has one.
 
         Raises:
             LaunchRefusedError: a stage does not compile, or asks for more than the device has.
         """
-        return self.program(plan).bound(arrays)
+        return self.program(plan, plan.sm_share or None).bound(arrays)
 
     def preparation(self, plan: Plan, arrays: Mapping[str, Array]) -> tuple[Step, ...]:
         """Return the steps before runs of a plan on some arrays: fill variables, launch set-up stages.
@@ -455,8 +455,13 @@ class CodeCache:
         """Return the flags of the library calls of a plan."""
         return self._libraries.flags(stage.library for stage in plan.stages if stage.library is not None)
 
-    def program(self, plan: Plan) -> Program:
+    def program(self, plan: Plan, multiprocessors: int | None = None) -> Program:
         """A plan on the device, for any arrays.
+
+        Args:
+            plan: what is loaded.
+            multiprocessors: that its launches run on, which is what holds resident and cooperative grids; all
+                if not given.
 
         Raises:
             LaunchRefusedError: a stage does not compile, or asks for more than the device has.
@@ -468,7 +473,7 @@ class CodeCache:
         self._load(plan, {key: stage for key, stage in own.items() if key not in self._functions})
         zeroed = tuple(buffer.name for buffer in plan.buffers if buffer.zeroed)
         program = Program(
-            tuple(self._staged(index, plan) for index in plan.timed),
+            tuple(self._staged(index, plan, multiprocessors) for index in plan.timed),
             zeroed,
             self._driver,
             setup=tuple(self._staged(index, plan) for index, stage in enumerate(plan.stages) if stage.setup),
@@ -478,7 +483,9 @@ class CodeCache:
             self._functions.popitem(last=False)
         return program
 
-    def _staged(self, index: int, plan: Plan) -> LoadedStage | LibraryStage:
+    def _staged(
+        self, index: int, plan: Plan, multiprocessors: int | None = None
+    ) -> LoadedStage | LibraryStage:
         stage = plan.stages[index]
         after = tuple(earlier for earlier in stage.after if not plan.stages[earlier].setup)
         order = (stage.stream, after, index)
@@ -487,13 +494,16 @@ class CodeCache:
         key = _key(stage, plan.workload)
         loaded = self._functions[key]
         self._functions.move_to_end(key)
-        if stage.cooperative and not stage.resident and loaded.held is not None:
-            self._check_held(stage, loaded.held)
+        held, all_of_them = loaded.held, self._limits.multiprocessors
+        if held is not None:
+            held = held * (multiprocessors or all_of_them) // all_of_them
+        if stage.cooperative and not stage.resident and held is not None:
+            self._check_held(stage, held, multiprocessors or all_of_them)
         item_bytes = {buffer.name: element_dtype(buffer.dtype).itemsize for buffer in plan.buffers}
         return LoadedStage(
             stage.name,
             loaded.function,
-            _cut(stage, loaded.held) if stage.resident and loaded.held is not None else stage.grid,
+            _cut(stage, held) if stage.resident and held is not None else stage.grid,
             stage.block,
             stage.shared_bytes,
             tuple(_argument(item, item_bytes) for item in stage.arguments),
@@ -516,8 +526,8 @@ class CodeCache:
             except (self._cp.cuda.driver.CUDADriverError, DriverCallError) as error:
                 raise refused(stage, f"cannot be loaded: {error}") from error
 
-    def _check_held(self, stage: Stage, resident: int) -> None:
-        """Refuse a cooperative grid that is not on the device as a whole.
+    def _check_held(self, stage: Stage, resident: int, multiprocessors: int) -> None:
+        """Refuse a cooperative grid that is not on the device, or its share of it, as a whole.
 
         Raises:
             LaunchRefusedError: it is not; the message has the numbers.
@@ -526,7 +536,7 @@ class CodeCache:
             raise refused(
                 stage,
                 f"a cooperative grid of {stage.blocks} blocks is more than the {resident} that the device"
-                f" holds at a time ({self._limits.multiprocessors} multiprocessors); resident = true cuts it",
+                f" holds at a time ({multiprocessors} multiprocessors); resident = true cuts it",
             )
 
 

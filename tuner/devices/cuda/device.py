@@ -33,7 +33,8 @@ from tuner.devices.cuda.arrays import (
     set_bytes,
 )
 from tuner.devices.cuda.code import CodeCache
-from tuner.devices.cuda.driver import Array, CudaEvent, DriverCalls, Stream
+from tuner.devices.cuda.driver import Array, CudaEvent, DriverCallError, DriverCalls, Stream
+from tuner.devices.cuda.lanes import SmShares, StreamPlace
 from tuner.devices.cuda.launches import LaunchRefusedError, Restoring, Step
 from tuner.devices.cuda.rounds import RoundRunner, Rounds, most_sets
 from tuner.model.errors import CompileError, DeviceError, InputError, TunerError, UncheckableError
@@ -52,6 +53,7 @@ from tuner.model.plan import (
 )
 from tuner.model.trial import Flag, FlagKind, Status, WorkloadResult
 from tuner.problems.base import to_host
+from tuner.space.occupancy import sm_unit
 
 _THREADS = 256
 _MORE_THAN_FIT = 2**20  # blocks; the resident grid is cut to what the GPU holds at a time
@@ -216,8 +218,10 @@ class CudaDevice:
         kernels = AnswerKernels(self._cp, self._compiler)
         self._pool = BufferPool(self._cp)
         self._inputs = Inputs(self._cp, self._pool, kernels)
-        self._code = CodeCache(self._cp, self._compiler, self._limits, DriverCalls())
-        self._runner = RoundRunner(self._cp)
+        driver = DriverCalls()
+        self._code = CodeCache(self._cp, self._compiler, self._limits, driver)
+        self._shares = SmShares(self._cp, driver, sm_unit(self._limits))
+        self._runner = RoundRunner(self._cp, driver=driver, shares=self._shares)
         runs = CheckedRuns(self._cp, self._pool, self._code, self._runner, kernels, self._inputs)
         self._answers = AnswerCheck(self._cp, runs)
         self._flushed: Array | None = None  # as large as it takes to leave nothing of other arrays in the L2
@@ -309,6 +313,16 @@ class CudaDevice:
             flags=flags,
         )
 
+    def sm_units(self) -> tuple[int, int]:
+        """Units of multiprocessors, of which one was given to a stream to see that the driver does it.
+
+        Raises:
+            DeviceError: it does not.
+        """
+        units = self._shares.units
+        self._shares.stream(StreamPlace(units=(0,)))
+        return sm_unit(self._limits), units
+
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """Play pulses of load; returns when each was busy."""
         return PulsePlayer(self._cp, self._code).play(pulses)
@@ -334,6 +348,7 @@ class CudaDevice:
         if not self._dead:
             self._answers.forget()
             self._flushed = None
+            self._runner.close()
             self._pool.keep_only((), 0)
         if self._own_compiler:
             self._compiler.close()
@@ -345,8 +360,9 @@ class CudaDevice:
         one_set = set_bytes(plans)
         rotated = self._sets_to_go_round(plans, one_set)
         count = min(rotated, most_sets(sum(len(plan.stages) for plan in plans)))
-        rotation = self._rotation(plans, count)
-        rounds = self._runner.measure(rotation, window_s, [plan.stream_priority for plan in plans])
+        places, multiprocessors = self._placed(plans)
+        rotation = self._rotation(plans, count, multiprocessors)
+        rounds = self._runner.measure(rotation, window_s, places)
         flags = self._flags(plans, rounds)
         if not is_cold(rotated, one_set, self._limits.l2_bytes):
             detail = f"{rotated} sets of {one_set} bytes do not reach past the L2"
@@ -359,19 +375,34 @@ class CudaDevice:
         if self._flushed is None:
             self._flushed = self._cp.empty(flushing_bytes(self._limits.l2_bytes), dtype="uint8")
         flushed = self._flushed
-        (parts,) = self._rotation(plans, 1)
+        places, multiprocessors = self._placed(plans)
+        (parts,) = self._rotation(plans, 1, multiprocessors)
         rounds = self._runner.measure_cold(
             parts,
             window_s,
             lambda stream: flushed.data.memset_async(0, flushed.nbytes, stream),
-            [plan.stream_priority for plan in plans],
+            places,
         )
         return rounds, tuple(self._flags(plans, rounds))
 
-    def _rotation(self, plans: Sequence[Plan], count: int) -> list[tuple[tuple[Step, ...], ...]]:
+    def _placed(self, plans: Sequence[Plan]) -> tuple[list[StreamPlace], list[int | None]]:
+        """Places of the workloads' streams, and the multiprocessors that each runs on; None for all."""
+        shares = [plan.sm_share if len(plans) > 1 else 0 for plan in plans]  # alone, nothing is shared out
+        try:
+            laid = self._shares.shared_out(shares)
+        except DriverCallError as error:
+            raise LaunchRefusedError(Status.LAUNCH_ERROR, f"sm_share: {error}") from error
+        places = [
+            StreamPlace(plan.stream_priority, units) for plan, (units, _) in zip(plans, laid, strict=True)
+        ]
+        return places, [multiprocessors for _, multiprocessors in laid]
+
+    def _rotation(
+        self, plans: Sequence[Plan], count: int, multiprocessors: Sequence[int | None]
+    ) -> list[tuple[tuple[Step, ...], ...]]:
         """Rounds on as many sets of arrays, which are ready for them."""
         sets = [self._sets(plan, count) for plan in plans]
-        runs = [self._runs(plan, lane, sets[lane]) for lane, plan in enumerate(plans)]
+        runs = [self._runs(plan, lane, sets[lane], multiprocessors[lane]) for lane, plan in enumerate(plans)]
         self._cp.cuda.runtime.deviceSynchronize()
         for plan, of_plan in zip(plans, sets, strict=True):
             steps = [step for arrays in of_plan for step in self._code.preparation(plan, arrays)]
@@ -407,14 +438,16 @@ class CudaDevice:
             self._inputs.load(plan, _RUN_SEED if seed is None else seed, count)
         return sets
 
-    def _runs(self, plan: Plan, lane: int, sets: Sequence[Mapping[str, Array]]) -> list[tuple[Step, ...]]:
+    def _runs(
+        self, plan: Plan, lane: int, sets: Sequence[Mapping[str, Array]], multiprocessors: int | None
+    ) -> list[tuple[Step, ...]]:
         """A run on each of its sets of arrays, and behind it what brings the inputs back.
 
         Before the run, that would put them into the L2.
         """
         originals = self._pool.originals(plan)
         try:
-            program = self._code.program(plan)
+            program = self._code.program(plan, multiprocessors)
             return [
                 (
                     *program.bound(arrays),

@@ -15,7 +15,7 @@ from tuner.compiler.contract import plan_resources
 from tuner.devices.cuda import probe
 from tuner.devices.cuda.code import CodeCache
 from tuner.devices.cuda.driver import Array, Graph, Stream
-from tuner.devices.cuda.lanes import SideStreams
+from tuner.devices.cuda.lanes import SideStreams, stream_of
 from tuner.devices.cuda.launches import LaunchRefusedError, Program, StageLaunch, Step
 from tuner.model.errors import CompileError, DeviceError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
@@ -96,31 +96,6 @@ class _BriefCompiler:
         """For each stage, in order, the code or the error."""
         with Compiler(self._architecture) as compiler:
             return compiler.compile(stages)
-
-
-class _Handle:
-    """A stream of somebody else's, as CUDA's stream protocol has it.
-
-    Args:
-        handle: the CUstream.
-    """
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Version of the protocol, and the handle."""
-        return 0, self._handle
-
-
-def stream_of(cp: ModuleType, handle: int) -> Stream:
-    """A stream of the current GPU by its handle; CuPy does not destroy it.
-
-    CuPy before 14 has another call for it, which 14 advises against.
-    """
-    foreign = getattr(cp.cuda.Stream, "from_external", None)
-    stream: Stream = cp.cuda.ExternalStream(handle) if foreign is None else foreign(_Handle(handle))
-    return stream
 
 
 class SteppedRun:

@@ -1,7 +1,8 @@
 """The calls of the CUDA driver that CuPy lacks, and types for the parts of CuPy that are used.
 
 Structures and numbers are those of ``cuda.h``; the CUDA Driver API describes the calls under "Occupancy",
-"Tensor Map Object Management", "Event Management", "Module Management" and "Memory Management".
+"Tensor Map Object Management", "Event Management", "Module Management", "Memory Management" and "Green
+Contexts".
 """
 
 import ctypes
@@ -18,6 +19,10 @@ from tuner.model.plan import TensorMap
 _CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 _RECORD_EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL
 _NODE_PRIORITY = 8  # CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
+_SM_RESOURCE = 1  # CU_DEV_RESOURCE_TYPE_SM
+_DEFAULT_STREAM = 1  # CU_GREEN_CTX_DEFAULT_STREAM, which every green context must have
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_GREEN = "12.5"  # CUDA of the first driver that makes streams of green contexts
 _NONE = 0  # no interleaving, no swizzling; zeros for what lies beyond the matrix
 
 _MAP_BYTES = 128
@@ -50,6 +55,17 @@ class _LaunchConfig(ctypes.Structure):
         ("stream", ctypes.c_void_p),
         ("attributes", ctypes.POINTER(_Attribute)),
         ("attribute_count", ctypes.c_uint),
+    )
+
+
+class SmResource(ctypes.Structure):
+    """CUdevResource of the type SM; what follows the counts is the driver's own."""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("own", ctypes.c_ubyte * 92),
+        ("multiprocessors", ctypes.c_uint),
+        ("rest", ctypes.c_ubyte * 44),
     )
 
 
@@ -219,7 +235,90 @@ class DriverCalls:
         with suppress(DriverCallError):
             self._call("cuGraphExecDestroy", ctypes.c_void_p(ready))
 
-    def _call(self, name: str, *arguments: object) -> None:
+    def split_sms(self, unit: int) -> tuple[SmResource, ...]:
+        """Split the multiprocessors of the current context's device.
+
+        Args:
+            unit: multiprocessors of a group; the driver rounds them up to what it can split by.
+
+        Returns:
+            As many groups as there are, and behind them what is left over.
+
+        Raises:
+            DriverCallError: the driver is too old, or splits no such device.
+        """
+        whole, left, count = SmResource(), SmResource(), ctypes.c_uint()
+        self._call(
+            "cuDeviceGetDevResource",
+            *(ctypes.c_int(self._device()), ctypes.byref(whole), ctypes.c_int(_SM_RESOURCE)),
+            since=_GREEN,
+        )
+        split = "cuDevSmResourceSplitByCount"
+        asked = (ctypes.byref(whole), ctypes.byref(left), ctypes.c_uint(0), ctypes.c_uint(unit))
+        self._call(split, None, ctypes.byref(count), asked[0], None, *asked[2:], since=_GREEN)
+        groups = (SmResource * count.value)()
+        self._call(split, groups, ctypes.byref(count), *asked, since=_GREEN)
+        return (*groups[: count.value], left)
+
+    def green_context(self, groups: Sequence[SmResource]) -> int:
+        """Make a green context, whose streams run on some groups of multiprocessors only.
+
+        Args:
+            groups: of one split.
+
+        Returns:
+            The CUgreenCtx; to be destroyed.
+
+        Raises:
+            DriverCallError: the driver makes none.
+        """
+        described, context = ctypes.c_void_p(), ctypes.c_void_p()
+        several = (SmResource * len(groups))(*groups)
+        count = ctypes.c_uint(len(groups))
+        self._call("cuDevResourceGenerateDesc", ctypes.byref(described), several, count, since=_GREEN)
+        self._call(
+            "cuGreenCtxCreate",
+            *(ctypes.byref(context), described, ctypes.c_int(self._device()), ctypes.c_uint(_DEFAULT_STREAM)),
+            since=_GREEN,
+        )
+        return context.value or 0
+
+    def green_stream(self, context: int, priority: int) -> int:
+        """Make a stream of a green context that waits for no default stream.
+
+        Args:
+            context: the CUgreenCtx.
+            priority: as CUDA counts it, downwards from 0.
+
+        Returns:
+            The CUstream; to be destroyed.
+
+        Raises:
+            DriverCallError: the driver makes none.
+        """
+        stream = ctypes.c_void_p()
+        self._call(
+            "cuGreenCtxStreamCreate",
+            *(ctypes.byref(stream), ctypes.c_void_p(context), ctypes.c_uint(_NON_BLOCKING)),
+            ctypes.c_int(priority),
+            since=_GREEN,
+        )
+        return stream.value or 0
+
+    def destroy_green(self, context: int, streams: Sequence[int]) -> None:
+        """Free a green context and its streams, as ``destroy_graph``."""
+        for stream in streams:
+            with suppress(DriverCallError):
+                self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
+        with suppress(DriverCallError):
+            self._call("cuGreenCtxDestroy", ctypes.c_void_p(context))
+
+    def _device(self) -> int:
+        device = ctypes.c_int()
+        self._call("cuCtxGetDevice", ctypes.byref(device))
+        return device.value
+
+    def _call(self, name: str, *arguments: object, since: str = "12") -> None:
         if self._library is None:
             try:
                 self._library = self._open_library()
@@ -228,7 +327,7 @@ class DriverCalls:
         try:
             function = getattr(self._library, name)
         except AttributeError as error:
-            raise DriverCallError(f"this driver has no {name}: it is older than CUDA 12") from error
+            raise DriverCallError(f"this driver has no {name}: it is older than CUDA {since}") from error
         code = function(*arguments)
         if code:
             raise DriverCallError(f"{name}: {self._reason(code)}")

@@ -6,13 +6,31 @@ run sets to zero, wait for the stages they name, and end before the run does.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 
-from tuner.devices.cuda.driver import CudaEvent, DriverCalls, Graph, Stream
+from tuner.devices.cuda.driver import CudaEvent, DriverCallError, DriverCalls, Graph, SmResource, Stream
 from tuner.devices.cuda.launches import LaunchRefusedError, StageLaunch, Step, has_host_stage
 from tuner.model.trial import Status
+from tuner.space.occupancy import shared_out
 
 _BEGIN = -1  # number of the event at the beginning of a run; those of the ends are below
+
+
+@dataclass(frozen=True)
+class StreamPlace:
+    """Place of a workload's stream among those of others.
+
+    Attributes:
+        priority: the highest is the most urgent.
+        units: of multiprocessors that its kernels run on (``shared_out``); none for all.
+    """
+
+    priority: int = 0
+    units: tuple[int, ...] = ()
+
+
+ANYWHERE = StreamPlace()
 
 
 @dataclass(frozen=True)
@@ -34,49 +52,56 @@ class Lanes:
     Args:
         cp: CuPy.
         driver: records events in a graph, which CuPy does not offer.
+        shares: streams on a part of the multiprocessors; none can be had if not given.
     """
 
-    def __init__(self, cp: ModuleType, driver: DriverCalls) -> None:
+    def __init__(self, cp: ModuleType, driver: DriverCalls, shares: "SmShares | None" = None) -> None:
         self._cp = cp
         self._driver = driver
+        self._shares = shares
         self._capturing = False
-        self._priorities: tuple[int, ...] = ()
+        self._places: tuple[StreamPlace, ...] = ()
         self.open(0)
 
     def open(self, count: int) -> None:
         """Streams for so many workloads, all new: after a capture that broke, the old ones are of no use.
 
-        Priorities stay.
+        Places stay.
         """
         cuda = self._cp.cuda
         self.main: Stream = cuda.Stream(non_blocking=True)
         self._fork: CudaEvent = cuda.Event(disable_timing=True)
         self._joins: list[CudaEvent] = [cuda.Event(disable_timing=True) for _ in range(count)]
-        self._lanes: dict[tuple[int, int], Stream] = {}  # by workload and priority
-        self._sides: dict[tuple[int, int], SideStreams] = {}
+        self._lanes: dict[tuple[int, StreamPlace], Stream] = {}
+        self._sides: dict[tuple[int, StreamPlace], SideStreams] = {}
 
     @property
     def count(self) -> int:
         """Workloads there are streams for."""
         return len(self._joins)
 
-    def prioritise(self, priorities: Sequence[int]) -> None:
-        """Give the workloads' streams priorities, for what is put into them and captured from now on.
+    def arrange(self, places: Sequence[StreamPlace]) -> None:
+        """Give the workloads' streams places, for what is put into them and captured from now on.
 
         Args:
-            priorities: the highest is the most urgent; all are alike if there are none.
+            places: of each; all are alike if there are none.
         """
-        self._priorities = tuple(priorities)
+        self._places = tuple(places)
 
-    def _priority(self, workload: int) -> int:
-        return self._priorities[workload] if workload < len(self._priorities) else 0
+    def _place(self, workload: int) -> StreamPlace:
+        return self._places[workload] if workload < len(self._places) else ANYWHERE
 
     def _lane(self, workload: int) -> Stream:
-        """The stream of a workload at its priority."""
-        key = (workload, self._priority(workload))
+        """The stream of a workload at its place."""
+        key = (workload, self._place(workload))
         if key not in self._lanes:
-            self._lanes[key] = new_stream(self._cp, key[1])
+            self._lanes[key] = self._new_stream(key[1])
         return self._lanes[key]
+
+    def _new_stream(self, place: StreamPlace) -> Stream:
+        if place.units and self._shares is not None:
+            return self._shares.stream(place)
+        return new_stream(self._cp, place.priority)
 
     def round(
         self,
@@ -131,9 +156,10 @@ class Lanes:
         cuda = self._cp.cuda
         try:
             if any(isinstance(step, StageLaunch) and step.side for step in steps):
-                priority = self._priority(workload)
-                sides = self._sides.setdefault((workload, priority), SideStreams(self._cp, priority))
-                sides.enqueue(steps, stream)
+                key = (workload, self._place(workload))
+                if key not in self._sides:
+                    self._sides[key] = SideStreams(self._cp, partial(self._new_stream, key[1]))
+                self._sides[key].enqueue(steps, stream)
             else:
                 for step in steps:
                     step.enqueue(stream)
@@ -165,7 +191,7 @@ class Lanes:
         finally:
             self._capturing = False
             graph = self.main.end_capture()
-        if any(self._priorities):
+        if any(place.priority for place in self._places):
             graph = PrioritisedGraph(graph, self._driver)
         graph.upload(self.main)
         return graph
@@ -190,17 +216,123 @@ def new_stream(cp: ModuleType, priority: int) -> Stream:
     return stream
 
 
+class _Handle:
+    """A stream of somebody else's, as CUDA's stream protocol has it.
+
+    Args:
+        handle: the CUstream.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Version of the protocol, and the handle."""
+        return 0, self._handle
+
+
+def stream_of(cp: ModuleType, handle: int) -> Stream:
+    """A stream of the current GPU by its handle; CuPy does not destroy it.
+
+    CuPy before 14 has another call for it, which 14 advises against.
+    """
+    foreign = getattr(cp.cuda.Stream, "from_external", None)
+    stream: Stream = cp.cuda.ExternalStream(handle) if foreign is None else foreign(_Handle(handle))
+    return stream
+
+
+class SmShares:
+    """Streams on parts of the multiprocessors: those of green contexts, made when they are first asked for.
+
+    What is captured from such a stream runs on its multiprocessors in a graph too, and one graph may hold
+    launches of several contexts (CUDA Programming Guide, "Green Contexts"): rounds are replayed as ever.
+
+    Args:
+        cp: CuPy.
+        driver: makes green contexts, which CuPy does not offer.
+        unit: multiprocessors that shares are multiples of.
+    """
+
+    def __init__(self, cp: ModuleType, driver: DriverCalls, unit: int) -> None:
+        self._cp = cp
+        self._driver = driver
+        self._unit = unit
+        self._split: tuple[SmResource, ...] = ()
+        self._contexts: dict[tuple[int, ...], int] = {}
+        self._streams: dict[tuple[int, ...], list[int]] = {}
+
+    @property
+    def made(self) -> int:
+        """Green contexts there are."""
+        return len(self._contexts)
+
+    @property
+    def units(self) -> int:
+        """Units of multiprocessors there are.
+
+        Raises:
+            DriverCallError: the driver shares none out, or by another unit.
+        """
+        if not self._split:
+            split = self._driver.split_sms(self._unit)
+            of = {group.multiprocessors for group in split[:-1]}
+            if of != {self._unit}:
+                found = ", ".join(map(str, sorted(of))) or "nothing"
+                raise DriverCallError(f"the driver splits multiprocessors by {found}, not by {self._unit}")
+            self._split = split
+        return len(self._split) - 1
+
+    def shared_out(self, shares: Sequence[int]) -> list[tuple[tuple[int, ...], int | None]]:
+        """Per workload its units, and the multiprocessors in them; none, and None, for all.
+
+        Args:
+            shares: multiprocessors of each workload, 0 for no share.
+
+        Raises:
+            DriverCallError: as ``units``.
+        """
+        if not any(shares):
+            return [((), None)] * len(shares)
+        laid = shared_out(shares, self._unit, self.units)
+        return [
+            (units, sum(self._split[unit].multiprocessors for unit in units) if units else None)
+            for units in laid
+        ]
+
+    def stream(self, place: StreamPlace) -> Stream:
+        """A new stream.
+
+        Raises:
+            LaunchRefusedError: the driver makes no green context of these multiprocessors.
+        """
+        try:
+            if place.units not in self._contexts:
+                parts = [self._split[unit] for unit in place.units if self._split[unit].multiprocessors]
+                self._contexts[place.units] = self._driver.green_context(parts)
+            stream = self._driver.green_stream(self._contexts[place.units], -place.priority)
+        except DriverCallError as error:
+            raise LaunchRefusedError(Status.LAUNCH_ERROR, f"sm_share: {error}") from error
+        self._streams.setdefault(place.units, []).append(stream)
+        return stream_of(self._cp, stream)
+
+    def close(self) -> None:
+        """Free the streams and their contexts; nothing that was captured from them is launched again."""
+        for units, context in self._contexts.items():
+            self._driver.destroy_green(context, self._streams.pop(units, []))
+        self._contexts.clear()
+
+
 class SideStreams:
     """The streams beside that of one workload.
 
     Args:
         cp: CuPy.
-        priority: of these streams.
+        new: makes a stream; one that runs anywhere if not given.
     """
 
-    def __init__(self, cp: ModuleType, priority: int = 0) -> None:
+    def __init__(self, cp: ModuleType, new: Callable[[], Stream] | None = None) -> None:
         self._cp = cp
-        self._priority = priority
+        self._new = new or partial(new_stream, cp, 0)
         self._streams: dict[int, Stream] = {}
         self._events: dict[int, CudaEvent] = {}
 
@@ -249,7 +381,7 @@ class SideStreams:
 
     def _stream(self, side: int) -> Stream:
         if side not in self._streams:
-            self._streams[side] = new_stream(self._cp, self._priority)
+            self._streams[side] = self._new()
         return self._streams[side]
 
     def _event(self, number: int) -> CudaEvent:

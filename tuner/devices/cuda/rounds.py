@@ -20,7 +20,7 @@ from itertools import pairwise
 from types import ModuleType
 
 from tuner.devices.cuda.driver import CudaEvent, CudaFunction, DriverCallError, DriverCalls, Stream
-from tuner.devices.cuda.lanes import Lanes, RoundStamps
+from tuner.devices.cuda.lanes import Lanes, RoundStamps, SmShares, StreamPlace
 from tuner.devices.cuda.launches import (
     Launch,
     LaunchRefusedError,
@@ -309,6 +309,7 @@ _LEAST_SAMPLES = 5
 _FORK_S = 0.4e-6  # per workload of a co-run, to start and join it: on an H200 (docs/measuring.md)
 _NOTABLE = 0.01  # of a round
 _KEPT = 20  # rotations whose graphs are kept: contenders take turns
+_MOST_CONTEXTS = 48  # green contexts kept; each takes some megabytes
 _KEPT_LAUNCHES = 2**15  # in all of them: a node of a graph takes about a kilobyte
 _ROTATED_LAUNCHES = 2048  # in a rotation: of a long chain, little is read for the first time in a round
 _STEP_S = 1.024e-6  # in which events tell times, at worst
@@ -366,6 +367,7 @@ class RoundRunner:
         cp: CuPy.
         now_s: the clock of windows.
         driver: the calls of the driver that CuPy lacks; those of the system if not given.
+        shares: streams on a part of the multiprocessors; none can be had if not given.
     """
 
     def __init__(
@@ -373,10 +375,12 @@ class RoundRunner:
         cp: ModuleType,
         now_s: Callable[[], float] = time.monotonic,
         driver: DriverCalls | None = None,
+        shares: SmShares | None = None,
     ) -> None:
         self._cp = cp
         self._now_s = now_s
-        self._lanes = Lanes(cp, driver or DriverCalls())
+        self._shares = shares
+        self._lanes = Lanes(cp, driver or DriverCalls(), shares)
         self._builder = ReplayBuilder(cp, self._lanes)
         self._launched: set[Hashable] = set()  # functions and library calls whose code is on the device
         self._known: OrderedDict[Hashable, _RotationState] = OrderedDict()
@@ -391,7 +395,7 @@ class RoundRunner:
         self._lanes.main.synchronize()
         self._launched |= _code_of(launches)
 
-    def measure(self, rotation: Rotation, window_s: float, priorities: Sequence[int] = ()) -> Rounds:
+    def measure(self, rotation: Rotation, window_s: float, places: Sequence[StreamPlace] = ()) -> Rounds:
         """Warm up, and fill a window with replays; for a window of no length, time a few single rounds.
 
         At least five replays of one or more rounds are made, three of rounds above 0.1 s. The graphs of
@@ -401,15 +405,15 @@ class RoundRunner:
         Args:
             rotation: the launches, by set and workload.
             window_s: length of the window.
-            priorities: of the workloads' streams, the highest the most urgent; all alike if not given.
+            places: of the workloads' streams; all alike if not given.
 
         Raises:
             LaunchRefusedError: a launch was refused.
         """
-        workloads = self._opened(rotation[0], priorities)
+        workloads = self._opened(rotation[0], places)
         if not window_s:
             return self._singles(rotation)
-        state = self._of(rotation, tuple(priorities))
+        state = self._of(rotation, tuple(places))
         cycle = self._cycle(state, rotation, window_s)
         queue = ReplayQueue(self._lanes, cycle, max(1, round(_SAMPLE_S / cycle.replay_s)))
         begun_s = self._now_s()  # the device idled while graphs were made
@@ -423,6 +427,8 @@ class RoundRunner:
             queue.sample()  # behind the window
         queue.land()
         window = queue.readings[before:after]
+        window_s = math.fsum(reading.seconds for reading in window)
+        start_s = min(start_s, self._now_s() - window_s)  # the host may have woken up late for its begin
         makespans = [reading.seconds / reading.rounds for reading in window if not reading.sample]
         shares_read = [
             reading.shares for reading in queue.readings[before:] if reading.shares is not None
@@ -432,7 +438,7 @@ class RoundRunner:
             makespans,
             sum(reading.rounds for reading in window),
             start_s,
-            start_s + math.fsum(reading.seconds for reading in window),
+            start_s + window_s,
             cycle.flag or _too_short(workloads, statistics.median(makespans)),
             state.restore_s,
         )
@@ -442,7 +448,7 @@ class RoundRunner:
         parts: RoundParts,
         window_s: float,
         flush: Callable[[Stream], None],
-        priorities: Sequence[int] = (),
+        places: Sequence[StreamPlace] = (),
     ) -> Rounds:
         """Time single rounds, each behind a flush of the L2; for a window of no length, a few.
 
@@ -453,12 +459,12 @@ class RoundRunner:
             parts: per workload, its launches in order.
             window_s: length of the window, flushes included.
             flush: puts into a stream what leaves nothing of the arrays in the L2.
-            priorities: see ``measure``.
+            places: see ``measure``.
 
         Raises:
             LaunchRefusedError: a launch was refused.
         """
-        workloads = self._opened(parts, priorities)
+        workloads = self._opened(parts, places)
         timed = [tuple(step for step in steps if not isinstance(step, Restoring)) for steps in parts]
         restored = [step for steps in parts for step in steps if isinstance(step, Restoring)]
 
@@ -494,11 +500,20 @@ class RoundRunner:
             resolution_s(times_s),
         )
 
-    def _opened(self, parts: RoundParts, priorities: Sequence[int]) -> int:
-        """Have a stream for each workload, at its priority; returns how many there are."""
+    def close(self) -> None:
+        """Release graphs, and what streams run on."""
+        self._known.clear()
+        self._lanes.open(self._lanes.count)
+        if self._shares is not None:
+            self._shares.close()
+
+    def _opened(self, parts: RoundParts, places: Sequence[StreamPlace]) -> int:
+        """Have a stream for each workload, at its place; returns how many there are."""
+        if self._shares is not None and self._shares.made > _MOST_CONTEXTS:
+            self.close()
         if self._lanes.count < len(parts):
             self._lanes.open(len(parts))
-        self._lanes.prioritise(priorities)
+        self._lanes.arrange(places)
         return len(parts)
 
     def _singles(self, rotation: Rotation) -> Rounds:
@@ -541,10 +556,10 @@ class RoundRunner:
 
     # --- preparing -------------------------------------------------------------------------------
 
-    def _of(self, rotation: Rotation, priorities: tuple[int, ...]) -> _RotationState:
+    def _of(self, rotation: Rotation, places: tuple[StreamPlace, ...]) -> _RotationState:
         """Return the state of a rotation; one that is new is timed."""
         steps_of = [tuple(tuple(step.identity for step in steps) for steps in parts) for parts in rotation]
-        key = (priorities, *steps_of)
+        key = (places, *steps_of)
         state = self._known.get(key)
         if state is None:
             functions = [step.function for steps in rotation[0] for step in steps if isinstance(step, Launch)]

@@ -27,11 +27,12 @@ from tuner.devices.simulated.time_model import (
     idle_watts,
     load_watts,
 )
-from tuner.model.errors import ClockError, CompileError, LaunchMisfitError
+from tuner.model.errors import ClockError, CompileError, DeviceError, LaunchMisfitError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Plan, Progress, Resources
 from tuner.model.trial import Status, WorkloadResult
 from tuner.power.base import ClockReading
+from tuner.space.occupancy import sm_unit
 
 _NOT_RUNNING = (Status.LAUNCH_ERROR, Status.TIMEOUT, Status.CRASHED)
 
@@ -361,6 +362,17 @@ class SimulatedDevice:
             end_s=self.now_s(),
         )
 
+    def sm_units(self) -> tuple[int, int]:
+        """Units of multiprocessors, as a driver would split them.
+
+        Raises:
+            DeviceError: it would split none of so old a GPU.
+        """
+        if not self.gpu.limits.reaches(60):
+            raise DeviceError(f"{self.identity.spec} shares no multiprocessors out: GPUs do from 6.0 on")
+        unit = sm_unit(self.gpu.limits)
+        return unit, self.gpu.limits.multiprocessors // unit
+
     def pulse(self, pulses: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         """Play pulses of arithmetic at full rate, as far as the power limit goes."""
         self._occupant.enter()
@@ -412,7 +424,8 @@ class SimulatedDevice:
         """Status of each plan of a run, before any time is spent; a crash or a time-out takes all with it."""
         statuses = self._faults.in_run(plans)
         results = [
-            self._unable(plan) or _injected(status) for plan, status in zip(plans, statuses, strict=True)
+            self._unable(plan, sms) or _injected(status)
+            for plan, status, sms in zip(plans, statuses, self._model.multiprocessors(plans), strict=True)
         ]
         fatal = next((r.status for r in results if r.status in (Status.CRASHED, Status.TIMEOUT)), None)
         if fatal is None:
@@ -422,14 +435,14 @@ class SimulatedDevice:
             for r in results
         ]
 
-    def _unable(self, plan: Plan) -> WorkloadResult | None:
-        """Return the failure of a plan that cannot be launched on this GPU at all, or None."""
+    def _unable(self, plan: Plan, sms: int | None = None) -> WorkloadResult | None:
+        """Return the failure of a plan that cannot be launched on so many SMs at all, or None."""
         resources = self.resources([plan])[0]
         if isinstance(resources, CompileError):
             fits = not isinstance(resources, LaunchMisfitError)
             status = Status.COMPILE_ERROR if fits else Status.LAUNCH_ERROR
             return WorkloadResult(status, detail=str(resources))
-        misfit = self._model.misfit(plan, resources, self._resources.arithmetic(plan, self.gpu))
+        misfit = self._model.misfit(plan, resources, self._resources.arithmetic(plan, self.gpu), sms)
         return WorkloadResult(Status.LAUNCH_ERROR, detail=f"{plan.label()}: {misfit}") if misfit else None
 
     def _fail(self, status: Status) -> float:

@@ -21,7 +21,7 @@ from tuner.devices.gpu_models import GpuModel
 from tuner.devices.simulated.lane_operations import StageArithmetic, per_clock
 from tuner.model.elements import element_dtype
 from tuner.model.plan import Buffer, Configuration, LibraryCall, Plan, Resources, Stage, Workload
-from tuner.space.occupancy import Occupancy, holds_whole, occupancy, refusal
+from tuner.space.occupancy import Occupancy, holds_whole, occupancy, refusal, shared_out, sm_unit
 
 # --- What calls of libraries ask of a modelled GPU: bytes and operations by their dimensions.
 #
@@ -547,6 +547,20 @@ def demand(launch: LaunchModel, gpu: GpuModel, clock_mhz: float) -> Demand:
     )
 
 
+def on_multiprocessors(launch: LaunchModel, gpu: GpuModel, clock_mhz: float, sms: int) -> Demand:
+    """Time of one launch on so many SMs alone, and the fractions of the whole GPU that it keeps busy."""
+    part = sms / gpu.limits.multiprocessors
+    if part == 1.0:
+        return demand(launch, gpu, clock_mhz)
+    limits = replace(gpu.limits, multiprocessors=sms)
+    if launch.blocks < launch.units:  # a grid that stays has the blocks that these SMs hold
+        launch = replace(launch, blocks=max(1, math.floor(launch.blocks * part)))
+    own = demand(launch, replace(gpu, limits=limits, crossbar_bytes=gpu.crossbar_bytes * part), clock_mhz)
+    shares = [share if place == _DISPATCH else share * part for place, share in enumerate(own.shares)]
+    shares[_MEMORY] = launch.bytes / bandwidth(gpu, clock_mhz) * _scatter(launch, gpu) / own.seconds
+    return replace(own, shares=tuple(shares))
+
+
 def bandwidth(gpu: GpuModel, clock_mhz: float) -> float:
     """Bytes/s of device memory at an SM clock: the memory's own, and what L2 and crossbar carry, joined."""
     crossbar = gpu.crossbar_bytes * clock_mhz * 1e6
@@ -620,6 +634,9 @@ def _footprint(launch: LaunchModel, gpu: GpuModel) -> tuple[float, float, float,
 # streams of memory traffic cost the memory a little more than one (``CONTENTION``: rows of DRAM banks are
 # opened for each other).
 #
+# On a share of the SMs a workload is alone on a GPU of so many, whose memory the SMs reach by as much of the
+# crossbar. Of all SMs it keeps its share busy: shares that lie apart only share memory and dispatch.
+#
 # It follows that a round lasts at least as long as its slowest workload alone and at least as long as all
 # bytes at full bandwidth, and (contention apart) at most as long as all workloads one after the other at the
 # same clock. A power limit that binds for one workload lowers the clock of all.
@@ -632,7 +649,7 @@ def _footprint(launch: LaunchModel, gpu: GpuModel) -> tuple[float, float, float,
 
 CONTENTION = 0.02
 _FLUSHED, _LEAST_FLUSHED = 3, 2**25  # sizes of the L2, and bytes at least, as on a real GPU
-_MEMORY = 0  # place of device memory among a demand's shares
+_MEMORY, _DISPATCH = 0, 3  # places of what no SM has for itself among a demand's shares
 _Key = tuple[Workload, Configuration]  # a plan's own hash would hash its source text every time
 
 
@@ -737,13 +754,36 @@ class RoundModel:
         self.limit_w = gpu.power.limit_w
         self._gpu = gpu
         self._launches: dict[_Key, tuple[Plan, tuple[LaunchModel, ...]]] = {}
-        self._terms: dict[tuple[_Key, int], tuple[tuple[Demand, ...], float]] = {}
+        self._terms: dict[_Key, dict[tuple[int, int], tuple[tuple[Demand, ...], float]]] = {}
+
+    def multiprocessors(self, plans: Sequence[Plan]) -> list[int]:
+        """The SMs that plans run on together, by their shares; alone, nothing is shared out."""
+        unit, total = sm_unit(self._gpu.limits), self._gpu.limits.multiprocessors
+        shares = [plan.sm_share if len(plans) > 1 else 0 for plan in plans]
+        units = total // unit
+        left = total - units * unit
+        return [
+            sum(left if number == units else unit for number in own) or total
+            for own in shared_out(shares, unit, units)
+        ]
 
     def misfit(
-        self, plan: Plan, resources: Sequence[Resources], arithmetic: Sequence[StageArithmetic] = ()
+        self,
+        plan: Plan,
+        resources: Sequence[Resources],
+        arithmetic: Sequence[StageArithmetic] = (),
+        multiprocessors: int | None = None,
     ) -> str:
-        """Return the reason that the GPU cannot launch a plan, or an empty string, as ``round`` requires."""
+        """Return the reason that the GPU cannot launch a plan, or an empty string, as ``round`` requires.
+
+        Args:
+            plan: the plan.
+            resources: of its stages.
+            arithmetic: of its stages.
+            multiprocessors: that it runs on; all if not given.
+        """
         limits = self._gpu.limits
+        limits = replace(limits, multiprocessors=multiprocessors or limits.multiprocessors)
         for stage in plan.stages:
             reason = "" if stage.library is not None else refusal(stage, limits)
             if reason:
@@ -780,7 +820,8 @@ class RoundModel:
 
     def round_at(self, plans: Sequence[Plan], clock_mhz: int) -> Round:
         """A round of the plans at a clock, whatever power that takes."""
-        terms = [self._term(plan, clock_mhz) for plan in plans]
+        on = zip(plans, self.multiprocessors(plans), strict=True)
+        terms = [self._term(plan, clock_mhz, sms) for plan, sms in on]
         ends = finish_times([demands for demands, _ in terms])
         joules = sum(work for _, work in terms)
         return Round(tuple(ends), active_watts(self._gpu, clock_mhz) + joules / max(ends), clock_mhz)
@@ -792,7 +833,8 @@ class RoundModel:
         what is read or written takes their places, and they go to device memory first.
         """
         written = self._gpu.limits.l2_bytes / len(plans)
-        ends = finish_times([self._behind_flush(plan, clock_mhz, written) for plan in plans])
+        on = zip(plans, self.multiprocessors(plans), strict=True)
+        ends = finish_times([self._behind_flush(plan, clock_mhz, written, sms) for plan, sms in on])
         return tuple(
             self._gpu.launch_s + end_s - self.restore_s(plan, clock_mhz)
             for plan, end_s in zip(plans, ends, strict=True)
@@ -803,14 +845,15 @@ class RoundModel:
         written = max(_FLUSHED * self._gpu.limits.l2_bytes, _LEAST_FLUSHED)
         return self._gpu.launch_s + written / bandwidth(self._gpu, clock_mhz)
 
-    def _behind_flush(self, plan: Plan, clock_mhz: int, written: float) -> list[Demand]:
+    def _behind_flush(self, plan: Plan, clock_mhz: int, written: float, sms: int) -> list[Demand]:
         """Demands of a plan's stages; the first of them drive so many written bytes out of the L2."""
-        demands = list(self._term(plan, clock_mhz)[0])
+        demands = list(self._term(plan, clock_mhz, sms)[0])
         for index, launch in enumerate(self._launches[plan.workload, plan.configuration][1]):
             driven_out = min(launch.bytes, written)
             if not driven_out:
                 break
-            demands[index] = demand(replace(launch, bytes=launch.bytes + driven_out), self._gpu, clock_mhz)
+            more = replace(launch, bytes=launch.bytes + driven_out)
+            demands[index] = on_multiprocessors(more, self._gpu, clock_mhz, sms)
             written -= driven_out
         return demands
 
@@ -823,19 +866,22 @@ class RoundModel:
             return stored[1]
         launches = described(plan, resources, self._gpu, arithmetic)
         self._launches[key] = plan, launches
-        for clock in self._gpu.clocks_mhz:  # the same names with other code or work: forget the old terms
-            self._terms.pop((key, clock), None)
+        self._terms.pop(key, None)  # the same names with other code or work: forget the old terms
         return launches
 
-    def _term(self, plan: Plan, clock_mhz: int) -> tuple[tuple[Demand, ...], float]:
-        """Demands of a plan's stages at a clock, and the joules of its work."""
+    def _term(self, plan: Plan, clock_mhz: int, sms: int) -> tuple[tuple[Demand, ...], float]:
+        """Demands of a plan's stages at a clock on so many SMs, and the joules of its work."""
         key = plan.workload, plan.configuration
-        term = self._terms.get((key, clock_mhz))
+        terms = self._terms.setdefault(key, {})
+        term = terms.get((clock_mhz, sms))
         if term is None:
             launches = self._launches[key][1]
             distinct = {id(launch): launch for launch in launches}  # those of a chain come again and again
-            alike = {key: demand(launch, self._gpu, clock_mhz) for key, launch in distinct.items()}
+            alike = {
+                number: on_multiprocessors(launch, self._gpu, clock_mhz, sms)
+                for number, launch in distinct.items()
+            }
             demands = tuple(alike[id(launch)] for launch in launches)
             term = demands, sum(work_joules(launch, self._gpu, clock_mhz) for launch in launches)
-            self._terms[key, clock_mhz] = term
+            terms[clock_mhz, sms] = term
         return term

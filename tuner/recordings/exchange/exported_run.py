@@ -11,7 +11,7 @@ from tuner.kernel_files.kernel_file import KernelFile, stored_configuration
 from tuner.model.errors import InputError, suggestion
 from tuner.model.objective import TIME_EXPONENT, described, timing_of
 from tuner.model.options import BACK_TO_BACK
-from tuner.model.plan import STREAM_PRIORITY, Configuration, TunableValue
+from tuner.model.plan import PLACE, Configuration, TunableValue
 from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded
 from tuner.model.trial import Measurement, Status, Trial
@@ -90,7 +90,7 @@ def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None)
         ValueError: the record is none.
     """
     if record is None:
-        launch = {name: value for name, value in configuration.items() if name == STREAM_PRIORITY}
+        launch = {name: value for name, value in configuration.items() if name in PLACE}
         return Build({n: v for n, v in configuration.items() if n not in launch}, parameters=launch)
     fields = Fields(record, "expanded")
     macros = fields.fields("macros", "expanded macros")

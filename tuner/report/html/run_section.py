@@ -6,7 +6,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from tuner.model.plan import STREAM_PRIORITY, TunableValue
+from tuner.model.plan import PLACE, TunableValue
 from tuner.model.run_document import RunDocument, TrialDocument, WorkloadDocument
 from tuner.model.units import moment, si
 from tuner.report.answer import changes_of, cost_line, front_table, gains_of, rate_of, workloads_of
@@ -100,8 +100,9 @@ def _build_settings(best: TrialDocument, default: TrialDocument | None) -> Itera
         if value is not None:
             before = f", by default {known:g} {unit}" if known not in (None, value) else ""
             yield f"{called}: {value:g} {unit}{before}"
-    if any(STREAM_PRIORITY in one for one in best["configurations"].values()):
-        yield f"{STREAM_PRIORITY}: of the stream that the workload is launched into; no macro of its source"
+    for name in PLACE:
+        if any(name in one for one in best["configurations"].values()):
+            yield f"{name}: of the stream that the workload is launched into; no macro of its source"
 
 
 def _exported(document: RunDocument) -> Markup | None:
