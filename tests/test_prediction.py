@@ -114,6 +114,10 @@ def test_features_have_a_name_each() -> None:
     assert rows.shape == (len(CONFIGURATIONS), len(features.names))
     assert named["log2 W"] == pytest.approx(math.log2(65))
     assert (named["form=rows"], named["form=columns"]) == (1.0, 0.0)
+    assert named["log2 of all"] == pytest.approx(math.log2(6500))
+    assert named["log2 H/W"] == pytest.approx(math.log2(100 / 65))
+    assert (named["alignment of H"], named["alignment of W"]) == (2.0, 0.0)
+    assert named["least W/B"] == 6.0
     assert named["useful W/B"] == pytest.approx(65 / 128)
     assert named["log2 W/B"] == pytest.approx(math.log2(65 / 64))
     assert named["blocks 0"] == 1.0
