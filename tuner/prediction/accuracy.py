@@ -21,7 +21,7 @@ Learn = Callable[[TrainingSet], Mapping[str, Predictor]]
 
 
 class Missed(NamedTuple):
-    """How far the best trial of an input is from the best of its space.
+    """Distance of the best trial of an input from the best of its space.
 
     Attributes:
         factor: what it costs by that; 1 where the whole space was measured.
