@@ -224,6 +224,7 @@ def run_plan(
             elif isinstance(argument, BufferView):
                 args.append(arrays[argument.buffer].reshape(-1)[argument.offset_elements :])
             else:
+                assert isinstance(argument, str)
                 args.append(arrays[argument])
         run(
             stage.source,

@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_cuda import LIMITS, ROWS, N, fake_device, plan
-from fake_cupy import DeviceArray, FakeCupy
+from fake_cuda import LIMITS, ROWS, FakeCompiler, N, fake_device, plan, scan
+from fake_cupy import DeviceArray, FakeCupy, Kernel
 
+from tuner.compiler.compiler import CompiledStage
 from tuner.devices.cuda.device import CudaDevice
-from tuner.model.plan import Buffer, Plan, TensorMap
+from tuner.model.errors import CompileError
+from tuner.model.plan import Buffer, LaunchDemands, Plan, Resources, Scratch, Stage, TensorMap
 from tuner.model.trial import Status
 
 SMS = LIMITS.multiprocessors
@@ -228,3 +230,36 @@ def test_tensor_map_that_cannot_be(device: CudaDevice) -> None:
     check = device.check(mapped, 1)
     assert check.status is Status.LAUNCH_ERROR
     assert "stage scan: no tensor map of buffer 'x'" in check.detail
+
+
+class Asking(FakeCompiler):
+    """Compiles to code that asks for more than its stage says."""
+
+    def compile(self, stages: Sequence[Stage]) -> list[CompiledStage | CompileError]:
+        demands = LaunchDemands(64, 60 * 1024, 2, (Scratch(), Scratch(128, 256)))
+        return [CompiledStage(b"cubin", s.entry, Resources(32, demands=demands), "") for s in stages]
+
+
+def test_launches_have_what_only_the_compiler_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamic shared memory, clusters, null pointers and scratch for every block come with the code."""
+    cp, device = fake_device(monkeypatch, compiler=Asking())
+    taken: list[tuple[int, int, int]] = []
+
+    def asking(x: DeviceArray, y: DeviceArray, rows: int, null: int, scratch: DeviceArray) -> None:
+        taken.append((int(null), scratch.nbytes >= 128 * 2 * 10, scratch.ctypes.data % 256))
+        scan(x, y, rows)
+
+    kernel = cp.kernels["scan"] = Kernel(asking, 1e-6)
+    kernel.cluster, kernel.clusters = 2, 7
+    assert device.check(plan("scan", grid=(10, 1, 1)), 1).status is Status.OK
+    assert kernel.grids == {(20, 1, 1)}
+    assert kernel.attributes == {"shared": 60 * 1024, 15: 2}
+    assert set(taken) == {(0, True, 0)}
+
+
+def test_more_than_the_device_has_is_refused_when_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared memory that the compiler asks for counts as that of the stage does."""
+    _, device = fake_device(monkeypatch, compiler=Asking())
+    check = device.check(plan("scan", grid=(10, 1, 1), shared_bytes=200 * 1024), 1)
+    assert check.status is Status.LAUNCH_ERROR
+    assert f"{260 * 1024} bytes of shared memory per block" in check.detail

@@ -277,6 +277,41 @@ def test_options_that_read_files_are_refused(top: Path, option: str) -> None:
         kernel_directories([top / "kernels.d"], below=top)
 
 
+@needs_root
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["{top}/tools/cc", "-c"], ""),
+        (["no-such-command"], ""),
+        (["{top}/others/cc"], "belongs to user"),
+        (["sh", "{top}/others/cc"], "belongs to user"),
+        (["sh", "-c", "cat<{top}/others/cc"], "belongs to user"),
+        (["cat", "../../outside/scan.ptx"], "leads out of the kernel directory"),
+    ],
+)
+def test_build_commands_are_run_only_if_nobody_else_can_change_them(
+    top: Path, words: list[str], says: str
+) -> None:
+    """The program, and files that its words name, belong to root or the service; reading runs nothing."""
+    for folder in ("tools", "others"):
+        (top / folder).mkdir(mode=0o755)
+        (top / folder / "cc").write_text(f"#!/bin/sh\ntouch {top}/ran\n")
+        (top / folder / "cc").chmod(0o755)
+    os.chown(top / "others/cc", STRANGER, 0)
+    build = [word.format(top=top) for word in words]
+    (top / "kernels.d/mine/kernel.toml").write_text(
+        f'[kernel]\nsource = "k.cu"\nentry = "k"\nbuild = {build}\n[problem]\nsizes.N = [4]\n'
+        '[arguments]\nx = "inout float32[N]"\n[launch]\ngrid = 1\nblock = 1\n'
+    )
+    (top / "kernels.d/mine/k.cu").touch(mode=0o644)
+    if says:
+        with pytest.raises(InputError, match=f"kernel.toml: build: .*{says}"):
+            kernel_directories([top / "kernels.d"], below=top)
+    else:
+        assert kernel_directories([top / "kernels.d"], below=top)
+    assert not (top / "ran").exists()
+
+
 MODES = st.integers(0o000, 0o7777)
 
 

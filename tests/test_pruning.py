@@ -11,7 +11,7 @@ from tuner.devices.simulated.device import SimulatedDevice
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import CompileError, EmptySpaceError
-from tuner.model.plan import Progress, Resources, Stage
+from tuner.model.plan import LaunchDemands, Progress, Resources, Stage
 from tuner.model.trial import Status
 from tuner.search.candidates import PreparedWorkload, prepare
 from tuner.search.compilation import prepare_compiled
@@ -59,6 +59,14 @@ class Compiler(NoNvrtc):
     def resources(self, entry: str) -> Resources:
         P = int(entry.removeprefix("copy<").partition(",")[0])
         return Resources(32, spill_bytes=8 * (P > 32), local_bytes=32 * (P > 8))
+
+
+class Asking(Compiler):
+    """Needs more threads and shared memory the more elements there are."""
+
+    def resources(self, entry: str) -> Resources:
+        P = int(entry.removeprefix("copy<").partition(",")[0])
+        return Resources(32, demands=LaunchDemands(threads=16 * P, shared_bytes=4096 * P))
 
 
 def kernel_of(folder: Path, text: str = TEXT) -> KernelFile:
@@ -117,6 +125,16 @@ def test_what_spills_is_left_out(tmp_path: Path) -> None:
     assert {candidate.configuration["P"] for candidate in found.candidates} == {4}
     assert found.pruned == {"spills registers": 3, "uses local memory": 3}
     assert {configuration["P"] for configuration in found.spilling} == {16, 64}
+
+
+def test_what_only_compiling_knows_decides(tmp_path: Path) -> None:
+    """Threads and shared memory of the code count, and rule out what no device holds."""
+    kernel = kernel_of(tmp_path)
+    device = SimulatedDevice("h200", compiler=Asking())
+    (found,) = prepare_compiled([(kernel, kernel.workload({}))], device)
+    assert found.pruned == {"cannot be launched (shared-memory)": 3}
+    launched = {(each.threads_per_block, each.launches[0].shared_bytes) for each in found.candidates}
+    assert launched == {(16 * P, 4096 * P) for P in (4, 16)}
 
 
 def test_a_default_that_spills_is_still_measured(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from tuner.compiler.compiler import choose
 from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc import library_files
+from tuner.compiler.nvrtc_backend import choose
 from tuner.database.connection import default_path
 from tuner.database.files import mirror_of
 from tuner.database.integrity.check import check_database, check_mirror

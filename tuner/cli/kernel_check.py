@@ -343,7 +343,8 @@ def checked_plans(kernel: "KernelFile") -> "Iterator[Plan]":
 
 def compiled(kernel: "KernelFile", requested: tuple[str, ...]) -> Results:
     """The launches of the plans that are checked, each function of a source once, for each architecture."""
-    from tuner.compiler.compiler import compiled_for, served_architectures
+    from tuner.compiler.compiler import compiled_for
+    from tuner.compiler.nvrtc_backend import served_architectures
 
     stages: dict[tuple[str, str], Stage] = {}
     for plan in checked_plans(kernel):
@@ -546,16 +547,19 @@ def compile_findings(results: Results, *, requested: bool) -> "list[Remark]":
     from tuner.kernel_files.cuda_source.arguments import Remark
 
     failed: dict[str, list[str]] = {}
+    first: dict[str, CompileError] = {}
     for architecture, rows in results.items():
         error = next((code for _, code in rows if isinstance(code, CompileError)), None)
         if error is not None:
-            failed.setdefault(str(error), []).append(architecture)
+            alike = str(error).replace(architecture, "")
+            first.setdefault(alike, error)
+            failed.setdefault(alike, []).append(architecture)
     some = sum(map(len, failed.values())) < sum(bool(rows) for rows in results.values())
     level = "warning" if some and not requested else "error"
     hint = "; min_architecture of [launch] leaves devices out" if level == "warning" else ""
     return [
-        Remark(level, f"does not compile for {named(architectures, results)}: {error}{hint}")
-        for error, architectures in failed.items()
+        Remark(level, f"does not compile for {named(architectures, results)}: {first[alike]}{hint}")
+        for alike, architectures in failed.items()
     ]
 
 

@@ -125,7 +125,8 @@ DRAFT_S = 60.0
 @contextmanager
 def _asked(source: Path, text: str) -> "Iterator[Ask]":
     """The compiler as drafts ask it, for the newest architecture; nothing is told without NVRTC."""
-    from tuner.compiler.compiler import Compiler, served_architectures
+    from tuner.compiler.compiler import Compiler
+    from tuner.compiler.nvrtc_backend import served_architectures
     from tuner.compiler.ptx import facts_in
     from tuner.kernel_files.draft_code import Answer
     from tuner.kernel_files.formulas import Location

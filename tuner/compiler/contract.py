@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
-from tuner.compiler.compiler import CompiledStage, Compiler, demangled
+from tuner.compiler.compiler import CompiledStage, Compiler
+from tuner.compiler.cubin import demangled, read_cubin
 from tuner.compiler.ptx import LaunchFacts, facts_in
 from tuner.kernel_files.cuda_source.arguments import Remark, findings, signature_of
 from tuner.model.elements import element_dtype
@@ -20,7 +21,9 @@ _MOST_THREADS = re.compile(r"--maxntid[= ](\d+)")  # an option of ptxas, which P
 
 def remarks(plan: Plan, stage: Stage, compiled: CompiledStage | None) -> list[Remark]:
     """Return mismatches between a stage and the function it launches: first arguments, then the launch."""
-    facts = None if compiled is None else facts_in(compiled.ptx, compiled.symbols)
+    if compiled is not None:
+        stage = stage.as_compiled(compiled.resources)
+    facts = None if compiled is None else _facts(stage, compiled)
     name = None if compiled is None else demangled(compiled.lowered_name)
     listed = findings(plan, stage, signature_of(stage, name), None if facts is None else facts.parameters)
     if facts is not None:
@@ -31,9 +34,18 @@ def remarks(plan: Plan, stage: Stage, compiled: CompiledStage | None) -> list[Re
 
 def misfit(plan: Plan, stage: Stage, compiled: CompiledStage) -> str:
     """Return the reason why a compiled stage cannot be launched as planned; empty if none is detected."""
-    if not compiled.ptx:
+    if _facts(stage, compiled) is None:
         return ""
     return next((remark.text for remark in remarks(plan, stage, compiled) if remark.level == "error"), "")
+
+
+def _facts(stage: Stage, compiled: CompiledStage) -> LaunchFacts | None:
+    """The launch requirements of code, by its PTX or else by the cubin; None if unknown."""
+    if compiled.ptx or stage.source.language != "cubin" or not compiled.cubin:
+        return facts_in(compiled.ptx, compiled.symbols)
+    cubin = read_cubin(compiled.cubin)
+    sizes = tuple(cubin.variables[symbol] for symbol in compiled.symbols)
+    return cubin.entries[compiled.lowered_name].launch._replace(symbol_bytes=sizes)
 
 
 def _misfits(plan: Plan, stage: Stage, facts: LaunchFacts) -> list[str]:
@@ -136,5 +148,4 @@ def resources_of(
 
 def code_of(stage: Stage) -> tuple[object, ...]:
     """All of a stage that the compiler sees, what its messages call it, and what is declared in its place."""
-    code = stage.name, stage.source.sha256, stage.source.path, stage.entry, stage.options
-    return *code, stage.symbols, stage.declared
+    return stage.name, stage.source.path, *stage.code, stage.declared

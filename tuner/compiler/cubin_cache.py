@@ -13,9 +13,11 @@ import os
 import stat
 import tempfile
 import threading
+from dataclasses import astuple
 from pathlib import Path
 
 from tuner.compiler.nvrtc import Output
+from tuner.model.plan import LaunchDemands, Scratch
 from tuner.model.records import sealed, unsealed
 from tuner.system.untrusted.reading import CUBIN_BYTES
 from tuner.system.user_folders import make_folder, user_folder
@@ -34,7 +36,7 @@ def default_directory() -> Path:
 
 
 class CubinCache:
-    """NVRTC's answers by key, one file each; in memory from the moment the directory takes no files.
+    """Compilers' answers by key, one file each; in memory from the moment the directory takes no files.
 
     May be used by several threads.
 
@@ -63,7 +65,15 @@ class CubinCache:
 
     def store(self, key: str, output: Output) -> None:
         """Keep an answer for its key."""
-        facts = [output.lowered_name, output.log, output.ptx, output.cubin is not None, *output.symbols]
+        demands = None if output.demands is None else astuple(output.demands)
+        facts = [
+            output.lowered_name,
+            output.log,
+            output.ptx,
+            output.cubin is not None,
+            output.symbols,
+            demands,
+        ]
         text = json.dumps(facts).encode()
         data = len(text).to_bytes(8, "big") + text + (output.cubin or b"")
         if not self._write(key, _digest(key, data) + data):
@@ -174,10 +184,17 @@ def _answer(key: str, data: bytes) -> Output | None:
     if len(data) < _HEAD or _digest(key, data[32:]) != digest:
         return None
     try:
-        lowered_name, log, ptx, compiled, *symbols = json.loads(body[:size])
+        lowered_name, log, ptx, compiled, symbols, told = json.loads(body[:size])
+        demands = None if told is None else _demands(*told)
     except (ValueError, TypeError, RecursionError):
         return None
     texts = (lowered_name, log, ptx, *symbols)
     if type(compiled) is not bool or not all(isinstance(text, str) for text in texts):
         return None
-    return Output(body[size:] if compiled else None, lowered_name, log, tuple(symbols), ptx)
+    return Output(body[size:] if compiled else None, lowered_name, log, tuple(symbols), ptx, demands)
+
+
+def _demands(
+    threads: int | None, shared_bytes: int, cluster: int, scratch: list[tuple[int, int]]
+) -> LaunchDemands:
+    return LaunchDemands(threads, shared_bytes, cluster, tuple(Scratch(*one) for one in scratch))

@@ -16,11 +16,14 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tuner.compiler.ptx import excerpt
 from tuner.model.errors import CompilerUnavailableError
 from tuner.system.untrusted.compiler_options import check_name_expression, check_options
+
+if TYPE_CHECKING:
+    from tuner.model.plan import LaunchDemands  # a compile child starts without it
 
 # --- Compile children see the headers of their source, and write nothing: Landlock holds them to it.
 #
@@ -37,7 +40,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on all ar
 _GIVE_VERSION = 1
 _PATH_BENEATH = 1
 _NO_NEW_PRIVILEGES = 38
-_EXECUTE, _READ_FILE, _READ_DIRECTORY = 1 << 0, 1 << 2, 1 << 3
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIRECTORY, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _BITS_OF_VERSION = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # rights of the file system that a version knows
 _READ = _EXECUTE | _READ_FILE | _READ_DIRECTORY
 _ATTRIBUTES = struct.Struct("=Q")
@@ -59,8 +62,15 @@ def supported() -> bool:
     return _version() > 0
 
 
-def confined(work: Callable[[], _Result], readable: Iterable[str]) -> _Result:
-    """Call a function in a thread that can read some folders and write nowhere; freely without Landlock.
+def confined(work: Callable[[], _Result], readable: Iterable[str], writable: Iterable[str] = ()) -> _Result:
+    """Call a function in a thread that can read and write some folders only; freely without Landlock.
+
+    Processes that it starts are held to the same.
+
+    Args:
+        work: function of no arguments.
+        readable: folders and files beside the libraries of the system; those that are missing are left out.
+        writable: folders and files that it may do anything to.
 
     Returns:
         What the function returns; what it raises is raised.
@@ -73,7 +83,7 @@ def confined(work: Callable[[], _Result], readable: Iterable[str]) -> _Result:
 
     def inside() -> None:
         try:
-            _restrict(version, [*_OF_THE_SYSTEM, *readable])
+            _restrict(version, [*_OF_THE_SYSTEM, *readable], writable)
             results.append(work())
         except BaseException as error:  # noqa: BLE001 - handed to who called
             errors.append(error)
@@ -102,8 +112,8 @@ def _version() -> int:
     return int(libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint(_GIVE_VERSION)))
 
 
-def _restrict(version: int, readable: Iterable[str]) -> None:
-    """Take from this thread, and those it starts, all rights on files but reading below some paths."""
+def _restrict(version: int, readable: Iterable[str], writable: Iterable[str]) -> None:
+    """Take from this thread, and those it starts, all rights on files but those below some paths."""
     libc = ctypes.CDLL(None, use_errno=True)
     handled = (1 << _BITS_OF_VERSION.get(version, max(_BITS_OF_VERSION.values()))) - 1
     attributes = _ATTRIBUTES.pack(handled)
@@ -112,7 +122,9 @@ def _restrict(version: int, readable: Iterable[str]) -> None:
         raise OSError(ctypes.get_errno(), "no Landlock rules can be made")
     try:
         for path in readable:
-            _allow(libc, ruleset, path)
+            _allow(libc, ruleset, path, _READ, _READ_FILE | _EXECUTE)
+        for path in writable:
+            _allow(libc, ruleset, path, handled, handled & (_READ_FILE | _WRITE_FILE | _TRUNCATE))
         if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) or libc.syscall(
             _RESTRICT_SELF, ruleset, ctypes.c_uint(0)
         ):
@@ -121,13 +133,13 @@ def _restrict(version: int, readable: Iterable[str]) -> None:
         os.close(ruleset)
 
 
-def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
+def _allow(libc: ctypes.CDLL, ruleset: int, path: str, of_folder: int, of_file: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:  # not on this machine
         return
     try:
-        rights = _READ if Path(f"/proc/self/fd/{descriptor}").is_dir() else _READ_FILE | _EXECUTE
+        rights = of_folder if Path(f"/proc/self/fd/{descriptor}").is_dir() else of_file
         rule = _RULE.pack(rights, descriptor)
         if libc.syscall(_ADD_RULE, ruleset, ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint(0)):
             raise OSError(ctypes.get_errno(), f"{path}: no Landlock rule can be made")
@@ -147,9 +159,10 @@ class Output(NamedTuple):
     Attributes:
         cubin: the code; None where it does not compile.
         lowered_name: mangled name of the entry; empty where it does not compile.
-        log: NVRTC's program log with the reports of ptxas.
+        log: the compiler's log with the reports of ptxas.
         symbols: mangled names of the variables asked for, in their order.
-        ptx: of the entry and what it calls (``ptx.excerpt``); empty where NVRTC gives none.
+        ptx: of the entry and what it calls (``ptx.excerpt``); empty where the compiler gives none.
+        demands: what launches must have beside what the stage says; None where that is all.
     """
 
     cubin: bytes | None
@@ -157,6 +170,7 @@ class Output(NamedTuple):
     log: str
     symbols: tuple[str, ...] = ()
     ptx: str = ""
+    demands: "LaunchDemands | None" = None
 
 
 def library_files() -> list[Path]:

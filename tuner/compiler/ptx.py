@@ -13,6 +13,7 @@ _FUNCTION = re.compile(
     r"^(?:\.(?:visible|weak|extern)\s+)*\.(?:entry\s+|func\s*(?:\.\w+\s*)*(?:\([^)]*\)\s*)?)([\w$]+)",
     re.MULTILINE,
 )
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)")
 _BEGINNING = re.compile(r"[{;]")
 _BRACE = re.compile(r"[{}]")
 _WORD = re.compile(r"[\w$]+")
@@ -92,6 +93,16 @@ def facts_in(text: str, symbols: tuple[str, ...] = ()) -> LaunchFacts | None:
         if head
         else None
     )
+
+
+def entries_in(ptx: str) -> list[str]:
+    """Names of the functions that can be launched."""
+    return _ENTRY.findall(ptx)
+
+
+def variables_in(ptx: str) -> list[str]:
+    """Names of the variables that the host can reach."""
+    return [match[1] for match in _VARIABLE.finditer(ptx)]
 
 
 def functions(ptx: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded, KernelRecord, RunDocument
 from tuner.system.untrusted.reading import TEXT_BYTES, plain, read_bytes
 
+NVRTC = "NVRTC"
 _KEPT_CHARACTERS = 2**18  # of a kernel file and its sources; a run of larger ones keeps the path alone
 
 
@@ -31,7 +32,7 @@ def kernel_record(kernel: KernelFile) -> KernelRecord | None:
         if hashlib.sha256(content).hexdigest() == kernel.text_sha256:  # it may have been written since
             texts[str(path)] = content.decode()
     for stage in kernel.recipe.stages:
-        if isinstance(stage, StageRecipe):
+        if isinstance(stage, StageRecipe) and stage.source.language != "cubin":
             texts.setdefault(str(Path.cwd() / stage.source.path), stage.source.text)
     files = {name.removeprefix(f"{path.parent}/"): text for name, text in texts.items()}
     if any(
@@ -121,6 +122,18 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
         "entries": entries,
         "parameters": [name for name in configuration if name not in macros and name not in named],
     }
+
+
+def compilers_of(kernel: KernelFile) -> list[str]:
+    """Names of what makes the code of a kernel: ``NVRTC``, a language, or the program of a build command."""
+    stages = (stage for stage in kernel.recipe.stages if isinstance(stage, StageRecipe))
+    return list(dict.fromkeys(map(_compiler, stages)))
+
+
+def _compiler(stage: StageRecipe) -> str:
+    if stage.source.language == "cuda":
+        return NVRTC
+    return stage.build[0].fill({}) if stage.build and stage.build[0].is_plain else stage.source.language
 
 
 def fixed_options(kernel: KernelFile, workload: Workload, configuration: Configuration) -> list[str]:

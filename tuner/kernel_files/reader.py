@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner.kernel_files.argument_reader import ArgumentReader
 from tuner.kernel_files.argument_recipe import BufferRecipe
+from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE
 from tuner.kernel_files.formulas import Formula, Location, known_names, named, parsed
 from tuner.kernel_files.input_reader import FileRecipe, file_sha256, read_file
 from tuner.kernel_files.kernel_document import argument_key, read_document
@@ -340,6 +341,8 @@ class _Reader:
 
     def _check_names(self) -> None:
         owners = {"batch": "the batch"}
+        if self.document.kernel.build:
+            owners |= dict.fromkeys((OUTPUT, ARCHITECTURE, SOURCE), "words of [kernel] build")
         tables: dict[str, Iterable[str]] = {
             "problem.sizes": self.sizes,
             **{declaration.table: [] for declaration in self.declared.values()},

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from tuner.model.plan import Language
+
 # --- The form of ``[[argument]]``: arrays, values, structs and tensor maps; and the base of all tables.
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -464,7 +466,21 @@ class KernelTable(FileTable):
         description="Kernels of one family solve the same kind of problem, e.g. scan, tridiagonal, fft.",
     )
     source: str | None = Field(
-        default=None, description="CUDA C++ file, relative to this file; stages may name others."
+        default=None,
+        description="CUDA C++ file, relative to this file; stages may name others. Of PTX and cubins, "
+        "{expression} is replaced as in entry: gemm_{BM}x{BN}.ptx.",
+    )
+    language: Language | None = Field(
+        default=None,
+        description="Language of the source, or of the file that build makes of it. Where it is left out, by "
+        "the name of the source: .ptx, .cubin, .py for triton, cuda for others; ptx with build.",
+    )
+    build: list[str] = Field(
+        default=[],
+        description="Command that makes PTX of the source, or a cubin with language = 'cubin'. Its words may "
+        "have {expression} as in entry, {source}, {architecture}, as sm_90, and {output}, the file that it "
+        "writes; without that it prints it. It runs without a shell in the folder of the source, reads that, "
+        "include_paths and what is installed, and writes nothing else.",
     )
     headers: list[str] = Field(
         default=[],

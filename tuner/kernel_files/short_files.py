@@ -146,14 +146,16 @@ def default_block(tunables: Collection[str], location: Location) -> list[int | s
 
 def with_macros(stages: Sequence[AnyStageRecipe], names: Iterable[str]) -> tuple[AnyStageRecipe, ...]:
     """The stages with a macro for every name that no entry and no option mentions and the source uses."""
-    compiled = [stage for stage in stages if isinstance(stage, StageRecipe)]
+    compiled = [
+        stage for stage in stages if isinstance(stage, StageRecipe) and stage.source.language == "cuda"
+    ]
     templates = [template for stage in compiled for template in (stage.entry, *stage.options)]
     mentioned = frozenset().union(*(template.names for template in templates))
     unmentioned = [name for name in names if name not in mentioned]
     used = {source: _used(source, tuple(unmentioned)) for source in {stage.source for stage in compiled}}
     return tuple(
         replace(stage, macros=tuple(name for name in unmentioned if name in used[stage.source]))
-        if isinstance(stage, StageRecipe)
+        if isinstance(stage, StageRecipe) and stage.source in used
         else stage
         for stage in stages
     )

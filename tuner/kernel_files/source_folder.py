@@ -1,19 +1,22 @@
 """CUDA files beside a kernel file, and the folder of shipped kernels."""
 
 import contextlib
+import glob
 import hashlib
+import itertools
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from tuner.kernel_files.formulas import Location
+from tuner.kernel_files.build_command import beside, command_sha256
+from tuner.kernel_files.formulas import Environment, Location, Template
 from tuner.model.errors import InputError, KernelFileError
-from tuner.model.plan import Source
+from tuner.model.plan import Language, Source
 from tuner.system.untrusted.includes import RefusedIncludeError, check_includes, included
-from tuner.system.untrusted.reading import SOURCE_BYTES, TEXT_BYTES, read_bytes
+from tuner.system.untrusted.reading import CUBIN_BYTES, SOURCE_BYTES, TEXT_BYTES, read_bytes
 
 # --- The folder of the kernels that come with the package, and what kernel files of others take from it.
 
@@ -47,6 +50,11 @@ _NOT_ON_DISK = (Path("/proc"), Path("/sys"), Path("/dev"))
 _OF_OTHERS = (Path("/etc"), Path("/boot"), Path("/run"), Path("/var/log"), Path("/var/lib"))
 _TOO_WIDE = frozenset(map(Path, ("/", "/home", "/root", "/var", "/usr", "/tmp", "/mnt", "/srv")))  # noqa: S108
 _INCLUDE_PATH = re.compile(r"(?:-I|--include-path=)[ \t]*([^{}]+)")
+
+
+MOST_NAMED_FILES = 20_000
+_EXPRESSION = re.compile(r"\{[^{}]*\}")
+_LISTED = 6
 
 
 class SourceFolder:
@@ -120,6 +128,38 @@ class SourceFolder:
                 str(path), text, self.headers, self.include_paths, self._include_sha256, self.system_headers
             )
             self._sources[name] = self._with_quoted(source, location)
+        return self._sources[name]
+
+    def other(self, name: str, language: Language, location: Location) -> Source:
+        """A file of PTX or a cubin, as it is.
+
+        Raises:
+            KernelFileError: it cannot be read; ``location`` names it.
+        """
+        if name not in self._sources:
+            path = self.folder / name
+            text = read_any(path, f"{location.path}: {location.key}", binary=language == "cubin")
+            self._sources[name] = Source(str(path), text, language=language)
+        return self._sources[name]
+
+    def built(self, name: str, language: Language, command: str, location: Location) -> Source:
+        """A source of which a command makes PTX or a cubin: all that the command may read counts as its own.
+
+        Raises:
+            KernelFileError: it cannot be read; ``location`` names it.
+        """
+        if name not in self._sources:
+            path = self.folder / name
+            text = read_any(path, f"{location.path}: {location.key}")
+            source = Source(str(path), text, self.headers, self.include_paths, language=language)
+            with contextlib.suppress(KernelFileError):  # it may be for the host, or no C++ at all
+                source = replace(source, headers=(*self.headers, *self._quoted(path.parent, text, location)))
+            try:
+                read = files_sha256(path.parent, beside(path.parent)), command_sha256(command, path, text)
+            except OSError as e:
+                raise location.error(f"{e.filename}: cannot be read: {e.strerror}") from e
+            digest = hashlib.sha256(" ".join((self._include_sha256, *read)).encode())
+            self._sources[name] = replace(source, include_sha256=digest.hexdigest())
         return self._sources[name]
 
     def _with_quoted(self, source: Source, location: Location) -> Source:
@@ -198,6 +238,70 @@ def _resolved(path: Path) -> Path | None:
         return path.resolve(strict=True)
     except (OSError, ValueError, RuntimeError):
         return None
+
+
+@dataclass(frozen=True)
+class NamedFiles:
+    """Files of PTX or cubins whose name has expressions: one for each of some configurations.
+
+    Attributes:
+        name: relative to the kernel file.
+        names: of the files that are there.
+    """
+
+    name: Template
+    folder: SourceFolder
+    language: Language
+    names: frozenset[str]
+
+    @classmethod
+    def found(cls, name: Template, text: str, folder: SourceFolder, language: Language) -> "NamedFiles":
+        """The files that a name may stand for.
+
+        Raises:
+            KernelFileError: there is none, or the name leads out of the folder of the kernel file.
+        """
+        if Path(text).is_absolute() or ".." in Path(text).parts:
+            raise name.location.error(f"{text!r} leads out of the folder of the kernel file")
+        pattern = "*".join(map(glob.escape, _EXPRESSION.split(text)))
+        found = (path for path in folder.folder.glob(pattern) if path.is_file())
+        listed = itertools.islice(found, MOST_NAMED_FILES + 1)
+        names = frozenset(path.relative_to(folder.folder).as_posix() for path in listed)
+        if not names or len(names) > MOST_NAMED_FILES:
+            count = f"more than {MOST_NAMED_FILES:,} files are" if names else "no file is"
+            raise name.location.error(f"{count} called {pattern} in {folder.folder}")
+        return cls(name, folder, language, names)
+
+    @property
+    def whole(self) -> Source:
+        """All files as one source, which stands for them in fingerprints.
+
+        Raises:
+            KernelFileError: one cannot be read.
+        """
+        root = self.folder.folder
+        try:
+            digest = files_sha256(root, sorted(root / name for name in self.names))
+        except OSError as e:
+            raise self.name.location.error(f"{e.filename}: cannot be read: {e.strerror}") from e
+        return Source(str(root / min(self.names)), digest, language=self.language)
+
+    def source(self, env: Environment) -> Source:
+        """The file of one configuration.
+
+        Raises:
+            KernelFileError: it is not there, or cannot be read.
+        """
+        name = PurePath(self.name.fill(env)).as_posix()
+        if name not in self.names:
+            listed = ", ".join(
+                [*sorted(self.names)[:_LISTED], *(["..."] if len(self.names) > _LISTED else [])]
+            )
+            raise self.name.location.error(
+                f"no file {name} is in {self.folder.folder}, which has {listed}; add it, or exclude the"
+                " configuration by a rule"
+            )
+        return self.folder.other(name, self.language, self.name.location)
 
 
 class SourceTexts(SourceFolder):
@@ -283,12 +387,18 @@ def folders_sha256(folders: Sequence[Path]) -> str:
         return ""
     digest = hashlib.sha256()
     for number, folder in enumerate(folders):
-        files = _files_below(folder)
-        stats = [path.stat() for path in files]
-        whole = sum(stat.st_size for stat in stats) <= MOST_INCLUDED_BYTES
-        for path, stat in zip(files, stats, strict=True):
-            digest.update(f"\0{number} {path.relative_to(folder)} {stat.st_size}\0".encode())
-            digest.update(path.read_bytes() if whole else str(stat.st_mtime_ns).encode())
+        digest.update(f"{number} {files_sha256(folder, _files_below(folder))}".encode())
+    return digest.hexdigest()
+
+
+def files_sha256(folder: Path, files: Sequence[Path]) -> str:
+    """Digest of files in a folder; of more than 64 MiB by their names, sizes and times."""
+    digest = hashlib.sha256()
+    stats = [path.stat() for path in files]
+    whole = sum(stat.st_size for stat in stats) <= MOST_INCLUDED_BYTES
+    for path, stat in zip(files, stats, strict=True):
+        digest.update(f"\0{path.relative_to(folder)} {stat.st_size}\0".encode())
+        digest.update(path.read_bytes() if whole else str(stat.st_mtime_ns).encode())
     return digest.hexdigest()
 
 
@@ -325,6 +435,23 @@ def read_source(path: Path, subject: str) -> str:
         KernelFileError: as there; it is neither UTF-8 nor Latin-1 text.
     """
     return read_text(path, subject, other="latin-1").removeprefix("\ufeff").replace("\r\n", "\n")
+
+
+def read_any(path: Path, subject: str, *, binary: bool = False) -> str:
+    """Contents of PTX, a cubin or the source of another compiler; those that are no UTF-8 text in Latin-1.
+
+    Raises:
+        KernelFileError: it cannot be read, or is larger than 64 MiB.
+    """
+    try:
+        content = read_bytes(path, CUBIN_BYTES)
+        return content.decode("latin-1" if binary else "utf-8")
+    except UnicodeDecodeError as e:
+        raise KernelFileError(f"{subject}: {path}: is not UTF-8 text (byte {e.start})") from e
+    except OSError as e:
+        raise KernelFileError(f"{subject}: {path}: cannot be read: {e.strerror or e}") from e
+    except ValueError as e:
+        raise KernelFileError(f"{subject}: {path}: {e}") from e
 
 
 def read_text(path: Path, subject: str, *, other: str = "utf-8") -> str:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from tuner.kernel_files.argument_recipe import ArgumentRecipe, ParameterRecipe, ViewRecipe, values_of
+from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE
 from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
 from tuner.kernel_files.formulas import Formula, Location, Template, named
 from tuner.kernel_files.recipe import LoopRecipe
@@ -19,8 +21,8 @@ from tuner.kernel_files.schema import (
     StageTable,
     ViewTable,
 )
-from tuner.kernel_files.short_files import default_block, default_entry, with_macros
-from tuner.kernel_files.source_folder import SourceFolder, SourceTexts
+from tuner.kernel_files.short_files import SUFFIXES, default_block, default_entry, with_macros
+from tuner.kernel_files.source_folder import NamedFiles, SourceFolder, SourceTexts
 from tuner.kernel_files.stage_recipe import (
     AnyStageRecipe,
     LibraryStageRecipe,
@@ -29,7 +31,7 @@ from tuner.kernel_files.stage_recipe import (
     StageRecipe,
 )
 from tuner.model.errors import suggestion
-from tuner.model.plan import Source, TunableValue
+from tuner.model.plan import Language, Source, TunableValue
 from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
 
 # --- Reads what makes stages a chain: loops, views of buffers, streams, and stages of libraries.
@@ -230,6 +232,9 @@ class ChainReader:
         return [self.tables[loop].index, *self.tables[loop].derived] if loop else []
 
 
+_LANGUAGES: dict[str, Language] = {".ptx": "ptx", ".cubin": "cubin", ".py": "triton"}
+
+
 @dataclass(frozen=True)
 class StageReader:
     """Parses the launches of one document.
@@ -284,7 +289,9 @@ class StageReader:
             if not entry:
                 naive = document.problem.reference_entry
                 apart = [] if naive is None else [naive.partition("<")[0]]
-                source = self._source(None, "[kernel]")
+                source, _, _ = self._code(None, "[kernel]")
+                if source.language != "cuda" and PurePath(source.path).suffix not in SUFFIXES:
+                    raise self.at("[kernel] entry").error(f"is needed, as the source is {source.language}")
                 entry = default_entry(source, self.names, apart, self.at("[kernel] entry"))
             return self._with_symbols([self._stage(None, "", document.launch, entry, arguments)])
         tables = {"stage": (document.stage, None)} | {
@@ -338,10 +345,13 @@ class StageReader:
 
         block = launch.block or default_block(self.tunables, self.at(f"{in_launch} block"))
         registers, shared = self._declared(stage, in_launch)
+        source, files, build = self._code(stage, in_kernel)
         return StageRecipe(
             location=self.at(in_launch),
             name=stage.name if stage else self.name,
-            source=self._source(stage, in_kernel),
+            source=source,
+            files=files,
+            build=build,
             entry=Template(self.at(f"{in_kernel} entry"), entry, self.names),
             options=self._options(),
             grid=extent("grid", launch.grid),
@@ -414,6 +424,41 @@ class StageReader:
             formulas.append(None if value is None else Formula(location, value, self.names))
         return formulas[0], formulas[1]
 
+    def _code(
+        self, stage: StageTable | None, key: str
+    ) -> tuple[Source, NamedFiles | None, tuple[Template, ...]]:
+        """The source of a stage; the files that it may be one of; and the command that makes code of it."""
+        kernel = self.document.kernel
+        own = stage.source if stage else None
+        name = own or kernel.source or ""
+        location = self.at(f"{key} source" if own else "[kernel] source")
+        language = kernel.language or (
+            "ptx" if kernel.build else _LANGUAGES.get(PurePath(name).suffix, "cuda")
+        )
+        if kernel.build and language not in ("ptx", "cubin"):
+            raise self.at("[kernel] build").error(f"makes ptx or a cubin, and language is {language!r}")
+        if language == "cuda":
+            return self._source(stage, key), None, ()
+        if isinstance(self.sources, SourceTexts):
+            raise location.error(f"{language} is read from files beside a kernel file, and this is no file")
+        if not name:
+            raise location.error(f"no file is named here or in [kernel], and language is {language!r}")
+        if language == "cubin" and self.options:
+            raise self.at("[kernel] options").error("are for compilers, and a cubin is code already")
+        if kernel.build:
+            command, at = kernel.build[0], self.at("[kernel] build")
+            if not Template(at, command, self.names).is_plain or not command:
+                raise at.error(f"the program, {command!r}, is named, and is the same for all configurations")
+            source = self.sources.built(name, language, command, location)
+            words = [word.replace(f"{{{SOURCE}}}", PurePath(name).name) for word in kernel.build]
+            names = [*self.names, OUTPUT, ARCHITECTURE]
+            return source, None, tuple(Template(at, word, names) for word in words)
+        template = Template(location, name, self.names)
+        if template.is_plain:
+            return self.sources.other(name, language, location), None, ()
+        files = NamedFiles.found(template, name, self.sources, language)
+        return files.whole, files, ()
+
     def _source(self, stage: StageTable | None, key: str) -> Source:
         own = stage.source if stage else None
         name = own or self.document.kernel.source
@@ -442,7 +487,12 @@ def _with_symbol(
     """
     name = symbol.rpartition("::")[2]
     sources = {stage.source.path: stage.source for stage in stages if isinstance(stage, StageRecipe)}
-    having = {path for path, source in sources.items() if name in declared_symbols(source)}
+    having = {
+        path
+        for path, source in sources.items()
+        if source.language != "cuda"
+        or name in declared_symbols(source)  # else the compiler says what is there
+    }
     having = having or {path for path, source in sources.items() if names_word(source, name)}
     if not having:
         variables = dict.fromkeys(

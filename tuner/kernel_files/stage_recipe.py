@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tuner.kernel_files.argument_recipe import ParameterRecipe, parameter, values_of
+from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT
 from tuner.kernel_files.formulas import Environment, Formula, Location, Template
 from tuner.kernel_files.schema import OPERANDS, LibraryStageTable, Routine
+from tuner.kernel_files.source_folder import NamedFiles
 from tuner.model.expressions.operations import NoValue
 from tuner.model.plan import (
     Buffer,
@@ -18,7 +20,12 @@ from tuner.model.plan import (
     Stage,
     TensorMap,
 )
-from tuner.system.untrusted.compiler_options import RefusedOptionError, check_name_expression, check_options
+from tuner.system.untrusted.compiler_options import (
+    RefusedOptionError,
+    check_name_expression,
+    check_options,
+    ptxas_options,
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,7 @@ CLUSTER_ARCHITECTURE = 90  # clusters and tensor maps came with it
 MAX_CLUSTER = 16  # beyond 8 the device must be asked to allow it
 MAX_ARCHITECTURE = 1000
 MAX_STREAM = 7
+_LATER = {name: f"{{{name}}}" for name in (OUTPUT, ARCHITECTURE)}  # filled where the command runs
 _STEPPED = ("block", "grid", "shared_bytes", "moved_bytes")
 
 
@@ -57,6 +65,8 @@ class StageRecipe:
         registers: None where the file declares no resources.
         symbols: (variable of the source, buffer) pairs.
         macros: tunables and sizes that the source gets as macros.
+        files: of which each configuration has one as its source; ``source`` stands for all of them then.
+        build: words of the command that makes code of the source.
     """
 
     location: Location
@@ -82,6 +92,8 @@ class StageRecipe:
     after: tuple[Predecessor, ...] = ()
     macros: tuple[str, ...] = ()
     moved_bytes: Formula | None = None
+    files: NamedFiles | None = None
+    build: tuple[Template, ...] = ()
 
     def varying(self, names: Collection[str]) -> frozenset[str | int]:
         """The fields and arguments that depend on names whose values differ from step to step."""
@@ -120,6 +132,8 @@ class StageRecipe:
         # What the compiler must not be given is refused here, where all expressions have their values.
         try:
             check_options(options, self.source.include_paths)
+            if self.source.language == "ptx":
+                options = ptxas_options(options)
         except RefusedOptionError as e:
             raise (self.options[0].location if self.options else self.location).error(e) from e
         try:
@@ -133,9 +147,10 @@ class StageRecipe:
             resources = Resources(self.registers.whole(env, least=1), static, compiled=False)
         return Stage(
             name=self.name,
-            source=self.source,
+            source=self.source if self.files is None else self.files.source(env),
             entry=entry,
             options=tuple(options),
+            build=tuple(word.fill({**env, **_LATER}) for word in self.build),
             arguments=arguments,
             declared=resources,
             min_architecture=least,

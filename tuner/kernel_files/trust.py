@@ -19,6 +19,7 @@ import stat
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from tuner.kernel_files.build_command import found_command
 from tuner.kernel_files.catalog import added_files, kernel_files
 from tuner.kernel_files.input_reader import named_files
 from tuner.kernel_files.kernel_document import read_document
@@ -35,6 +36,7 @@ _OF_THE_SYSTEM = frozenset(
 _READS_FILES = re.compile(
     r"\s*(?:[@{]|--?(?:I|include|pre-include|options-file|optf|create-pch|use-pch|pch|\{))"
 )  # options of NVRTC, and those that a tunable may make one of
+_FROM_ROOT = re.compile(r"/[^\s=:,;'\"{}]+")  # paths in the words of a command
 _MAX_LINKS = 40  # on one path, as path_resolution(7) has it
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH  # an ACL that lets anybody write shows as the group's right
 
@@ -62,12 +64,16 @@ def trusted(
     Raises:
         InputError: it is not there, or others can change it; the message names the path and the remedy.
     """
-    look = _TrustCheck(service_owners() if owners is None else frozenset(owners), below)
+    look = _TrustCheck(_owners(owners), below)
     resolved = look.resolved(directory)
     if not resolved.is_dir():
         raise InputError(f"{directory}: is not a directory")
     look.through(resolved, most)
     return resolved
+
+
+def _owners(owners: Collection[int] | None) -> frozenset[int]:
+    return service_owners() if owners is None else frozenset(owners)
 
 
 def kernel_directories(
@@ -90,7 +96,7 @@ def kernel_directories(
         except OSError as error:
             raise InputError(f"{directory}: cannot be read: {error.strerror}") from error
         for path in files:
-            _check_sources(path, folders)
+            _check_sources(path, folders, _TrustCheck(_owners(owners), below))
     return resolved
 
 
@@ -143,7 +149,7 @@ def _first_at_fault(directories: Sequence[Path], owners: Collection[int] | None,
     return directories[-1]
 
 
-def _check_sources(path: Path, directories: Sequence[Path]) -> None:
+def _check_sources(path: Path, directories: Sequence[Path], look: "_TrustCheck") -> None:
     """Refuse a kernel file that reads what nobody has looked at."""
     try:
         document = read_pragma_file(path)[1] if path.suffix == ".cu" else read_document(path)
@@ -157,6 +163,8 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
     for option in kernel.options:
         if _READS_FILES.match(option):
             raise InputError(f"{path}: option {option!r} reads files; name folders in [kernel] include_paths")
+    for source in dict.fromkeys(filter(None, [kernel.source, *stages])):
+        _check_command(path, kernel.build, (path.parent / source).parent, look)
     for name in filter(None, [kernel.source, *stages, *folders, *_data_and_functions(document)]):
         target = (path.parent / name).resolve()
         if not any(target.is_relative_to(directory) for directory in directories):
@@ -165,6 +173,20 @@ def _check_sources(path: Path, directories: Sequence[Path]) -> None:
                 f"{path}: {name!r} leads to {target}, out of the kernel directories ({listed});"
                 f" the service reads and runs only what is in them: move it beside {path.name}"
             )
+
+
+def _check_command(path: Path, build: Sequence[str], folder: Path, look: "_TrustCheck") -> None:
+    """Refuse a build command that runs, or names, what others can change."""
+    command = found_command(build[0], folder) if build else None
+    for word in build:
+        if ".." in word:
+            raise InputError(f"{path}: build: {word!r} leads out of the kernel directory; leave '..' out")
+    named = [Path(name) for word in build[1:] for name in _FROM_ROOT.findall(word)]
+    try:
+        for file in [*([] if command is None else [Path(command)]), *filter(os.path.lexists, named)]:
+            look.resolved(file)
+    except InputError as error:
+        raise InputError(f"{path}: build: {error}") from error
 
 
 def _data_and_functions(document: KernelDocument) -> list[str]:

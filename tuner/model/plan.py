@@ -2,9 +2,10 @@
 
 import hashlib
 import math
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any, Literal
 
 # --- What is passed to a kernel by value.
@@ -339,9 +340,13 @@ class Workload:
         return f"{self.kernel}:{','.join(sizes_text)}" if sizes_text else self.kernel
 
 
+Language = Literal["cuda", "triton", "ptx", "cubin"]
+"""Language of a source, which decides the backend of the compiler."""
+
+
 @dataclass(frozen=True)
 class Source:
-    """CUDA C++ source with the headers it may include, as text.
+    """Source of a kernel with the headers it may include, as text.
 
     Attributes:
         path: where the text came from; shown in messages, never opened again.
@@ -350,6 +355,7 @@ class Source:
         include_paths: absolute folders that the compiler looks into for what ``headers`` lacks.
         include_sha256: digest of what these folders hold; empty without folders.
         system_headers: stand-ins are there for the headers of C and C++ that it includes.
+        language: what it is; the bytes of a cubin are text in Latin-1.
     """
 
     path: str
@@ -358,6 +364,7 @@ class Source:
     include_paths: tuple[str, ...] = ()
     include_sha256: str = ""
     system_headers: bool = True
+    language: Language = "cuda"
 
     @cached_property
     def sha256(self) -> str:
@@ -368,6 +375,7 @@ class Source:
             digest.update(text.encode())
         digest.update(self.include_sha256.encode())
         digest.update(b"" if self.system_headers else b"\0no system headers\0")
+        digest.update(b"" if self.language == "cuda" else f"\0{self.language}\0".encode())
         return digest.hexdigest()
 
 
@@ -406,6 +414,36 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Scratch:
+    """Device memory whose address a function takes behind the parameters that its source has.
+
+    Attributes:
+        block_bytes: of each block of the grid; 0 for a null pointer.
+        alignment: of its beginning, in bytes.
+    """
+
+    block_bytes: int = 0
+    alignment: int = 1
+
+
+@dataclass(frozen=True)
+class LaunchDemands:
+    """Geometry and parameters of a launch that only the compiler knows.
+
+    Attributes:
+        threads: of a block along x; None for those of the stage.
+        shared_bytes: dynamic shared memory, beside that of the stage.
+        cluster: blocks of the cluster that stands for each block of the stage's grid.
+        scratch: parameters behind those of the stage.
+    """
+
+    threads: int | None = None
+    shared_bytes: int = 0
+    cluster: int = 1
+    scratch: tuple[Scratch, ...] = ()
+
+
+@dataclass(frozen=True)
 class Resources:
     """Resources of a multiprocessor that one compiled kernel takes.
 
@@ -416,6 +454,7 @@ class Resources:
         local_bytes: local memory (stack frame) of a thread.
         architecture: what it was compiled for, e.g. ``sm_90``.
         compiled: False where the kernel file's declared numbers stand in for a compiler.
+        demands: what its launches must have beside what the stage says; None where that is all.
     """
 
     registers_per_thread: int
@@ -424,10 +463,28 @@ class Resources:
     local_bytes: int = 0
     architecture: str = ""
     compiled: bool = True
+    demands: LaunchDemands | None = None
 
 
-StageArgument = str | BufferView | Scalar | StructValue | TensorMap
-"""Argument of a function: a buffer by its name, part of one, or a value."""
+StageArgument = str | BufferView | Scalar | StructValue | TensorMap | Scratch
+"""Argument of a function: a buffer by its name, part of one, a value, or what its code asks for itself."""
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """Properties of one parameter of a function that its code is compiled for.
+
+    Attributes:
+        parameter: its name.
+        dtype: NumPy dtype name, with an asterisk before it for the address of an array; empty for a constant.
+        alignment: what divides the address, in bytes, or the number; 1 where nothing is known.
+        constant: its value, where ``dtype`` is empty: it is compiled in, and not passed.
+    """
+
+    parameter: str
+    dtype: str = ""
+    alignment: int = 1
+    constant: TunableValue | None = None
 
 
 @dataclass(frozen=True)
@@ -437,8 +494,9 @@ class Stage:
     Attributes:
         name: name of the stage in the kernel file.
         source: the code.
-        entry: NVRTC name expression of the ``__global__`` function, e.g. ``scan_lf<1024, 4, 256>``.
-        options: NVRTC options beside the architecture.
+        entry: NVRTC name expression of the ``__global__`` function, e.g. ``scan_lf<1024, 4, 256>``; the name
+            of the function in any other language.
+        options: of the compiler, beside the architecture.
         grid: blocks in x, y, z.
         block: threads in x, y, z.
         shared_bytes: dynamic shared memory.
@@ -458,6 +516,8 @@ class Stage:
             one after another in any case.
         library: what a library runs in place of a launch; source, entry and geometry mean nothing then.
         moved_bytes: device memory that it moves, for the modelled device; None for its arrays once.
+        specialisation: what a compiler is told of the parameters that the source leaves open.
+        build: command that makes PTX or a cubin of the source; empty where the source is that.
     """
 
     name: str
@@ -479,6 +539,30 @@ class Stage:
     after: tuple[int, ...] = ()
     library: LibraryCall | None = None
     moved_bytes: float | None = None
+    specialisation: tuple[Specialisation, ...] = ()
+    build: tuple[str, ...] = ()
+
+    @property
+    def code(self) -> tuple[object, ...]:
+        """All that decides what it compiles to on one architecture."""
+        return (
+            *(self.source.sha256, PurePath(self.source.path).name, self.entry, self.options),
+            *(self.symbols, self.specialisation, self.build),
+        )
+
+    def as_compiled(self, resources: Resources) -> "Stage":
+        """The stage as its compiled code must be launched."""
+        demands = resources.demands
+        if demands is None:
+            return self
+        x, y, z = self.grid
+        return self.changed(
+            block=self.block if demands.threads is None else (demands.threads, 1, 1),
+            grid=(x * demands.cluster, y, z),
+            cluster=self.cluster * demands.cluster,
+            shared_bytes=self.shared_bytes + demands.shared_bytes,
+            arguments=(*self.arguments, *demands.scratch),
+        )
 
     def changed(self, **fields: Any) -> "Stage":  # noqa: ANN401 - as of ``dataclasses.replace``
         """Return a changed copy, faster than ``dataclasses.replace``: a long loop has ten thousand stages."""
@@ -599,6 +683,13 @@ class Plan:
     def has_host_stage(self) -> bool:
         """True when the CPU computes a part of it."""
         return any(stage.library is not None and stage.library.on_host for stage in self.stages)
+
+    def as_compiled(self, resources: Sequence[Resources]) -> "Plan":
+        """The plan with every stage as its code must be launched (``Stage.as_compiled``)."""
+        if not any(own.demands for own in resources):
+            return self
+        pairs = zip(self.stages, resources, strict=True)
+        return replace(self, stages=tuple(stage.as_compiled(own) for stage, own in pairs))
 
     def label(self) -> str:
         """The words of a message: workload and configuration."""

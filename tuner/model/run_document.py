@@ -243,6 +243,7 @@ class WorkloadDocument(_Workload, total=False):
     work_assumed: bool
     expanded: Expanded | None
     flags: list[str]
+    compilers: list[str]
     kernel_file: KernelRecord
     compile_errors: list[str]
     candidates: list[Any]

@@ -378,7 +378,9 @@ def holding(document: RunDocument) -> str:
     """
     flags = (flag for workload in document["workloads"] for flag in workload.get("flags", ()))
     runtime = document["device"].get("runtime")
-    built = " ".join([*([f"NVRTC {runtime}"] if runtime else []), *map(shlex.quote, dict.fromkeys(flags))])
+    by = dict.fromkeys(name for one in document["workloads"] for name in one.get("compilers", ["NVRTC"]))
+    compilers = [f"NVRTC {runtime}" if name == "NVRTC" else name for name in by if runtime or name != "NVRTC"]
+    built = " ".join([*compilers, *map(shlex.quote, dict.fromkeys(flags))])
     timed = "" if document.get("recorded") else TIMED[timing_of(document["objective"])]
     return ", ".join(filter(None, (built, timed)))
 

@@ -28,12 +28,12 @@ from tuner.space.occupancy import (
     candidate,
     holds_whole,
     launches,
+    occupancy,
     own_resources,
     own_stages,
     refusal,
-    upper_bound,
 )
-from tuner.space.search_view import Candidate, LargeSpace
+from tuner.space.search_view import Candidate, LargeSpace, StageLaunch
 from tuner.space.space import Space
 
 if TYPE_CHECKING:
@@ -101,18 +101,19 @@ class TraitReader:
             stated=place_of(configuration, self.stated),
         )
         if judged.blocks_per_sm == 0:
-            return DeclaredTraits(plan, None, f"cannot be launched ({self._limited_by(plan)})", 0.0)
+            limited_by = _limited_by(self.limits, judged.launches)
+            return DeclaredTraits(plan, None, f"cannot be launched ({limited_by})", 0.0)
         if any(refusal(plan.stages[index], self.limits) for index in own_stages(plan)):
             return DeclaredTraits(plan, None, "cannot be launched (grid)", 0.0)
         if judged.occupancy < self.min_occupancy:
             return DeclaredTraits(plan, None, BEFORE_COMPILING, judged.occupancy)
         return DeclaredTraits(plan, judged, "", judged.occupancy)
 
-    def _limited_by(self, plan: Plan) -> str:
-        """Return the resource that keeps a plan from being launched, whatever it compiles to."""
-        stages = (plan.stages[index] for index in own_stages(plan))
-        filled = (upper_bound(self.limits, bound.threads_per_block, bound.shared_bytes) for bound in stages)
-        return next(bound.limited_by for bound in filled if bound.blocks_per_sm == 0)
+
+def _limited_by(limits: DeviceLimits, stages: Iterable[StageLaunch]) -> str:
+    """Return the resource that keeps one of some stages from being launched."""
+    filled = (occupancy(limits, s.threads_per_block, s.registers_per_thread, s.shared_bytes) for s in stages)
+    return next(each.limited_by for each in filled if each.blocks_per_sm == 0)
 
 
 # --- Candidates of a space that is too large to be listed, made when somebody asks for them.
@@ -426,7 +427,7 @@ def judge(
     allowed = isinstance(item.kernel, KernelFile) and item.kernel.spills
     dropped = ""
     if compiled.blocks_per_sm == 0:
-        dropped = "cannot be launched (registers)"
+        dropped = f"cannot be launched ({_limited_by(limits, compiled.launches)})"
     elif any(
         not holds_whole(plan.stages[index], launch.blocks_per_sm, limits)
         for index, launch in zip(own_stages(plan), compiled.launches, strict=False)

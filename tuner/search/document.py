@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Literal, cast
 
-from tuner.kernel_files.build_record import build_record, fixed_options, kernel_record
+from tuner.kernel_files.build_record import NVRTC, build_record, compilers_of, fixed_options, kernel_record
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.race import ASSUMED_REPEATABILITY as TIME_REPEATABILITY
 from tuner.model.objective import COVERAGE, Objective
@@ -464,6 +464,9 @@ def _workload(
     kept = kernel_record(item.kernel) if isinstance(item.kernel, KernelFile) else None
     if kept is not None:
         record["kernel_file"] = kept
+    compilers = compilers_of(item.kernel) if isinstance(item.kernel, KernelFile) else [NVRTC]
+    if compilers != [NVRTC]:
+        record["compilers"] = compilers
     if with_candidates:
         record["candidates"] = [_candidate(candidate) for candidate in item.candidates]
     return record

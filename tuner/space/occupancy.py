@@ -342,7 +342,10 @@ def own_resources(plan: Plan, resources: Sequence[Resources]) -> tuple[Resources
 
 def launches(limits: DeviceLimits, plan: Plan, resources: Sequence[Resources]) -> tuple[StageLaunch, ...]:
     """The stages that stand for a plan on a device, by their compiled resources."""
-    stages = (plan.stages[index] for index in own_stages(plan))
+    compiled = [
+        (plan.stages[index].as_compiled(own), own)
+        for index, own in zip(own_stages(plan), own_resources(plan, resources), strict=True)
+    ]
     return tuple(
         launch(
             limits,
@@ -352,7 +355,7 @@ def launches(limits: DeviceLimits, plan: Plan, resources: Sequence[Resources]) -
             registers_per_thread=own.registers_per_thread,
             resident=stage.resident,
         )
-        for stage, own in zip(stages, own_resources(plan, resources), strict=True)
+        for stage, own in compiled
     ) or (_LIBRARY,)
 
 

@@ -49,13 +49,15 @@ class Child:
         server: ``module:callable`` that builds the server in the child.
         args: picklable arguments of the callable, some kilobytes at most.
         name: what messages call the child; the server's name if not given.
+        whole: what the child has started ends with it.
 
     Raises:
         ChildCrashedError: no process can be started.
     """
 
-    def __init__(self, server: str, *args: object, name: str = "") -> None:
+    def __init__(self, server: str, *args: object, name: str = "", whole: bool = False) -> None:
         self._name = name or server
+        self._whole = whole
         self._lock = threading.Lock()
         self._ready = False
         self._known = _KnownValues(())
@@ -207,6 +209,9 @@ class Child:
 
     def _reap(self) -> int | None:
         """Kill the child if it lives; return its exit status, None if the kernel keeps hold of it."""
+        if self._whole and self._process.returncode is None:  # nobody else can have its number yet
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
         try:
             return self._process.wait(_REAP_S)

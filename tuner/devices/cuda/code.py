@@ -1,6 +1,7 @@
 """Code on the device: loaded cubins, and stages of cuBLAS, cuFFT and LAPACK."""
 
 import ctypes
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from tuner.devices.cuda.launches import (
     LoadedArgument,
     LoadedStage,
     Program,
+    ScratchMemory,
     Step,
     SymbolAddress,
 )
@@ -34,7 +36,9 @@ from tuner.model.plan import (
     BufferView,
     LibraryCall,
     Plan,
+    Resources,
     Scalar,
+    Scratch,
     Stage,
     StageArgument,
     StructValue,
@@ -281,11 +285,13 @@ class LoadedFunction:
     Attributes:
         held: blocks of a stage that the device holds at the same time; None where the stage does not ask.
         symbols: variables that arrays are copied to.
+        resources: what it takes, and what its launches must have.
     """
 
     function: CudaFunction
     held: int | None
-    symbols: tuple[SymbolAddress, ...] = ()
+    symbols: tuple[SymbolAddress, ...]
+    resources: Resources
 
 
 class StageLoader:
@@ -326,6 +332,8 @@ class StageLoader:
             DriverCallError: the same, of calls that CuPy lacks.
         """
         driver = self._cp.cuda.driver
+        stage = stage.as_compiled(compiled.resources)
+        self.check(stage)
         shared_bytes = stage.shared_bytes + compiled.resources.static_shared_bytes
         if shared_bytes > self._limits.shared_bytes_per_block:
             raise refused(
@@ -341,9 +349,10 @@ class StageLoader:
             driver.funcSetAttribute(function.ptr, attribute, stage.shared_bytes)
         symbols = self._symbols(stage, module.ptr, compiled, buffers) if stage.symbols else ()
         if stage.cluster > 1:
-            return LoadedFunction(function, self._held_in_clusters(stage, function), symbols)
-        asks = stage.resident or stage.cooperative
-        return LoadedFunction(function, self._held(stage, function) if asks else None, symbols)
+            held = self._held_in_clusters(stage, function)
+        else:
+            held = self._held(stage, function) if stage.resident or stage.cooperative else None
+        return LoadedFunction(function, held, symbols, compiled.resources)
 
     def _symbols(
         self, stage: Stage, module: int, compiled: CompiledStage, buffers: Sequence[Buffer]
@@ -497,19 +506,31 @@ class CodeCache:
         held, all_of_them = loaded.held, self._limits.multiprocessors
         if held is not None:
             held = held * (multiprocessors or all_of_them) // all_of_them
+        stage = stage.as_compiled(loaded.resources)
         if stage.cooperative and not stage.resident and held is not None:
             self._check_held(stage, held, multiprocessors or all_of_them)
         item_bytes = {buffer.name: element_dtype(buffer.dtype).itemsize for buffer in plan.buffers}
+        grid = _cut(stage, held) if stage.resident and held is not None else stage.grid
         return LoadedStage(
             stage.name,
             loaded.function,
-            _cut(stage, held) if stage.resident and held is not None else stage.grid,
+            grid,
             stage.block,
             stage.shared_bytes,
-            tuple(_argument(item, item_bytes) for item in stage.arguments),
+            tuple(
+                _argument(item, item_bytes, lambda scratch: self._scratch(scratch, math.prod(grid)))
+                for item in stage.arguments
+            ),
             *order,
             stage.cooperative,
         )
+
+    def _scratch(self, scratch: Scratch, blocks: int) -> LoadedArgument:
+        """Memory of a launch's own, as an argument; a null pointer where none is asked for."""
+        if not scratch.block_bytes:
+            return np.uint64(0)
+        array = self._cp.empty(scratch.block_bytes * blocks + scratch.alignment, dtype="uint8")
+        return ScratchMemory(array.data + -array.data.ptr % scratch.alignment)
 
     def _load(self, plan: Plan, missing: Mapping[tuple[object, ...], Stage]) -> None:
         if not missing:
@@ -546,9 +567,9 @@ def _key(stage: Stage, workload: Workload) -> tuple[object, ...]:
     Variables hold what is the workload's own.
     """
     return (
-        *(stage.source.sha256, stage.entry, stage.options),
+        *stage.code,
         *(stage.shared_bytes, stage.block, stage.resident or stage.cooperative, stage.cluster),
-        *((stage.symbols, workload) if stage.symbols else ()),
+        *((workload,) if stage.symbols else ()),
     )
 
 
@@ -559,7 +580,11 @@ def _cut(stage: Stage, resident: int) -> tuple[int, int, int]:
     return max(stage.cluster, min(x, most)), y, z
 
 
-def _argument(item: StageArgument, item_bytes: Mapping[str, int]) -> LoadedArgument:
+def _argument(
+    item: StageArgument, item_bytes: Mapping[str, int], allocated: Callable[[Scratch], LoadedArgument]
+) -> LoadedArgument:
+    if isinstance(item, Scratch):
+        return allocated(item)
     if isinstance(item, BufferView):
         return ArrayOffset(item.buffer, item.offset_elements * item_bytes[item.buffer])
     if isinstance(item, StructValue):  # an array without axes is passed by value, whatever its size

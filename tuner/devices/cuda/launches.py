@@ -201,8 +201,15 @@ class ArrayOffset:
     offset_bytes: int
 
 
-LoadedArgument = Union[str, ArrayOffset, "np.generic[Any]", "NDArray[Any]", TensorMap]
-"""The name of a buffer, a part of one, a NumPy scalar, an array without axes, or a tensor map."""
+@dataclass(frozen=True)
+class ScratchMemory:
+    """Device memory of one launch of a program, which the code asks for behind its parameters."""
+
+    pointer: Any
+
+
+LoadedArgument = Union[str, ArrayOffset, "np.generic[Any]", "NDArray[Any]", TensorMap, ScratchMemory]
+"""The name of a buffer, a part of one, a NumPy scalar, an array without axes, a tensor map, or scratch."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +255,8 @@ class LoadedStage:
             return arrays[item].data
         if isinstance(item, ArrayOffset):
             return arrays[item.buffer].data + item.offset_bytes
+        if isinstance(item, ScratchMemory):
+            return item.pointer
         if not isinstance(item, TensorMap):
             return item
         try:
@@ -662,6 +671,10 @@ class PackedRun:
                 parameters[number] = ctypes.addressof(self._slots) + 8 * places[item]
             elif isinstance(item, ArrayOffset):
                 parameters[number] = ctypes.addressof(self._slots) + 8 * self._view_slots[item]
+            elif isinstance(item, ScratchMemory):  # calls in two streams would share it
+                raise _refused(
+                    f"stage {stage.name}: its code takes scratch memory, which no call gives it yet"
+                )
             elif isinstance(item, TensorMap):
                 encoded = _EncodedMap(stage.name, item, places[item.buffer], program)
                 self._maps.append(encoded)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tuner.compiler.ptx_walk import ISSUED, MOST_STEPS, REQUESTS, UNITS, Place, counted, executed
 from tuner.devices.gpu_models import GpuModel
-from tuner.model.plan import Plan, Scalar, Stage, StructValue, TensorMap
+from tuner.model.plan import Plan, Scalar, Scratch, Stage, StructValue, TensorMap
 
 _LEAST_STEPS = 2_000
 _ARRAY_BYTES = 1 << 40  # between the made-up addresses of two arrays
@@ -128,7 +128,7 @@ def _values(plan: Plan, stage: Stage) -> tuple[int | None, ...]:
     for argument in stage.arguments:
         if isinstance(argument, Scalar):
             values.append(int(argument.value) if argument.dtype.startswith(("int", "uint", "bool")) else None)
-        elif isinstance(argument, (StructValue, TensorMap)):
+        elif isinstance(argument, (StructValue, TensorMap, Scratch)):
             values.append(None)
         else:
             values.append(addresses[argument if isinstance(argument, str) else argument.buffer])

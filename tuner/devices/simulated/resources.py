@@ -78,6 +78,8 @@ class ModelResources:
         """Return the arithmetic of each stage, by its compiled code, for plans that ``of`` compiled."""
         key = plan.workload, plan.configuration
         if key not in self._arithmetic:
+            answer = self.of([plan])[0]
+            plan = plan if isinstance(answer, CompileError) else plan.as_compiled(answer)
             own = {index: stage for index, stage in enumerate(plan.stages) if stage.library is None}
             code = {index: self._ptx.get(code_of(stage), b"") for index, stage in own.items()}
             text = {packed: zlib.decompress(packed).decode() for packed in set(code.values()) if packed}

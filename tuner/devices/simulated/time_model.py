@@ -185,7 +185,8 @@ def described(
     plan: Plan, resources: Sequence[Resources], gpu: GpuModel, arithmetic: Sequence[StageArithmetic] = ()
 ) -> tuple[LaunchModel, ...]:
     """The stages of a run, without set-up; those that are alike in all that matters are one object."""
-    resources = [resources[index] for index in plan.timed]
+    plan = plan.as_compiled(resources)
+    resources = [replace(resources[index], demands=None) for index in plan.timed]
     computed = [arithmetic[index] if arithmetic else _LANES_ONLY for index in plan.timed]
     plan = replace(plan, stages=tuple(plan.stages[index] for index in plan.timed))
     shares = stage_shares(plan)

@@ -69,6 +69,8 @@ def signature_of(stage: Stage, demangled_name: str | None = None) -> Sequence[Pa
     Returns:
         None where neither tells, as for a function of a header.
     """
+    if stage.source.language != "cuda":
+        return None
     types = None if demangled_name is None else _of_name(demangled_name)
     if types is None:
         macros = _MACRO.findall("\n".join(stage.options))  # types may be among them

@@ -124,6 +124,22 @@ def check_options(options: Sequence[str], folders: Collection[str] = (), *, own:
     _checked(tuple(options), tuple(folders), own)
 
 
+def ptxas_options(options: Sequence[str]) -> list[str]:
+    """The options of ptxas among checked options of which all have to be that: ``-O3`` of ``-Xptxas=-O3``.
+
+    Raises:
+        RefusedOptionError: one is for another part of the compiler.
+    """
+    inner = []
+    for quoted, name, value in _split(options):
+        if name not in _PTXAS or value is None:
+            raise RefusedOptionError(
+                f"option {quoted}: PTX takes options of ptxas alone: --ptxas-options=-O2"
+            )
+        inner.append(value)
+    return inner
+
+
 def check_name_expression(text: str) -> None:
     """Refuse an entry or a symbol of several lines: NVRTC compiles it as a line of the source.
 

@@ -1,0 +1,194 @@
+"""Cubins as files: their architecture, and what each entry takes of a multiprocessor and of a launch.
+
+They are ELF files. The attributes of an entry are records in sections that begin with ``.nv.info``: a byte
+for the form, one for the attribute, and two that are its value or the bytes of it that follow. Their names
+are those that cuobjdump and nvdisasm print; all of it is tested against the reports of ptxas.
+"""
+
+import math
+import os
+import struct
+from collections.abc import Callable, Iterator
+from ctypes import CDLL, POINTER, byref, c_char_p, c_int, c_size_t, c_void_p, string_at
+from functools import cache
+from typing import NamedTuple
+
+from tuner.compiler.ptx import LaunchFacts
+from tuner.model.errors import InputError
+from tuner.model.plan import Resources
+
+_MAGIC = b"\x7fELF\x02\x01\x01"
+_MACHINE = 190  # EM_CUDA
+_ABI_AT, _MACHINE_AT, _TABLES_AT, _FLAGS_AT, _PARTS_AT, _COUNT_AT = 8, 18, 32, 48, 56, 60
+_PART_BYTES = 56  # of a program header
+_SECTION = struct.Struct("<II16xQQI20x")  # name, kind, offset, bytes, link
+_NO_BITS = 8  # SHT_NOBITS, the kind of sections of which nothing is in the file
+_SYMBOL = struct.Struct("<IBBHQQ")  # name, kind, other, section, value, bytes
+_ENTRY, _VARIABLE = 0x10, 1  # STO_CUDA_ENTRY, STT_OBJECT
+_UNDEFINED = 0
+_RECORD = struct.Struct("<BBH")
+_SIZED = 4  # form of an attribute whose value follows
+_REGISTERS, _FRAME = 0x2F, 0x11  # EIATTR_REGCOUNT, EIATTR_FRAME_SIZE, of the whole file
+_PARAMETER, _MOST_THREADS, _BLOCK = 0x17, 0x05, 0x10  # EIATTR_KPARAM_INFO, _MAX_THREADS, _REQNTID
+_CLUSTER = 0x3D  # EIATTR_CTA_PER_CLUSTER
+_RESERVED = ".nv.reservedSmem"  # begins symbols of what the system takes of each block
+_RESERVED_BYTES = 1024
+_Section = tuple[int, ...]
+_NEW_FLAGS = 8  # the ABI from which on flags have the architecture in their second byte
+
+
+class CubinEntry(NamedTuple):
+    """One ``__global__`` function of a cubin; ``launch`` does not tell integers from other parameters."""
+
+    registers: int
+    local_bytes: int
+    shared_bytes: int
+    launch: LaunchFacts
+
+    def resources(self, architecture: str) -> Resources:
+        """Its resources; how much of the local memory is spilled registers, a cubin does not tell."""
+        return Resources(self.registers, self.shared_bytes, 0, self.local_bytes, architecture)
+
+
+class Cubin(NamedTuple):
+    """A cubin that was read.
+
+    Attributes:
+        number: of its architecture, e.g. 90.
+        entries: by mangled name.
+        variables: sizes of ``__device__`` and ``__constant__`` variables in bytes, by mangled name.
+    """
+
+    number: int
+    entries: dict[str, CubinEntry]
+    variables: dict[str, int]
+
+    def serves(self, architecture: str) -> bool:
+        """Return True if GPUs of an architecture run the code: those of its generation, not older than it."""
+        number = int(architecture.removeprefix("sm_").rstrip("af"))
+        return self.number <= number and self.number // 10 == number // 10
+
+
+def read_cubin(data: bytes) -> Cubin:
+    """Read a cubin.
+
+    Raises:
+        InputError: it is none, or damaged.
+    """
+    if not data.startswith(_MAGIC):
+        raise InputError("is no cubin, which is an ELF file; nvcc -cubin makes one")
+    try:
+        if struct.unpack_from("<H", data, _MACHINE_AT)[0] != _MACHINE:
+            raise InputError("is an ELF file and no cubin; nvcc -cubin makes one")
+        return _read(data)
+    except (struct.error, ValueError, LookupError, TypeError) as error:
+        raise InputError("is a cubin that is damaged or cut off") from error
+
+
+def _read(data: bytes) -> Cubin:
+    (flags,) = struct.unpack_from("<I", data, _FLAGS_AT)
+    parts_at, begin = struct.unpack_from("<QQ", data, _TABLES_AT)
+    (parts,) = struct.unpack_from("<H", data, _PARTS_AT)
+    count, names = struct.unpack_from("<HH", data, _COUNT_AT)
+    sections = [_SECTION.unpack_from(data, begin + _SECTION.size * index) for index in range(count)]
+    ends = [offset + size for _, kind, offset, size, _ in sections if kind != _NO_BITS]
+    if max(*ends, parts_at + parts * _PART_BYTES) > len(data):
+        raise ValueError
+    by_name = {_text(data, sections[names], section[0]): section for section in sections}
+    if ".symtab" not in by_name:
+        raise ValueError
+    table = by_name[".symtab"]
+    symbols = []
+    for at in range(table[2], table[2] + table[3], _SYMBOL.size):
+        name, kind, other, section, _, size = _SYMBOL.unpack_from(data, at)
+        symbols.append((_text(data, sections[table[4]], name), kind & 0xF, other, section, size))
+    reserved = any(name.startswith(_RESERVED) for name, *_ in symbols)
+    registers: dict[int, int] = {}
+    frames: dict[int, int] = {}
+    for attribute, value in _attributes(data, by_name.get(".nv.info")):
+        if attribute in (_REGISTERS, _FRAME):
+            symbol, number = struct.unpack("<II", value)
+            (registers if attribute == _REGISTERS else frames)[symbol] = number
+    entries, variables = {}, {}
+    for index, (name, kind, other, section, size) in enumerate(symbols):
+        if other & _ENTRY and f".text.{name}" in by_name:
+            shared = by_name[f".nv.shared.{name}"][3] if f".nv.shared.{name}" in by_name else 0
+            entries[name] = CubinEntry(
+                registers[index],
+                frames.get(index, 0),
+                max(0, shared - _RESERVED_BYTES) if reserved else shared,
+                _launch(data, by_name.get(f".nv.info.{name}")),
+            )
+        elif kind == _VARIABLE and section != _UNDEFINED:
+            variables[name] = size
+    return Cubin((flags >> 8 if data[_ABI_AT] >= _NEW_FLAGS else flags) & 0xFF, entries, variables)
+
+
+def _launch(data: bytes, section: _Section | None) -> LaunchFacts:
+    parameters: dict[int, int] = {}
+    shapes: dict[int, tuple[int, ...]] = {}
+    for attribute, value in _attributes(data, section):
+        if attribute == _PARAMETER:
+            _, ordinal, _, packed = struct.unpack("<IHHI", value)
+            parameters[ordinal] = packed >> 18
+        elif attribute in (_MOST_THREADS, _BLOCK, _CLUSTER):
+            shapes[attribute] = struct.unpack("<III", value)
+    most = shapes.get(_MOST_THREADS)
+    return LaunchFacts(
+        tuple(("b", size) for _, size in sorted(parameters.items())),
+        None if most is None else math.prod(most),
+        shapes.get(_BLOCK),
+        shapes.get(_CLUSTER),
+    )
+
+
+def _attributes(data: bytes, section: _Section | None) -> Iterator[tuple[int, bytes]]:
+    """The attributes of a section that have a value of several bytes."""
+    at, end = (0, 0) if section is None else (section[2], section[2] + section[3])
+    while at < end:
+        form, attribute, size = _RECORD.unpack_from(data, at)
+        at += _RECORD.size
+        if form == _SIZED:
+            yield attribute, data[at : at + size]
+            at += size
+
+
+def _text(data: bytes, section: _Section, offset: int) -> str:
+    begin = section[2] + offset
+    return data[begin : data.index(b"\0", begin)].decode()
+
+
+# --- Names.
+
+_MANGLED = "_Z"
+
+
+def demangled(name: str) -> str | None:
+    """A mangled name as C++ writes it, by the C++ library of this machine.
+
+    Returns:
+        None where the name is not mangled, or the library is not here.
+    """
+    demangle = _demangler() if name.startswith(_MANGLED) else None
+    return None if demangle is None else demangle(name)
+
+
+@cache
+def _demangler() -> Callable[[str], str | None] | None:
+    try:
+        demangle, release = getattr(CDLL("libstdc++.so.6"), "__cxa_demangle"), CDLL(None).free
+    except (OSError, AttributeError):
+        return None
+    demangle.restype, release.argtypes = c_void_p, [c_void_p]
+    demangle.argtypes = [c_char_p, c_char_p, POINTER(c_size_t), POINTER(c_int)]
+
+    def call(name: str) -> str | None:
+        pointer = demangle(os.fsencode(name), None, None, byref(c_int()))
+        if not pointer:
+            return None
+        try:
+            return string_at(pointer).decode()
+        finally:
+            release(pointer)
+
+    return call

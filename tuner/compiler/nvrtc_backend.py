@@ -1,0 +1,233 @@
+"""The backend of CUDA C++: NVRTC, the newest of this machine that serves the architecture."""
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.compiler import nvrtc
+from tuner.compiler.backend import Backend, file_name, first_error, label
+from tuner.compiler.cubin_cache import CubinCache, default_directory
+from tuner.compiler.host_code import Texts, without_host_code
+from tuner.compiler.nvrtc import LOADER_NAMES, Output, library_files
+from tuner.compiler.toolkit_headers import ToolkitHeaders, another_try, explained, missing_header
+from tuner.model.errors import ChildError, CompileError, CompilerUnavailableError, InputError
+from tuner.model.plan import Stage
+from tuner.system.processes import Child
+from tuner.system.untrusted.compiler_options import check_name_expression, check_options
+from tuner.system.untrusted.includes import check_includes
+
+SERVER = "tuner.compiler.nvrtc:CompileServer"
+"""Import path of the server that loads a library in a child process."""
+
+_MOST_HOST_PASSES = 20  # of one compilation: a log has a hundred errors at most
+_FIRST_WITH_CACHE = (12, 9)  # of NVRTC's own; what it takes from there comes without the reports of ptxas
+
+
+class NvrtcBackend(Backend):
+    """Compiles CUDA C++ with the newest NVRTC that serves an architecture.
+
+    Args:
+        architecture: real architecture, e.g. ``sm_90``.
+        jobs: children at a time.
+        libraries: files of NVRTC to choose from; those of this machine if not given.
+        cache: remembers what they serve.
+        server: ``module:callable`` that makes of a library what compiles in the children.
+        idle_s: time without work after which a child ends.
+
+    Raises:
+        CompilerUnavailableError: no NVRTC serves the architecture.
+    """
+
+    def __init__(
+        self,
+        architecture: str,
+        jobs: int,
+        cache: CubinCache,
+        *,
+        libraries: Sequence[str | Path] | None = None,
+        server: str = SERVER,
+        idle_s: float | None = None,
+    ) -> None:
+        self._library = choose(architecture, libraries, cache, server)
+        super().__init__(architecture, jobs, self._library.path, server=server, idle_s=idle_s)
+        self._headers = ToolkitHeaders(self._library.version)
+        self._checked: set[str] = set()  # sources
+
+    @property
+    def version(self) -> str:
+        """Version of the NVRTC in use, e.g. ``12.9``."""
+        return self._library.version
+
+    def refused(self, stage: Stage) -> CompileError | None:
+        """Return the error for a stage with options, names or includes that no kernel may use, or None.
+
+        The reader of a kernel file refuses it before, and names the key.
+        """
+        source = stage.source
+        try:
+            check_options(stage.options, source.include_paths)
+            for expression in (stage.entry, *_names_of_symbols(stage)):
+                check_name_expression(expression)
+            if source.sha256 not in self._checked:
+                check_includes(source.path, source.text, source.headers, source.include_paths)
+                self._checked.add(source.sha256)
+        except InputError as error:
+            return CompileError(f"{label(stage)}: {error}")
+        return None
+
+    def key(self, stage: Stage) -> tuple[object, ...]:
+        """The build of NVRTC, its own options, and the headers of CUDA that the source includes."""
+        return self._library.size, self._options(stage), *self._headers.stamps(stage.source)
+
+    def compile(self, stage: Stage, timeout_s: float) -> Output | CompileError:
+        """Compile as written, then without what NVRTC calls code of the host, as long as it finds more."""
+        texts: Texts = ((file_name(stage), stage.source.text), *self._headers.in_memory(stage.source))
+        first = answer = self._compile_texts(stage, texts, timeout_s)
+        for _ in range(_MOST_HOST_PASSES):
+            if not isinstance(answer, Output) or answer.cubin is not None:
+                break
+            others = without_host_code(texts, answer.log)
+            if others is None:
+                break
+            texts, answer = others, self._compile_texts(stage, others, timeout_s)
+        if answer is first or not isinstance(first, Output) or not isinstance(answer, Output):
+            return answer
+        if answer.cubin is None and missing_header(first.log):  # it may have what the code lacks
+            return answer._replace(log=f"{answer.log}\n{first.log}")
+        return answer
+
+    def lasting(self, output: Output) -> bool:
+        """Return False where a header is missing: it may be installed later."""
+        return not missing_header(output.log)
+
+    def another_try(self, stage: Stage, output: Output) -> Stage | None:
+        """The stage with what nvcc gives it unasked, where that may help."""
+        return another_try(stage, output.log)
+
+    def error(self, stage: Stage, output: Output) -> str:
+        """The first error, with what is known about it."""
+        named = "entry or symbol" if stage.symbols else "entry"
+        first = re.sub(r"(is considered a host function), and .*", r"\1", first_error(output.log))
+        first = re.sub(r"^__nv_name_map\(\d+\): ", f"{named}: ", first)  # NVRTC's word for name expressions
+        error = explained(first, stage, self._library.version)
+        header = missing_header(output.log)
+        if header and header not in error:  # left out with code of the host
+            error += f"; {header}, which it includes, is not here"
+        return error
+
+    def _options(self, stage: Stage) -> tuple[str, ...]:
+        uncached = ("--no-cache",) if self._library.order >= _FIRST_WITH_CACHE else ()
+        return (f"--gpu-architecture={self._architecture}", "--ptxas-options=-v", *uncached, *stage.options)
+
+    def _compile_texts(self, stage: Stage, texts: Texts, timeout_s: float) -> Output | CompileError:
+        return self._asked(
+            stage,
+            timeout_s,
+            *texts[0],
+            texts[1:],
+            stage.entry,
+            (*self._options(stage), *self._headers.options(stage.source)),
+            *((_names_of_symbols(stage),) if stage.symbols else ()),
+        )
+
+
+def _names_of_symbols(stage: Stage) -> tuple[str, ...]:
+    return tuple(symbol for symbol, _ in stage.symbols)
+
+
+def served_architectures() -> tuple[str, ...]:
+    """The architectures that an NVRTC of this machine compiles for, as ``sm_90``; none without NVRTC."""
+    cache = CubinCache(default_directory())
+    libraries = described(library_files(), cache, SERVER) or described(LOADER_NAMES, cache, SERVER)
+    return tuple(
+        f"sm_{number}" for number in sorted({number for each in libraries for number in each.architectures})
+    )
+
+
+# --- Chooses the NVRTC library for an architecture: the newest that supports it.
+
+_log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 60.0  # to load a library from a cold disk
+
+
+@dataclass(frozen=True)
+class Library:
+    """An NVRTC library.
+
+    Attributes:
+        path: file, or name the dynamic loader knows.
+        size: bytes of the file, which tell builds of one version apart; 0 for a name.
+        version: e.g. ``12.9``.
+    """
+
+    path: str
+    size: int
+    version: str
+    architectures: tuple[int, ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The version as numbers."""
+        return tuple(map(int, self.version.split(".")))
+
+
+def choose(
+    architecture: str, libraries: Sequence[str | Path] | None, cache: CubinCache, server: str = SERVER
+) -> Library:
+    """The newest library that serves an architecture; the cache spares loading each to find out.
+
+    Raises:
+        CompilerUnavailableError: none serves it; the message says what each serves.
+    """
+    match = re.fullmatch(r"sm_(\d+)[af]?", architecture)
+    if match is None:
+        raise CompilerUnavailableError(f"{architecture!r} is not a real architecture such as sm_90")
+    number = int(match[1])
+    candidates = described(nvrtc.library_files() if libraries is None else libraries, cache, server)
+    if libraries is None and not any(number in library.architectures for library in candidates):
+        candidates += described(nvrtc.LOADER_NAMES, cache, server)
+    serving = [library for library in candidates if number in library.architectures]
+    if not serving:
+        listed = "; ".join(
+            f"{library.path} ({library.version}) serves " + " ".join(f"sm_{a}" for a in library.architectures)
+            for library in candidates
+        )
+        raise CompilerUnavailableError(
+            f"no NVRTC compiles for {architecture}: {listed or 'none is installed'}; "
+            "the package nvidia-cuda-nvrtc-cu12 serves sm_50 and up"
+        )
+    return max(serving, key=lambda library: library.order)
+
+
+def described(libraries: Iterable[str | Path], cache: CubinCache, server: str) -> list[Library]:
+    """The libraries that load, each file once; from memory where the file has not changed."""
+    remembered = cache.load_libraries()
+    learnt = dict(remembered)
+    loaded = {}
+    for library in map(str, libraries):
+        is_file = os.sep in library
+        path = os.path.realpath(library) if is_file else library
+        try:
+            status = Path(path).stat() if is_file else None
+            stamp = f"{path} {status.st_size} {status.st_mtime_ns}" if status else ""
+            version, architectures = learnt[stamp] if stamp in learnt else _ask(path, server)
+        except (OSError, CompilerUnavailableError, ChildError) as error:
+            _log.info("NVRTC %s: %s", path, error)
+            continue
+        if status:  # what a name stands for may change unseen
+            learnt[stamp] = version, architectures
+        loaded[path] = Library(path, status.st_size if status else 0, version, architectures)
+    if learnt != remembered:
+        cache.store_libraries(learnt)
+    return list(loaded.values())
+
+
+def _ask(path: str, server: str) -> tuple[str, tuple[int, ...]]:
+    """Load a library in a child, which may crash, and have it describe itself."""
+    with Child(server, path, name=path) as child:
+        version, architectures = child.call("describe", timeout_s=_TIMEOUT_S)
+        return version, architectures
