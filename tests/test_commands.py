@@ -154,6 +154,7 @@ FAILING = {
     ("sh", "-c", "echo x.c:3: error: no such thing >&2; exit 3"): ["status 3", "x.c:3: error: no such thing"],
     ("sh", "-c", "kill -9 $$"): ["build: sh was killed by signal 9"],
     ("python3", "-c", "import no_such_module"): ["No module named 'no_such_module'"],
+    ("yes",): ["build: yes wrote more than 64 MiB"],
     ("true",): ["wrote nothing to standard output, and no word of build is {output}"],
     ("echo", "{output}"): ["wrote nothing to {output}"],
     ("cat", "scale.cu"): ["is no PTX, which has .version and .target"],

@@ -278,13 +278,19 @@ def _run(name: str, command: Sequence[str], folder: Path, place: Path, output: P
     with said.open(errors="replace") as log:
         text = log.read(_SAID).replace(str(folder), "").replace("\0", "")
     if status:
-        how = f"ended with exit status {status}" if status > 0 else f"was killed by signal {-status}"
+        how = f"ended with exit status {status}" if status > 0 else _killed(-status)
         lines = [line for line in text.splitlines() if line.strip()]
         reason = first_error(text) if FATAL.search(text) else lines[-1].strip() if lines else ""
         denied = "Permission denied" in text or "Errno 13" in text
         hint = "; it reads the folder of the source and include_paths, and writes {output}" if denied else ""
         raise _FailedError(f"error: {name} {how}{reason and f': {reason}'}{hint}\n{text}")
     return text
+
+
+def _killed(number: int) -> str:
+    if number == signal.SIGXFSZ:
+        return f"wrote more than {CUBIN_BYTES // 2**20} MiB"
+    return f"was killed by signal {number}"
 
 
 def _named(name: str, mangled: Iterable[str], kind: str) -> str:

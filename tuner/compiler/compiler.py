@@ -217,6 +217,8 @@ class Compiler:
             if language not in self._backends:
                 if self._closed:
                     raise CompilerUnavailableError("this compiler is closed")
+                if language not in BACKENDS:
+                    raise CompilerUnavailableError(f"nothing here compiles {language}")
                 self._backends[language] = BACKENDS[language](
                     self._architecture, self._jobs, idle_s=self._idle_s
                 )
