@@ -2,14 +2,17 @@
 
     python benchmarks/applications.py --record four.zip [--device cuda:0] [--budget 540]
     python benchmarks/applications.py --out FILE.json [--recording h200-applications]
+    python benchmarks/applications.py --show FILE.json [--docs docs/lab/applications.md]
 
 ``--record`` measures all trials of the co-run space in random order, and goes on where it ended when it is
 given the same file again; what is measured is in FILE.db. The second form plays a search of the policy
 ``auto`` for time and for energy on each set of a recording, and states its answer against solo bests
-together, against one after another, and against the least recorded cost. It needs no GPU. No clock is set.
+together, at their best priorities and at equal ones, against one after another, and against the least
+recorded cost. It needs no GPU. No clock is set.
 """
 
 import argparse
+import json
 import math
 import sys
 import tempfile
@@ -20,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from headlines import write_table
 from provenance import provenance, save
 
 from tuner.cli.main import orderly_stop
@@ -32,9 +36,10 @@ from tuner.measurement.paired import PairedRepeats, compared
 from tuner.model.errors import InputError, TunerError
 from tuner.model.expressions.callables import Expression
 from tuner.model.objective import COVERAGE, Objective
-from tuner.model.plan import STREAM_PRIORITY, Configuration, with_place, without_place
+from tuner.model.plan import STREAM_PRIORITY, Configuration, without_place
 from tuner.model.records import RunStatus, StoredRun
 from tuner.model.trial import Trial
+from tuner.model.units import percent_with_interval, si, with_uncertainty
 from tuner.recordings.files import RecordedSpaces, open_recording, write
 from tuner.recordings.values import RecordedSpace
 from tuner.report.progress import RunProgress
@@ -43,7 +48,7 @@ from tuner.search.replaying import covered, stored_space
 from tuner.search.request import SearchRequest
 from tuner.search.session import Session
 from tuner.search.setup import MeasurementSetup, open_setup
-from tuner.search.together import record_of
+from tuner.search.together import SoloBests, record_of
 
 PRIORITIES = 2
 WINDOW_S = 0.5
@@ -277,39 +282,81 @@ def _row(
 
 
 def _together(recording: RecordedSpaces, space: RecordedSpace, answer: Trial, objective: str) -> Row:
-    """An answer against solo bests together and against one after another, each as recorded once."""
+    """An answer against solo bests together and against one after another, each as recorded once.
+
+    Solo bests are at the priorities that suit them best, and once more at equal ones.
+    """
     names = [workload.name for workload in space.workloads]
     if any((name,) not in recording.names for name in names):
-        return {"solo_bests": None, "one_after_another": None}
+        return {"solo_bests": None, "equal_solo_bests": None, "one_after_another": None}
+    cost = Objective(objective).known
     chosen = []
     for workload in space.workloads:
         alone = recording.space((workload.name,)).trials
-        best = min(alone, key=lambda trial: Objective(objective).known(alone[trial])).configurations[0]
-        chosen.append(
-            with_place(best, {STREAM_PRIORITY: 0}) if STREAM_PRIORITY in workload.tunables else best
-        )
-    solo = Trial(tuple(chosen))
-    paired = PairedRepeats(({answer: space.look(answer), solo: space.look(solo)},))
-    slower, dearer = (paired.ratio(answer, solo, Objective(quantity)) for quantity in OBJECTIVES)
-    against = None if slower is None else {"slowdown": slower.value - 1, "slowdown_interval": slower.interval}
-    if against is not None and dearer is not None:
-        against |= {"energy_saving": 1 - dearer.value, "energy_saving_interval": dearer.interval}
+        chosen.append(min(alone, key=lambda trial: cost(alone[trial])).configurations[0])
+    at_any = [
+        trial for trial in space.trials if [without_place(one) for one in trial.configurations] == chosen
+    ]
+    equal = next(
+        trial for trial in at_any if all(one.get(STREAM_PRIORITY, 0) == 0 for one in trial.configurations)
+    )
+    rival = SoloBests(equal, placed=tuple(at_any)).rival(space.trials, Objective(objective))
     each = [
         recording.space((name,)).look(Trial((without_place(one),)))
         for name, one in zip(names, answer.configurations, strict=True)
     ]
-    after = record_of(compared(answer, [(space.look(answer), each)]), names)
-    return {"solo_bests": against, "one_after_another": after}
+    return {
+        "solo_bests": None if rival is None else _against(space, answer, rival),
+        "equal_solo_bests": _against(space, answer, equal),
+        "one_after_another": record_of(compared(answer, [(space.look(answer), each)]), names),
+    }
+
+
+def _against(space: RecordedSpace, answer: Trial, other: Trial) -> Row:
+    """The change of time and joules from another trial to an answer."""
+    paired = PairedRepeats(({answer: space.look(answer), other: space.look(other)},))
+    slower, dearer = (paired.ratio(answer, other, Objective(quantity)) for quantity in OBJECTIVES)
+    row: Row = {"time_s": space.look(other).makespan_s}
+    if slower is not None:
+        row |= {"slowdown": slower.value - 1, "slowdown_interval": slower.interval}
+    if dearer is not None:
+        row |= {"energy_saving": 1 - dearer.value, "energy_saving_interval": dearer.interval}
+    return row
 
 
 def _line(row: Row) -> str:
-    head = f"{' + '.join(row['set'])}, {row['objective']}: {row['time_s'] * 1e3:.4g} ms"
+    head = f"{' + '.join(row['set'])}, {row['objective']}: {si(row['time_s'], 's')}"
     parts = [f"{row['trials']} ({row['whole']:,}) trials, {row['above']:.2%} above the least"]
     if row.get("solo_bests"):
         solo = row["solo_bests"]
-        change = f"{100 * solo['slowdown']:+.1f} ± {100 * solo['slowdown_interval']:.1f} %"
+        change = percent_with_interval(solo["slowdown"], solo["slowdown_interval"])
         parts.append(f"time against solo bests together {change}")
     return ", ".join([head, *parts])
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The sets of several applications, in Markdown; below zero the answer takes less."""
+    columns = ("applications", "for", "time", "energy", "time against solo bests, best priorities", "energy")
+    columns += ("time, equal priorities", "time against one after another", "energy", "above the least")
+    lines = [f"| {' | '.join(columns)} |", "|" + " --- |" * len(columns)]
+    for row in rows:
+        if not row.get("solo_bests"):
+            continue
+        solo, equal, after = (row[name] for name in ("solo_bests", "equal_solo_bests", "one_after_another"))
+        cells = [
+            " + ".join(row["set"]),
+            row["objective"],
+            with_uncertainty(row["time_s"], row["time_s_interval"], "s"),
+            with_uncertainty(row["energy_j"], row["energy_j_interval"], "J"),
+            percent_with_interval(solo["slowdown"], solo["slowdown_interval"]),
+            percent_with_interval(-solo["energy_saving"], solo["energy_saving_interval"]),
+            percent_with_interval(equal["slowdown"], equal["slowdown_interval"]),
+            percent_with_interval(after["time_change"], after["time_change_interval"]),
+            percent_with_interval(after["energy_change"], after["energy_change_interval"]),
+            f"{100 * row['above']:.2f} %",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -324,7 +371,13 @@ def main() -> None:
     parser.add_argument("--recording", default="h200-applications", help="to search in")
     parser.add_argument("--only", type=int, metavar="COUNT", help="sets of so many applications")
     parser.add_argument("--out", type=Path, help="the document of the searches, as JSON")
+    parser.add_argument("--show", type=Path, metavar="FILE.json", help="the table of such a document")
+    parser.add_argument("--docs", type=Path, help="the page to write that table into")
     options = parser.parse_args()
+    if options.show is not None:
+        text = table(json.loads(options.show.read_text("utf-8"))["rows"])
+        print(text) if options.docs is None else write_table(options.docs, "sets", text)
+        return
     sets = [names for names in SETS if options.only in (None, len(names))]
     try:
         with orderly_stop():

@@ -10,7 +10,6 @@ modelled: they tell how the search does on such curves, not what a GPU would sav
     python benchmarks/clock_search.py --out benchmarks/results/clock-search-modelled.json
 """
 
-import argparse
 import json
 import math
 import statistics
@@ -23,7 +22,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 from tuner.devices.simulated.device import SimulatedDevice
 from tuner.devices.simulated.time_model import RoundModel
@@ -85,8 +84,7 @@ class Truth:
 
 def main() -> None:
     """Run everything, print and write the comparison."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--devices", nargs="*", default=DEVICES)
     parser.add_argument("--workloads", type=int, default=len(WORKLOADS), help="So many of the three.")
     options = parser.parse_args()

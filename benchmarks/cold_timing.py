@@ -10,7 +10,6 @@ Stated are the winners, what each loses by the other timing, how well single lau
 pass, what the start and the cold L2 add, and the ratio to this timer (only on a GPU; else all is modelled).
 """
 
-import argparse
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
@@ -177,13 +176,10 @@ def compared(name: str, times: Mapping[str, list[list[float]]], judge: Sequence[
 
 def main() -> None:
     """Measure every workload, print a line of each, and store all."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("workloads", nargs="*", default=WORKLOADS)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--most", type=int, default=40, help="configurations of a workload")
-    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     files = sorted((Path(__file__).parents[1] / "examples").glob("*/kernel.toml"))
     catalog, rows = Catalog.load(files), []

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the fakes
 
@@ -33,8 +33,7 @@ COLUMNS = (
 
 def main() -> int:
     """Break, print a table, write what was seen; 1 if anything was lost."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--count", type=int, default=500, help="faults")
     parser.add_argument("--kinds", nargs="*", choices=tuple(FAULTS), default=[])
     parser.add_argument("--seed", type=int, default=0)

@@ -10,7 +10,6 @@ schemathesis, limits of the system) is left out.
     python benchmarks/daemon_hostile.py --count 20000 --out benchmarks/results/daemon-hostile.json
 """
 
-import argparse
 import collections
 import contextlib
 import http.client
@@ -30,7 +29,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from daemon_scene import ASKED_ONLY, MODELLED, Scene
@@ -363,8 +362,7 @@ class AttackCounts:
 
 def main() -> int:
     """Attack, print a table, write it; 1 where the daemon answered 5xx, fell, hung or grew."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--socket", type=Path, help="of a daemon that runs; else one is started")
     parser.add_argument("--count", type=int, default=5000, help="raw attacks")
     parser.add_argument("--examples", type=int, default=50, help="of schemathesis, per operation and phase")

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon_scene import PATIENCE_S, Scene
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 from tuner.client import Use
 from tuner.model.errors import TunerError
@@ -192,8 +192,7 @@ _RUN_S = 60.0  # real seconds that a job may take
 
 def main() -> int:
     """Live through the day, print a line an hour, write them; 1 if it grew."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--hours", type=float, default=24.0, help="that pass in jumps; without --clients")
     parser.add_argument("--clients", type=int, default=0, help="that ask at once, in real time")
     parser.add_argument("--minutes", type=float, default=8.0, help="real ones; with --clients")

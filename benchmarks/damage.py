@@ -27,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the scene
 
@@ -51,13 +51,12 @@ TOTALS = {
 
 def main() -> int:
     """Damage, print a table, write what was seen; 1 if a target is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", type=int, default=1, help="so many times as many rows")
     parser.add_argument("--kinds", nargs="*", choices=KINDS, default=list(KINDS))
     parser.add_argument("--targets", nargs="*", choices=TARGETS, default=list(TARGETS))
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     begun_s, seen = time.monotonic(), list[Outcome]()

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 from tuner.kernel_files.catalog import Catalog
 from tuner.model.plan import Configuration
@@ -31,8 +31,7 @@ STUDENT_95 = {8: 2.365, 12: 2.201, 16: 2.131}  # two-sided, for that many repeat
 
 def main() -> None:
     """Tune twice, compare, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = command_line(__doc__, must_save=True)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--repeats", type=int, choices=sorted(STUDENT_95), default=12)
     parser.add_argument("--workloads", nargs="*", default=[])

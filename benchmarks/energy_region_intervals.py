@@ -7,13 +7,12 @@ truth. 400 runs of each cell take half a minute.
     python benchmarks/energy_region_intervals.py --out benchmarks/results/energy-region-intervals.json
 """
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the loads
 
@@ -24,12 +23,9 @@ SECONDS = (0.005, 0.05, 0.3, 2.0)
 
 def main() -> None:
     """Play, print the table, write what was seen."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--runs", type=int, default=400, help="of each cell")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     random, rows = np.random.default_rng(options.seed), list[dict[str, Any]]()
     names = [load.__name__.replace("_", " ") for load in LOADS]

@@ -16,7 +16,6 @@ counter, and the load until it is flat.
     python benchmarks/energy_regions.py --device cuda:0 --out benchmarks/results/energy-regions-h200.json
 """
 
-import argparse
 import math
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the fakes
 
@@ -323,12 +322,9 @@ def against(name: str, region: Region, logged: tuple[float, float]) -> dict[str,
 
 def main() -> None:
     """Measure, print the table, write what was seen."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = command_line(__doc__)
     parser.add_argument("--regions", type=int, default=10_000, help="of each pattern")
     parser.add_argument("--device", help="cuda:0, an idle GPU, in place of simulated and fake ones")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.regions < NESTED:
         parser.error(f"--regions: {NESTED} or more, which are inside of each other")

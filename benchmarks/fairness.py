@@ -9,7 +9,6 @@ flood. Needs root, to ask as three users; they are made members of the socket's 
     python benchmarks/fairness.py --out benchmarks/results/fairness.json
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -25,7 +24,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -79,8 +78,7 @@ class NeighbourRecord:
 
 def main() -> int:
     """Measure, print a table, write it; 1 where a user was not served as required, 2 without root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--blocks", type=int, default=6, help="of each kind")
     parser.add_argument("--flood", type=int, default=1000, help="jobs that are queued at once, at most")
     parser.add_argument("--requests", type=int, default=400, help="for best, per block")

@@ -8,7 +8,6 @@ and memory are stated apart: they are bounded by the limits of compile children.
     python benchmarks/hostile_files.py --out benchmarks/results/hostile-files.json
 """
 
-import argparse
 import collections
 import contextlib
 import os
@@ -25,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -57,8 +56,7 @@ class Outcome:
 
 def main() -> int:
     """Try all, print a table, write it; 1 where a target is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--kind", help="only those whose kind has this word")
     parser.add_argument("--jobs", type=int, default=2, help="files tried at a time")
     options = parser.parse_args()

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from headlines import write_table
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 Document = Mapping[str, Any]
 
@@ -41,14 +41,13 @@ RUNS, ITSELF, REFUSED = "runs", "skips itself", "refused"
 
 def main() -> None:
     """Run scripts, or take a result, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("path", type=Path, help="a folder of scripts, one script, or a result to show")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in this process, as it is
     parser.add_argument("--device", default="sim:h200")
     parser.add_argument("--most", type=int, default=4, help="configurations that a call measures at most")
     parser.add_argument("--at-once", type=int, default=1, help="scripts that run at a time")
     parser.add_argument("--timeout", type=float, default=900, help="seconds of one script at most")
-    parser.add_argument("--out", type=Path)
     parser.add_argument("--docs", type=Path, help="the page to write the table into")
     options = parser.parse_args()
     if options.here:

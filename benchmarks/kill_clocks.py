@@ -10,7 +10,6 @@ the eleven scenes takes some four minutes for 200 kills.
     python benchmarks/kill_clocks.py --out benchmarks/results/clock-kills.json
 """
 
-import argparse
 import logging
 import sys
 import tempfile
@@ -18,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the fakes
 
@@ -36,8 +35,7 @@ COLUMNS = (
 
 def main() -> int:
     """Kill, print a table, write what was seen; 1 if anything is left set or in the journal."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--count", type=int, default=200, help="kills of each scene")
     parser.add_argument("--scenes", nargs="*", choices=SCENES, default=list(SCENES))
     parser.add_argument("--seed", type=int, default=0)

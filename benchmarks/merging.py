@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 from tuner.database.connection import Database
 from tuner.database.files import mirror_of
@@ -42,8 +42,7 @@ LIMIT_S = 60.0
 
 def main() -> None:
     """Make the files, merge them, print the table, write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--trials", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, help="where the databases are made; gigabytes")
     parser.add_argument("--merge", nargs=2, type=Path, metavar=("INTO", "FILE"), help=argparse.SUPPRESS)

@@ -17,14 +17,13 @@ times relative to the fastest of their size.
     python benchmarks/model_against_recorded.py --out benchmarks/results/model-h200.json
 """
 
-import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 from scipy.stats import spearmanr
 
 import tuner
@@ -64,8 +63,7 @@ class Compared:
 
 def main() -> None:
     """Compare all recorded spaces of a single workload, print and write the rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = command_line(__doc__, must_save=True)
     parser.add_argument("--gpu", default="h200")
     options = parser.parse_args()
     catalog, archive = Catalog.load(), RecordingFile(RECORDINGS)

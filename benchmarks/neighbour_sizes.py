@@ -7,13 +7,11 @@ has the harmonic means over the sizes of a kernel; in the last one kernels count
     python benchmarks/neighbour_sizes.py --out benchmarks/results/neighbour-sizes-h200.json
 """
 
-import argparse
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 from tuner.policies.analytical import choose
 
 from tuner.model.plan import Configuration
@@ -25,8 +23,7 @@ FACTORS = (2, 4, 8)
 
 def main() -> None:
     """Look up, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = command_line(__doc__, must_save=True)
     parser.add_argument("--recording", default="h200")
     options = parser.parse_args()
     rows = [{"kernel": name, **row_of(spaces)} for name, spaces in kernels_of(options.recording).items()]

@@ -22,7 +22,7 @@ from typing import Any
 
 import dask
 from pool_real_time import SPEED
-from provenance import provenance
+from provenance import command_line, provenance
 
 from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
@@ -73,8 +73,7 @@ class Watch:
 
 def main() -> None:
     """Measure, print a table, write what was seen."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--device", default="sim:jetson-tx1", help="sim:NAME, or cuda")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--workload", default="scan-lf:N=1024")

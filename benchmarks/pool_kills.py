@@ -37,7 +37,7 @@ from typing import Any
 import psutil
 from distributed import Security
 from pool_real_time import SPEED
-from provenance import provenance
+from provenance import command_line, provenance
 
 from tuner.pool.worker import certificates_in_environment
 
@@ -273,8 +273,7 @@ def _await(scene: Scene, count: int) -> None:
 
 def main() -> int:
     """Break, print what was lost, write it; 1 if anything was."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--count", type=int, default=50, help="faults")
     parser.add_argument("--each", type=int, default=5, help="faults in one run")
     parser.add_argument("--at-once", type=int, default=1, help="runs at a time; each wants two processors")

@@ -1,5 +1,6 @@
-"""What a quoted result must say of its origin (GPU, driver, versions, date), and how it is stored."""
+"""What scripts share: their command line, what a result says of its origin, and how it is stored."""
 
+import argparse
 import json
 import platform
 import subprocess
@@ -13,6 +14,13 @@ from typing import Any
 from tuner.model.version import VERSION
 
 PACKAGES = ("numpy", "scipy", "cupy-cuda12x", "cupy-cuda13x", "kernel_tuner", "nvidia-ml-py")
+
+
+def command_line(about: str | None, *, must_save: bool = False) -> argparse.ArgumentParser:
+    """A parser that says what a script is about, with ``--out`` for the JSON of its result."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, required=must_save, help="JSON to write")
+    return parser
 
 
 def provenance() -> dict[str, Any]:

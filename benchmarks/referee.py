@@ -37,7 +37,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from provenance import provenance
+from provenance import command_line, provenance
 from tuner.power.nvml.health import Thermometer
 
 from tuner.devices.base import Device
@@ -353,7 +353,7 @@ def _temperatures(row: dict[str, Any]) -> str:
 
 def main() -> None:
     """Tune, judge, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--trials", type=int, default=3, help="of each run")
     parser.add_argument("--seconds", type=float, default=5.0, help="of one phase; each answer has two")
@@ -362,7 +362,6 @@ def main() -> None:
     parser.add_argument(
         "--join", nargs="*", type=Path, help="results of parts to put together; nothing is run"
     )
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     origin: Any = provenance()
     if options.join:

@@ -32,7 +32,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from provenance import provenance
+from provenance import command_line, provenance
 from search_games import Game, Play, Record, games_of, guarded, kernel_tuner_cache, key, play_policy
 from search_scores import Result, brief, marks, plot, result_of, row_of, scored, tables
 
@@ -326,7 +326,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("spaces", nargs="*", help="folders and files of recorded spaces")
     parser.add_argument("--h200", action="store_true", help="the spaces that are shipped, too")
     parser.add_argument("--policies", default=",".join(POLICIES), help="ours, or none (%(default)s)")
@@ -336,7 +336,6 @@ def _options() -> argparse.Namespace:
         help="main of Kernel Tuner's, pyatf, none, or names; several with commas (%(default)s)",
     )
     parser.add_argument("--seeds", type=int, default=SEEDS, help="searches per space (%(default)s)")
-    parser.add_argument("--out", type=Path, help="JSON to write")
     parser.add_argument("--plot", type=Path, help="picture to write (needs the extra plot)")
     parser.add_argument("--show", type=Path, help="print the tables of a JSON written before; nothing else")
     parser.add_argument(

@@ -10,18 +10,16 @@ two cores with 200 seeds.
     python benchmarks/sensor_models.py --out benchmarks/results/sensor-models.json
 """
 
-import argparse
 import bisect
 import math
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 from tuner.power.base import ProgramTimeline, Response
 from tuner.power.energy.programs import program_energy
 from tuner.power.response.calibrate import calibrate
@@ -127,8 +125,7 @@ WRONG_C = 0.8  # of the true one
 
 def main() -> None:
     """Calibrate all sensors with all seeds, print and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=60.0, help="length of a calibration, virtual")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from process_memory import MemoryPeak, tree
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -62,12 +62,11 @@ if any(part in word for word in sys.orig_argv for part in WORDS):
 
 def main() -> int:
     """Run the sweep, print what it cost, write it; 1 if what is promised was not kept."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--on", choices=("daemon", "local"), default="daemon")
     parser.add_argument("--pace", type=float, default=0.2, help="real seconds per simulated second")
     parser.add_argument("--budget", type=int, default=8, help="trials of a job")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = measure(Path(folder), options)

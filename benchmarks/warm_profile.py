@@ -9,11 +9,10 @@ of two processes, and of a process's threads, lie beside each other.
     python benchmarks/warm_profile.py [before=before.raw] now=now.raw --out warm-profile-h200.json
 """
 
-import argparse
 from collections import Counter
 from pathlib import Path
 
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 
 RATE_HZ = 400
 PHASES = (  # the first whose word is in a frame, from the outermost frame on
@@ -32,10 +31,9 @@ PHASES = (  # the first whose word is in a frame, from the outermost frame on
 
 def main() -> None:
     """Print and write the phases of each file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("stacks", nargs="+", metavar="NAME=FILE")
     parser.add_argument("--taken-on", default="this machine", help="GPU and driver, if elsewhere")
-    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     named = [word.split("=", 1) for word in options.stacks]
     found = {name: phases(Path(path).read_text().splitlines()) for name, path in named}

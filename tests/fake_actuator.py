@@ -1,6 +1,7 @@
 """A GPU whose clock can be set, without a driver: what is done to it is seen, what it does is chosen."""
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from tuner.power.base import ClockReading
 from tuner.power.clocks.actuator import Actuator
 from tuner.power.clocks.clockd import Leases
 from tuner.power.clocks.clockd_client import ClockRequest
+from tuner.power.clocks.journal import JournalEntry
 from tuner.power.clocks.ownership import Undo
 
 from tuner.model.errors import ClockError
@@ -97,6 +99,16 @@ class FakeGpus:
         if control != FakeActuator.control or gpu not in self.gpus:
             raise ClockError(f"there is no {control} GPU {gpu}")
         return FakeActuator(self.gpus[gpu])
+
+
+def restored_by(kind: Callable[[str], Actuator]) -> Undo:
+    """What restores from the journal alone, with an actuator of a kind."""
+
+    def undo(entry: JournalEntry) -> list[str]:
+        with closing(kind(entry.gpu)) as actuator:
+            return list(actuator.restore(entry.old, entry.new))
+
+    return undo
 
 
 class Holder:

@@ -235,6 +235,15 @@ def sensors_of_h200(gpu: Gpu | State, noise_w: float = 0.3) -> None:
         sensor.noise_milliwatts = round(noise_w * 1e3)
 
 
+@contextmanager
+def h200_at(folder: Path, watts: float) -> Iterator[State]:
+    """An H200 whose every reading answers, at a steady power."""
+    with fake_nvml(folder) as state:
+        script(state, (0.0, watts))
+        sensors_of_h200(state)
+        yield state
+
+
 def follow_real_time(state: State) -> None:
     """Stamp the ring with the host's real-time clock."""
     state.stamp_offset_us = round((time.time() - time.monotonic()) * 1e6)

@@ -138,24 +138,6 @@ def run(  # noqa: PLR0917 - a launch, in the order CUDA gives it
         raise HostRunError(f"{source.path}, {entry}: {message}") from None
 
 
-def run_on_host(  # noqa: PLR0917 - a launch, in the order CUDA gives it
-    source_path: Path,
-    entry: str,
-    grid: Extent,
-    block: Extent,
-    shared_bytes: int,
-    args: Sequence[Argument],
-    *,
-    headers: Sequence[Path] = (),
-    options: Sequence[str] = (),
-    order: Order = "forward",
-    seed: int = 0,
-) -> None:
-    """``run`` for a source file; ``headers`` are folders of ``*.cuh`` beside its own."""
-    source = read_source(source_path, headers)
-    run(source, entry, grid, block, shared_bytes, args, options=options, order=order, seed=seed)
-
-
 def barriers_reached(plan: Plan) -> list[Barrier]:
     """Barriers that launches of the plan have come to in the checked build, or others compiled with it."""
     found = []

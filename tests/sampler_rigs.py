@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from tuner.power.nvml import power_readings as nvml
 from tuner.power.sensors import hwmon, jetson, jtop, pipe, powercap, recorded
 from tuner.power.sensors.recorded import TraceFile
 from tuner.power.sensors.simulated import SimulatedSampler
+
+from tuner.model import registry
 
 WATTS = 400.0
 PATIENCE_S = 60.0  # a bound for a broken machine
@@ -100,6 +102,27 @@ class FakeLines:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+@contextmanager
+def openings() -> Iterator[Callable[[Reading], PowerSampler]]:
+    """Opens readings; what it opened is closed in the end."""
+    with ExitStack() as stack:
+        yield lambda reading: stack.enter_context(closing(reading.open()))
+
+
+def no_board(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has no rails, no tegrastats, no jtop and no calibrations, whatever it is."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
+    monkeypatch.setattr("tuner.devices.sensors.SYSTEM_FILE", folder / "none.json")
+    places = {
+        "ina3221": ("jetson.monitor_readings", "sysfs"),
+        "tegrastats": ("jetson.tegrastats_readings", "binary"),
+        "jtop": ("jtop.readings", "socket"),
+    }
+    for name, (place, option) in places.items():
+        listed = partial(registry.load("readings", name), **{option: folder / "none"})
+        monkeypatch.setattr(f"tuner.power.sensors.{place}", listed)
 
 
 def collected(sampler: PowerSampler, count: int) -> list[Sample]:

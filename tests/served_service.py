@@ -15,7 +15,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from fake_service import FakeService
 
+from tuner.daemon.http.access import Caller
 from tuner.daemon.http.server import Loopback, Server, open_loopback
+from tuner.daemon.interface import Peer
 from tuner.daemon.settings import LimitsTable
 
 PATIENCE_S = 120.0  # far above what anything here takes
@@ -60,6 +62,30 @@ def connected(path: Path) -> socket.socket:
     connection.connect(str(path))  # without a time-out: a queue that is full would be an error at once
     connection.settimeout(PATIENCE_S)
     return connection
+
+
+async def answered(app: Any, path: str = "/", query: str = "") -> list[Any]:
+    """The messages with which an application answers a GET of a member of the group."""
+    messages: list[Any] = []
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": query.encode("ascii"),
+        "headers": [(b"host", b"localhost")],
+        "state": {"caller": Caller(Peer(0, 1), admitted=True, tcp=False)},
+    }
+    await app(scope, receive, send)
+    return messages
 
 
 @dataclass

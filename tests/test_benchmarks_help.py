@@ -20,15 +20,14 @@ SCRIPTS = {
 SMALLEST = {
     "apply_calls": ["--show", str(RESULTS / "apply-calls-h200.json")],
     "compare": ["--again", str(RESULTS / "compare-h200.json")],
+    "co_run_pays": ["--show", str(RESULTS / "co-run-pays-h200.json")],
     "cold_timing": ["scan-lf:N=64", "fft:N=64", "--device", "sim:h200", "--most", "3"],
-    "counter_reads": [],
     "energy_region_intervals": ["--runs", "1"],
     "headlines": [],
     "kernel_tuner_wall": ["--only", "triad", "vector-add"],
     "kernels/peers": ["--show", str(RESULTS / "peers-h200.json")],
     "show_results": [],
     "start_profile": ["--repeats", "1"],
-    "traced_energy": ["--pieces", "60"],
     "warm_profile": [f"now={ROOT / 'tests/data/stacks.txt'}"],
     "window_scatter": ["--runs", "20"],
 }
@@ -57,8 +56,6 @@ BY_HAND = {  # their smallest case takes longer than a test may, or asks for a G
         "daemon_hostile",
         "default_set",
         "energy_regions",
-        "energy_walls",
-        "energy_windows",
     ),
     *(
         "kernel_tuner_child",

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from cli_process import document, refused, tuner
-from fake_nvml_state import NOT_SUPPORTED, UUID, State, fake_nvml, script, sensors_of_h200
+from fake_nvml_state import NOT_SUPPORTED, UUID, State, h200_at
 from jetson_trees import build
+from sampler_rigs import no_board
 
 from tuner.devices.sensors import calibrated, open_meter, user_file
 from tuner.devices.simulated.device import SimulatedDevice
@@ -22,25 +23,13 @@ from tuner.model.errors import DeviceError, DeviceUnavailableError
 @pytest.fixture(autouse=True)
 def _this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No rails, no calibrations, and looks of a tenth of a second."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("tuner.devices.sensors.SYSTEM_FILE", tmp_path / "none.json")
+    no_board(tmp_path, monkeypatch)
     monkeypatch.setattr("tuner.cli.power.LOOK_S", 0.1)
-    places = {
-        "ina3221": "jetson.monitor_readings",
-        "tegrastats": "jetson.tegrastats_readings",
-        "jtop": "jtop.readings",
-    }
-    for name, option in (("ina3221", "sysfs"), ("tegrastats", "binary"), ("jtop", "socket")):
-        listed = partial(registry.load("readings", name), **{option: tmp_path / "none"})
-        monkeypatch.setattr(f"tuner.power.sensors.{places[name]}", listed)
 
 
 @pytest.fixture
 def nvml(tmp_path: Path) -> Iterator[State]:
-    """An H200 at 500 W."""
-    with fake_nvml(tmp_path) as state:
-        script(state, (0.0, 500.0))
-        sensors_of_h200(state)
+    with h200_at(tmp_path, 500.0) as state:
         yield state
 
 

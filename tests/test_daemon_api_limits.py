@@ -17,11 +17,11 @@ import pytest
 from fake_service import FakeService
 from hypothesis import given
 from hypothesis import strategies as st
-from served_service import PATIENCE_S, ServedService, ask, connected, served
+from served_service import PATIENCE_S, ServedService, answered, ask, connected, served
 
 from tuner.daemon.http import client_connection as protocol
 from tuner.daemon.http import client_connection as room
-from tuner.daemon.http.access import Caller, Gate, UserRateLimiter
+from tuner.daemon.http.access import Gate, UserRateLimiter
 from tuner.daemon.http.client_connection import HEAD_BYTES, SHARE, UserSlots, head_fault
 from tuner.daemon.http.responses import EventStream, event_text
 from tuner.daemon.interface import Peer
@@ -391,32 +391,11 @@ def test_a_silent_service_is_given_up() -> None:
         finally:
             cancelled.append(True)
 
-    messages = asyncio.run(through_gate(app))
+    messages = asyncio.run(answered(Gate(app, LimitsTable(), answer_timeout_s=0.01)))
 
     assert cancelled == [True]
     assert messages[0]["status"] == 503
     assert (b"retry-after", b"1") in messages[0]["headers"]
-
-
-async def through_gate(app: Any) -> list[Any]:
-    messages: list[Any] = []
-
-    async def send(message: Any) -> None:
-        messages.append(message)
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/",
-        "raw_path": b"/",
-        "headers": [(b"host", b"localhost")],
-        "state": {"caller": Caller(Peer(0, 1), admitted=True, tcp=False)},
-    }
-    await Gate(app, LimitsTable(), answer_timeout_s=0.01)(scope, receive, send)
-    return messages
 
 
 def test_an_idle_server_waits_without_looking() -> None:

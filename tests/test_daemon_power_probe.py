@@ -9,7 +9,7 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
-from fake_nvml_state import UUID, State, fake_nvml, follow_real_time, script, sensors_of_h200
+from fake_nvml_state import UUID, State, fake_nvml, follow_real_time, h200_at
 
 from tuner.daemon.power_probe import PowerProbe
 from tuner.daemon.power_watch import PowerChild
@@ -19,9 +19,7 @@ GPUS = {"cuda:0": (UUID, "580", "NVIDIA H200")}
 
 @pytest.fixture
 def nvml(tmp_path: Path) -> Iterator[State]:
-    with fake_nvml(tmp_path) as state:
-        script(state, (0.0, 250.0))
-        sensors_of_h200(state)
+    with h200_at(tmp_path, 250.0) as state:
         follow_real_time(state)
         state.millijoules = 1
         yield state

@@ -140,7 +140,7 @@ def test_figures_of_the_readme_are_main_figures() -> None:
 
 REPORTS = [
     (name, "lab/reports-of-real-runs")
-    for name in ("vector-add-h200", "auto-time-h200", "auto-energy-h100", "auto-four-applications-h100")
+    for name in ("vector-add-h200", "auto-time-h200", "auto-energy-h100", "auto-four-applications-h200")
 ]
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_nvml_state import UUID, State, fake_nvml, follow_real_time, script, sensors_of_h200
+from fake_nvml_state import UUID, State, follow_real_time, h200_at
 from jetson_trees import build, write
 from tuner.power.clocks.journal import SettingJournal
 from tuner.power.clocks.ownership import Ownership
@@ -51,9 +51,7 @@ def around(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Surro
 @pytest.fixture
 def nvml(tmp_path: Path) -> Iterator[State]:
     """An idle H200 in good order."""
-    with fake_nvml(tmp_path) as state:
-        script(state, (0.0, 120.0))
-        sensors_of_h200(state)
+    with h200_at(tmp_path, 120.0) as state:
         follow_real_time(state)
         state.millijoules = 1
         yield state

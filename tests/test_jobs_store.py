@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from damaging import CONDITIONS
 from examples import FEW
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -22,23 +23,13 @@ from tuner.database.jobs import Jobs
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.model.errors import JobStateError, QueueFullError, UnknownJobError
-from tuner.model.jobs import NEXT, DeviceIdentity, Job, JobKind, JobSpec, JobState, Origin
+from tuner.model.jobs import NEXT, Job, JobKind, JobSpec, JobState, Origin
 from tuner.model.plan import Configuration
-from tuner.model.records import Conditions, RunStatus
+from tuner.model.records import RunStatus
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
 
 ORDER = JobSpec(
     ("scan-lf:N=4", "fft:N=4"), "time", "random", "off", "sim:k40c", JobKind.SAMPLE, {"budget": 3, "seed": 1}
-)
-CONDITIONS = Conditions(
-    workloads=(("scan-lf:N=4", 1024),),
-    sources={},
-    device=DeviceIdentity("sim:k40c", "GPU", "GPU-1", "", "", modelled=True),
-    objective="time",
-    policy="random",
-    seed=0,
-    clocks="off",
-    settings={},
 )
 TRIAL = Trial((Configuration({"considered": 4}),))
 MEASUREMENT = Measurement((WorkloadResult(Status.OK, 1e-3),), 1e-3)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jetson_trees import BOARDS, build, rail_files, set_rail, write
-from sampler_rigs import HandClock
+from sampler_rigs import HandClock, openings
 from tuner.power.base import PowerSampler, Reading, Response, Sample
 from tuner.power.sensors.jetson import monitor_readings
 
@@ -59,15 +59,8 @@ def reading(sysfs: Path, rail: str, clock: Callable[[], float] | None = None) ->
 
 @pytest.fixture
 def opened() -> Iterator[Callable[[Reading], PowerSampler]]:
-    samplers: list[PowerSampler] = []
-
-    def start(chosen: Reading) -> PowerSampler:
-        samplers.append(chosen.open())
-        return samplers[-1]
-
-    yield start
-    for sampler in samplers:
-        sampler.close()
+    with openings() as start:
+        yield start
 
 
 def watch(sampler: PowerSampler, clock: HandClock, seconds: float) -> list[Sample]:

@@ -18,8 +18,8 @@ from fake_nvml_state import (
     State,
     count,
     fail,
-    fake_nvml,
     fill_ring,
+    h200_at,
     library,
     lose,
     script,
@@ -43,10 +43,7 @@ COUNTER, RING, INSTANT, AVERAGE, USAGE = (
 
 @pytest.fixture
 def nvml(tmp_path: Path) -> Iterator[State]:
-    """An H200 at 500 W whose every reading answers."""
-    with fake_nvml(tmp_path) as state:
-        script(state, (0.0, 500.0))
-        sensors_of_h200(state)
+    with h200_at(tmp_path, 500.0) as state:
         yield state
 
 

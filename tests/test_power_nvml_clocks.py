@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_actuator import Holder
+from fake_actuator import Holder, restored_by
 from fake_nvml_state import CLOCKS_MHZ, NO_PERMISSION, NOT_SUPPORTED, UUID, State, fail, fake_nvml
 from tuner.power.clocks import clockd
 from tuner.power.clocks.actuator import ClockRules
-from tuner.power.clocks.journal import JournalEntry
 from tuner.power.nvml import clocks as nvml_setting
 from tuner.power.nvml.clocks import NvmlActuator
 
@@ -47,12 +46,8 @@ def old_gpu(nvml: State) -> Iterator[NvmlActuator]:
 
 def holder(run_dir: Path, rules: ClockRules = NO_RULES) -> Holder:
     """Who sets this GPU under rules, and restores from the journal alone."""
-
-    def undo(entry: JournalEntry) -> list[str]:
-        with closing(NvmlActuator(entry.gpu)) as actuator:
-            return list(actuator.restore(entry.old, entry.new))
-
-    return Holder(lambda: NvmlActuator(UUID, rules=lambda _: rules), run_dir, undo)
+    kind = NvmlActuator
+    return Holder(lambda: kind(UUID, rules=lambda _: rules), run_dir, restored_by(kind))
 
 
 def setters(nvml: State) -> int:

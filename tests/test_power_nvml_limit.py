@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fake_actuator import Holder
+from fake_actuator import Holder, restored_by
 from fake_nvml_state import NO_PERMISSION, NOT_SUPPORTED, UUID, State, fake_nvml, library
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ from tuner.power.base import PowerLimitControl
 from tuner.power.clocks import control
 from tuner.power.clocks.actuator import ClockPaths, ClockRules, load_config
 from tuner.power.clocks.control import open_power_limits, survey_power_limits
-from tuner.power.clocks.journal import JournalEntry, SettingJournal
+from tuner.power.clocks.journal import SettingJournal
 from tuner.power.clocks.ownership import HeldError
 from tuner.power.nvml.clocks import NvmlPowerLimitActuator
 
@@ -57,12 +57,8 @@ def watts(nvml: State) -> float:
 
 def holder(run_dir: Path, rules: ClockRules = NO_RULES) -> Holder:
     """Who sets this GPU under rules, and restores from the journal alone."""
-
-    def undo(entry: JournalEntry) -> list[str]:
-        with closing(NvmlPowerLimitActuator(entry.gpu)) as actuator:
-            return list(actuator.restore(entry.old, entry.new))
-
-    return Holder(lambda: NvmlPowerLimitActuator(UUID, rules=lambda _: rules), run_dir, undo)
+    kind = NvmlPowerLimitActuator
+    return Holder(lambda: kind(UUID, rules=lambda _: rules), run_dir, restored_by(kind))
 
 
 # --- what may be set -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sampler_rigs import collected
+from sampler_rigs import collected, openings
 from tegrastats_lines import AGX_ORIN, AGX_XAVIER, LINES, NANO, ORIN_NX, XAVIER_NX
 from test_power_lines import gone
 from tuner.power.base import PowerSampler, Reading, Response
@@ -211,15 +211,8 @@ def found(binary: Path | str, **options: Any) -> list[Reading]:
 
 @pytest.fixture
 def opened() -> Iterator[Callable[[Reading], PowerSampler]]:
-    samplers: list[PowerSampler] = []
-
-    def start(reading: Reading) -> PowerSampler:
-        samplers.append(reading.open())
-        return samplers[-1]
-
-    yield start
-    for sampler in samplers:
-        sampler.close()
+    with openings() as start:
+        yield start
 
 
 @pytest.mark.parametrize(

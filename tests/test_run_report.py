@@ -6,7 +6,6 @@
 import io
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -309,10 +308,6 @@ def documents(draw: st.DrawFn) -> Record:
         fastest=0,
         batch=draw(st.integers(1, 10**6)),
     )
-
-
-def lines_at(document: Record, width: int, **more: Any) -> Iterator[str]:
-    yield from printed(document, width, **more).splitlines()
 
 
 @given(documents(), st.integers(60, 240))

@@ -18,14 +18,13 @@ from fake_nvml_state import (
     UUID,
     State,
     count,
-    fake_nvml,
-    script,
-    sensors_of_h200,
+    h200_at,
     users,
 )
 from fake_setup import Watched
 from jetson_trees import build
 from modelled import NoNvrtc
+from sampler_rigs import no_board
 from tuner.power.base import Response
 from tuner.power.response import calibrations
 
@@ -47,25 +46,13 @@ def real(driver: str = "580.159") -> Device:
 @pytest.fixture(autouse=True)
 def _no_board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This machine has no rails, no tegrastats, no jtop and no calibrations, whatever it is."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("tuner.devices.sensors.SYSTEM_FILE", tmp_path / "none.json")
+    no_board(tmp_path, monkeypatch)
     monkeypatch.setattr("tuner.devices.sensors.is_jetson", lambda: False)
-    places = {
-        "ina3221": "jetson.monitor_readings",
-        "tegrastats": "jetson.tegrastats_readings",
-        "jtop": "jtop.readings",
-    }
-    for name, option in (("ina3221", "sysfs"), ("tegrastats", "binary"), ("jtop", "socket")):
-        listed = partial(registry.load("readings", name), **{option: tmp_path / "none"})
-        monkeypatch.setattr(f"tuner.power.sensors.{places[name]}", listed)
 
 
 @pytest.fixture
 def nvml(tmp_path: Path) -> Iterator[State]:
-    """An H200 at 500 W."""
-    with fake_nvml(tmp_path) as state:
-        script(state, (0.0, 500.0))
-        sensors_of_h200(state)
+    with h200_at(tmp_path, 500.0) as state:
         yield state
 
 

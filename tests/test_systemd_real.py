@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import throwaway_systemd
+from daemon_site import until
 from fake_nvml_state import UUID, State, fake_nvml, library
 from helper_kills import leased
 from throwaway_systemd import Machine, booted, overlay
@@ -138,15 +138,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             nvml,
             ClockPaths(library(), nothing, nothing, socket=machine.path("/run/tuner/clockd.sock")),
         )
-
-
-def until(happened: Callable[[], bool], what: str) -> None:
-    """Wait for what systemd does in its own time."""
-    for _ in range(int(LONGEST_S / 0.05)):
-        if happened():
-            return
-        threading.Event().wait(0.05)
-    pytest.fail(f"{what} did not happen within {LONGEST_S:g} s")
 
 
 def test_the_first_client_starts_the_helper(site: Site) -> None:

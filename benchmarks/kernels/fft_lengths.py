@@ -12,7 +12,6 @@ to zero before every repeat); plans and tables are made before. The JSON is writ
 Forms of a kernel take turns among the other configurations; ``--form whole`` leaves only those of one form.
 """
 
-import argparse
 import ctypes
 import itertools
 import math
@@ -29,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmar
 
 from cold_timing import copy_bandwidth, median, spread
 from peer_libraries import VendorLibrary, address
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 from sweep import Bench, opened
 
 from tuner.compiler.compiler import CompiledStage
@@ -364,8 +363,7 @@ def summary(name: str, rows: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Measure, print a line for each length and a summary of each kind, write the JSON after each length."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = command_line(__doc__, must_save=True)
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--lengths", nargs="*", type=int, help="these instead of those of the kind")
     parser.add_argument("--seconds", type=float, default=15, help="for the configurations of a length")

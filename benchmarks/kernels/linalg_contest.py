@@ -1,7 +1,6 @@
 """Searches, contenders and rows of linear algebra: kernels and libraries on the same arrays."""
 
 import argparse
-import json
 import random
 import sys
 import time
@@ -16,7 +15,8 @@ from typing import Any, cast
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
 from cold_timing import Timer, median, outside_interval, spread
-from linalg_libraries import BATCH, AnySets, Case, Form, LinalgLibraries, Sets
+from linalg_libraries import BATCH, DTYPES, AnySets, Case, Form, LinalgLibraries, Sets
+from provenance import command_line, save
 
 from tuner.compiler.compiler import Compiler
 from tuner.devices.base import Device
@@ -311,13 +311,13 @@ class Run:
                 if opened is not None:
                     waited_s = time.monotonic() - begun_s
                     self._row(case, opened, max(LEAST_S, budget_s - waited_s), document)
-                write(self.out, document)
+                save(self.out, document)
         except KeyboardInterrupt:
             print("interrupted; the rows so far are kept", file=sys.stderr)
             return 130
         finally:
             thread.shutdown(wait=False, cancel_futures=True)
-            write(self.out, document)
+            save(self.out, document)
         return 0
 
     def _row(self, case: Case, opened: Any, budget_s: float, document: Document) -> None:
@@ -337,12 +337,6 @@ def _failed(document: Document, case: Case, why: str) -> None:
     print(f"{case}: {why}", flush=True)
 
 
-def write(path: Path | None, document: Document) -> None:
-    """The document as JSON."""
-    if path is not None:
-        path.write_text(json.dumps(document, indent=1) + "\n")
-
-
 def summary(document: Document) -> str:
     """How many rows there are, and what became of them."""
     rows = document["rows"]
@@ -355,7 +349,47 @@ def summary(document: Document) -> str:
     )
 
 
-def seconds(text: str) -> float:
+def peer_words(row: Mapping[str, Any]) -> str:
+    """The fastest right form of a library; why there is none."""
+    peer = row["peer"]
+    if peer is None:
+        tried = "; ".join(one.get("trouble", "wrong") for one in row["peers_tried"]) or "no library"
+        return f"no peer ({tried})"
+    words = [peer["name"], peer["form"], "" if peer["graph"] else "without a graph"]
+    return ", ".join(word for word in words if word)
+
+
+def end_words(row: Mapping[str, Any]) -> list[str]:
+    """What every line ends with: the target, what was measured, and who answered wrong."""
+    met = {True: "met", False: "MISSED", None: "-"}[row["met"]]
+    measured = row["configurations"]
+    wrong = ", ".join(one["name"] for one in row["wrong"])
+    return [
+        f"{met} ({row['target']})",
+        f"{measured['measured']} of {measured['candidates']} in {row['seconds']:.1f} s",
+        *([f"WRONG: {wrong}"] if wrong else ()),
+    ]
+
+
+def options_of(
+    about: str | None, operations: Sequence[str], sizes: Sequence[int], least: int, most: int
+) -> argparse.ArgumentParser:
+    """The command line of a contest over operations, orders and types."""
+    parser = command_line(about)
+    parser.add_argument("--only", nargs="+", choices=operations, default=list(operations), metavar="KERNEL")
+    orders = f"orders, {least} to {most}"
+    parser.add_argument("--n", nargs="+", type=_order(least, most), default=list(sizes), help=orders)
+    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser.add_argument(
+        "--budget", type=_seconds, default=5.0, metavar="SECONDS", help="for a row, with the search; 5"
+    )
+    parser.add_argument(
+        "--limit", type=_seconds, default=540.0, metavar="SECONDS", help="for all; later rows are left out"
+    )
+    return parser
+
+
+def _seconds(text: str) -> float:
     """Of an option.
 
     Raises:
@@ -370,7 +404,7 @@ def seconds(text: str) -> float:
     return value
 
 
-def order(least: int, most: int) -> Callable[[str], int]:
+def _order(least: int, most: int) -> Callable[[str], int]:
     """Makes orders of matrices of an option's words.
 
     Raises:

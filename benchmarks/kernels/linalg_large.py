@@ -32,15 +32,15 @@ from linalg_contest import (
     Searcher,
     Space,
     compared,
+    end_words,
     field_of,
-    order,
+    options_of,
+    peer_words,
     row_of,
-    seconds,
     summary,
     timed,
 )
 from linalg_libraries import (
-    DTYPES,
     LETTERS,
     LOWER,
     PLAIN,
@@ -370,22 +370,7 @@ def rated(row: dict[str, Any]) -> dict[str, Any]:
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), metavar="KERNEL")
-    parser.add_argument(
-        "--n", nargs="+", type=order(2, 32768), default=list(SIZES), help="orders, 2 to 32768"
-    )
-    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
-    parser.add_argument(
-        "--budget", type=seconds, default=5.0, metavar="SECONDS", help="for a row, with the search; 5"
-    )
-    parser.add_argument(
-        "--limit", type=seconds, default=540.0, metavar="SECONDS", help="for all; later rows are left out"
-    )
-    parser.add_argument("--out", type=Path, help="JSON, written after every row")
-    return parser.parse_args(words)
+    return options_of(__doc__, OPERATIONS, SIZES, 2, 32768).parse_args(words)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -423,12 +408,7 @@ def line(row: dict[str, Any]) -> str:
     """A row for the terminal."""
     parts = [f"{row['operation']} {row['dtype']} n={row['n']:<5}"]
     peer, best = row["peer"], row["best"]
-    if peer is None:
-        tried = "; ".join(one.get("trouble", "wrong") for one in row["peers_tried"]) or "no library"
-        parts.append(f"no peer ({tried})")
-    else:
-        words = [peer["name"], peer["form"], "" if peer["graph"] else "without a graph"]
-        parts.append(f"{', '.join(word for word in words if word)} {_figures(peer)}")
+    parts.append(peer_words(row) + ("" if peer is None else f" {_figures(peer)}"))
     parts += [f"{name} {_figures(row[name])}" for name in ("gemm", "default", "best")]
     if best is not None:
         if peer is not None:
@@ -436,13 +416,7 @@ def line(row: dict[str, Any]) -> str:
             parts.append(f"{ratio['median']:.2f} x [{ratio['low']:.2f}, {ratio['high']:.2f}]")
         parts.append(f"error {best['error']:.2g}")
         parts.append(" ".join(f"{name}={value}" for name, value in best["configuration"].items()))
-    met = {True: "met", False: "MISSED", None: "-"}[row["met"]]
-    measured = row["configurations"]
-    parts.append(f"{met} ({row['target']})")
-    parts.append(f"{measured['measured']} of {measured['candidates']} in {row['seconds']:.1f} s")
-    if row["wrong"]:
-        parts.append(f"WRONG: {', '.join(one['name'] for one in row['wrong'])}")
-    return "  ".join(parts)
+    return "  ".join([*parts, *end_words(row)])
 
 
 def _figures(one: dict[str, Any] | None) -> str:

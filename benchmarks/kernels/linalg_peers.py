@@ -22,8 +22,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmarks
 
 from cold_timing import copy_bandwidth
-from linalg_contest import Machine, Run, Searcher, Space, contest, order, seconds, summary
-from linalg_libraries import BATCH, DTYPES, OPERATIONS, SIZES, LinalgLibraries, cases
+from linalg_contest import Machine, Run, Searcher, Space, contest, end_words, options_of, peer_words, summary
+from linalg_libraries import BATCH, OPERATIONS, SIZES, LinalgLibraries, cases
 from provenance import provenance
 
 from tuner.compiler.compiler import Compiler
@@ -36,20 +36,8 @@ from tuner.model.plan import Configuration
 
 def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", nargs="+", choices=OPERATIONS, default=list(OPERATIONS), metavar="KERNEL")
-    parser.add_argument("--n", nargs="+", type=order(1, 128), default=list(SIZES), help="orders, 1 to 128")
-    parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=list(DTYPES))
+    parser = options_of(__doc__, OPERATIONS, SIZES, 1, 128)
     parser.add_argument("--batch", type=_count, default=BATCH, help="problems; targets are for 10,000")
-    parser.add_argument(
-        "--budget", type=seconds, default=5.0, metavar="SECONDS", help="for a row, with the search; 5"
-    )
-    parser.add_argument(
-        "--limit", type=seconds, default=540.0, metavar="SECONDS", help="for all; later rows are left out"
-    )
-    parser.add_argument("--out", type=Path, help="JSON, written after every row")
     return parser.parse_args(words)
 
 
@@ -85,12 +73,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def line(row: dict[str, Any]) -> str:
     """A row for the terminal."""
     peer, parts = row["peer"], [f"{row['operation']:13} {row['dtype']} n={row['n']:<3}"]
-    if peer is None:
-        tried = "; ".join(one.get("trouble", "wrong") for one in row["peers_tried"]) or "no library"
-        parts.append(f"no peer ({tried})")
-    else:
-        words = [peer["name"], peer["form"], "" if peer["graph"] else "without a graph"]
-        parts.append(f"{', '.join(word for word in words if word)} {peer['us']:.2f} us")
+    parts.append(peer_words(row) + ("" if peer is None else f" {peer['us']:.2f} us"))
     for name in ("default", "analytical", "best"):
         one = row[name]
         ratio = "" if one is None or peer is None else f" ({one['ratio']['median']:.2f} x)"
@@ -101,13 +84,7 @@ def line(row: dict[str, Any]) -> str:
             parts.append(f"[{best['ratio']['low']:.2f}, {best['ratio']['high']:.2f}]")
         parts.append(f"{100 * best['roofline']:.0f} % of copy, error {best['error']:.2g}")
         parts.append(" ".join(f"{name}={value}" for name, value in best["configuration"].items()))
-    met = {True: "met", False: "MISSED", None: "-"}[row["met"]]
-    measured = row["configurations"]
-    parts.append(f"{met} ({row['target']})")
-    parts.append(f"{measured['measured']} of {measured['candidates']} in {row['seconds']:.1f} s")
-    if row["wrong"]:
-        parts.append(f"WRONG: {', '.join(one['name'] for one in row['wrong'])}")
-    return "  ".join(parts)
+    return "  ".join([*parts, *end_words(row)])
 
 
 def _count(text: str) -> int:

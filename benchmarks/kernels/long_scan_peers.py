@@ -11,7 +11,6 @@ whose error is not allowed do not count. *Of a copy* is of the fastest copy, by 
                                                  [--seconds 200] [--only complex]
 """
 
-import argparse
 import ctypes
 import functools
 import math
@@ -30,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmar
 
 from cold_timing import copy_bandwidth, median, spread
 from peer_libraries import Peer
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 from sweep import Bench, Data, Result, allowed_error, bare, opened
 
 from tuner.kernel_files.kernel_file import KernelFile
@@ -286,8 +285,7 @@ def shortlist(kernel: KernelFile, workload: Workload) -> list[Configuration]:
 
 def main() -> None:
     """Measure, print a line for each case, write the JSON after each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = command_line(__doc__, must_save=True)
     parser.add_argument("--build", type=Path, default=Path("build-cub-long"), help="folder for CUB's library")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no case is begun after these")
     parser.add_argument("--only", default="", help="cases whose names this regular expression finds")

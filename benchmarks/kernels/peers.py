@@ -13,7 +13,6 @@ batch 2^26 / N. The JSON is written after every size, with the time of every for
 replaces what stands between the lines ``<!-- brief peers -->`` and ``<!-- end of brief peers -->``.
 """
 
-import argparse
 import json
 import math
 import subprocess
@@ -29,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmar
 from cold_timing import copy_bandwidth, median, spread
 from peer_libraries import SIZES as SCANS
 from peer_libraries import CubPeers, CufftPeers, CusparsePeers, Peer
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 from sweep import MARGIN, Bench, Data, Result, allowed_error, bare, make, opened
 
 # --- families, bytes, rates and targets -----------------------------------------------------------
@@ -339,8 +338,7 @@ FINAL_FORMS = 3
 
 def main() -> None:
     """Measure, print the tables, add to the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path)
+    parser = command_line(__doc__)
     parser.add_argument("--families", nargs="*", default=list(FAMILIES), choices=list(FAMILIES))
     parser.add_argument("--sizes", nargs="*", type=int, help="only these N")
     parser.add_argument("--cub-build", type=Path, help="folder of compiled forms of CUB, kept for other runs")

@@ -10,7 +10,6 @@ error of all systems, and the error of the first and the last one against LAPACK
         [--seconds 400]
 """
 
-import argparse
 import math
 import sys
 import time
@@ -24,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # shared with other benchmar
 import numpy as np
 from cold_timing import copy_bandwidth, median, spread
 from peer_libraries import CusparsePeers, Peer
-from provenance import provenance, save
+from provenance import command_line, provenance, save
 from sweep import Bench, Data, Result, bare, opened
 
 from tuner.kernel_files.kernel_file import KernelFile
@@ -144,8 +143,7 @@ def shortlist(kernel: KernelFile, workload: Workload) -> list[Configuration]:
 
 def main() -> None:
     """Measure, print a line for each case, write the JSON after each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = command_line(__doc__, must_save=True)
     parser.add_argument("--only", default="", help="cases whose name contains this, e.g. 'float64'")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no case is begun after these")
     options = parser.parse_args()

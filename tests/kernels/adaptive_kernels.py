@@ -16,7 +16,7 @@ from typing import Any
 
 import host_build
 import numpy as np
-from host_build import Barrier, Order
+from host_build import CHECKED, Barrier, HostRunError, Order
 from numpy.typing import NDArray
 from pairwise import pairwise
 
@@ -151,3 +151,25 @@ def check_answer(
     outputs = host_build.run_plan_on_host(plan, inputs, flags=flags, order=order, without=without)
     deviation = problem_for(plan.problem).residual(np, inputs, outputs, sizes_of(plan))
     assert deviation.ok, f"{plan.label()}, {order}: {deviation}"
+
+
+def barriers_not_missed(plans: Sequence[Plan]) -> set[tuple[str, int, str]]:
+    """Barriers of the sources that no plan comes to, or that none answers wrong without."""
+    stages = [stage for plan in plans for stage in plan.stages]
+    left = {barrier.place for stage in stages for barrier in host_build.barriers_of(stage.source)}
+    for plan in plans:
+        if not left:
+            break
+        check_answer(plan, CHECKED)  # comes to its barriers
+        for barrier in host_build.barriers_reached(plan):
+            if barrier.place in left and is_missed(plan, barrier):
+                left.remove(barrier.place)
+    return left
+
+
+def is_missed(plan: Plan, barrier: Barrier) -> bool:
+    try:
+        check_answer(plan, CHECKED, "forward", without=barrier)
+    except (AssertionError, HostRunError):
+        return True
+    return False

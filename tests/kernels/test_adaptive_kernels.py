@@ -10,11 +10,21 @@ from pathlib import Path
 import host_build
 import numpy as np
 import pytest
-from adaptive_kernels import HAND_WRITTEN, KERNELS, SMALL, by_hand, check_answer, ready, sample, small_plans
+from adaptive_kernels import (
+    HAND_WRITTEN,
+    KERNELS,
+    SMALL,
+    barriers_not_missed,
+    by_hand,
+    check_answer,
+    ready,
+    sample,
+    small_plans,
+)
 from click.testing import CliRunner
 from compiled_stages import compiled_stages
 from examples import FEW
-from host_build import ADDRESSES, CHECKED, Barrier, HostRunError
+from host_build import ADDRESSES, CHECKED, HostRunError
 from hypothesis import given
 from hypothesis import strategies as st
 from thread_orders import in_turns
@@ -76,34 +86,12 @@ def test_sanitizers_find_nothing(kernel: KernelFile) -> None:
         check_answer(plan, ADDRESSES)
 
 
-def is_missed(plan: Plan, barrier: Barrier) -> bool:
-    try:
-        check_answer(plan, CHECKED, "forward", without=barrier)
-    except (AssertionError, HostRunError):
-        return True
-    return False
-
-
 @on_host
 @pytest.mark.pairwise
 @each
 def test_no_barrier_can_be_left_out(kernel: KernelFile) -> None:
     """Every barrier of the source is met, and without any one some configuration fails."""
-    plans = compiled_plans(kernel, together=2)
-    left = {
-        barrier.place
-        for plan in plans
-        for stage in plan.stages
-        for barrier in host_build.barriers_of(stage.source)
-    }
-    for plan in plans:
-        if not left:
-            break
-        check_answer(plan, CHECKED)
-        for barrier in host_build.barriers_reached(plan):
-            if barrier.place in left and is_missed(plan, barrier):
-                left.remove(barrier.place)
-    assert not left
+    assert not barriers_not_missed(compiled_plans(kernel, together=2))
 
 
 @on_host

@@ -30,7 +30,6 @@ ALLOWED = {"float32": 1e-6, "float64": 32 * 2**-53, "complex64": 32 * 2**-24}
 FACTORS = {"float32": (1.0, 1e36, 1e-36), "float64": (1.0, 1e300, 1e-300), "complex64": (1.0, 1e36, 1e-36)}
 METHODS = ("tridiag-cr", "tridiag-pcr", "tridiag-lf", "tridiag-wm")
 LARGE = ("tridiag-large", "tridiag-periodic-large")
-SHAPES, LONG_SHAPES = ((97, 1001), (2048, 7)), ((8192, 5), (9001, 3), (65_535, 3), (2**20 + 3, 1))
 LONG = 100_000  # beyond, LAPACK is asked, as Thomas in NumPy takes long
 LAUNCHES = 300
 
