@@ -53,7 +53,7 @@ _INCLUDE_PATH = re.compile(r"(?:-I|--include-path=)[ \t]*([^{}]+)")
 
 
 MOST_NAMED_FILES = 20_000
-_EXPRESSION = re.compile(r"\{[^{}]*\}")
+_EXPRESSIONS = re.compile(r"(?:\{[^{}]*\})+")
 _LISTED = 6
 
 
@@ -263,7 +263,7 @@ class NamedFiles:
         """
         if Path(text).is_absolute() or ".." in Path(text).parts:
             raise name.location.error(f"{text!r} leads out of the folder of the kernel file")
-        pattern = "*".join(map(glob.escape, _EXPRESSION.split(text)))
+        pattern = "*".join(map(glob.escape, _EXPRESSIONS.split(text)))
         found = (path for path in folder.folder.glob(pattern) if path.is_file())
         listed = itertools.islice(found, MOST_NAMED_FILES + 1)
         names = frozenset(path.relative_to(folder.folder).as_posix() for path in listed)
