@@ -503,10 +503,10 @@ class CodeCache:
         key = _key(stage, plan.workload)
         loaded = self._functions[key]
         self._functions.move_to_end(key)
+        stage = stage.as_compiled(loaded.resources)
         held, all_of_them = loaded.held, self._limits.multiprocessors
         if held is not None:
             held = held * (multiprocessors or all_of_them) // all_of_them
-        stage = stage.as_compiled(loaded.resources)
         if stage.cooperative and not stage.resident and held is not None:
             self._check_held(stage, held, multiprocessors or all_of_them)
         item_bytes = {buffer.name: element_dtype(buffer.dtype).itemsize for buffer in plan.buffers}
