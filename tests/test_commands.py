@@ -254,7 +254,7 @@ def test_what_a_command_makes_is_compiled_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["source", "header", "word", "program", "wrapped", "named file", "nothing", "report"]
+    "change", ["source", "header", "word", "program", "wrapped", "named file", "flags", "nothing", "report"]
 )
 def test_answers_go_stale_with_all_that_made_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
@@ -278,6 +278,7 @@ def test_answers_go_stale_with_all_that_made_the_code(
         "program": lambda: (programs / "mycc").write_text("#!/bin/sh\nexec cat\n"),
         "wrapped": lambda: (programs / "inner").write_text("2"),
         "named file": lambda: (tmp_path / "scale_128.ptx").write_text(ptx(128) + "\n"),
+        "flags": lambda: monkeypatch.setenv("NVCC_APPEND_FLAGS", "-O0"),
         "nothing": lambda: None,
         "report": lambda: (tmp_path / "run.json").write_text("{}"),
     }

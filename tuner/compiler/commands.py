@@ -206,8 +206,8 @@ def _installed(order: _Order) -> Iterator[str]:
     command = found_command(order.build[0], Path(order.path).parent) if order.build else None
     for path in () if command is None else {command, os.path.realpath(command)}:
         yield path
-        root = Path(path).parents[1]
-        if root != Path("/") and root.parent not in (Path("/"), *_HOMES):  # no home of somebody
+        folder, root = Path(path).parent, Path(path).parents[1]
+        if folder.name == "bin" and root.parent not in (root, Path("/"), *_HOMES):  # no home of somebody
             yield str(root)
 
 
