@@ -20,7 +20,7 @@ VERSION_FILE := tuner/model/version.py
 
 SPHINX := --fail-on-warning --keep-going --quiet --doctree-dir build/docs/trees
 
-.PHONY: run test types bench test-kernels test-all test-systemd test-browser test-install test-image wheel assets test-matrix \
+.PHONY: run test types bench test-kernels test-triton test-all test-systemd test-browser test-install test-image wheel assets test-matrix \
   coverage docs man clean
 
 run: $(VENV)/.run-ready
@@ -44,6 +44,14 @@ bench: $(VENV)/.test-ready
 # Pairs of values of all kernels, sanitizers and barriers.
 test-kernels: $(VENV)/.test-ready
 	$(BIN)/pytest $(SIDE_BY_SIDE) --suites kernels,pairs -m pairwise
+
+# Triton without a GPU, in an environment of its own: its version is one of those that are tested, 3.4 to 3.9.
+TRITON ?= 3.9
+test-triton:
+	$(MAKE) --no-print-directory VENV=.venv-triton .venv-triton/.test-ready
+	if .venv-triton/bin/python -m pip install --quiet --disable-pip-version-check "triton==$(TRITON).*"; then \
+	  .venv-triton/bin/pytest -m "triton and not gpu" tests/test_triton.py; \
+	else echo "test-triton: skipped, the package index has no Triton $(TRITON)"; fi
 
 # Also every configuration of every kernel at every listed size, on the host and for four architectures, and ten
 # times as many examples of each law: hours.

@@ -62,7 +62,8 @@ CORE_OF_PLUGINS = {
     *("tuner.model.records", "tuner.model.trial", "tuner.model.units", "tuner.model.version"),
 }
 CORE_OF_POWER = CORE_OF_PLUGINS | {
-    *("tuner.system.ownership", "tuner.system.service_manager", "tuner.system.untrusted.reading"),
+    *("tuner.model.typed", "tuner.system.ownership", "tuner.system.service_manager"),
+    "tuner.system.untrusted.reading",
 }
 CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space.occupancy", "tuner.space.search_view"}
 
@@ -73,6 +74,7 @@ LIGHT = {
     "tuner.cli.completion": {"click"},
     "tuner.cli.manual": {"click"},
     "tuner.compiler.nvrtc": set[str](),
+    "tuner.compiler.triton_server": set[str](),
     "tuner.devices.cuda.opening": set[str](),
     "tuner.power.clocks.guardian": set[str](),
     "tuner.power.clocks.clockd": set[str](),
@@ -102,6 +104,7 @@ BORDERS = {
     "click": ("tuner.cli",),
     "sklearn": ("tuner.prediction",),
     "textual": ("tuner.cli.top",),
+    "triton": ("tuner.compiler.triton_server",),
     "tree_sitter": ("tuner.kernel_files.pragmas",),
     "tree_sitter_cuda": ("tuner.kernel_files.pragmas",),
 }

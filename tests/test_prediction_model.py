@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tuner.model.errors import InputError
 from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration
-from tuner.model.records import sealed
+from tuner.model.typed import sealed
 from tuner.prediction.accuracy import Accuracy
 from tuner.prediction.c_selector import c_selector
 from tuner.prediction.methods import FlatTree

@@ -17,7 +17,7 @@ from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError
-from tuner.model.records import sealed
+from tuner.model.typed import sealed
 from tuner.prediction.model import SelectionModel
 from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup

@@ -134,27 +134,6 @@ def test_targets(case: tuple[str, int, str], least: float | None) -> None:
     assert target.met(0.0) is (None if least is None else False)
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--only", "potrf-batched"], "invalid choice: 'potrf-batched'"),
-        (["--n", "1"], "'1' is no order; orders are 2 to 32768"),
-        (["--n", "65536"], "'65536' is no order"),
-        (["--budget", "0"], "'0' are no seconds; they must be above 0"),
-        (["--limit", "inf"], "'inf' are no seconds"),
-        (["--dtype", "float16"], "invalid choice: 'float16'"),
-    ],
-)
-def test_wrong_options_are_refused(
-    large: Any, capsys: pytest.CaptureFixture[str], words: list[str], told: str
-) -> None:
-    """The message names the value and what would be right."""
-    with pytest.raises(SystemExit) as end:
-        large.parsed(words)
-    assert end.value.code == 2
-    assert told in capsys.readouterr().err
-
-
 def test_rows_that_do_not_fit_the_time_are_named(measured: Any) -> None:
     """What was left out is in the JSON."""
     found = measured("--only", "potrf", "--limit", "1e-9")

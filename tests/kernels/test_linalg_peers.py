@@ -24,6 +24,7 @@ OPERATIONS = {  # the forms that are right, in their order
     "getrf-batched": ["cuBLAS getrfBatched"],
     "geqrf-batched": ["cuBLAS geqrfBatched"],
 }
+SCRIPTS = ("linalg_peers", "linalg_large")
 OURS_S, THEIRS_S = 1e-5, 3e-5
 N, BATCH = 5, 13
 on_host = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
@@ -178,23 +179,28 @@ def test_rows_that_do_not_fit_the_time_are_named(measured: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("script", "words", "told"),
     [
-        (["--only", "potrf"], "invalid choice: 'potrf'"),
-        (["--n", "129"], "'129' is no order; orders are 1 to 128"),
-        (["--n", "0"], "'0' is no order"),
-        (["--batch", "-1"], "'-1' is no batch"),
-        (["--budget", "0"], "'0' are no seconds; they must be above 0"),
-        (["--limit", "nan"], "'nan' are no seconds"),
-        (["--dtype", "float16"], "invalid choice: 'float16'"),
+        ("linalg_peers", ["--only", "potrf"], "invalid choice: 'potrf'"),
+        ("linalg_large", ["--only", "potrf-batched"], "invalid choice: 'potrf-batched'"),
+        ("linalg_peers", ["--n", "129"], "'129' is no order; orders are 1 to 128"),
+        ("linalg_peers", ["--n", "0"], "'0' is no order"),
+        ("linalg_large", ["--n", "1"], "'1' is no order; orders are 2 to 32768"),
+        ("linalg_large", ["--n", "65536"], "'65536' is no order"),
+        ("linalg_peers", ["--batch", "-1"], "'-1' is no batch"),
+        *((script, ["--budget", "0"], "'0' are no seconds; they must be above 0") for script in SCRIPTS),
+        ("linalg_peers", ["--limit", "nan"], "'nan' are no seconds"),
+        ("linalg_large", ["--limit", "inf"], "'inf' are no seconds"),
+        *((script, ["--dtype", "float16"], "invalid choice: 'float16'") for script in SCRIPTS),
     ],
 )
+@pytest.mark.usefixtures("peers")
 def test_wrong_options_are_refused(
-    peers: Any, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+    capsys: pytest.CaptureFixture[str], script: str, words: list[str], told: str
 ) -> None:
     """The message names the value and what would be right."""
     with pytest.raises(SystemExit) as end:
-        peers.parsed(words)
+        import_module(script).parsed(words)
     assert end.value.code == 2
     assert told in capsys.readouterr().err
 

@@ -341,6 +341,9 @@ def checked_plans(kernel: "KernelFile") -> "Iterator[Plan]":
             yield plan.reference
 
 
+_WITHOUT_TRITON = "sm_101"  # LLVM of Triton 3.4 to 3.9 aborts; sm_110 is the same GPU by its later name
+
+
 def compiled(kernel: "KernelFile", requested: tuple[str, ...]) -> Results:
     """The launches of the plans that are checked, each function of a source once, for each architecture."""
     from tuner.compiler.compiler import compiled_for
@@ -360,7 +363,10 @@ def compiled(kernel: "KernelFile", requested: tuple[str, ...]) -> Results:
         raise InputError(f"--arch {unserved[0]}: NVRTC serves {' '.join(served)} here")
     to_compile = {
         architecture: [
-            stage for stage in stages.values() if stage.min_architecture <= int(architecture[3:].rstrip("af"))
+            stage
+            for stage in stages.values()
+            if stage.min_architecture <= int(architecture[3:].rstrip("af"))
+            and (stage.source.language, architecture) != ("triton", _WITHOUT_TRITON)
         ]
         for architecture in (requested or served)
     }

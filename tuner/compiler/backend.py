@@ -19,24 +19,28 @@ FATAL = re.compile(r"\b(?:error|fatal)\b")
 """Marks the lines of a compiler's log that say why there is no code."""
 
 IDLE_S = 2.0
-"""Time without work after which a child ends: the pause between two trials, and no more."""
+"""Time without work after which the last child ends: the pause between two trials, and no more."""
+
+_BESIDE_PART = 1 / 8  # of that where another child idles too: 0.25 s, which starting one takes
 
 
 class CompileChildren:
     """Children with one loaded NVRTC library each; may be used by several threads.
 
-    A child starts when all others are busy, up to ``jobs`` of them, and ends when nothing has been asked of
-    it for ``idle_s``: each holds about 30 MB of its own (Linux, NVRTC 12.9).
+    A child starts when all others are busy, up to ``jobs`` of them. One that nothing is asked of ends soon
+    where another idles too, else after ``idle_s``: each holds about 25 MB of its own (Linux, NVRTC 12.9).
 
     Args:
-        idle_s: seconds without work after which a child ends.
+        idle_s: seconds without work after which the last child ends.
+        python: interpreter of the children; this one if not given.
     """
 
-    def __init__(self, server: str, library: str, jobs: int, idle_s: float) -> None:
+    def __init__(self, server: str, library: str, jobs: int, idle_s: float, python: str = "") -> None:
         self._server = server
         self._library = library
         self._jobs = jobs
         self._idle_s = idle_s
+        self._python = python
         self._changed = threading.Condition()
         self._idle: list[tuple[float, Child]] = []  # with the time it fell idle, the latest last
         self._children: set[Child] = set()
@@ -82,7 +86,7 @@ class CompileChildren:
                 raise CompilerUnavailableError("this compiler is closed")
             if self._idle:
                 return self._idle.pop()[1]  # the latest: those that idle longest are the ones to end
-            child = Child(self._server, self._library, name="compiler", whole=True)
+            child = Child(self._server, self._library, name="compiler", whole=True, python=self._python)
             self._children.add(child)
             return child
 
@@ -105,7 +109,8 @@ class CompileChildren:
         while True:
             with self._changed:
                 if self._idle:
-                    left_s = self._idle[0][0] + self._idle_s - time.monotonic()
+                    most_s = self._idle_s if len(self._idle) == 1 else _BESIDE_PART * self._idle_s
+                    left_s = self._idle[0][0] + most_s - time.monotonic()
                     if left_s > 0:
                         self._changed.wait(left_s)
                         continue
@@ -199,10 +204,12 @@ class Backend:
         """End the children, those at work too; nothing is compiled afterwards."""
         self._children.close()
 
-    def _asked(self, stage: Stage, timeout_s: float, *args: object) -> Output | CompileError:
+    def _asked(
+        self, stage: Stage, timeout_s: float, *args: object, children: CompileChildren | None = None
+    ) -> Output | CompileError:
         """The answer of a child to ``compile`` with some arguments; its end, or a time-out, is an error."""
         try:
-            answer = self._children.call("compile", *args, timeout_s=timeout_s)
+            answer = (children or self._children).call("compile", *args, timeout_s=timeout_s)
         except ChildTimeoutError:
             return CompileError(f"{label(stage)}: not compiled within {timeout_s:.3g} s")
         except ChildCrashedError as error:

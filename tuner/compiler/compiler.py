@@ -22,10 +22,15 @@ from tuner.compiler.cubin import read_cubin
 from tuner.compiler.cubin_cache import CubinCache, default_directory
 from tuner.compiler.nvrtc import Output
 from tuner.compiler.nvrtc_backend import SERVER, NvrtcBackend
+from tuner.compiler.triton_backend import TritonBackend
 from tuner.model.errors import CompileError, CompilerUnavailableError
 from tuner.model.plan import Progress, Resources, Stage
 
-BACKENDS: dict[str, type[Backend]] = {"ptx": CommandBackend, "cubin": CommandBackend}
+BACKENDS: dict[str, type[Backend]] = {
+    "ptx": CommandBackend,
+    "cubin": CommandBackend,
+    "triton": TritonBackend,
+}
 """The backends of languages other than CUDA C++, made when the first stage of their language comes."""
 
 # The two lines stay together, also where a unit's entries are compiled at the same time.
@@ -283,7 +288,9 @@ class Compiler:
             resources = read_cubin(output.cubin).entries[output.lowered_name].resources(self._architecture)
         if resources is None:
             return CompileError(f"{label(stage)}: ptxas reports no resources; is it silenced by an option?")
-        resources = replace(resources, demands=output.demands)
+        # of CUDA C++, configurations have entries of other names: no two have one code
+        code = "" if stage.source.language == "cuda" else hashlib.sha256(output.cubin).hexdigest()
+        resources = replace(resources, demands=output.demands, code=code)
         return CompiledStage(
             output.cubin, output.lowered_name, resources, output.log, output.symbols, output.ptx
         )

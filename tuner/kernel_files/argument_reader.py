@@ -19,6 +19,7 @@ from tuner.kernel_files.kernel_file import check_in_place, check_rows
 from tuner.kernel_files.schema import (
     DTYPES,
     MAPPED_DTYPES,
+    NONE,
     Argument,
     BufferArgument,
     ScalarArgument,
@@ -68,7 +69,8 @@ class ArgumentReader:
                 raise self.at(key).error("an argument of this name stands above")
             if isinstance(argument, ScalarArgument):
                 stepped = [*self.names, *self.step_names]
-                dtype = self._dtype(f"{key} dtype", argument.dtype, DTYPES, self.names)
+                types = (*DTYPES, NONE) if argument.dtype == NONE else DTYPES
+                dtype = self._dtype(f"{key} dtype", argument.dtype, types, self.names)
                 value = Formula(self.at(f"{key} value"), argument.value, stepped)
                 arguments[name] = ScalarRecipe(name, dtype, value)
             elif isinstance(argument, StructArgument):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tuner.kernel_files.formulas import Environment, Formula, Location, Template
 from tuner.kernel_files.input_reader import InputRecipe
-from tuner.kernel_files.schema import DTYPES, MAPPED_DTYPES
+from tuner.kernel_files.schema import DTYPES, MAPPED_DTYPES, NONE
 from tuner.model.elements import BFLOAT16, element_dtype, struct_bytes
 from tuner.model.errors import suggestion
 from tuner.model.plan import (
@@ -106,6 +106,8 @@ class ScalarRecipe:
         Raises:
             KernelFileError: the type is none that can be used, or cannot hold the value.
         """
+        if self.dtype.is_plain and self.dtype.begin == NONE:
+            return Scalar(NONE, 0)
         dtype = known_dtype(self.dtype.location, self.dtype.fill(env), DTYPES)
         if dtype in _WHOLE_TYPES:
             return Scalar(dtype, self.value.whole(env, *_WHOLE_TYPES[dtype]))

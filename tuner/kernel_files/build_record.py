@@ -133,6 +133,8 @@ def compilers_of(kernel: KernelFile) -> list[str]:
 def _compiler(stage: StageRecipe) -> str:
     if stage.source.language == "cuda":
         return NVRTC
+    if stage.source.language == "triton":
+        return "Triton"
     return stage.build[0].fill({}) if stage.build and stage.build[0].is_plain else stage.source.language
 
 

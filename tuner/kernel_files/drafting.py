@@ -62,6 +62,11 @@ def drafted(
     Raises:
         InputError: there is no such function, or several and none is named.
     """
+    if source.suffix == ".py":
+        raise InputError(
+            f"{source}: is no CUDA C++; of a kernel of Triton the kernel file is written by hand, as"
+            " examples/triton/softmax.toml"
+        )
     function = _chosen(text, source, kernel)
     return _Drafting(text, source, function, ask, beside).draft
 

@@ -133,6 +133,12 @@ class Template:
         return self._plain
 
     @property
+    def begin(self) -> str:
+        """The text before the first expression."""
+        first = self._parts[0] if self._parts else ""
+        return first if isinstance(first, str) else ""
+
+    @property
     def names(self) -> frozenset[str]:
         """The names it needs a value for."""
         return frozenset().union(*(p.expression.names for p in self._parts if isinstance(p, Formula)))

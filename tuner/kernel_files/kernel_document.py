@@ -52,6 +52,8 @@ def _argument(name: str, text: str) -> TomlTable:
     if match is None:
         raise ValueError(f"{text!r} is neither an array nor a value; {_FORMS}")
     role, dtype, rest = match["role"], match["dtype"], text[match.end() :]
+    if dtype == schema.NONE and not (role or rest.strip()):
+        return {"scalar": name, "dtype": dtype, "value": 0}
     if not rest.startswith("["):
         if role or not rest.removeprefix("=").strip():
             hint = "an array has a shape, as in 'in float32[N]'" if role else _FORMS

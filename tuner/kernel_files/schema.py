@@ -29,6 +29,8 @@ Dtype = Literal[
     "complex128",
 ]
 DTYPES: tuple[str, ...] = get_args(Dtype)
+NONE = "none"
+"""Type of an argument of Triton that is Python's None."""
 MAPPED_DTYPES = (
     *("uint8", "uint16", "uint32", "uint64", "int32", "int64"),
     *("float16", "bfloat16", "float32", "float64"),
@@ -115,7 +117,7 @@ class ScalarArgument(FileTable):
 
     scalar: Name = Field(description="Name of the value, for stages.")
     dtype: str = Field(
-        description="Type, as NumPy names it; {expression} is replaced by its value.",
+        description="Type, as NumPy names it; {expression} is replaced by its value. none: None, of Triton.",
         json_schema_extra=_or_template(DTYPES),
     )
     value: Formula = Field(description="Number or expression.")

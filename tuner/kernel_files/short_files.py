@@ -15,6 +15,7 @@ from tuner.kernel_files.kernel_document import parsed_document
 from tuner.kernel_files.schema import KernelDocument
 from tuner.kernel_files.source_folder import read_text
 from tuner.kernel_files.stage_recipe import AnyStageRecipe, StageRecipe
+from tuner.kernel_files.triton_source import triton_function
 from tuner.model.elements import element_dtype
 from tuner.model.errors import KernelFileError
 from tuner.model.plan import Buffer, Source, Work
@@ -101,6 +102,8 @@ def default_entry(source: Source, names: Collection[str], apart: Collection[str]
     Raises:
         KernelFileError: there is none, or several, or a template parameter is none of ``names``.
     """
+    if source.language == "triton":
+        return triton_function(source, None, location, apart).name
     functions = [function for function in global_functions(source.text) if function.name not in apart]
     if len(functions) != 1:
         several = (

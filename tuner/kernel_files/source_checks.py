@@ -73,7 +73,7 @@ def unused_names(recipe: Recipe) -> list[str]:
 def overridden_macros(recipe: Recipe) -> list[str]:
     """A sentence for each tunable and size that a source defines itself, whatever value it is to have."""
     definitions: dict[str, tuple[str, str]] = {}
-    for stage in (stage for stage in recipe.stages if isinstance(stage, StageRecipe)):
+    for stage in _of_cuda(recipe):
         path = PurePath(stage.source.path).name
         text = without_comments(stage.source.text)
         passed = {*stage.entry.names, *(name for option in stage.options for name in option.names)}
@@ -88,10 +88,14 @@ def overridden_macros(recipe: Recipe) -> list[str]:
     ]
 
 
+def _of_cuda(recipe: Recipe) -> list[StageRecipe]:
+    return [stage for stage in recipe.stages if isinstance(stage, StageRecipe) and stage.triton is None]
+
+
 def unset_macros(recipe: Recipe) -> list[str]:
     """A sentence for each tunable and size that an ``#if`` of a source asks for, and is no macro there."""
     sentences: dict[str, None] = {}
-    for stage in (stage for stage in recipe.stages if isinstance(stage, StageRecipe)):
+    for stage in _of_cuda(recipe):
         options = "\n".join(option.fill({}) for option in stage.options if option.is_plain)
         mentioned = {name for option in stage.options for name in option.names}
         text = without_comments(stage.source.text, keep_strings=False)
@@ -112,7 +116,7 @@ def unused_macros(plan: Plan) -> list[str]:
     """A sentence for each macro of an option that no source of a plan mentions."""
     sentences: dict[str, None] = {}
     for stage in plan.stages:
-        if stage.source is None:
+        if stage.source.language != "cuda":
             continue
         texts = [stage.source.text, *(text for _, text in stage.source.headers)]
         words = set(re.findall(r"[A-Za-z_]\w*", without_comments("\n".join(texts), keep_strings=False)))
@@ -167,7 +171,9 @@ def _count(name: str, text: str) -> int:
 def _stage_names(stage: StageRecipe) -> Iterator[str]:
     """The names that a launch uses, without those that its source defines and does not use."""
     carried = {option: name for option in stage.options for name in option.names if _carries(option, name)}
-    idle = _defined_only(stage.source, frozenset((*stage.macros, *carried.values())))
+    idle = frozenset[str]()
+    if stage.triton is None:
+        idle = _defined_only(stage.source, frozenset((*stage.macros, *carried.values())))
     yield from (name for name in stage.macros if name not in idle)
     yield from _names([option for option in stage.options if carried.get(option) not in idle])
     for field in fields(stage):

@@ -13,6 +13,7 @@ from pathlib import Path, PurePath
 
 from tuner.kernel_files.build_command import beside, command_sha256
 from tuner.kernel_files.formulas import Environment, Location, Template
+from tuner.kernel_files.triton_source import imported_modules
 from tuner.model.errors import InputError, KernelFileError
 from tuner.model.plan import Language, Source
 from tuner.system.untrusted.includes import RefusedIncludeError, check_includes, included
@@ -128,6 +129,18 @@ class SourceFolder:
                 str(path), text, self.headers, self.include_paths, self._include_sha256, self.system_headers
             )
             self._sources[name] = self._with_quoted(source, location)
+        return self._sources[name]
+
+    def jitted(self, name: str, location: Location) -> Source:
+        """A Python file of Triton, with the modules beside it that it imports as its headers.
+
+        Raises:
+            KernelFileError: it cannot be read; ``location`` names it.
+        """
+        if name not in self._sources:
+            path = self.folder / name
+            text = read_source(path, f"{location.path}: {location.key}")
+            self._sources[name] = Source(str(path), text, imported_modules(path, text), language="triton")
         return self._sources[name]
 
     def other(self, name: str, language: Language, location: Location) -> Source:
@@ -323,6 +336,11 @@ class SourceTexts(SourceFolder):
         self.include_paths = ()
         self.system_headers = True
         self._include_sha256 = ""
+
+    def jitted(self, name: str, location: Location) -> Source:
+        """The source of this name."""
+        del location
+        return self._sources[name]
 
     def source(self, name: str, location: Location) -> Source:
         """The source of this name.

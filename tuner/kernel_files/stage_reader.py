@@ -5,12 +5,19 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
-from tuner.kernel_files.argument_recipe import ArgumentRecipe, ParameterRecipe, ViewRecipe, values_of
-from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE
+from tuner.kernel_files.argument_recipe import (
+    ArgumentRecipe,
+    ParameterRecipe,
+    ScalarRecipe,
+    ViewRecipe,
+    values_of,
+)
+from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT, SOURCE, found_command
 from tuner.kernel_files.cuda_source.tokens import declared_symbols, names_word, texture_line
 from tuner.kernel_files.formulas import Formula, Location, Template, named
 from tuner.kernel_files.recipe import LoopRecipe
 from tuner.kernel_files.schema import (
+    NONE,
     OPERANDS,
     ChainedTable,
     KernelDocument,
@@ -30,6 +37,7 @@ from tuner.kernel_files.stage_recipe import (
     Predecessor,
     StageRecipe,
 )
+from tuner.kernel_files.triton_stage import TritonRecipe, check_keys, triton_recipe
 from tuner.model.errors import suggestion
 from tuner.model.plan import Language, Source, TunableValue
 from tuner.system.untrusted.compiler_options import RefusedOptionError, check_options
@@ -290,7 +298,7 @@ class StageReader:
                 naive = document.problem.reference_entry
                 apart = [] if naive is None else [naive.partition("<")[0]]
                 source, _, _ = self._code(None, "[kernel]")
-                if source.language != "cuda" and PurePath(source.path).suffix not in SUFFIXES:
+                if source.language not in ("cuda", "triton") and PurePath(source.path).suffix not in SUFFIXES:
                     raise self.at("[kernel] entry").error(f"is needed, as the source is {source.language}")
                 entry = default_entry(source, self.names, apart, self.at("[kernel] entry"))
             return self._with_symbols([self._stage(None, "", document.launch, entry, arguments)])
@@ -343,9 +351,17 @@ class StageReader:
             axes = value if isinstance(value, list) else [value]
             return tuple(formula(field, axis, allowed=stepped) for axis in axes)
 
-        block = launch.block or default_block(self.tunables, self.at(f"{in_launch} block"))
-        registers, shared = self._declared(stage, in_launch)
         source, files, build = self._code(stage, in_kernel)
+        if source.language == "triton":
+            check_keys(self.document.kernel, launch, key, self.at)
+        triton = self._triton(source, entry, key, stage, arguments)
+        one_warp = 32  # the options tell how many
+        block = (
+            one_warp
+            if triton
+            else launch.block or default_block(self.tunables, self.at(f"{in_launch} block"))
+        )
+        registers, shared = self._declared(stage, in_launch)
         return StageRecipe(
             location=self.at(in_launch),
             name=stage.name if stage else self.name,
@@ -353,11 +369,11 @@ class StageReader:
             files=files,
             build=build,
             entry=Template(self.at(f"{in_kernel} entry"), entry, self.names),
-            options=self._options(),
+            options=() if triton else self._options(),
             grid=extent("grid", launch.grid),
             block=extent("block", block),
             shared_bytes=formula("shared_bytes", launch.shared_bytes, allowed=stepped),
-            arguments=self._parameters(stage, key, arguments, loop),
+            arguments=self._parameters(stage, key, arguments, loop, source.language),
             min_architecture=formula("min_architecture", launch.min_architecture),
             resident=formula("resident", launch.resident),
             cluster=formula("cluster", launch.cluster),
@@ -373,6 +389,35 @@ class StageReader:
             moved_bytes=None
             if stage is None or stage.moved_bytes is None
             else formula("moved_bytes", stage.moved_bytes, allowed=stepped),
+            macros=triton.names if triton else (),
+            triton=triton,
+        )
+
+    def _triton(
+        self,
+        source: Source,
+        entry: str,
+        key: str,
+        stage: StageTable | None,
+        arguments: Mapping[str, ArgumentRecipe],
+    ) -> TritonRecipe | None:
+        """The function of a stage of Triton; None of other stages."""
+        if source.language != "triton":
+            return None
+        named = arguments if stage is None or stage.arguments is None else stage.arguments
+        options = self.at("[kernel] options")
+        return triton_recipe(
+            location=self.at(key or "[launch]"),
+            entry_location=self.at(f"{key or '[kernel]'} entry"),
+            source=source,
+            entry=entry,
+            options=[
+                Template(options, option, self.names)
+                for option in self.options
+                if not (key and option.startswith("-"))  # of NVRTC, for other stages
+            ],
+            arguments=[one if isinstance(one, str) else one.buffer for one in named],
+            names=self.names,
         )
 
     def _options(self) -> tuple[Template, ...]:
@@ -387,7 +432,12 @@ class StageReader:
         return templates
 
     def _parameters(
-        self, stage: StageTable | None, key: str, arguments: Mapping[str, ArgumentRecipe], loop: str
+        self,
+        stage: StageTable | None,
+        key: str,
+        arguments: Mapping[str, ArgumentRecipe],
+        loop: str,
+        language: str,
     ) -> tuple[ParameterRecipe, ...]:
         location = self.at(f"{key or '[launch]'} arguments")
         if stage is None or stage.arguments is None:
@@ -403,6 +453,9 @@ class StageReader:
                 for item in stage.arguments
             )
         self.chains.check_indices(parameters, location, loop)
+        absent = [one.name for one in parameters if isinstance(one, ScalarRecipe) and one.dtype.begin == NONE]
+        if absent and language != "triton":
+            raise location.error(f"{absent[0]} is none, which a parameter of Triton alone can be")
         return parameters
 
     def _no_argument(self, name: str, arguments: Mapping[str, ArgumentRecipe]) -> str:
@@ -435,6 +488,8 @@ class StageReader:
         language = kernel.language or (
             "ptx" if kernel.build else _LANGUAGES.get(PurePath(name).suffix, "cuda")
         )
+        if language == "triton":
+            return self._of_triton(name, location), None, self._interpreter(name)
         if kernel.build and language not in ("ptx", "cubin"):
             raise self.at("[kernel] build").error(f"makes ptx or a cubin, and language is {language!r}")
         if language == "cuda":
@@ -458,6 +513,24 @@ class StageReader:
             return self.sources.other(name, language, location), None, ()
         files = NamedFiles.found(template, name, self.sources, language)
         return files.whole, files, ()
+
+    def _of_triton(self, name: str, location: Location) -> Source:
+        if not name:
+            raise location.error("no Python file is named here or in [kernel]")
+        return self.sources.jitted(name, location)
+
+    def _interpreter(self, source: str) -> tuple[Template, ...]:
+        """The command of a stage of Triton: none, or the interpreter that has Triton."""
+        build = self.document.kernel.build
+        location = self.at("[kernel] build")
+        if len(build) > 1:
+            raise location.error('of Triton it is the interpreter alone, as in [".venv/bin/python"]')
+        if not build:
+            return ()
+        found = found_command(build[0], (self.sources.folder / source).parent)
+        if found is None:
+            raise location.error(f"{build[0]} is no program")
+        return (Template(location, found, ()),)
 
     def _source(self, stage: StageTable | None, key: str) -> Source:
         own = stage.source if stage else None

@@ -10,6 +10,7 @@ from tuner.kernel_files.build_command import ARCHITECTURE, OUTPUT
 from tuner.kernel_files.formulas import Environment, Formula, Location, Template
 from tuner.kernel_files.schema import OPERANDS, LibraryStageTable, Routine
 from tuner.kernel_files.source_folder import NamedFiles
+from tuner.kernel_files.triton_stage import TritonRecipe
 from tuner.model.expressions.operations import NoValue
 from tuner.model.plan import (
     Buffer,
@@ -17,6 +18,7 @@ from tuner.model.plan import (
     Operand,
     Resources,
     Source,
+    Specialisation,
     Stage,
     TensorMap,
 )
@@ -64,9 +66,10 @@ class StageRecipe:
         arguments: names of buffers, or what is passed by value.
         registers: None where the file declares no resources.
         symbols: (variable of the source, buffer) pairs.
-        macros: tunables and sizes that the source gets as macros.
+        macros: tunables and sizes that the source gets as macros; of Triton, as constants and options.
         files: of which each configuration has one as its source; ``source`` stands for all of them then.
-        build: words of the command that makes code of the source.
+        build: words of the command that makes code of the source; of Triton, the interpreter.
+        triton: where its source is of Triton.
     """
 
     location: Location
@@ -94,6 +97,7 @@ class StageRecipe:
     moved_bytes: Formula | None = None
     files: NamedFiles | None = None
     build: tuple[Template, ...] = ()
+    triton: TritonRecipe | None = None
 
     def varying(self, names: Collection[str]) -> frozenset[str | int]:
         """The fields and arguments that depend on names whose values differ from step to step."""
@@ -123,23 +127,14 @@ class StageRecipe:
         least = self.min_architecture.whole(env, 0, MAX_ARCHITECTURE)
         if cluster > 1 or any(isinstance(argument, TensorMap) for argument in arguments):
             least = max(least, CLUSTER_ARCHITECTURE)
-        entry = self.entry.fill(env)
-        options = [option.fill(env) for option in self.options]
-        for name in self.macros:
-            value = env[name]
-            if not isinstance(value, NoValue):
-                options.append(f"-D{name}={int(value) if isinstance(value, bool) else value}")
-        # What the compiler must not be given is refused here, where all expressions have their values.
-        try:
-            check_options(options, self.source.include_paths)
-            if self.source.language == "ptx":
-                options = ptxas_options(options)
-        except RefusedOptionError as e:
-            raise (self.options[0].location if self.options else self.location).error(e) from e
-        try:
-            check_name_expression(entry)
-        except RefusedOptionError as e:
-            raise self.entry.location.error(e) from e
+        specialisation: tuple[Specialisation, ...] = ()
+        if self.triton is None:
+            entry, options = self._checked_entry(env), self._options_of_nvrtc(env)
+        else:
+            own = self.triton.told(env, arguments, buffers)
+            entry, options, arguments = self.triton.function.name, own.options, own.arguments
+            specialisation, changing["block"] = own.specialisation, own.block
+            least = max(least, own.least_architecture)
         resources = None
         if self.registers is not None:
             shared = self.static_shared_bytes
@@ -149,7 +144,8 @@ class StageRecipe:
             name=self.name,
             source=self.source if self.files is None else self.files.source(env),
             entry=entry,
-            options=tuple(options),
+            options=options,
+            specialisation=specialisation,
             build=tuple(word.fill({**env, **_LATER}) for word in self.build),
             arguments=arguments,
             declared=resources,
@@ -163,6 +159,33 @@ class StageRecipe:
             **changing,
         )
 
+    def _options_of_nvrtc(self, env: Environment) -> tuple[str, ...]:
+        """The options, with a macro for each name that the source uses.
+
+        Raises:
+            KernelFileError: the compiler must not be given one; here all expressions have their values.
+        """
+        options = [option.fill(env) for option in self.options]
+        for name in self.macros:
+            value = env[name]
+            if not isinstance(value, NoValue):
+                options.append(f"-D{name}={int(value) if isinstance(value, bool) else value}")
+        try:
+            check_options(options, self.source.include_paths)
+            if self.source.language == "ptx":
+                options = list(ptxas_options(options))
+        except RefusedOptionError as e:
+            raise (self.options[0].location if self.options else self.location).error(e) from e
+        return tuple(options)
+
+    def _checked_entry(self, env: Environment) -> str:
+        entry = self.entry.fill(env)
+        try:
+            check_name_expression(entry)
+        except RefusedOptionError as e:
+            raise self.entry.location.error(e) from e
+        return entry
+
     def stepped(
         self, stage: Stage, fields: Collection[str | int], env: Environment, buffers: Mapping[str, Buffer]
     ) -> Stage:
@@ -171,6 +194,9 @@ class StageRecipe:
         Raises:
             KernelFileError: as ``evaluated``.
         """
+        if self.triton is not None:  # a number of a step may be one that is compiled in
+            whole = self.evaluated(env, buffers)
+            return whole.changed(after=stage.after, stream=stage.stream)
         arguments = list(stage.arguments)
         changed: dict[str, Any] = {}
         for key in fields:

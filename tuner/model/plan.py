@@ -455,6 +455,7 @@ class Resources:
         architecture: what it was compiled for, e.g. ``sm_90``.
         compiled: False where the kernel file's declared numbers stand in for a compiler.
         demands: what its launches must have beside what the stage says; None where that is all.
+        code: digest of the code, where configurations may share it; empty where that is not looked at.
     """
 
     registers_per_thread: int
@@ -464,6 +465,7 @@ class Resources:
     architecture: str = ""
     compiled: bool = True
     demands: LaunchDemands | None = None
+    code: str = ""
 
 
 StageArgument = str | BufferView | Scalar | StructValue | TensorMap | Scratch
@@ -479,12 +481,14 @@ class Specialisation:
         dtype: NumPy dtype name, with an asterisk before it for the address of an array; empty for a constant.
         alignment: what divides the address, in bytes, or the number; 1 where nothing is known.
         constant: its value, where ``dtype`` is empty: it is compiled in, and not passed.
+        told: the number that is passed, or the shape of the array, for code that asks when it is compiled.
     """
 
     parameter: str
     dtype: str = ""
     alignment: int = 1
     constant: TunableValue | None = None
+    told: int | float | tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -690,6 +694,19 @@ class Plan:
             return self
         pairs = zip(self.stages, resources, strict=True)
         return replace(self, stages=tuple(stage.as_compiled(own) for stage, own in pairs))
+
+    def launched(self, resources: Sequence[Resources]) -> tuple[object, ...]:
+        """All that two configurations have in common that run the same code in the same way.
+
+        Nothing where the code of a stage was not looked at.
+        """
+        own = [(stage, one.code) for stage, one in zip(self.stages, resources, strict=True)]
+        if not all(code for stage, code in own if stage.library is None):
+            return ()
+        unseen = {"source": None, "options": (), "specialisation": (), "build": (), "declared": None}
+        stages = self.as_compiled(resources).stages
+        alike = tuple((code, stage.changed(**unseen)) for (_, code), stage in zip(own, stages, strict=True))
+        return alike, self.buffers, self.stream_priority
 
     def label(self) -> str:
         """The words of a message: workload and configuration."""

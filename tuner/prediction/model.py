@@ -12,7 +12,7 @@ from tuner.model.errors import ExpressionError, InputError
 from tuner.model.expressions.callables import Expression
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue
-from tuner.model.records import sealed, unsealed
+from tuner.model.typed import sealed, unsealed
 from tuner.prediction.accuracy import LIMITS, Accuracy
 from tuner.prediction.methods import FlatTree
 from tuner.prediction.portfolio import MOST_VERSIONS, Portfolio, SizeFeature

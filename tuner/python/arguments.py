@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tuner.kernel_files.cuda_source.signatures import Parameter, global_functions, parameters_of
 from tuner.kernel_files.schema import DTYPES
-from tuner.model.elements import BFLOAT16
+from tuner.model.elements import BFLOAT16, bfloat16_bits, bfloat16_values
 from tuner.model.errors import InputError, suggestion
 from tuner.model.expressions.callables import is_free_name
 
@@ -79,7 +79,8 @@ def copied_to_host(value: Any) -> HostArray:  # noqa: ANN401 - same
     if isinstance(value, np.ndarray):
         return value
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # PyTorch
-        return np.asarray(value.detach().cpu().numpy())
+        numbers = value.float() if is_bfloat16(value) else value
+        return np.asarray(numbers.detach().cpu().numpy())
     if hasattr(value, "get") and hasattr(value, "__cuda_array_interface__"):  # CuPy
         return np.asarray(value.get())
     if hasattr(value, "__dlpack__"):
@@ -88,6 +89,11 @@ def copied_to_host(value: Any) -> HostArray:  # noqa: ANN401 - same
     if hasattr(value, "copy_to_host"):  # Numba
         return np.asarray(value.copy_to_host())
     return np.asarray(value)
+
+
+def is_bfloat16(value: Any) -> bool:  # noqa: ANN401 - an array of any library
+    """True for a tensor of PyTorch whose type NumPy lacks."""
+    return str(getattr(value, "dtype", "")) == "torch.bfloat16"
 
 
 _WHOLE = "biu"
@@ -103,12 +109,25 @@ class ArrayArgument:
         values: on the host, C-contiguous.
         const: True where the source says that the kernel does not write it.
         gpu: number of the GPU that it was on; None for the host.
+        bits: of bfloat16, which NumPy lacks, as uint16.
     """
 
     name: str
     values: HostArray
     const: bool
     gpu: int | None = None
+    bits: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """Type of the elements, as kernel files name it."""
+        return BFLOAT16 if self.bits else self.values.dtype.name
+
+    @property
+    def numbers(self) -> HostArray:
+        """The values as NumPy has them: of bfloat16 in float32."""
+        numbers: HostArray = bfloat16_values(self.values) if self.bits else self.values
+        return numbers
 
 
 @dataclass(frozen=True)
@@ -195,14 +214,14 @@ def read_arguments(
     parameters = parameters_of(source, entry) if global_functions(source) else None
     named = _named(arguments, parameters, function)
     if parameters is None:
-        return tuple(_argument(name, value, None) for name, value in named.items())
+        return tuple(read_argument(name, value, None) for name, value in named.items())
     if len(named) != len(parameters):
         wanted = ", ".join(parameter.name or "(unnamed)" for parameter in parameters)
         raise InputError(
             f"arguments: {function} takes {len(parameters)} ({wanted}), and {len(named)} are given"
         )
     order = _order(named, parameters, function)
-    return tuple(_argument(name, named[name], one) for name, one in zip(order, parameters, strict=True))
+    return tuple(read_argument(name, named[name], one) for name, one in zip(order, parameters, strict=True))
 
 
 def _named(
@@ -243,7 +262,12 @@ def _order(named: Mapping[str, Any], parameters: Sequence[Parameter], function: 
     )
 
 
-def _argument(name: str, value: Any, parameter: Parameter | None) -> KernelArgument:  # noqa: ANN401 - the caller's
+def read_argument(name: str, value: Any, parameter: Parameter | None = None) -> KernelArgument:  # noqa: ANN401 - the caller's
+    """An argument as it is handed over.
+
+    Raises:
+        InputError: it cannot be, or is not of the type of the parameter.
+    """
     label = f"arguments: {name}"
     if is_array(value) and parameter is not None and not parameter.pointer and np.ndim(value) == 0:
         value = on_host(value, label)[0]
@@ -271,6 +295,11 @@ def _argument(name: str, value: Any, parameter: Parameter | None) -> KernelArgum
 
 def _array(name: str, value: Any, parameter: Parameter | None, label: str) -> ArrayArgument:  # noqa: ANN401 - same
     values = on_host(value, label)
+    if is_bfloat16(value):
+        if parameter is not None and not (parameter.pointer and parameter.dtype in (None, BFLOAT16)):
+            raise InputError(f"{label}: the array is bfloat16, and the source says {_declared(parameter)}")
+        const = parameter is not None and parameter.const
+        return ArrayArgument(name, bfloat16_bits(values), const, gpu_of(value), bits=True)
     if values.dtype.name not in DTYPES:
         raise InputError(f"{label}: {values.dtype} is not one of {', '.join(DTYPES)}")
     if parameter is None:
@@ -463,7 +492,7 @@ def _called(
 ) -> Any:  # noqa: ANN401 - anything
     """The function's answer for copies of the arguments; these copies, where it returns nothing."""
     given = {
-        argument.name: argument.values if isinstance(argument, ArrayArgument) else argument.value
+        argument.name: argument.numbers if isinstance(argument, ArrayArgument) else argument.value
         for argument in arguments
     }
     values = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in given.items()}
@@ -557,7 +586,7 @@ def _checked(name: str, value: Any, output: ArrayArgument) -> HostArray:  # noqa
         array = array.reshape(output.values.shape)
     if array.shape != output.values.shape:
         raise InputError(f"{label} has the shape {array.shape}; the output has {output.values.shape}")
-    given, wanted = array.dtype, output.values.dtype
+    given, wanted = array.dtype, output.numbers.dtype
     if given.kind not in "biufc" or (given.kind == "c" and wanted.kind != "c"):
         raise InputError(f"{label} is {given}; the output is {wanted}")
     with np.errstate(all="ignore"):

@@ -31,6 +31,7 @@ from tuner.python.arguments import (
     on_host,
     read_arguments,
 )
+from tuner.python.triton import is_jitted, read_jitted
 
 if TYPE_CHECKING:
     from tuner.application import TunedKernel
@@ -249,7 +250,9 @@ class Kernel:
     beside ``sizes``.
 
     Args:
-        source: CUDA C++, or the path of a file; headers beside a file are found.
+        source: CUDA C++, or the path of a file; headers beside a file are found. Or a function below
+            ``@triton.jit``, perhaps below ``@triton.autotune``, whose configurations are then those that
+            may be tried.
         name: of the function; may be left out where the source has only one.
         arguments: arrays (NumPy, CuPy, PyTorch, DLPack) and numbers, in the order of the parameters or as a
             dict by their names. Python numbers take the type of the parameter; NumPy's must have it. Text is
@@ -290,7 +293,7 @@ class Kernel:
 
     def __init__(
         self,
-        source: str | Path,
+        source: Any,  # noqa: ANN401 - a text, a path, or a function of Triton, which has no types
         name: str | None = None,
         *,
         arguments: Mapping[str, Any] | Sequence[Any],
@@ -313,11 +316,18 @@ class Kernel:
     ) -> None:
         folders = texts_of("include_paths", include_paths)
         self._include_paths = tuple(str(Path(folder).absolute()) for folder in folders)
-        self.source = _source(source, self._include_paths)
-        texts = _all_text(self.source)
-        self.entry = entry_of(texts, name, "Kernel")
+        self._jitted = read_jitted(source, name, arguments) if is_jitted(source) else None
+        if self._jitted is None:
+            self.source = _source(source, self._include_paths)
+            texts = _all_text(self.source)
+            self.entry = entry_of(texts, name, "Kernel")
+            self.arguments: tuple[KernelArgument, ...] = read_arguments(arguments, texts, self.entry)
+        else:
+            self.source, self.arguments = self._jitted.source, self._jitted.arguments
+            self.entry = self._jitted.function.name
+            tunables = self._jitted.tunables if tunables is None else tunables
+            restrictions = [*restrictions_of(restrictions), *self._jitted.rules(tunables)]
         self.name = re.sub(r"[^a-z0-9]+", "-", self.entry.partition("<")[0].lower()).strip("-") or "kernel"
-        self.arguments: tuple[KernelArgument, ...] = read_arguments(arguments, texts, self.entry)
         self.gpu = gpu_of_arrays(self.arguments)
         self._complete = _output_names(self.arguments, outputs)
         self.outputs = tuple(
@@ -390,6 +400,7 @@ class Kernel:
             "kernel": {
                 "name": name or self.name,
                 "family": "user",
+                "language": self.source.language,
                 "source": _SOURCE,
                 "entry": self._template(values, functions),
                 "options": list(self._options),
@@ -404,6 +415,8 @@ class Kernel:
             "constraints": {"rules": [rule for rule in rules if isinstance(rule, str)], "spills": True},
             "launch": launch,
         }
+        if self._jitted is not None:
+            document["derived"] = self._jitted.derived(values)
         if self._work:
             document["work"] = {name: plain_value(value) for name, value in self._work.items()}
         if self._space.default:
@@ -433,6 +446,8 @@ class Kernel:
 
     def _template(self, tunables: Collection[str], functions: Collection[str]) -> str:
         """The entry, with the parameters of a template filled in by their names where it has no braces."""
+        if self._jitted is not None:
+            return self.entry
         found = {one.name: one for one in global_functions(_all_text(self.source))}
         function = found.get(self.entry.rpartition("::")[2].strip())
         if "<" in self.entry or function is None:
@@ -463,11 +478,12 @@ class Kernel:
             return {"scalar": one.name, "dtype": one.dtype, "value": value}
         argument: dict[str, Any] = {
             "buffer": one.name,
-            "dtype": one.values.dtype.name,
+            "dtype": one.dtype,
             "shape": list(one.values.shape),
         }
         if one.name in self._complete:
-            return argument | {"role": "out"}
+            cleared = self._jitted is not None and one.name in self._jitted.cleared
+            return argument | {"role": "out"} | ({"input": "constant(0)"} if cleared else {})
         role = "inout" if one.name in self.outputs else "in"
         return argument | {"role": role} | _input(folder, one.name, one.values)
 

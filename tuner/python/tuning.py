@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tuner.compiler.triton_server import INSIDE
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError, TunerError, suggestion
@@ -240,11 +241,16 @@ def _check_texts(**given: object) -> None:
 
 
 def _check_guarded(on: str | None) -> None:
-    """Refuse a pool in a process that is only about to begin, as a worker that imports the script.
+    """Refuse to tune in a process that imports the script for something else, and a pool in its workers.
 
     Raises:
         InputError: says what the script needs.
     """
+    if INSIDE in os.environ:
+        raise InputError(
+            "this file is imported to compile its kernels of Triton, and may not tune;"
+            " put the call below `if __name__ == '__main__':`"
+        )
     if on is not None and getattr(multiprocessing.current_process(), "_inheriting", False):
         raise InputError(
             f"on={on!r}: a worker process imports this script, and may not tune;"

@@ -181,6 +181,7 @@ class PlansOnDemand(dict[Configuration, Plan]):
 DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states thresholds of its own
 
 COMPILED_OCCUPANCY = "occupancy, of compiled resources"
+SAME_CODE = "the code and launches of another"
 _SPILLS = ("spills registers", "uses local memory")
 
 
@@ -395,12 +396,14 @@ class Verdict:
         dropped: why it is no candidate; empty where it is one.
         error: what the compiler says of one that does not compile.
         spills: it spills registers or uses local memory.
+        launched: the code with its launches; empty where it is not known.
     """
 
     candidate: Candidate | None
     dropped: str = ""
     error: str = ""
     spills: bool = False
+    launched: tuple[object, ...] = ()
 
 
 def judge(
@@ -437,7 +440,7 @@ def judge(
         dropped = spilled
     elif compiled.occupancy < item.min_occupancy:
         dropped = COMPILED_OCCUPANCY
-    return Verdict(compiled, dropped, spills=bool(spilled))
+    return Verdict(compiled, dropped, spills=bool(spilled), launched=plan.launched(report))
 
 
 def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:

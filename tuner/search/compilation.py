@@ -19,6 +19,7 @@ from tuner.model.plan import Configuration, Progress, TunableValue, Workload
 from tuner.model.trial import Trial
 from tuner.search.candidates import (
     COMPILED_OCCUPANCY,
+    SAME_CODE,
     PreparedWorkload,
     Verdict,
     judge,
@@ -79,6 +80,7 @@ class Compilation:
         self._limits: SearchLimits | None = None
         self._verdicts: dict[_Key, Verdict | BaseException] = {}
         self._looked: dict[_Key, None] = {}
+        self._first: dict[tuple[int, tuple[object, ...]], _Key] = {}  # by code and launches
         for index, item in enumerate(self._prepared):
             for each in item.candidates:
                 if not each.declared:
@@ -301,7 +303,15 @@ class Compilation:
                     if key not in self._verdicts:  # out of time: nothing is known of it
                         del self._looked[key]
         for key in keys:
-            self._verdict(key)
+            self._drop_alike(key)
+
+    def _drop_alike(self, key: _Key) -> None:
+        """Leave out a configuration that runs the same code in the same way as one that was looked at."""
+        verdict = self._verdict(key)
+        if verdict.launched and not verdict.dropped:
+            first = self._first.setdefault((key[0], verdict.launched), key)
+            if first != key:
+                self._verdicts[key] = replace(verdict, dropped=SAME_CODE)
 
     def _left_s(self) -> float | None:
         """Seconds that are left to wait; None for no limit."""

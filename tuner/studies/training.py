@@ -27,7 +27,8 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import Objective, timing_of
 from tuner.model.options import BACK_TO_BACK
 from tuner.model.plan import Configuration
-from tuner.model.records import PROTOCOL, RunStatus, StoredRun, canonical
+from tuner.model.records import PROTOCOL, RunStatus, StoredRun
+from tuner.model.typed import canonical
 from tuner.policies.independent import predicted
 from tuner.prediction.accuracy import LeftOut
 from tuner.prediction.methods import Predictor

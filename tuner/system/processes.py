@@ -35,6 +35,10 @@ _MOST_KEPT = 64  # values that cross once, on either side
 _BOOT = (
     "import sys; sys.path[:] = sys.argv[3:]; from tuner.system.processes import serve; serve(*sys.argv[1:3])"
 )
+_BOOT_ELSEWHERE = (  # of what is installed here, another interpreter gets this package alone
+    "import sys; sys.path[:] = [sys.argv[3], *filter(None, sys.path)]; import tuner; del sys.path[0];"
+    "from tuner.system.processes import serve; serve(*sys.argv[1:3])"
+)
 
 
 class Child:
@@ -50,12 +54,16 @@ class Child:
         args: picklable arguments of the callable, some kilobytes at most.
         name: what messages call the child; the server's name if not given.
         whole: what the child has started ends with it.
+        python: interpreter of the child, with packages of its own; this one, with what is imported from here,
+            if not given.
 
     Raises:
         ChildCrashedError: no process can be started.
     """
 
-    def __init__(self, server: str, *args: object, name: str = "", whole: bool = False) -> None:
+    def __init__(
+        self, server: str, *args: object, name: str = "", whole: bool = False, python: str = ""
+    ) -> None:
         self._name = name or server
         self._whole = whole
         self._lock = threading.Lock()
@@ -63,14 +71,15 @@ class Child:
         self._known = _KnownValues(())
         request = _pack((server, args))
         self._lifeline = -1
+        boot, paths = (_BOOT_ELSEWHERE, [__file__.rsplit(os.sep, 3)[0]]) if python else (_BOOT, sys.path)
         with contextlib.ExitStack() as theirs:
             try:
                 self._socket, channel = socket.socketpair()
                 theirs.enter_context(channel)
                 lifeline, self._lifeline = os.pipe()
                 theirs.callback(os.close, lifeline)
-                self._process = subprocess.Popen(  # noqa: S603 - this interpreter and this package, no shell
-                    [sys.executable, "-c", _BOOT, str(channel.fileno()), str(lifeline), *sys.path],
+                self._process = subprocess.Popen(  # noqa: S603 - an interpreter and this package, no shell
+                    [python or sys.executable, "-c", boot, str(channel.fileno()), str(lifeline), *paths],
                     stdin=subprocess.DEVNULL,
                     stdout=2,
                     pass_fds=(channel.fileno(), lifeline),

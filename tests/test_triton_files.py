@@ -1,0 +1,445 @@
+"""Kernel files of Triton as far as no Triton is needed: functions read as text, specialisation, refusals."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tuner.compiler.compiler import Compiler
+from tuner.kernel_files.catalog import load_kernel_file
+from tuner.kernel_files.drafting import drafted
+from tuner.kernel_files.formulas import Location
+from tuner.kernel_files.triton_source import (
+    TritonFunction,
+    imported_modules,
+    specialised,
+    triton_function,
+    written_parameters,
+)
+from tuner.model.errors import CompileError, InputError, KernelFileError
+from tuner.model.plan import (
+    Buffer,
+    BufferView,
+    Configuration,
+    LaunchDemands,
+    Plan,
+    Resources,
+    Source,
+    Specialisation,
+    StageArgument,
+)
+from tuner.model.plan import Scalar as Number
+
+DATA = Path(__file__).parent / "data" / "triton"
+SOFTMAX = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def row_max(x):
+    return tl.max(x, axis=0)
+
+
+@triton.jit
+def softmax(out, inp, cols, BLOCK: tl.constexpr, SCALE: tl.constexpr = 1.0, flag=None):
+    row, at = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(inp + row * cols + at, mask=at < cols, other=-float("inf"))
+    e = tl.exp(x - row_max(x))
+    here = out + row * cols
+    tl.store(here + at, e / tl.sum(e, axis=0), mask=at < cols)
+
+
+def plain(out, inp, cols):
+    pass
+"""
+FILE = """
+kernel.source = "softmax.py"
+kernel.entry = "softmax"
+problem.sizes = { rows = [64], cols = [1000] }
+
+[arguments]
+out = "out float32[rows, cols]"
+inp = "in float32[rows, cols]"
+cols = "int32 = cols"
+
+[tunables]
+BLOCK = [1024, 2048]
+num_warps = [2, 4]
+
+[launch]
+grid = "rows"
+"""
+
+
+def written(folder: Path, edits: dict[str, str] | None = None, source: str = SOFTMAX) -> Path:
+    text = FILE
+    for old, new in (edits or {}).items():
+        assert old in text, old
+        text = text.replace(old, new)
+    (folder / "softmax.py").write_text(source)
+    (folder / "softmax.toml").write_text(text)
+    return folder / "softmax.toml"
+
+
+def default_plan(file: Path) -> Plan:
+    kernel = load_kernel_file(file)
+    (workload,) = kernel.workloads()
+    return kernel.plan(workload, kernel.default(workload))
+
+
+def function(name: str, file: str = "signatures.py") -> TritonFunction:
+    return triton_function(Source(file, (DATA / file).read_text()), name, Location(file, "entry"))
+
+
+def test_a_plan_is_told_what_triton_would_find(tmp_path: Path) -> None:
+    """Constants and options come from tunables of their names, types and divisors from the arguments."""
+    (stage,) = default_plan(written(tmp_path)).stages
+
+    assert stage.entry == "softmax"
+    assert stage.options == ("num_warps=2", "num_stages=3", "num_ctas=1", "enable_fp_fusion=true")
+    assert stage.block == (64, 1, 1)
+    assert stage.arguments == ("out", "inp", Number("int32", 1000))
+    assert stage.specialisation == (
+        Specialisation("out", "*float32", 16),
+        Specialisation("inp", "*float32", 16),
+        Specialisation("cols", "int32"),
+        Specialisation("flag"),
+        Specialisation("BLOCK", constant=1024),
+    )
+
+
+@pytest.mark.parametrize(
+    ("edits", "options"),
+    [
+        ({"[tunables]": "[tunables]\nmaxnreg = [64, 0]"}, ("num_warps=2", "maxnreg=64")),
+        ({"[tunables]": "[tunables]\nmaxnreg = [0, 64]"}, ("num_warps=2",)),
+        (
+            {
+                "num_warps = [2, 4]": "W = [8]",
+                "kernel.entry": 'kernel.options = ["num_warps={W}"]\nkernel.entry',
+            },
+            ("num_warps=8",),
+        ),
+        (
+            {"kernel.entry": 'kernel.options = ["enable_fp_fusion=false"]\nkernel.entry'},
+            ("num_warps=2", "enable_fp_fusion=false"),
+        ),
+        (
+            {"num_warps = [2, 4]": "", "[launch]": '[derived]\nnum_warps = "BLOCK // 512"\n[launch]'},
+            ("num_warps=2",),
+        ),
+    ],
+)
+def test_options_are_tunables_derived_names_or_stated(
+    tmp_path: Path, edits: dict[str, str], options: tuple[str, ...]
+) -> None:
+    """A name with a value, or an option of the file, sets an option of Triton."""
+    (stage,) = default_plan(written(tmp_path, edits)).stages
+
+    assert set(options) <= set(stage.options)
+    assert ("maxnreg" in str(options)) == ("maxnreg" in str(stage.options))
+
+
+REFUSED = {
+    "no such function": ({'"softmax"': '"softmx"'}, ["no function 'softmx'", "did you mean 'softmax'"]),
+    "a function that is not jitted": (
+        {'"softmax"': '"plain"'},
+        ["plain of softmax.py is not jitted", "@triton.jit"],
+    ),
+    "a constant without values": ({"BLOCK =": "BLOK ="}, ["BLOCK, a tl.constexpr", "has no value", "'BLOK'"]),
+    "a constant as an argument": (
+        {'cols = "int32': 'BLOCK = "int32 = 64"\ncols = "int32', "BLOCK = [1024, 2048]": ""},
+        ["BLOCK is a tl.constexpr", "takes no argument"],
+    ),
+    "an argument too few": ({'cols = "int32 = cols"\n': ""}, ["takes 4 arguments", "2 are given"]),
+    "arguments in another order": (
+        {'inp = "in float32[rows, cols]"\n': "", '= cols"\n': '= cols"\ninp = "in float32[rows, cols]"\n'},
+        ["argument 2 is called cols, and parameter 2 of softmax is inp"],
+    ),
+    "an unknown option": (
+        {"kernel.entry": 'kernel.options = ["num_wraps=4"]\nkernel.entry'},
+        ["no option of Triton", "did you mean 'num_warps'"],
+    ),
+    "an option of NVRTC": (
+        {"kernel.entry": 'kernel.options = ["-use_fast_math"]\nkernel.entry'},
+        ["no option of Triton", "NAME=VALUE"],
+    ),
+    "an option that is stated twice": (
+        {"kernel.entry": 'kernel.options = ["num_warps=4"]\nkernel.entry'},
+        ["num_warps is stated twice"],
+    ),
+    "warps that are no power of two": ({"[2, 4]": "[3, 4]"}, ["num_warps is 3", "one of 1, 2, 4, 8, 16, 32"]),
+    "a block": ({'grid = "rows"': 'grid = "rows"\nblock = 64'}, ["block", "Triton decides it"]),
+    "shared memory": (
+        {'grid = "rows"': 'grid = "rows"\nshared_bytes = 64'},
+        ["shared_bytes", "Triton decides it"],
+    ),
+    "headers": (
+        {"kernel.entry": 'kernel.include_paths = ["."]\nkernel.entry'},
+        ["include_paths", "CUDA C++"],
+    ),
+    "a type that Triton lacks": ({'"in float32': '"in complex64'}, ["Triton has no type complex64"]),
+    "a struct": ({'cols = "int32 = cols"': 'cols = { a = "int32 = 1" }'}, ["structs and tensor maps"]),
+    "a command beside the interpreter": (
+        {"kernel.entry": 'kernel.build = ["python3", "-O"]\nkernel.language = "triton"\nkernel.entry'},
+        ["the interpreter alone"],
+    ),
+    "an interpreter that is not there": (
+        {"kernel.entry": 'kernel.build = ["no/python"]\nkernel.language = "triton"\nkernel.entry'},
+        ["no/python is no program"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_what_does_not_fit_is_refused(tmp_path: Path, case: str) -> None:
+    """A file that no launch could be made of says which key is wrong, and what would be right."""
+    edits, words = REFUSED[case]
+    with pytest.raises(KernelFileError) as refused:
+        default_plan(written(tmp_path, edits))
+
+    assert str(tmp_path / "softmax.toml") in str(refused.value)
+    assert [word for word in words if word not in str(refused.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("def f(:\n", "is no Python: line 1"),
+        ("__global__ void softmax(float *out) {}", "is no Python"),
+        ("import triton\n@triton.jit\ndef softmax(*args): pass", "*args or **kwargs"),
+        (SOFTMAX.replace("cols,", "cols: tl.int64,", 1), "annotated as int64, and its argument is int32"),
+        (
+            SOFTMAX.replace("inp,", "inp: tl.float32,", 1),
+            "annotated as float32, and its argument is an array",
+        ),
+        (SOFTMAX.replace("flag=None", "flag=OTHER"), "takes 4 arguments"),
+    ],
+)
+def test_a_source_that_does_not_fit_is_refused(tmp_path: Path, source: str, words: str) -> None:
+    """The message names what the source says."""
+    with pytest.raises(KernelFileError) as refused:
+        default_plan(written(tmp_path, source=source))
+
+    assert words in str(refused.value)
+
+
+def test_none_is_for_triton_alone(tmp_path: Path) -> None:
+    """An argument may be None; a function of CUDA C++ cannot take that."""
+    edits = {'cols = "int32 = cols"': 'cols = "int32 = cols"\nflag = "none"'}
+    (stage,) = default_plan(written(tmp_path, edits)).stages
+    assert Specialisation("flag") in stage.specialisation
+    assert stage.arguments == ("out", "inp", Number("int32", 1000))
+
+    (tmp_path / "a.cu").write_text("__global__ void softmax(float *out, float *inp, int cols, int flag) {}")
+    cuda = {'"softmax.py"': '"a.cu"', 'grid = "rows"': 'grid = "rows"\nblock = 64'}
+    with pytest.raises(KernelFileError, match="flag is none"):
+        default_plan(written(tmp_path, edits | cuda))
+
+
+INT = (Number("int32", 7), "int32", 1)
+BUFFERS = {"x": Buffer("x", "float32", (64,), "in"), "y": Buffer("y", "bfloat16", (64,), "in")}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "argument", "dtype", "alignment", "constant"),
+    [
+        ("bare", "a", Number("int32", 7), "int32", 1, None),
+        ("bare", "a", Number("int32", 1), "", 1, 1),
+        ("bare", "a", Number("int32", 0), "int32", 16, None),
+        ("bare", "a", Number("int64", 2**31), "int64", 16, None),
+        ("bare", "a", Number("uint64", 2**64 - 1), "uint64", 1, None),
+        ("bare", "a", Number("int32", -32), "int32", 16, None),
+        ("bare", "a", Number("bool", 1), "bool", 1, None),
+        ("bare", "a", Number("float32", 1.0), "float32", 1, None),
+        ("bare", "a", None, "", 1, None),
+        ("bare", "a", "x", "*float32", 16, None),
+        ("bare", "a", BufferView("x", 4), "*float32", 16, None),
+        ("bare", "a", BufferView("x", 3), "*float32", 1, None),
+        ("bare", "a", BufferView("y", 8), "*bfloat16", 16, None),
+        ("annotated", "a", Number("int32", 1), "int32", 1, None),
+        ("annotated", "b", Number("int64", 64), "int64", 16, None),
+        ("unspecialised", "a", Number("int32", 1), "int32", 1, None),
+        ("unspecialised", "b", "x", "*float32", 1, None),
+        ("unaligned", "a", Number("int32", 64), "int32", 1, None),
+        ("unaligned", "a", Number("int32", 1), "", 1, 1),
+        ("unaligned", "d", "x", "*float32", 1, None),
+        ("mixed", "c", Number("int32", 64), "int32", 1, None),
+    ],
+)
+def test_specialisation(  # noqa: PLR0917 - columns of a table
+    name: str,
+    parameter: str,
+    argument: StageArgument | None,
+    dtype: str,
+    alignment: int,
+    constant: int | None,
+) -> None:
+    """What code is compiled for of an argument is what Triton would find (test_triton.py asks it)."""
+    one = next(one for one in function(name).parameters if one.name == parameter)
+
+    found = specialised(one, argument, BUFFERS)
+
+    assert found == Specialisation(parameter, dtype, alignment, constant)
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays"),
+    [
+        ("scaled_sum", {"out"}),
+        ("softmax", {"out"}),
+        ("matmul", {"c"}),
+        ("rms_norm", {"out"}),
+        ("histogram", {"counts"}),
+        ("gathered_rows", {"out"}),
+    ],
+)
+def test_arrays_that_are_written(name: str, arrays: set[str]) -> None:
+    """An array whose address reaches a store is written, through names, functions and descriptors."""
+    source = Source("kernels.py", (DATA / "kernels.py").read_text())
+    pointers = {"out", "x", "y", "inp", "a", "b", "c", "weight", "bias", "counts", "values", "table"}
+
+    assert written_parameters(source, name) & pointers == arrays
+
+
+def test_an_address_that_leaves_the_file_counts_as_written() -> None:
+    """Nobody knows what a function of another file does with an array."""
+    text = "import triton\nfrom other import f\n\n@triton.jit\ndef k(a, b):\n    p = a + 1\n    f(p)\n"
+
+    assert written_parameters(Source("k.py", text), "k") == {"a"}
+
+
+def test_modules_beside_a_file_are_part_of_it(tmp_path: Path) -> None:
+    """A function in a module that is imported, at any remove, changes the fingerprint; other files do not."""
+    (tmp_path / "inner.py").write_text("import triton\n\nA = 1\n")
+    (tmp_path / "helpers.py").write_text("import triton\nfrom inner import A\n")
+    (tmp_path / "unrelated.py").write_text("import triton\n")
+    file = written(tmp_path, source=f"from helpers import A\n{SOFTMAX}")
+    before = load_kernel_file(file).fingerprint
+    assert [name for name, _ in imported_modules(tmp_path / "softmax.py", "import helpers")] == [
+        "helpers.py",
+        "inner.py",
+    ]
+
+    (tmp_path / "unrelated.py").write_text("import triton  # changed\n")
+    assert load_kernel_file(file).fingerprint == before
+    (tmp_path / "inner.py").write_text("import triton\n\nA = 2\n")
+    assert load_kernel_file(file).fingerprint != before
+
+
+def test_modules_of_a_package_are_found_by_their_dots(tmp_path: Path) -> None:
+    """A file of a package is imported as such: ``from .b import f`` and ``from package.b import f``."""
+    package = tmp_path / "package"
+    package.mkdir()
+    for name in ("__init__", "b", "c"):
+        (package / f"{name}.py").write_text("# triton\n")
+    text = "from .b import f\nfrom package import c\n"
+
+    names = [name for name, _ in imported_modules(package / "a.py", text)]
+
+    assert names == ["package/__init__.py", "package/b.py", "package/c.py"]
+
+
+def test_what_launches_share_makes_one_candidate() -> None:
+    """Configurations with one code and one launch are alike; another grid or code is another one."""
+    folder = Path(__file__).parents[1] / "examples" / "triton"
+    kernel = load_kernel_file(folder / "softmax.toml")
+    workload = kernel.workload({"rows": 64, "cols": 1000})
+
+    def launched(code: str, **values: int) -> tuple[object, ...]:
+        plan = kernel.plan(workload, Configuration({"BLOCK": 1024, "num_warps": 4, "num_stages": 1} | values))
+        return plan.launched([Resources(32, demands=LaunchDemands(128, 16), code=code)])
+
+    assert launched("a") == launched("a", num_stages=3) != ()
+    assert launched("a") != launched("b")
+    assert launched("") == ()
+
+
+@pytest.mark.skipif("triton" in sys.modules, reason="Triton is here")
+def test_without_triton_a_stage_says_what_to_install(tmp_path: Path) -> None:
+    """Where the interpreter has no Triton, each stage is refused by name, and nothing is raised."""
+    plan = default_plan(written(tmp_path))
+    empty = tmp_path / "python"
+    empty.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    empty.chmod(0o755)
+    with Compiler("sm_90", tmp_path / "cache") as compiler:
+        (answer,) = compiler.compile([plan.stages[0].changed(build=(str(empty),))])
+
+    assert isinstance(answer, CompileError)
+    assert f"{empty}: Triton cannot be imported" in str(answer)
+    assert "gpu-tuner[triton]" in str(answer)
+
+
+CHAIN = """
+kernel.options = ["--use_fast_math"]
+problem.sizes.n = [4096]
+problem.reference.z = "2 * x + 1"
+
+[arguments]
+z = "out float32[n]"
+y = "scratch float32[n]"
+x = "in float32[n]"
+count = "int32 = {count}"
+
+[tunables]
+BLOCK = [256, 512]
+
+[loop.twice]
+repeat = 2
+
+[[stage]]
+name = "double"
+source = "double.py"
+entry = "double"
+arguments = ["y", {{ buffer = "x", offset = 1 }}, "count"]
+grid = "ceil_div(n, BLOCK)"
+loop = "twice"
+
+[[stage]]
+name = "one"
+source = "one.cu"
+entry = "one"
+arguments = ["z", "y", "count"]
+grid = "ceil_div(n, BLOCK)"
+block = "BLOCK"
+"""
+
+
+def test_a_chain_has_stages_of_both_languages(tmp_path: Path) -> None:
+    """Each stage has the options of its compiler; a number of a step is compiled in where it is 1."""
+    (tmp_path / "double.py").write_text(
+        "import triton\n\n@triton.jit\ndef double(y, x, n, BLOCK: tl.constexpr):\n    tl.store(y, x)\n"
+    )
+    (tmp_path / "one.cu").write_text(
+        'extern "C" __global__ void one(float* z, const float* y, int n) { z[n] = y[n]; }'
+    )
+    (tmp_path / "chain.toml").write_text(CHAIN.format(count="16 + n"))
+    double, again, one = default_plan(tmp_path / "chain.toml").stages
+
+    assert double.source.language == "triton"
+    assert double.options[0] == "num_warps=4"
+    assert double.specialisation[1] == Specialisation("x", "*float32", 1)  # 4 bytes past a multiple of 16
+    assert double.specialisation[2] == Specialisation("n", "int32", 16)
+    assert double == again
+    assert one.options == ("--use_fast_math",)
+    assert one.block == (256, 1, 1)
+    assert one.specialisation == ()
+
+    text = CHAIN.format(count="1").replace(
+        '"count"]\ngrid = "ceil_div(n, BLOCK)"\nblock', '"y2"]\ngrid = 1\nblock'
+    )
+    text = text.replace('count = "int32 = 1"', 'count = "int32 = step + 1"\ny2 = "int32 = n"')
+    (tmp_path / "chain.toml").write_text(text)
+    double, again, one = default_plan(tmp_path / "chain.toml").stages
+
+    assert double.specialisation[2] == Specialisation("n", constant=1)
+    assert double.arguments == ("y", BufferView("x", 1))
+    assert again.specialisation[2] == Specialisation("n", "int32")
+    assert again.arguments == ("y", BufferView("x", 1), Number("int32", 2))
+
+
+def test_no_kernel_file_is_drafted_for_python(tmp_path: Path) -> None:
+    """A Python file is not taken for CUDA C++."""
+    with pytest.raises(InputError, match=r"softmax\.py: is no CUDA C"):
+        drafted(SOFTMAX, tmp_path / "softmax.py", ask=lambda *_: None)
