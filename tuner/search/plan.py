@@ -292,7 +292,7 @@ def _shares(given: str, levels: int, device: Device) -> tuple[int, ...]:
             f"{given}: the SMs of {device.identity.spec} are split by {unit}, which leaves a single part"
         )
     most = unit * units if device.limits is None else device.limits.multiprocessors
-    parts = (min(units, max(1, round(most * part / levels / unit))) for part in range(1, levels))
+    parts = (max(1, units * part // levels) for part in range(1, levels))  # those of a whole lie apart
     return tuple(dict.fromkeys((0, *(unit * part for part in parts), most)))
 
 
