@@ -187,11 +187,12 @@ def table(document: Document) -> str:
     scripts = document["scripts"]
     running = [one for one in scripts if one["state"] == RUNS]
     share = f"{len(running)} of {len(scripts)} run on `{document['device']}`"
-    rows = [f"{share} (combinations of values of each call):", ""]
+    each = []
     for one in running:
         calls = ", ".join(f"{call['combinations']:,}" for call in one["calls"][:3])
         more = f" and {len(one['calls']) - 3} more calls" if len(one["calls"]) > 3 else ""
-        rows.append(f"- `{one['script']}`: {calls}{more}")
+        each.append(f"`{one['script']}` {calls}{more}")
+    rows = [f"{share} (combinations of each call):", *(f"{text};" for text in each[:-1]), *each[-1:]]
     rows += ["", "| script | state | what is missing |", "| --- | --- | --- |"]
     for one in scripts:
         if one["state"] != RUNS:

@@ -42,6 +42,11 @@ def test_best_is_the_answer_of_the_run(db: Path) -> None:
     assert "trials" not in found
 
 
+def test_without_a_size_it_says_what_is_stored(one: Path) -> None:
+    found = tuner("best", "scan-lf", "--database", one)
+    assert (found.exit_code, "; stored are: scan-lf:N=4 (run 1)" in found.stderr) == (2, True)
+
+
 def test_best_takes_the_words_of_run(db: Path) -> None:
     """Objective and slowdown limit of a run find its answer; others do not."""
     words = (*SMALL, "--objective", "energy", "--max-slowdown", "5%", "--database", db)

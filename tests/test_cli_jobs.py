@@ -242,7 +242,8 @@ def test_status_shows_whatever_the_daemon_says(daemon: Daemon) -> None:
         "queue": {"queued": 2, "running": 1},
         "windows": {"open": True, "changes_at": None, "count": 0, "summary": "none, allowed always"},
         "devices": [
-            {"spec": "cuda:0", "spent_today_s": 2.5, "spent_today_j": 12345.678, "job": 3, "holds": ""}
+            {"spec": "cuda:0", "spent_today_s": 2.5, "spent_today_j": 12345.678, "job": 3, "holds": ""},
+            {"spec": "cuda:1", "spent_today_s": 2.5, "spent_today_j": 0.0},
         ],
         "troubles": [],
         "ready": True,
@@ -254,6 +255,7 @@ def test_status_shows_whatever_the_daemon_says(daemon: Daemon) -> None:
 
     assert "queue: queued 2, running 1\nwindows: none, allowed always\n" in shown
     assert "device cuda:0\n  spent today: 2.500 s, 12,346 J (as metered, sum of trials)\n  job: 3\n" in shown
+    assert "device cuda:1\n  spent today: 2.500 s\n" in shown
     assert "troubles: –\nready: yes\nbegun at: 2026-11-21 22:00:00 UTC\nup for: 1 h 2 min\n" in shown
     assert daemon.document("status") == standing
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from tuner.cli.main import main
 from tuner.kernel_files.cuda_source.guesses import constant_symbols, macros_of, role_of
-from tuner.kernel_files.cuda_source.tokens import tokens_of
+from tuner.kernel_files.cuda_source.tokens import fixed_constants, tokens_of
 
 SCALE = r"""
 #ifndef TILE
@@ -70,7 +70,7 @@ def test_a_new_file_is_well_formed(tmp_path: Path) -> None:
         "block_size_x = 256",
     ):
         assert line in text
-    assert "TWICE" not in text
+    assert "TWICE" not in text  # makes no tile, block or index
     target = tmp_path / "check.json"
     result = run("check", file, "--arch", "sm_90", "--json", target)
     assert result.exit_code == 0, result.output
@@ -123,13 +123,16 @@ def test_a_struct_of_the_source(tmp_path: Path) -> None:
     assert f"next: tuner run --kernel {file}" in result.output
 
 
+def test_constants_of_the_host_are_no_constants_of_a_kernel() -> None:
+    text = "int main() { const int K = 3; }\n__global__ void f() { const int J = 2; }\nconstexpr int I = 1;"
+    assert fixed_constants(text) == {"I", "J"}
+
+
 def test_a_macro_that_the_source_defines_itself(tmp_path: Path) -> None:
     """No tunable is made of it, and one made by hand is refused: every value would be the same code."""
     text = written(tmp_path, STEP, "step.cu").read_text()
     assert 'grid = "ceil_div(N, 128)"' in text
-    assert (
-        "block_size_x = [128]  # THREADS of the source; with its #define between #ifndef and #endif" in text
-    )
+    assert "# Fixed by the source: THREADS = 128." in text
     file = tmp_path / "step.toml"
     text = text.replace("[tunables]", "[tunables]\nTHREADS = [64, 128]")
     file.write_text(text.replace("[default]", "[default]\nTHREADS = 64"))
@@ -187,7 +190,7 @@ def test_a_source_without_the_kernel(tmp_path: Path, text: str, words: tuple[str
 def test_how_arrays_are_used() -> None:
     """An array is an output where each use of it is an assignment."""
     text = "void f(float* a, float* b, float* c, float* d) { a[i] = b[i][0] + c[0]; c[1]++; g(d); a[2] = 1; }"
-    assert [role_of(tokens_of(text), name) for name in "abcd"] == ["out", "in", "inout", "inout"]
+    assert [role_of(tokens_of(text), [name]) for name in "abcd"] == ["out", "in", "inout", "inout"]
 
 
 def test_macros_that_others_define() -> None:

@@ -127,6 +127,14 @@ def test_code_of_each_configuration(tmp_path: Path, compiler: Compiler, way: str
         assert code.resources.architecture == "sm_90"
 
 
+def test_expressions_beside_each_other_name_one_file(tmp_path: Path, compiler: Compiler) -> None:
+    """What lies between two expressions of a name may be nothing."""
+    lines = ('source = "scale_{B // 64}{B % 64}.ptx"', 'entry = "scale<{B}>"')
+    for name, block in (("scale_10.ptx", 64), ("scale_20.ptx", 128)):
+        (tmp_path / name).write_text(ptx(block))
+    assert all(isinstance(code, CompiledStage) for code in results(kernel_of(tmp_path, *lines), compiler))
+
+
 def test_a_tunable_that_only_chooses_a_file_is_used(tmp_path: Path) -> None:
     """Names in words of a command, and in that of a file, count as used."""
     for lines in (('source = "{F}_64.ptx"', 'entry = "k"'), built("cat", "{F}_64.ptx")):
@@ -185,9 +193,10 @@ def test_what_does_not_become_code_says_why(
         assert text in str(code)
 
 
-def test_a_command_that_hangs_ends_with_all_that_it_started(tmp_path: Path) -> None:
-    """A build is given up at the time-out, and nothing of it is left."""
-    kernel = kernel_of(tmp_path, *built("sh", "-c", "sleep 86398.625 & wait"), tunables="B = [64]")
+@pytest.mark.parametrize("start", ["", "setsid "])
+def test_a_command_that_hangs_ends_with_all_that_it_started(tmp_path: Path, start: str) -> None:
+    """A build is given up at the time-out, and nothing of it is left, in a session of its own neither."""
+    kernel = kernel_of(tmp_path, *built("sh", "-c", f"{start}sleep 86398.625 & wait"), tunables="B = [64]")
     with Compiler("sm_90", tmp_path / "cubins", timeout_s=2.0) as compiler:
         (code,) = results(kernel, compiler)
     assert "not compiled within 2 s" in str(code)
@@ -245,7 +254,7 @@ def test_what_a_command_makes_is_compiled_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["source", "header", "word", "program", "wrapped", "named file", "nothing", "report"]
+    "change", ["source", "header", "word", "program", "wrapped", "named file", "flags", "nothing", "report"]
 )
 def test_answers_go_stale_with_all_that_made_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
@@ -269,6 +278,7 @@ def test_answers_go_stale_with_all_that_made_the_code(
         "program": lambda: (programs / "mycc").write_text("#!/bin/sh\nexec cat\n"),
         "wrapped": lambda: (programs / "inner").write_text("2"),
         "named file": lambda: (tmp_path / "scale_128.ptx").write_text(ptx(128) + "\n"),
+        "flags": lambda: monkeypatch.setenv("NVCC_APPEND_FLAGS", "-O0"),
         "nothing": lambda: None,
         "report": lambda: (tmp_path / "run.json").write_text("{}"),
     }

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -153,6 +154,8 @@ class Fake:
         return SERVES[self.name]
     def compile(self, name, text, headers, entry, options):
         self.note(f"compile:{entry}")
+        if entry in ("read", "write"):  # each waits for the other
+            self.notes.with_name("pipe").open(entry[0]).close()
         if entry == "hang":
             signal.pause()
         if entry == "crash":
@@ -499,6 +502,22 @@ def test_children_that_idle_end_and_others_start_when_there_is_work(bench: Bench
         compiler.compile([stage("h")])
         (second,) = bench.pids()
         assert second not in first
+
+
+def test_of_several_children_that_idle_one_stays(bench: Bench) -> None:
+    """The others hold memory for nothing, and end long before it."""
+    os.mkfifo(bench.folder / "pipe")
+    with bench.compiler(jobs=2) as compiler:
+        bench.asked()
+        compiler.compile([stage("read"), stage("write")])
+        children = {pid: os.pidfd_open(pid) for pid in bench.pids()}
+        ended, _, _ = select.select(children.values(), [], [], PATIENCE_S)
+        compiler.compile([stage("f")])
+        (left,) = bench.pids()
+    for descriptor in children.values():
+        os.close(descriptor)
+    assert (len(children), len(ended)) == (2, 1)
+    assert children[left] not in ended
 
 
 def test_threads_share_the_children_and_compile_the_same_once(bench: Bench) -> None:

@@ -54,6 +54,17 @@ def samples(metrics: Metrics, text: bytes | None = None) -> dict[tuple[str, ...]
     }
 
 
+def test_times_alone_have_no_joules() -> None:
+    metrics = Metrics("1.2")
+    metrics.device(GPU, "cuda:0", "NVIDIA H200", modelled=False)
+    metrics.spent(GPU, 2.0, 0.0)
+    seen = samples(metrics)
+    assert (seen["tuner_tuning_seconds_total", GPU], ("tuner_tuning_joules_total", GPU) in seen) == (
+        2.0,
+        False,
+    )
+
+
 def test_what_was_told_is_scraped(metrics: Metrics) -> None:
     """Every figure arrives under its name, with the UUID of its GPU."""
     metrics.trials.labels(GPU, "timeout").inc()

@@ -287,6 +287,7 @@ def test_options_that_read_files_are_refused(top: Path, option: str) -> None:
         (["sh", "{top}/others/cc"], "belongs to user"),
         (["sh", "-c", "cat<{top}/others/cc"], "belongs to user"),
         (["cat", "../../outside/scan.ptx"], "leads out of the kernel directory"),
+        (["sh", "{{FILE}}"], "a tunable has '.*/others/cc', a path"),
     ],
 )
 def test_build_commands_are_run_only_if_nobody_else_can_change_them(
@@ -299,9 +300,10 @@ def test_build_commands_are_run_only_if_nobody_else_can_change_them(
         (top / folder / "cc").chmod(0o755)
     os.chown(top / "others/cc", STRANGER, 0)
     build = [word.format(top=top) for word in words]
+    chosen = f'[tunables]\nFILE = ["{top}/others/cc"]\n' if "{FILE}" in build else ""
     (top / "kernels.d/mine/kernel.toml").write_text(
         f'[kernel]\nsource = "k.cu"\nentry = "k"\nbuild = {build}\n[problem]\nsizes.N = [4]\n'
-        '[arguments]\nx = "inout float32[N]"\n[launch]\ngrid = 1\nblock = 1\n'
+        f'[arguments]\nx = "inout float32[N]"\n{chosen}[launch]\ngrid = 1\nblock = 1\n'
     )
     (top / "kernels.d/mine/k.cu").touch(mode=0o644)
     if says:
@@ -310,6 +312,22 @@ def test_build_commands_are_run_only_if_nobody_else_can_change_them(
     else:
         assert kernel_directories([top / "kernels.d"], below=top)
     assert not (top / "ran").exists()
+
+
+@needs_root
+def test_files_of_configurations_lie_in_the_directory(top: Path) -> None:
+    """Each file that a name with expressions stands for is looked at, as one that is named whole."""
+    kernel = top / "kernels.d/mine/kernel.toml"
+    kernel.write_text(
+        '[kernel]\nsource = "k_{B}.ptx"\nentry = "k"\n[problem]\nsizes.N = [4]\n[tunables]\nB = [1, 2]\n'
+        '[arguments]\nx = "inout float32[N]"\n[launch]\ngrid = 1\nblock = "B"\n'
+    )
+    (kernel.parent / "k_1.ptx").touch(mode=0o644)
+    assert kernel_directories([top / "kernels.d"], below=top)
+    (top / "outside.ptx").touch(mode=0o644)
+    (kernel.parent / "k_2.ptx").symlink_to(top / "outside.ptx")
+    with pytest.raises(InputError, match=r"'k_2.ptx' leads to .*/outside.ptx, out of the kernel directories"):
+        kernel_directories([top / "kernels.d"], below=top)
 
 
 MODES = st.integers(0o000, 0o7777)

@@ -20,9 +20,9 @@ from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.model.errors import InputError, UnknownJobError
 from tuner.model.jobs import Job, JobSpec, JobState, Origin
-from tuner.model.records import RunStatus, canonical
+from tuner.model.records import RunStatus
 from tuner.model.trial import Measurement, Status, Trial, WorkloadResult
-from tuner.model.typed import UnfitError, typed
+from tuner.model.typed import UnfitError, canonical, typed
 from tuner.model.typed import document as parsed
 
 NAMES = ("scan-lf:N=4",)

@@ -147,6 +147,16 @@ def test_a_heading_has_what_users_ask_for(asked: str) -> None:
     assert any(asked in heading.lower() for heading in headings)
 
 
+def test_what_was_tried_is_a_heading() -> None:
+    """Of words that are in every text the site's search finds whole headings alone, up to twice as long."""
+    assert "\n### What was tried\n" in page("run.md")
+
+
+def test_tables_of_keys_have_heads() -> None:
+    heads = re.findall(r"^(\|.*)\n\| ---", page("kernel-keys.md"), re.MULTILINE)
+    assert [head for head in heads if not all(cell.strip() for cell in head.strip("|").split("|"))] == []
+
+
 def test_the_pages_of_the_lab_are_short() -> None:
     """What was measured, and still holds, fits into 40,000 words."""
     pages = (ROOT / "docs" / "lab").rglob("*.md")

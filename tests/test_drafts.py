@@ -183,11 +183,232 @@ __global__ void f(const float* x, float* y, int n) {
     __syncthreads();
     if (threadIdx.x < T && o < n) y[o] = tile[threadIdx.x] + tile[threadIdx.x + 4];
 }"""
+SCOPES = """
+__global__ void f(const float* p, const float* c, const float* s, float* y, int n, int k, int d) {
+    int q = blockIdx.x * blockDim.x + threadIdx.x;
+    if (q < n) {
+        float norm = 0, best = 1e30f;
+        for (int i = 0; i < d; ++i) norm += p[q * d + i];
+        for (int i = 0; i < k; ++i) best = fminf(best, c[i * d] - norm);
+        y[q] = best;
+    }
+    if (q < k) { int i = q; y[i] += s[i]; }
+}"""
+VECTOR = """
+#include <vector>
+template <int VEC>
+__global__ void f(const float* x, float* y, int n) {
+    int base = (blockIdx.x * blockDim.x + threadIdx.x) * VEC;
+    for (int v = 0; v < VEC; ++v) if (base + v < n) y[base + v] = x[base + v];
+}
+int main(int argc, char** argv) {
+    int n = argc > 1 ? atoi(argv[1]) : 1 << 20;
+    std::vector<float> h(n);
+    float *x, *y;
+    cudaMalloc(&x, h.size() * sizeof(float));
+    cudaMalloc(&y, h.size() * sizeof(float));
+    f<4><<<(h.size() + 1023) / 1024, 256>>>(x, y, (int)h.size());
+}"""
+LOST = """
+__global__ void f(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i];
+}
+void run(Matrix m, float* x, float* y) { f<<<blocks_of(m.count()), threads_of(m)>>>(x, y, m.n() & ~3); }"""
+CONSTANTS = """
+constexpr int BM = 64, BN = 64;
+#define BK 16
+#define TM 4
+__global__ void f(const float* A, const float* B, float* C, int M, int N, int K) {
+    __shared__ float a[BM][BK], b[BK][BN];
+    const int tid = threadIdx.y * blockDim.x + threadIdx.x, row0 = blockIdx.y * BM, col0 = blockIdx.x * BN;
+    float acc[TM][TM] = {};
+    for (int k0 = 0; k0 < K; k0 += BK) {
+        for (int i = tid; i < BM * BK; i += 256) a[i / BK][i % BK] = A[(row0 + i / BK) * K + k0 + i % BK];
+        for (int i = tid; i < BK * BN; i += 256) b[i / BN][i % BN] = B[(k0 + i / BN) * N + col0 + i % BN];
+        __syncthreads();
+        for (int k = 0; k < BK; ++k)
+            for (int i = 0; i < TM; ++i)
+                for (int j = 0; j < TM; ++j)
+                    acc[i][j] += a[threadIdx.y * TM + i][k] * b[k][threadIdx.x * TM + j];
+        __syncthreads();
+    }
+    for (int i = 0; i < TM; ++i)
+        for (int j = 0; j < TM; ++j)
+            C[(row0 + threadIdx.y * TM + i) * N + col0 + threadIdx.x * TM + j] = acc[i][j];
+}
+void run(float* A, float* B, float* C, int M, int N, int K) {
+    f<<<dim3(N / BN, M / BM), dim3(BN / TM, BM / TM)>>>(A, B, C, M, N, K);
+}"""
+SORT = """
+__global__ void f(int* d, int j, int k) {
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x, p = i ^ j;
+    if (p > i && (((i & k) == 0) == (d[i] > d[p]))) { int t = d[i]; d[i] = d[p]; d[p] = t; }
+}
+void sort(int* d, int n) {
+    for (int k = 2; k <= n; k *= 2)
+        for (int j = k / 2; j > 0; j /= 2) f<<<n / 256, 256>>>(d, j, k);
+}"""
+ALIASES = """
+__global__ void f(const float* x, float* y, int rows, int n4) {
+    const float4* in = reinterpret_cast<const float4*>(x + blockIdx.x * n4 * 4);
+    float4* out = (float4*)y + blockIdx.x * n4;
+    for (int i = threadIdx.x; i < n4; i += blockDim.x) out[i] = in[i];
+}
+void run(float* x, float* y, int rows, int cols) { f<<<rows, 128>>>(x, y, rows, cols / 4); }"""
+PACKS = """
+template <int VEC>
+__global__ void f(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) for (int v = 0; v < VEC; ++v) y[i * VEC + v] = x[i * VEC + v];
+}"""
+CALLED = """
+__global__ void f(const float* x, float* y, int n, float eps) {
+    __shared__ float sums[32];
+    const float* row = &x[blockIdx.x * n];
+    float s = eps;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) { y[blockIdx.x * n + i] = row[i]; s += row[i]; }
+    if ((threadIdx.x & 31) == 0) sums[threadIdx.x >> 5] = s;
+    __syncthreads();
+    if (threadIdx.x < 32) s = sums[threadIdx.x];
+    for (int i = threadIdx.x; i < n; i += blockDim.x) y[blockIdx.x * n + i] *= s;
+}
+void go(float* x, float* y, int rows, int n, float eps) { f<<<rows, 128>>>(x, y, n, eps); }
+int main() { int rows = 64, n = 512; go(a, b, rows, n, 1e-5f); }"""
+TYPED = """
+template <typename T>
+__global__ void f(const T* x, T* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i > 0 && i < n - 1) y[i] = x[i - 1] + x[i + 1];
+}
+template <typename T>
+void go(const T* x, T* y, int n) { f<T><<<(n + 255) / 256, 256>>>(x, y, n); }
+int main() { double *a, *b; go<double>(a, b, 1000); }"""
+NUMBERED = """
+#define T 64
+__global__ void f(int* d, int j) {
+    unsigned i = threadIdx.x + blockDim.x * blockIdx.x, p = i ^ j;
+    if (p > i && d[i] > d[p]) { int t = d[i]; d[i] = d[p]; d[p] = t; }
+}
+void sort(int* d) { for (int j = 8; j > 0; j /= 2) f<<<16, T>>>(d, j); }"""
+LEADING = """
+#define BLOCK_SIZE 64
+__device__ void swap(int& a, int& b) { int t = a; a = b; b = t; }
+__global__ void f(int* d, const int* e, int n, int ld) {
+    __shared__ int s[BLOCK_SIZE];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    s[threadIdx.x] = e[ld];
+    __syncthreads();
+    if (i < n && s[threadIdx.x ^ 1]) swap(d[i], d[n - 1 - i]);
+}
+int main() { int k = 64, sms = 0; count(&sms); f<<<sms * 2, BLOCK_SIZE>>>(d, e, k, k); }"""
+COUNTED = """
+#define AT(i, j) ((i) * k + (j))
+__global__ void f(const float* x, int* counts, int n, int k) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, best = 0;
+    if (i >= n) return;
+    for (int c = 1; c < k; ++c) if (x[AT(i, c)] > x[AT(i, best)]) best = c;
+    atomicAdd(&counts[best], 1);
+}
+void go(float* x, int* c, int n, int k) { f<<<(n + 127) / 128, 128>>>(x, c, n, k); }
+int main() { int n = 7, k = 5; int* q; cudaMallocManaged(&q, k * sizeof(int)); go(p, q, n, k); }"""
+GUARDED = """
+#include <vector>
+__global__ void f(const float* a, float* b, int M, int N) {
+    __shared__ float s[8][32];
+    for (int i = threadIdx.x; i < 256; i += blockDim.x) {
+        int r = i / 32, c = i % 32;
+        int y = blockIdx.y * 8, x = blockIdx.x * 32;
+        if (y + r < M && x + c < N) s[r][c] = a[(y + r) * N + x + c];
+    }
+    __syncthreads();
+    b[blockIdx.y * gridDim.x + blockIdx.x] = s[0][0];
+}
+int main() {
+    const int M = 100, N = 200;
+    std::vector<float> a(M * N), b(ceil_div(M, 8) * ceil_div(N, 32));
+    float *x, *y;
+    cudaMalloc(&y, b.size() * sizeof(float));
+    f<<<dim3((N + 31) / 32, (M + 7) / 8), 64>>>(x, y, M, N);
+}"""
 
 
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
+        (
+            CALLED,
+            (
+                *(
+                    "sizes.N = [512]",
+                    "sizes.ROWS = [64]",
+                    'x = "in float32[ROWS, N]"',
+                    'y = "out float32[ROWS, N]"',
+                ),
+                *('eps = "float32 = 1e-05"', "block_size_x = [32, 64, 128, 256]"),
+            ),
+        ),
+        (TYPED, ("sizes.N = [1000]", 'x = "in float64[N]"', 'y = "inout float64[N]"  # GUESS: its border')),
+        (NUMBERED, ("sizes.N = [1024]  # GUESS: 16 blocks", 'd = "restored int32[N]"', 'grid = "N // block')),
+        (
+            LEADING,
+            (
+                *(
+                    'ld = "int32 = N"',
+                    'd = "restored int32[N]"  # GUESS',
+                    "# Fixed by the source: BLOCK_SIZE = 64.",
+                ),
+                'grid = "2 * SMS"',
+            ),
+        ),
+        (COUNTED, ('x = "in float32[N, K]"', 'counts = "inout int32[K]"', "sizes.K = [5]")),
+        (
+            GUARDED,
+            (
+                'a = "in float32[M, N]"',
+                'b = "out float32[ceil_div(M, 8), ceil_div(N, 32)]"',
+                "block_size_x = [8, 16, 32, 64, 128]",
+            ),
+        ),
+        (SCOPES, ('p = "in float32[N, D]"', 'c = "in float32[K, D]"', 's = "in float32[K]"')),
+        (
+            VECTOR,
+            (
+                "sizes.N = [1048576]",
+                'x = "in float32[N]"',
+                "VEC = [",
+                'grid = "ceil_div(N, VEC * block_size_x)"',
+            ),
+        ),
+        (
+            LOST,
+            (
+                "sizes.N = [1048576]  # GUESS",
+                'block = "block_size_x"  # GUESS',
+                'grid = "ceil_div(N, block_size_x)"  # GUESS: blocks_of',
+            ),
+        ),
+        (
+            CONSTANTS,
+            (
+                *('A = "in float32[M, K]"', 'B = "in float32[K, N]"', 'C = "out float32[M, N]"'),
+                "# Fixed by the source: BM = 64, BN = 64, BK = 16, TM = 4.",
+            ),
+        ),
+        (
+            SORT,
+            ('d = "restored int32[N]"  # GUESS: in place', 'j = "int32 = 1"  # GUESS: the host launches in'),
+        ),
+        (ALIASES, ('x = "in float32[4 * N4 * ROWS]"', 'y = "out float32[4 * N4 * ROWS]"')),
+        (
+            PACKS,
+            (
+                'x = "in float32[N]"',
+                'n = "int32 = N // VEC"  # GUESS',
+                "VEC = [1, 2, 4, 8]",
+                'rules = ["block_size_x <= 256", "N % VEC',
+            ),
+        ),
         (INNER, ('in_ = "in float32[NZ, NY, NX]"', 'grid = ["ceil_div(NX, BX)", "ceil_div(NY, BY)"]')),
         (PAIRS, ('block = "block_size"  # GUESS: of 2 * block_size', 'grid = "ceil_div(N, 2 * block_size)"')),
         (OUTPUTS, ('x = "in float32[N]"', 'block = "block_size_x"  # GUESS: there may be more threads')),
@@ -200,12 +421,30 @@ __global__ void f(const float* x, float* y, int n) {
         (TRANSPOSED, ('in_ = "in float32[HEIGHT, WIDTH]"', 'out = "out float32[WIDTH, HEIGHT]"')),
         (WARPS, ('block = "32 * P"', 'rules = ["32 * P <= 256"]', "P = [1, 2, 4, 8]")),
     ],
-    ids=["inner", "pairs", "outputs", "tiled", "square", "halo", "transposed", "warps"],
+    ids=[
+        *(
+            "called",
+            "typed",
+            "numbered",
+            "leading",
+            "counted",
+            "guarded",
+            "scopes",
+            "vector",
+            "lost",
+            "constants",
+            "sort",
+            "aliases",
+            "packs",
+        ),
+        *("inner", "pairs", "outputs", "tiled", "square", "halo", "transposed", "warps"),
+    ],
 )
 def test_arrays_and_blocks_follow_the_indices(text: str, lines: tuple[str, ...]) -> None:
     """The last axis is what rows are multiplied with; a bound that tunables state follows them."""
     known = re.findall(r"\b(?:thread|block)(Idx|Dim)\.([xyz])", text)
-    registers = {f"{kind}.{axis}" for _, axis in known for kind in ("tid", "ctaid")}
+    kinds = {"Idx": ("tid", "ctaid"), "Dim": ("ntid",)}
+    registers = {f"{kind}.{axis}" for what, axis in known for kind in kinds[what]}
 
     def ask(_: str, options: tuple[str, ...], *__: str) -> Answer:
         undefined = [

@@ -1,5 +1,6 @@
 """Arguments of Kernel Tuner's functions that are refused here, each with its name."""
 
+import importlib
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,6 +82,12 @@ def test_parameters_are_those_of_kernel_tuner(function: Any, expected: Mapping[s
     assert list(found) == list(expected)
     for name, default in expected.items():
         assert found[name].default in (default, inspect.Parameter.empty), name
+
+
+def test_python_kernels_are_refused_by_name() -> None:
+    module = importlib.import_module("tuner.kernel_tuner.kernelbuilder")
+    with pytest.raises(UnsupportedError, match=r"kernelbuilder\.PythonKernel.*tuner\.apply"):
+        _ = module.PythonKernel
 
 
 def test_the_page_names_every_argument_and_strategy() -> None:

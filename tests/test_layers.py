@@ -62,7 +62,8 @@ CORE_OF_PLUGINS = {
     *("tuner.model.records", "tuner.model.trial", "tuner.model.units", "tuner.model.version"),
 }
 CORE_OF_POWER = CORE_OF_PLUGINS | {
-    *("tuner.system.ownership", "tuner.system.service_manager", "tuner.system.untrusted.reading"),
+    *("tuner.model.typed", "tuner.system.ownership", "tuner.system.service_manager"),
+    "tuner.system.untrusted.reading",
 }
 CORE_OF_POLICIES = CORE_OF_PLUGINS | {"tuner.space.occupancy", "tuner.space.search_view"}
 

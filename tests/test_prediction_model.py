@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tuner.model.errors import InputError
 from tuner.model.expressions.callables import Expression
 from tuner.model.plan import Configuration
-from tuner.model.records import sealed
+from tuner.model.typed import sealed
 from tuner.prediction.accuracy import Accuracy
 from tuner.prediction.c_selector import c_selector
 from tuner.prediction.methods import FlatTree
@@ -90,7 +90,13 @@ def test_it_picks_what_was_best() -> None:
         selection = MODEL.select(one.sizes)
         assert selection is not None
         assert selection[0] == best_here
-    assert MODEL.claim == "within 5 % of the best measured for 94 % of 32 left-out inputs"
+    judged = "for 94 % of 32 left-out inputs, of whose spaces"
+    assert MODEL.claim == f"within 5 % of the best measured {judged} none was measured whole"
+    model = replace(MODEL, accuracy=replace(MODEL.accuracy, whole=3))
+    assert model.claim == f"within 5 % of the best {judged} 3 were measured whole"
+    older = {name: value for name, value in model.document().items() if name != "checksum"}
+    del older["accuracy"]["whole"]
+    assert SelectionModel.of(sealed(older)).claim == MODEL.claim
 
 
 def test_a_document_is_the_model_again() -> None:
@@ -263,7 +269,7 @@ def test_the_header_says_what_it_is_made_from() -> None:
     header = c_selector(MODEL, [["-DB=1"]] * len(MODEL.portfolio.versions))
     for text in (
         "mv-mul on NVIDIA H200, time:",
-        "within 5 % of the best measured for 94 % of 32 left-out inputs",
+        MODEL.claim,
         "H = 3 to 6000; W = 5 to 11000; dtype in float32, float64",
         "static const int mv_mul_B[",
         '"-DB=1"',

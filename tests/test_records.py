@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tuner.model.errors import StoreError
 from tuner.model.plan import Configuration
-from tuner.model.records import canonical, measurement_from, measurement_record, trial_from, trial_record
+from tuner.model.records import measurement_from, measurement_record, trial_from, trial_record
 from tuner.model.trial import Energy, Flag, Measurement, Status, Trial, WorkloadResult
+from tuner.model.typed import canonical
 
 values = st.one_of(st.booleans(), st.integers(-(2**31), 2**31), st.text(max_size=5))
 configurations = st.dictionaries(st.text(min_size=1, max_size=3), values, min_size=1, max_size=4).map(

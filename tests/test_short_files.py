@@ -76,6 +76,14 @@ def test_a_vector_addition_takes_fifteen_lines(tmp_path: Path) -> None:
     assert "vector-add: its file states no default; its first configuration stands for it" in told
 
 
+def test_a_modelled_run_says_that_work_chooses(tmp_path: Path) -> None:
+    path = written(tmp_path / "vector_add")
+    path.write_text(path.read_text() + '\n[work]\nbytes = "12 * N"\noperations = "N"\n')
+    words = ["run", "vector-add:N=1048576", "--kernel", str(path), "--device", "sim:h200", "--budget", "2"]
+    run = CliRunner().invoke(main, [*words, "--database", str(tmp_path / "runs.db")])
+    assert "vector-add: modelled by the [work] of its file; without it" in " ".join(run.output.split())
+
+
 def test_what_stands_for_what_is_left_out(tmp_path: Path) -> None:
     """Name, entry, block, macros, work, problem and threshold follow from the rest."""
     kernel = read(tmp_path)

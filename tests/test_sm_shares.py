@@ -204,6 +204,9 @@ def test_shares_are_parts_of_all_multiprocessors(fake: tuple[FakeCupy, CudaDevic
     assert _places(device) == {SM_SHARE: (0, 32, 64, 96, 132)}
     eight = _places(device, replace(SEARCHED, sm_shares=8))
     assert eight == {SM_SHARE: (0, 16, 32, 48, 64, 80, 96, 112, 132)}
+    for levels in range(2, 9):  # one part and all others lie apart
+        shares = _places(device, replace(SEARCHED, sm_shares=levels))[SM_SHARE]
+        assert max(shares[1] + shares[-2], levels * shares[1]) <= 132 - 132 % 8
 
 
 def test_a_run_finds_shares(tmp_path: Path) -> None:

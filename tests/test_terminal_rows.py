@@ -188,6 +188,11 @@ def test_a_device_shows_power_clock_temperature_and_others() -> None:
     assert "mean of the last trial, modelled; today 41.7 J (modelled) in 12 s of 60 min" in simulated.details
 
 
+def test_where_times_alone_were_measured_no_joules_are_shown() -> None:
+    (row,) = device_listing(state_of(device("cuda:0", spent_today_j=0.0, budget_j=900.0)), 80).rows
+    assert "today 12 s of 60 min of measuring" in row.details
+
+
 def test_power_that_cannot_be_read_says_why() -> None:
     """No number is shown for what was not measured."""
     unread = power("cuda:0", 0, None, others=None, failure="the driver does not answer")

@@ -1,12 +1,15 @@
 """``tuner train``: inputs, runs that teach, the model that is kept, and who uses it."""
 
 import json
+import math
+import random
 import re
 import sqlite3
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from cli_process import document, tuner
 from hypothesis import given
@@ -17,10 +20,12 @@ from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import InputError
-from tuner.model.records import sealed
+from tuner.model.typed import sealed
 from tuner.prediction.model import SelectionModel
+from tuner.prediction.training_set import InputTrials, TrainingSet
 from tuner.search.request import SearchRequest
 from tuner.search.setup import open_setup
+from tuner.studies.learning import feature_table, missed_of
 from tuner.studies.sweep_progress import TrainingProgress
 from tuner.studies.training import Trainer, TrainingRequest, draw, drawn_sizes, listed_inputs, model_key
 
@@ -221,6 +226,34 @@ def test_inputs_can_be_looked_at_by_other_policies(source: Path, tmp_path: Path,
     assert 8 <= found["trials"] <= 24
 
 
+@pytest.mark.parametrize("wholes", [0, 6, 30])
+def test_what_trials_miss_is_told_by_spaces_measured_whole(kernel: KernelFile, wholes: int) -> None:
+    """By a part of their spaces at random: as much as others miss on average, and nothing without any."""
+    draws = random.Random(5)  # noqa: S311 - a seeded experiment
+    inputs: list[InputTrials] = []
+    best = []
+    for number, sizes in enumerate(draw(drawn_sizes(kernel, "H=2^2..2^8"), 30, 0, lambda _: True)):
+        space = list(kernel.space(kernel.workload(sizes)))
+        costs = [math.exp(draws.uniform(0.0, 0.5)) for _ in space]
+        chosen = draws.sample(range(len(space)), len(space) if number < wholes else 3)
+        best.append(min(costs[place] for place in chosen) / min(costs))
+        found = tuple(space[place] for place in chosen)
+        inputs.append(
+            InputTrials(
+                sizes, found, np.array([costs[place] for place in chosen]), np.full(len(chosen), 1e-3)
+            )
+        )
+    data, table = TrainingSet(tuple(inputs)), feature_table(kernel, None)
+    told = list(map(missed_of(table, kernel, data, "g-adapt", guided=False), inputs))
+    assert [one.whole for one in told] == [number < wholes for number in range(30)]
+    assert {one.factor for one in told[:wholes]} <= {1.0}
+    others = {one.factor for one in told[wholes:]}
+    if wholes == 6:
+        assert sum(others) / len(others) == pytest.approx(sum(best[6:]) / 24, abs=0.04)
+    else:
+        assert others <= {1.0}
+
+
 def test_a_forest_is_the_default(source: Path, tmp_path: Path) -> None:
     """Its first prediction and its versions are judged beside the others."""
     found = document(
@@ -376,6 +409,41 @@ def test_sizes_in_the_code_are_no_selector(tmp_path: Path) -> None:
     result = tuner("export", "twice", "--format", "c-selector", "--kernel", tmp_path / "twice.cu", *options)
     assert result.exit_code == 2
     assert "sizes are compiled into its code" in result.stderr
+
+
+MORE = """
+#pragma tuner launch grid(1) block(32) when(H > LEAST)
+template <int P>
+__global__ void more(float* y)
+{
+    if (P > 8) y[0] = 0.0f;
+}
+"""
+
+
+@pytest.mark.parametrize(("least", "seen"), [("8 * P", True), ("300", False)])
+def test_launches_that_some_sizes_have(tmp_path: Path, least: str, *, seen: bool) -> None:
+    """The header has them, and says for which sizes; where no trained input has one, that is told."""
+    source = tmp_path / "twice.cu"
+    source.write_text(SOURCE + MORE.replace("LEAST", least))
+    options = ("--database", tmp_path / "tuner.db")
+    document("train", source, *ARGUMENTS, *options)
+    header = tmp_path / "twice.h"
+    kernel = ("--format", "c-selector", "--kernel", source, "--output", header)
+    result = tuner("export", "twice", *kernel, *options)
+    assert (result.exit_code, "no trained input launches more" in result.stderr) == (2 * (not seen), not seen)
+    if not seen:
+        return
+    program = tmp_path / "program.c"
+    program.write_text(
+        '#include "twice.h"\n'
+        "int main(void) {\n"
+        "for (int H = 1; H < 99; ++H) for (int v = 0; v < TWICE_VERSIONS; ++v) if (!twice_entry_more[v] ||\n"
+        'twice_launches_more(v, H, 7, "float32") != (H > 8 * twice_P[v])) return 1;\n'
+        "return 0; }\n"
+    )
+    subprocess.run(["gcc", "-Wall", "-Werror", "-o", tmp_path / "program", program], check=True)
+    subprocess.run([tmp_path / "program"], check=True)
 
 
 def test_wisdom_has_every_input(trained: tuple[Path, dict[str, Any]]) -> None:

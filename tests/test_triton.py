@@ -1,6 +1,7 @@
 """Triton itself without a GPU: its own specialisation, compilation in children, whole searches."""
 
 import importlib
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -307,9 +308,11 @@ def test_a_search_without_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
         "--database",
         str(database),
     ]
-    main([*arguments, "--policy", "exhaustive"], standalone_mode=False)
+    main([*arguments, "--policy", "exhaustive", "--json", str(tmp_path / "run.json")], standalone_mode=False)
     told = capfd.readouterr()
+    candidate = json.loads((tmp_path / "run.json").read_text())["workloads"][0]["candidates"][0]
 
+    assert candidate["resources"][0]["demands"]["threads"] == candidate["threads_per_block"]
     assert "the code and launches of another" in told.out + told.err
     assert "BLOCK=1024" in told.out
     left_out = int(told.out.partition("left out: ")[2].partition(" ")[0])

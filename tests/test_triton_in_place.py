@@ -141,7 +141,7 @@ def test_what_is_recorded_is_tuned_offline(
 def test_a_record_has_the_configurations_and_their_grids(
     tmp_path: Path, launches: list[dict[str, Any]]
 ) -> None:
-    """A list of configurations, some with a limit of registers: all are there, none else, each with its grid."""
+    """Of a list of configurations, some with a limit of registers, all are there, none else, with their grids."""
     every = itertools.product((32, 64, 128), (32, 64, 128), (32, 64), (4, 8), (2, 3))
     configs = [
         theirs().Config(
@@ -162,7 +162,7 @@ def test_a_record_has_the_configurations_and_their_grids(
     file = load_kernel_file(path)
     (workload,) = file.workloads()
     space = list(file.space(workload))
-    own = [dict(one.items()) for one in space]
+    own: list[dict[str, Any]] = [dict(one.items()) for one in space]
     names = ("TILE_M", "TILE_N", "TILE_K", "num_warps", "num_stages", "num_ctas")
     assert sorted(tuple(one[name] for name in names) for one in own) == sorted(
         tuple(one.all_kwargs()[name] for name in names) for one in configs

@@ -1,6 +1,8 @@
 """The worker: candidates that hang, crash or raise cost one result; devices are chosen and described."""
 
 import os
+import select
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -216,6 +218,21 @@ def test_lost_context_replaces_the_worker(hosted: WorkerDevice, pids: Path) -> N
     assert hosted.run([plan("context-lost-together")], 0.0).results[0].status is Status.CRASHED
     assert hosted.check(plan("good"), 1).status is Status.OK
     assert len(started(pids)) == 3
+
+
+def test_a_worker_that_dies_between_two_calls_blames_no_kernel(hosted: WorkerDevice, pids: Path) -> None:
+    """The next one knows no plan by its number: it gets them whole, and goes on."""
+    good = plan("good")
+    assert [hosted.check(good, seed).status for seed in (1, 2)] == [Status.OK] * 2
+    (pid,) = started(pids)
+    descriptor = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
+    assert select.select([descriptor], [], [], 30.0)[0]
+    os.close(descriptor)
+
+    assert hosted.check(good, 3).status is Status.OK
+    assert hosted.run([good], 0.0).results[0].status is Status.OK
+    assert len(started(pids)) == 2
 
 
 def test_worker_that_cannot_be_restarted(pids: Path) -> None:

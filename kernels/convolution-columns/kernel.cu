@@ -1,14 +1,15 @@
 // Every column of an image of H x W convolved with 2 R + 1 taps; beyond its ends a column is zero. A block of X x Y
 // threads makes X columns of Y * P results through shared memory, a thread P of them: Y apart and each read from there
 // (ORDER strided), or side by side, so that what is read serves all of them (ORDER window).
-#pragma tuner problem(H = 1..131072, W = 1..131072, R = [8, 2, 4, 16])
+#pragma tuner problem(H = 1..1073741824, W = 1..1073741824, R = [8, 2, 4, 16])
 #pragma tuner input image: float32[H, W]
 #pragma tuner constant taps: float32[2 * R + 1]
 #pragma tuner output result: float32[H, W]
 #pragma tuner check function "reference.py:columns"
 #pragma tuner constraint 64 <= X * Y <= 512
 #pragma tuner constraint X * (Y * P + 2 * R) <= 12288
-#pragma tuner constraint ceil_div(H, Y * P) <= 65535
+#pragma tuner derived DOWN = ceil_div(H, Y * P)
+#pragma tuner derived LAYERS = ceil_div(DOWN, 65535)
 #pragma tuner toml problem.tolerance = 1e-4
 #pragma tuner toml kernel.description = "Columns of an image convolved with the taps of a filter"
 #pragma tuner toml kernel.family = "convolution"
@@ -25,12 +26,12 @@ __constant__ float taps[2 * R + 1];
 #pragma tuner erange X: 16, 128, 2
 #pragma tuner erange Y: 2, 32, 2
 #pragma tuner erange P: 1, 16, 2
-#pragma tuner launch grid(ceil_div(W, X), ceil_div(H, Y * P)) block(X, Y)
+#pragma tuner launch grid(ceil_div(W, X), ceil_div(DOWN, LAYERS), LAYERS) block(X, Y)
 template <int X = 16, int Y = 8, int P = 8>
 __global__ void convolution_columns(const float* __restrict__ image, float* __restrict__ result, int H, int W)
 {
     __shared__ float part[Y * P + 2 * R][X];
-    const int column = blockIdx.x * X + threadIdx.x, top = blockIdx.y * Y * P;
+    const int column = blockIdx.x * X + threadIdx.x, top = (blockIdx.z * gridDim.y + blockIdx.y) * Y * P;
 #pragma unroll
     for (int i = threadIdx.y; i < Y * P + 2 * R; i += Y) {
         const int row = top + i - R;

@@ -1,12 +1,13 @@
 // Every row of an image of H x W convolved with 2 R + 1 taps; beyond its ends a row is zero. A block of X x Y threads
 // makes Y rows of X * P results through shared memory, a thread P of them, X apart.
-#pragma tuner problem(H = 1..131072, W = 1..131072, R = [8, 2, 4, 16])
+#pragma tuner problem(H = 1..1073741824, W = 1..1073741824, R = [8, 2, 4, 16])
 #pragma tuner input image: float32[H, W]
 #pragma tuner constant taps: float32[2 * R + 1]
 #pragma tuner output result: float32[H, W]
 #pragma tuner check function "reference.py:rows"
 #pragma tuner constraint 64 <= X * Y <= 512
-#pragma tuner constraint ceil_div(H, Y) <= 65535
+#pragma tuner derived DOWN = ceil_div(H, Y)
+#pragma tuner derived LAYERS = ceil_div(DOWN, 65535)
 #pragma tuner toml problem.tolerance = 1e-4
 #pragma tuner toml kernel.description = "Rows of an image convolved with the taps of a filter"
 #pragma tuner toml kernel.family = "convolution"
@@ -23,12 +24,12 @@ __constant__ float taps[2 * R + 1];
 #pragma tuner erange X: 16, 256, 2
 #pragma tuner erange Y: 1, 16, 2
 #pragma tuner erange P: 1, 8, 2
-#pragma tuner launch grid(ceil_div(W, X * P), ceil_div(H, Y)) block(X, Y)
+#pragma tuner launch grid(ceil_div(W, X * P), ceil_div(DOWN, LAYERS), LAYERS) block(X, Y)
 template <int X = 16, int Y = 4, int P = 8>
 __global__ void convolution_rows(const float* __restrict__ image, float* __restrict__ result, int H, int W)
 {
     __shared__ float part[Y][X * P + 2 * R];
-    const int left = blockIdx.x * X * P, row = blockIdx.y * Y + threadIdx.y;
+    const int left = blockIdx.x * X * P, row = (blockIdx.z * gridDim.y + blockIdx.y) * Y + threadIdx.y;
 #pragma unroll
     for (int i = threadIdx.x; i < X * P + 2 * R; i += X) {
         const int column = left + i - R;

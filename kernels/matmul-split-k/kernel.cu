@@ -1,13 +1,15 @@
 // C = A B of row-major matrices, M x K by K x N. A block makes a tile of BM x BN, and takes BK columns of A and rows of
 // B at a time through shared memory, in loads of four elements where rows allow it; a thread has TM x TN elements in
 // registers. Of small C, S blocks share the K products of each tile; a second launch adds their parts.
-#pragma tuner problem(M = 1..32768, N = 1..32768, K = 1..32768, tolerance = 5e-5)
+#pragma tuner problem(M = 1..1073741824, N = 1..1073741824, K = 1..1073741824, tolerance = 5e-5)
 #pragma tuner input A: float32[M, K] = uniform(0, 1)
 #pragma tuner input B: float32[K, N] = uniform(0, 1)
 #pragma tuner output C: float32[M, N]
 #pragma tuner scratch parts: float32[S, M, N]
 #pragma tuner check C = matmul(A, B)
 #pragma tuner derived THREADS = ceil_div(BM, TM) * ceil_div(BN, TN)
+#pragma tuner derived DOWN = ceil_div(M, BM)
+#pragma tuner derived LAYERS = ceil_div(DOWN, 65535)
 #pragma tuner constraint 64 <= THREADS <= 256
 #pragma tuner constraint BM <= BN and TN in (TM, 2 * TM) or BM > BN and TM in (TN, 2 * TN)
 #pragma tuner constraint 512 <= BK * (BM + BN) <= 4096
@@ -30,7 +32,7 @@ struct alignas(4 * V) Pack {
 #pragma tuner erange TN: 1, 8, 2
 #pragma tuner values S: 1, 4, 16 when M * N <= 2**18 and K >= 512 otherwise 1
 #pragma tuner values V: 4 when N % 4 == 0 and K % 4 == 0 otherwise 1
-#pragma tuner launch grid(ceil_div(N, BN), ceil_div(M, BM), S) block(THREADS)
+#pragma tuner launch grid(ceil_div(N, BN), ceil_div(DOWN, LAYERS), S * LAYERS) block(THREADS)
 template <int BM = 16, int BN = 16, int BK = 16, int TM = 1, int TN = 1, int S = 1, int V = 4>
 __global__ void __launch_bounds__((BM / TM) * (BN / TN))
 matmul(const float* __restrict__ A, const float* __restrict__ B, float* __restrict__ C, float* __restrict__ parts,
@@ -40,8 +42,9 @@ matmul(const float* __restrict__ A, const float* __restrict__ B, float* __restri
     constexpr int high = TM < 4 ? TM : 4, wide = TN < 4 ? TN : 4;  // of what a thread reads from shared memory at once
     alignas(16) __shared__ float a[BK][BM + 4];
     alignas(16) __shared__ float b[BK][BN];
-    const int x = threadIdx.x % across, y = threadIdx.x / across, left = blockIdx.x * BN, top = blockIdx.y * BM;
-    const int share = (K + S * BK - 1) / (S * BK) * BK, first = blockIdx.z * share, end = min(K, first + share);
+    const int x = threadIdx.x % across, y = threadIdx.x / across, part = blockIdx.z % S;
+    const int left = blockIdx.x * BN, top = (blockIdx.z / S * gridDim.y + blockIdx.y) * BM;
+    const int share = (K + S * BK - 1) / (S * BK) * BK, first = part * share, end = min(K, first + share);
     float sum[TM][TN] = {};
     for (int start = first; start < end; start += BK) {
 #pragma unroll
@@ -80,7 +83,7 @@ matmul(const float* __restrict__ A, const float* __restrict__ B, float* __restri
         }
         __syncthreads();
     }
-    float* to = S > 1 ? parts + (size_t)blockIdx.z * M * N : C;
+    float* to = S > 1 ? parts + (size_t)part * M * N : C;
 #pragma unroll
     for (int i = 0; i < TM; ++i)
 #pragma unroll

@@ -1,12 +1,14 @@
 // y = A x for a row-major matrix A of H x W. T threads make an element of y, B / T rows a block, in loads of V
 // elements. Of few long rows, S blocks share each; a second launch adds their parts.
-#pragma tuner problem(H = 1..131072, W = 1..131072, tolerance = 5e-5)
+#pragma tuner problem(H = 1..1073741824, W = 1..1073741824, tolerance = 5e-5)
 #pragma tuner input A: float32[H, W] = uniform(0, 1)
 #pragma tuner input x: float32[W] = uniform(0, 1)
 #pragma tuner output y: float32[H]
 #pragma tuner scratch parts: float32[S, H]
 #pragma tuner check y = matmul(A, x)
 #pragma tuner constraint T <= B
+#pragma tuner constraint T >= 16 or W <= 2**20
+#pragma tuner constraint S <= 16 or H <= 64 and T >= 64
 #pragma tuner constraint W % V == 0
 #pragma tuner toml kernel.description = "Product of a matrix and a vector"
 #pragma tuner toml kernel.family = "blas"
@@ -38,7 +40,7 @@ __device__ float sum_of_threads(float sum)
 #pragma tuner values B: 64, 256, 1024
 #pragma tuner values T: 1, 4, 8, 16, 32, 64, 256, 1024
 #pragma tuner values V: 1, 2, 4
-#pragma tuner values S: 1, 4, 16 when H <= 1024 and W >= 4096 otherwise 1
+#pragma tuner values S: 1, 4, 16, 64 when H <= 1024 and W >= 4096 otherwise 1
 #pragma tuner launch grid(ceil_div(H, ceil_div(B, T)), S) block(B)
 template <int B = 256, int T = 16, int V = 1, int S = 1>
 __global__ void mvmul(const float* __restrict__ A, const float* __restrict__ x, float* __restrict__ y,

@@ -1,13 +1,14 @@
 // Scalar products of P pairs of vectors of L elements. T threads make one, B / T a block at a time, in loads of V
 // elements; blocks are as many as there is work for, or CAP at most. Of few long pairs, S blocks share each; a second
 // launch adds their parts.
-#pragma tuner problem(P = 1..1048576, L = 1..1048576, tolerance = 5e-5)
+#pragma tuner problem(P = 1..536870912, L = 1..1073741824, tolerance = 5e-5)
 #pragma tuner input a: float32[P, L] = uniform(0, 1)
 #pragma tuner input b: float32[P, L] = uniform(0, 1)
 #pragma tuner output c: float32[P]
 #pragma tuner scratch parts: float32[S, P]
 #pragma tuner check c = sum(a * b, axis = 1)
 #pragma tuner constraint T <= B
+#pragma tuner constraint T >= 16 or L <= 2**20
 #pragma tuner constraint L % V == 0
 #pragma tuner constraint CAP == 128 or max(CAP, 128) < NEEDED
 #pragma tuner derived NEEDED = ceil_div(P, ceil_div(B, T))

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from tuner.model.errors import StoreDamagedError, StoreError
-from tuner.model.records import sealed, unsealed
+from tuner.model.typed import sealed, unsealed
 from tuner.model.version import VERSION
 from tuner.system.ownership import open_lock
 

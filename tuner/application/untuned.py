@@ -22,8 +22,7 @@ from tuner.devices.cuda.direct import DirectGpu
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import KernelFileError, NothingFitsError, TunerError
 from tuner.model.plan import TunableValue, Workload
-from tuner.model.records import sealed, unsealed
-from tuner.model.typed import typed
+from tuner.model.typed import sealed, typed, unsealed
 from tuner.search.candidates import plan_bytes, prepare
 from tuner.search.explaining import analytical_choice
 from tuner.system.untrusted.reading import load_json, read_bytes

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from tuner.cli.options import (
 )
 from tuner.cli.output import console, echo, json_option, write_json
 from tuner.cli.remote import client_of, socket_option
-from tuner.model.errors import DaemonError, InputError
+from tuner.model.errors import DaemonError, InputError, UnknownNameError
 from tuner.model.options import OPTIONS, SearchOptions
 from tuner.model.units import moment
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from tuner.database.ranking import AnswerQuery, ServedAnswer
     from tuner.database.runs import Store
     from tuner.model.run_document import Best
+
+_MOST_STORED = 8  # workloads that a message names
 
 
 @click.command(short_help="Print the best answer for workloads that run together.")
@@ -169,14 +172,17 @@ class _Question:
 
         check_options({"objective": self.objective, "timing": self.timing}, lambda name: OPTIONS[name].flag)
         limit = None if Objective(self.objective).is_front else self.max_slowdown
-        return answer_query(
-            with_stored_kernels(Catalog.load(self.kernel_files), self.workloads, store),
-            self.workloads,
-            self.device,
-            objective=self.stored_under(self.objective, limit),
-            clocks_as_found=self.clocks_as_found,
-            any_timing=self.timing is None,
-        )
+        try:
+            return answer_query(
+                with_stored_kernels(Catalog.load(self.kernel_files), self.workloads, store),
+                self.workloads,
+                self.device,
+                objective=self.stored_under(self.objective, limit),
+                clocks_as_found=self.clocks_as_found,
+                any_timing=self.timing is None,
+            )
+        except UnknownNameError as error:  # as of a kernel without sizes
+            raise InputError(f"{error}{_stored_instead(self.workloads, store)}") from error
 
     def stored_under(self, objective: str, max_slowdown: float | None) -> str:
         """Return the name under which answers for an objective and a limit are stored."""
@@ -193,6 +199,21 @@ class _Question:
         where += [word for file in self.kernel_files for word in ("--kernel", str(file))]
         where += ["--database", str(self.database)] if self.database else []
         return shlex.join([*self.workloads, "--objective", objective, *limit, *counted, *where])
+
+
+def _stored_instead(workloads: "Iterable[str]", store: "Store | None") -> str:
+    """List what is stored of the kernels of some workloads, the newest first; empty where nothing is."""
+    from tuner.model.records import WorkloadName
+
+    kernels = {WorkloadName.parse(spec).kernel for spec in workloads}
+    runs: dict[str, int] = {}
+    for run in () if store is None else store.all_answered():
+        for name, _ in run.conditions["workloads"]:
+            if WorkloadName.parse(name).kernel in kernels:
+                runs.setdefault(name, run.id)
+    shown = [f"{name} (run {run})" for name, run in islice(runs.items(), _MOST_STORED)]
+    more = [f"{len(runs) - len(shown)} more"] if len(runs) > len(shown) else []
+    return f"; stored are: {', '.join([*shown, *more])}" if shown else ""
 
 
 def _tell_instead(objective: str, other: str) -> None:

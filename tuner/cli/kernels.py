@@ -113,6 +113,8 @@ def new(*, source: Path, kernel: str | None, output: Path | None, force: bool) -
     echo(f"{target}: written from {draft.function.name} in {source}, line {draft.function.line}")
     for guess in draft.guesses:
         echo(f"  guessed: {guess}")
+    if draft.fixed:
+        echo(f"  fixed by the source, so not tuned: {', '.join(draft.fixed)} (the file says how they can be)")
     for missing in draft.missing:
         echo(f"  to fill in: {missing}")
     echo(f"next: look through it, then `tuner kernels check {target}`, then `tuner run --kernel {target}`")

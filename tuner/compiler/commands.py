@@ -164,6 +164,7 @@ class CommandServer:
         bound_memory()
         resource.setrlimit(resource.RLIMIT_FSIZE, (CUBIN_BYTES, CUBIN_BYTES))
         ctypes.CDLL(None).prctl(_BECOME_SUBREAPER, 1, 0, 0, 0)  # what a command leaves behind becomes a child
+        signal.signal(signal.SIGIO, _leave)  # the parent is gone, or waits no longer
 
     @staticmethod
     def compile(order: _Order, folder: str) -> Output:
@@ -178,14 +179,24 @@ class CommandServer:
             _end_children()
 
 
+def _leave(_number: int, _frame: object) -> None:
+    _end_children()
+    os._exit(1)
+
+
 def _end_children() -> None:
     """Kill and reap all children of this process, and what becomes one by that."""
-    while pids := [
-        pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()
-    ]:
-        for pid in map(int, pids):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+    while pids := list(_children()):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # reaped by who waits for it
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def _children() -> Iterator[int]:
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # of a thread that has ended
+            yield from map(int, path.read_text().split())
 
 
 def _installed(order: _Order) -> Iterator[str]:
@@ -195,8 +206,8 @@ def _installed(order: _Order) -> Iterator[str]:
     command = found_command(order.build[0], Path(order.path).parent) if order.build else None
     for path in () if command is None else {command, os.path.realpath(command)}:
         yield path
-        root = Path(path).parents[1]
-        if root != Path("/") and root.parent not in (Path("/"), *_HOMES):  # no home of somebody
+        folder, root = Path(path).parent, Path(path).parents[1]
+        if folder.name == "bin" and root.parent not in (root, Path("/"), *_HOMES):  # no home of somebody
             yield str(root)
 
 

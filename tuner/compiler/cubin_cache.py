@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tuner.compiler.nvrtc import Output
 from tuner.model.plan import LaunchDemands, Scratch
-from tuner.model.records import sealed, unsealed
+from tuner.model.typed import sealed, unsealed
 from tuner.system.untrusted.reading import CUBIN_BYTES
 from tuner.system.user_folders import make_folder, user_folder
 

@@ -133,16 +133,20 @@ class Metrics:
         )
 
     def device(self, uuid: str, spec: str, name: str, *, modelled: bool) -> None:
-        """Add a GPU; its counters begin at zero, so that rates of the first event are right."""
+        """Add a GPU; its counters begin at zero, so that rates of the first event are right.
+
+        That of joules begins with the first ones: where times alone are measured there are none.
+        """
         self._gpu.labels(uuid, spec, name, "true" if modelled else "false").set(1)
-        for counter in (self._seconds, self._joules, self._saved, self._saved_within, self.not_restored):
+        for counter in (self._seconds, self._saved, self._saved_within, self.not_restored):
             counter.labels(uuid)
         self.trials.labels(uuid, "ok")
 
     def spent(self, uuid: str, seconds: float, joules: float) -> None:
         """Count the cost of an attempt."""
         self._seconds.labels(uuid).inc(max(0.0, seconds))
-        self._joules.labels(uuid).inc(max(0.0, joules))
+        if joules > 0:
+            self._joules.labels(uuid).inc(joules)
 
     def saved(self, uuid: str, joules: float, uncertainty_j: float) -> None:
         """Count the expected saving of uses; a worse answer saves none."""

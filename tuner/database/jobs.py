@@ -13,7 +13,7 @@ from tuner.database.integrity.checksums import verified
 from tuner.database.transaction import Transaction
 from tuner.model.errors import JobStateError, QueueFullError, UnknownJobError
 from tuner.model.jobs import NEXT, Event, Job, JobSpec, JobState, Origin
-from tuner.model.records import canonical
+from tuner.model.typed import canonical
 
 _ENDED_RUNS = ("finished", "limited")  # a limit of the job is an end too
 _JOB = (

@@ -10,8 +10,8 @@ from tuner.database.decoding import UnderstoodRows
 from tuner.database.files import now
 from tuner.database.integrity.checksums import verified
 from tuner.database.transaction import Transaction
-from tuner.model.records import canonical
 from tuner.model.run_document import AnalyticalDocument, SampleDocument
+from tuner.model.typed import canonical
 
 _NOTHING = 1e-6  # of a count: what rounding leaves of one that has faded
 

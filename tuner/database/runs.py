@@ -26,12 +26,12 @@ from tuner.model.records import (
     RunStatus,
     StoredRun,
     StoredTrial,
-    canonical,
     fingerprint,
     measurement_record,
     trial_record,
 )
 from tuner.model.trial import Measurement, Trial
+from tuner.model.typed import canonical
 from tuner.system.ownership import is_alive, pid_of, this_process
 from tuner.system.signals import StopRequest
 

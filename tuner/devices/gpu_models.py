@@ -11,11 +11,10 @@ issue, limit.
 None of these powers is a claim about a particular board.
 """
 
-import difflib
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tuner.model.errors import UnknownNameError
+from tuner.model.errors import UnknownNameError, suggestion
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.space.occupancy import device_limits
 
@@ -407,8 +406,7 @@ def gpu_model(name: str) -> GpuModel:
     if kind in _TABLE and number in _FURTHER:
         gpu = _TABLE[kind]
         return replace(gpu, name=key, power=_scaled(gpu.power, _FURTHER[number]))
-    near = difflib.get_close_matches(key, _TABLE, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = suggestion(key, _TABLE)
     if kind in _TABLE:
         hint = f"; further GPUs like {kind} are {kind}.{min(_FURTHER)} to {kind}.{max(_FURTHER)}"
     raise UnknownNameError(f"no simulated GPU {name!r}; choose from {', '.join(_TABLE)}{hint}")

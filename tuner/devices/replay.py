@@ -12,8 +12,8 @@ from tuner.devices.base import Check, RunRecord
 from tuner.model.errors import ClockError, CompileError, DeviceError
 from tuner.model.jobs import DeviceIdentity, DeviceLimits
 from tuner.model.plan import Configuration, Plan, Progress, Resources
-from tuner.model.records import digest
 from tuner.model.trial import GpuSetting, Measurement, Status, Trial
+from tuner.model.typed import digest
 from tuner.power.base import ClockReading
 from tuner.recordings.files import matching, open_recording
 from tuner.recordings.json_format import document

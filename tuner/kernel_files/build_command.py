@@ -18,6 +18,8 @@ OUTPUT, ARCHITECTURE, SOURCE = "output", "architecture", "source"
 """Names that words of a build command may use beside those of other templates."""
 
 _SUFFIXES = {".cu", ".cuh", ".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".inc", ".py", ".rs", ".jl", ".ll"}
+_INCLUDES = ("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH")
+_ENVIRONMENT = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", *_INCLUDES)  # compilers add them to their words
 _SCRIPT = b"#!"
 _SCRIPT_BYTES = 2**16
 _PATH = re.compile(rb"/[\w./+-]+")
@@ -42,11 +44,13 @@ def beside(folder: Path) -> list[Path]:
 
 
 def command_sha256(name: str, source: Path, text: str) -> str:
-    """Digest of the program that a build command runs, and of the packages that a Python source imports.
+    """Digest of the program that a build command runs, of variables, and of packages of a Python source.
 
     A script that runs something else, as wrappers of nvcc do, counts with the files that it names.
     """
     digest = hashlib.sha256(name.encode())
+    for variable in filter(os.environ.get, _ENVIRONMENT):
+        digest.update(f"\0{variable}={os.environ[variable]}\0".encode(errors="surrogateescape"))
     command = found_command(name, source.parent)
     if command is not None:
         for path in _programs(command):

@@ -18,11 +18,9 @@ class Line:
 
     value: str
     guess: str = ""
-    note: str = ""
 
     def __str__(self) -> str:
-        comment = f"  {GUESS}: {self.guess}" if self.guess else (f"  # {self.note}" if self.note else "")
-        return self.value + comment
+        return self.value + (f"  {GUESS}: {self.guess}" if self.guess else "")
 
 
 @dataclass
@@ -31,6 +29,7 @@ class Draft:
 
     Attributes:
         missing: what must be filled in before the file can be read.
+        fixed: constants of the source that could be tunables.
     """
 
     source: str
@@ -44,6 +43,7 @@ class Draft:
     rules: list[str] = field(default_factory=list)
     launch: dict[str, Line] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    fixed: dict[str, int] = field(default_factory=dict)
 
     def toml(self) -> str:
         """The file."""
@@ -55,7 +55,11 @@ class Draft:
         lines += [f"kernel.entry = {self.entry}"] if self.entry else []
         lines += [f"kernel.options = {self.options}"] if self.options else []
         lines += ["", "[problem]", *(f"sizes.{name} = {line}" for name, line in self.sizes.items())]
-        outs = [name for name, line in self.arguments.items() if line.value.startswith(('"out', '"inout'))]
+        outs = [
+            name
+            for name, line in self.arguments.items()
+            if line.value.startswith(('"out', '"inout', '"restored'))
+        ]
         lines.append(
             f'# reference.{outs[0] if outs else "y"} = "..."  # an expression of the inputs;'
             " without it answers are only compared"
@@ -64,6 +68,13 @@ class Draft:
             lines += (
                 ["", f"[{title}]", *(f"{name} = {line}" for name, line in table.items())] if table else []
             )
+        if self.fixed:
+            name, value = next(iter(self.fixed.items()))
+            named = ", ".join(f"{name} = {value}" for name, value in self.fixed.items())
+            lines += [
+                f"# Fixed by the source: {named}. To tune one, leave room for it there by three lines",
+                f"# (#ifndef {name}, #define {name} {value}, #endif), and draft again or add it here.",
+            ]
         if self.rules:
             lines += ["", "[constraints]", f"rules = {json.dumps(self.rules)}"]
         if self.default:

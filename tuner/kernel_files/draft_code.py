@@ -4,6 +4,7 @@ Macros and template parameters get a value each, so that the source compiles: of
 guessed by their names.
 """
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ from tuner.kernel_files.cuda_source.arguments import C_TYPES
 from tuner.kernel_files.cuda_source.c_expressions import (
     Node,
     Sum,
+    calls_in,
     names_in,
     number,
     parsed_text,
@@ -22,7 +24,7 @@ from tuner.kernel_files.cuda_source.c_expressions import (
 )
 from tuner.kernel_files.cuda_source.guesses import Macro, macros_of, struct_fields
 from tuner.kernel_files.cuda_source.indexing import AXES, Indexing
-from tuner.kernel_files.cuda_source.launches import Launch, launches_in, values_of
+from tuner.kernel_files.cuda_source.launches import Launch, inlined, launches_in, values_of
 from tuner.kernel_files.cuda_source.signatures import (
     GlobalFunction,
     Parameter,
@@ -30,6 +32,7 @@ from tuner.kernel_files.cuda_source.signatures import (
     dtype_of,
     parameters_of,
 )
+from tuner.kernel_files.cuda_source.tokens import told_apart
 from tuner.kernel_files.draft import Draft
 
 
@@ -57,6 +60,8 @@ Ask = Callable[[str, tuple[str, ...], str], Answer | None]
 _UNDEFINED = re.compile(r'\((\d+)\): error: identifier "([A-Za-z_]\w*)" is undefined\n([^\n]*)\n([ \t]*)\^')
 _INCOMPLETE = re.compile(r"TunerBytes<(?:\([^)]*\))?(\d+)")
 _ROUNDS = 12
+_BITS = (ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift, ast.Invert)  # no file has them
+_FUNCTIONS = {"ceil_div", "min", "max"}  # of kernel files, as C++ has them
 
 
 # --- Names that say what they are for, and types.
@@ -83,31 +88,32 @@ class DraftedCode:
     def __init__(
         self, text: str, source: Path, function: GlobalFunction, ask: Ask, beside: Iterable[str]
     ) -> None:
-        self.text, self.function, self.ask = text, function, ask
+        self.text, self.ask = text, ask
+        self.names = [one.name for one in function.parameters]
+        self.function = replace(function, body=tuple(told_apart(function.body, self.names)))
         self.draft = Draft(source.name, function)
         self.values: dict[str, int] = {}  # of tunables, to compile with and to launch by default
         self.sized: dict[str, int] = {}  # of macros and template parameters that are sizes, to compile with
         self.others: dict[str, str] = {}  # macros that are no tunables -> what they stand for
         self.guessed_types: list[str] = []
-        self.notes: dict[str, str] = {}  # of tunables
+        self.open_types: list[str] = []  # of the template's, those that nothing tells
         self.symbols: dict[str, Node] = {}  # names of the kernel and of its host -> names of the file
         self.launch = self._launch_of(beside)
         functions = defined_functions(text)
         self.foreign = [range(one.line, one.last_line + 1) for one in functions if one.line != function.line]
         self.macros = macros_of(text, self.foreign)
         self.constants = {name: value for name, value in values_of(text).items() if name not in self.macros}
-        self.indexing = Indexing(
-            function.body, self.constants, [one.name for one in function.parameters if one.dtype in WHOLE]
-        )
+        self.indexing = Indexing(self.function.body, self.constants, function.parameters, inlined(text))
         self.reach: dict[str, tuple[Sum, Sum]] = {}  # axis -> blocks, and what they cover
         self.threads: dict[str, Sum] = {}  # axis -> threads of a block
         self.typed: dict[str, str] = {}  # template parameters that are types
-        self.names = [one.name for one in function.parameters]
+        self.type_of = {one.name: one.type for one in function.parameters}
         self.passed: dict[str, Node] = {}  # parameters -> what the host passes
         self.allocated: dict[str, Node] = {}  # arrays -> the bytes that the host allocates
         self.stated: Mapping[str, Node] = {}  # names of the host -> what they are there
+        self.called: Mapping[str, Node] = {}  # parameters of its function -> numbers of who calls that
         if self.launch is not None:
-            self.stated = self.launch.values
+            self.stated, self.called = self.launch.values, self.launch.called
             nodes, names = self.launch.arguments, self.launch.names
             self.passed = {name: node for name, node in zip(self.names, nodes, strict=False) if name and node}
             sizes = zip(self.names, map(self.launch.bytes.get, names), strict=False)
@@ -158,6 +164,7 @@ class DraftedCode:
             if parameter.is_type:
                 known = dtype_of(stated) is not None or re.fullmatch(r"\w*float\d|\w*half\d?", stated)
                 self.typed[parameter.name] = stated if known else "float"
+                self.open_types += [] if known else [parameter.name]
                 continue
             node = parsed_text(stated)
             value = number(node and substituted(node, {**self.constants, **self.stated}))
@@ -194,7 +201,7 @@ class DraftedCode:
         """Return True if a name is the end of an index, or called as sizes are, and no extent of a block."""
         if name in self._names_of_block() or self._is_block_name(name):
             return False
-        ends = {one for _, end in self.indexing.ends for one in names_in(end)}
+        ends = {one for _, end, _ in self.indexing.ends for one in names_in(end)}
         return name in ends and re.fullmatch(rf"{SIZE}|{SMALL}", name, re.IGNORECASE) is not None
 
     def _names_of_block(self) -> set[str]:
@@ -312,8 +319,9 @@ class DraftedCode:
         return found if [one.name for one in found] == self.names else list(self.function.parameters)
 
     def _unknown_in(self, node: Node) -> set[str]:
-        """The names of an expression that the file does not have."""
-        return names_in(node) - {*self.values, *self.draft.sizes}
+        """The names of an expression that the file does not have, and functions that it cannot call."""
+        bits = {ast.unparse(one) for one in ast.walk(node) if isinstance(getattr(one, "op", None), _BITS)}
+        return (names_in(node) - {*self.values, *self.draft.sizes}) | (calls_in(node) - _FUNCTIONS) | bits
 
     def _number_of(self, expression: str) -> int:
         """The whole number that an expression of the source is, by the compiler; 0 where it does not tell."""

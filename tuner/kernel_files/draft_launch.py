@@ -11,6 +11,8 @@ from tuner.kernel_files.cuda_source.c_expressions import (
     SIZEOF,
     Node,
     Sum,
+    call,
+    division,
     multiplied,
     names_in,
     number,
@@ -24,7 +26,6 @@ from tuner.kernel_files.cuda_source.c_expressions import (
 from tuner.kernel_files.cuda_source.guesses import Macro
 from tuner.kernel_files.cuda_source.indexing import AXES
 from tuner.kernel_files.cuda_source.signatures import dtype_of
-from tuner.kernel_files.cuda_source.tokens import always_defined
 from tuner.kernel_files.draft import Line, quoted
 from tuner.kernel_files.draft_code import BLOCK, SMALL, WHOLE, DraftedCode
 from tuner.model.expressions.callables import is_free_name
@@ -34,6 +35,7 @@ _LAUNCH_BOUNDS = re.compile(r"__launch_bounds__\s*\(([^,;{]*)")
 BLOCKS = [32, 64, 128, 256, 512, 1024]
 FIRST_AXIS = r"\w*(?:height|rows)|(?:\w*_)?(?:ny|m|h)"  # of two sizes, the one along y
 SPATIAL = r"N?[XYZ]|WIDTH|HEIGHT|DEPTH"
+UNTOLD = "no parameter tells the problem size"
 SIDES = ([8, 16, 32, 64, 128], [1, 2, 4, 8, 16, 32], [1, 2, 4])
 
 
@@ -59,7 +61,7 @@ class DraftedLaunch(DraftedCode):
             self.threads[axis] = sum_of(of_file(str(self.values[line.value]) if alone else line.value))
         grid = [self._grid(axis, block) for axis in AXES[:axes]]
         if not self.values and block[0].value.isdecimal():  # a file has a tunable
-            block[0] = self._fixed("x", int(block[0].value), "")
+            block[0] = self._fixed("x", int(block[0].value))
         for side in (block, grid):
             while len(side) > 1 and side[-1].value == "1":
                 side.pop()
@@ -108,10 +110,7 @@ class DraftedLaunch(DraftedCode):
             shown = text_of(written_sum(extent))
             return Line(inner, "" if plain else f"of {shown}, {inner} is taken for the threads")
         if set(extent) == {()} and axis == "x":
-            value = extent[()]
-            names = [one for one, node in self.constants.items() if number(node) == value]
-            used = {token.text for token in self.function.body}
-            return self._fixed(axis, value, next((one for one in names if one in used), ""))
+            return self._fixed(axis, extent[()])
         if extent and all(name in self.values or name in self.symbols for name in names):
             return Line(text_of(substituted(written_sum(extent), self.symbols)))
         return None
@@ -177,7 +176,7 @@ class DraftedLaunch(DraftedCode):
     def _known_block(self, own: Node, resolved: Node, host: str) -> Node | None:
         """The threads that the host states, in names of the file; None where it has none for them."""
         for told in (own, resolved):
-            if names_in(told) and names_in(told) <= {*self.values, *self.draft.sizes}:
+            if names_in(told) and not self._unknown_in(told):
                 return told
         tied = next((name for name in self.values if host and _alike(name, host)), None)
         return self.symbols.get(f"alias {host}") if tied is None else of_file(tied)
@@ -190,7 +189,7 @@ class DraftedLaunch(DraftedCode):
         if value == 1 or (value is not None and fixed and axis != "x"):
             return Line(str(value))
         if value is not None and fixed:
-            return self._fixed(axis, value, host)
+            return self._fixed(axis, value)
         line = self._open_block(axis, default=value)
         if value is not None or (free and host):
             return line
@@ -203,18 +202,14 @@ class DraftedLaunch(DraftedCode):
         return [name for name in self.values if re.fullmatch(BLOCK, name, re.IGNORECASE)]
 
     def _shared_by_block(self) -> bool:
-        """Return True if the extents of all shared arrays are left to who launches."""
+        """Return True if all shared arrays are left to who launches, or do for any block."""
         extents = [node for nodes in self.indexing.shared.values() for node in nodes]
-        return all(node is None for node in extents)
+        return all(node is None for node in extents) or self.indexing.suits_any_block()
 
-    def _fixed(self, axis: str, value: int, host: str) -> Line:
+    def _fixed(self, axis: str, value: int) -> Line:
         """A tunable with one value: the threads that the source has fixed."""
         name = f"block_size_{axis}"
         self.values[name] = value
-        if host in always_defined(self.text):
-            self.notes[name] = (
-                f"{host} of the source; with its #define between #ifndef and #endif it can be tuned"
-            )
         self.macros[name] = Macro(str(value), values=(value,))
         return Line(name)
 
@@ -230,15 +225,22 @@ class DraftedLaunch(DraftedCode):
         place = AXES.find(axis)
         node = None if self.launch is None else _side(self.launch.grid, axis)
         if node is not None:
-            return self._grid_of_host(axis, node, block[place].value)
+            return self._grid_of_host(axis, node, block)
+        return self._grid_by_index(axis, block[place].value)
+
+    def _grid_by_index(self, axis: str, block: str) -> Line:
+        place = AXES.find(axis)
         if f"ctaid.{axis}" not in self._registers():
             return Line("1")
         told = self.indexing.covered(axis)
         sizes = list(self.draft.sizes)
         along = [*reversed(self._sizes_as_axes()), *sizes][: place + 1]
         guess = "" if told is not None and told[1] is not None else "the end of the indices is not told"
+        free = [name for name in sizes if not self._ends_a_loop(name)] or sizes
         if told is None:
-            return Line(along[-1], "nothing says how many blocks")
+            blocks = free[0] if place == 0 else along[-1]
+            self.reach[axis] = sum_of(of_file(blocks)), sum_of(of_file(blocks))
+            return Line(blocks, "nothing says how many blocks")
         covered, end = told
         covers = substituted(written_sum(covered), self.symbols)
         if end is None:
@@ -248,12 +250,11 @@ class DraftedLaunch(DraftedCode):
         if end is not None:
             ends = substituted(written_sum(_whole(sum_of(end))), self.symbols)
         if told[1] is None and covered == {(): 1}:
-            free = [name for name in sizes if not self._ends_a_loop(name)]
-            ends = of_file((free or sizes)[0])
+            ends = of_file(free[0])
         if self._unknown_in(ends):
             ends, guess = of_file(along[-1]), "the end of the indices is not followed"
         if self._unknown_in(covers):
-            return Line(f"ceil_div({along[-1]}, {block[place].value})", "what a block covers is not followed")
+            return Line(f"ceil_div({along[-1]}, {block})", "what a block covers is not followed")
         strided = "nctaid.x" in self._registers() and axis == "x"
         text = text_of(ends) if number(covers) == 1 else f"ceil_div({text_of(ends)}, {text_of(covers)})"
         self.reach[axis] = sum_of(of_file(text)), sum_of(ends)
@@ -263,13 +264,18 @@ class DraftedLaunch(DraftedCode):
 
     def _ends_a_loop(self, size: str) -> bool:
         """Return True if a size ends an index that no block's number is in."""
-        for left, right in self.indexing.ends:
+        for left, right, _ in self.indexing.ends:
             if sum_of(substituted(self.indexing.resolved(right), self.symbols)) == {(size,): 1}:
                 return not any(name.startswith("blockIdx") for name in names_in(self.indexing.resolved(left)))
         return False
 
-    def _grid_of_host(self, axis: str, node: Node, block: str) -> Line:
+    def _grid_of_host(self, axis: str, node: Node, sides: Sequence[Line]) -> Line:
+        block = sides[AXES.find(axis)].value
         resolved = self._of_host(node)
+        if left := self._unknown_in(resolved) - names_in(resolved):
+            line = self._grid_by_index(axis, block)
+            line.guess = f"{', '.join(sorted(left))} of the host is not followed"
+            return line
         threads = self.values.get(block)
         if threads is not None:  # (n + 255) / 256, 256
             for inner in filter(_is_ceil_div, ast.walk(resolved)):
@@ -284,18 +290,49 @@ class DraftedLaunch(DraftedCode):
             like = next((one for one in (*self.draft.sizes, *self.values) if _alike(one, name)), size)
             if like == size and is_free_name(size):
                 guess = f"{name} of the host is not followed"
-                self.draft.sizes.setdefault(size, self._size_line(name, None, guess=guess))
+                stated = number(self.called.get(name))
+                self.draft.sizes.setdefault(size, self._size_line(name, stated, guess=guess))
             if like != size or is_free_name(size):
                 self.symbols[name] = of_file(like)
         resolved = substituted(resolved, self.symbols)
-        left = self._unknown_in(resolved)
+        if left := self._unknown_in(resolved):
+            return Line(text_of(resolved), f"{', '.join(sorted(left))} of the host is not followed")
         along = self.indexing.covered(axis)
-        if along is not None and not left:
-            covers = substituted(written_sum(along[0]), self.symbols)
-            self.reach[axis] = sum_of(resolved), _covered_by(resolved, covers)
-        return Line(
-            text_of(resolved), f"{', '.join(sorted(left))} of the host is not followed" if left else ""
-        )
+        if number(resolved) and along is not None and along[1] is None and self._is_open(block):
+            return self._grid_of_number(number(resolved) or 1, block)
+        if along is None:
+            self.reach[axis] = sum_of(resolved), sum_of(resolved)
+            return Line(text_of(resolved))
+        covers = substituted(written_sum(along[0]), self.symbols)
+        resolved, guess = self._by_block(resolved, covers)
+        self.reach[axis] = sum_of(resolved), _covered_by(resolved, covers)
+        return Line(text_of(resolved), guess)
+
+    def _is_open(self, block: str) -> bool:
+        """Return True if a block may have other sizes, and no parameter tells that of the problem."""
+        placeholder = [line.guess for line in self.draft.sizes.values()] == [UNTOLD]
+        return placeholder and len(self.macros.get(block, Macro("")).values) > 1
+
+    def _grid_of_number(self, blocks: int, block: str) -> Line:
+        """The blocks of a problem that is as large as so many of the default's."""
+        (name,) = self.draft.sizes
+        whole = blocks * self.values[block]
+        self.draft.sizes[name] = Line(f"[{whole}]", f"{blocks} blocks of {self.values[block]}")
+        self.reach["x"] = sum_of(of_file(f"{name} // {block}")), sum_of(of_file(name))
+        return Line(f"{name} // {block}")
+
+    def _by_block(self, blocks: Node, covers: Node) -> tuple[Node, str]:
+        """The blocks of the host by what one covers, where the host has a number for that; and a guess."""
+        parts = [*blocks.args] if _is_ceil_div(blocks) else division(blocks)
+        if not parts or self._unknown_in(covers) or not names_in(covers) - names_in(parts[1]):
+            return blocks, ""
+        plain = {name: of_file(str(value)) for name, value in self.values.items()}
+        stated, own = (number(substituted(one, plain)) for one in (parts[1], covers))
+        if own is None or stated != own:
+            return blocks, f"the kernel's indices tell that a block covers {text_of(covers)}"
+        parts[1] = covers
+        by = call("ceil_div", *parts) if _is_ceil_div(blocks) else ast.BinOp(parts[0], ast.FloorDiv(), covers)
+        return by, ""
 
     def _shared(self, block: Sequence[str]) -> Line | None:
         """The bytes of dynamic shared memory."""
@@ -382,11 +419,7 @@ def bytes_of(dtype: str) -> int:
 
 def _covered_by(blocks: Node, covers: Node) -> Sum:
     """All that blocks of a width cover: the dividend, where the width divides something to make them."""
-    parts: list[Node] = []
-    if isinstance(blocks, ast.BinOp) and isinstance(blocks.op, ast.FloorDiv):
-        parts = [blocks.left, blocks.right]
-    elif _is_ceil_div(blocks):
-        parts = blocks.args
+    parts = blocks.args if _is_ceil_div(blocks) else division(blocks)
     if parts and sum_of(parts[1]) == sum_of(covers):
         return sum_of(parts[0])
     return sum_of(blocks) if sum_of(covers) == {(): 1} else multiplied(sum_of(blocks), sum_of(covers))

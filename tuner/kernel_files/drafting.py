@@ -7,7 +7,7 @@ read where there are some, and what nobody tells is guessed: its line in the fil
 import ast
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tuner.kernel_files.cuda_source.arguments import HALVES
@@ -25,7 +25,13 @@ from tuner.kernel_files.cuda_source.c_expressions import (
     text_of,
     written_sum,
 )
-from tuner.kernel_files.cuda_source.guesses import Macro, constant_symbols, role_of, struct_fields
+from tuner.kernel_files.cuda_source.guesses import (
+    Macro,
+    constant_symbols,
+    overwritten,
+    role_of,
+    struct_fields,
+)
 from tuner.kernel_files.cuda_source.signatures import (
     GlobalFunction,
     Parameter,
@@ -34,14 +40,24 @@ from tuner.kernel_files.cuda_source.signatures import (
     global_functions,
 )
 from tuner.kernel_files.draft import Draft, Line, quoted
-from tuner.kernel_files.draft_code import SIZE, WHOLE, Ask, struct_name
-from tuner.kernel_files.draft_launch import BLOCKS, FIRST_AXIS, SIDES, SPATIAL, DraftedLaunch, bytes_of
+from tuner.kernel_files.draft_code import BLOCK, SIZE, SMALL, WHOLE, Ask, struct_name
+from tuner.kernel_files.draft_launch import (
+    BLOCKS,
+    FIRST_AXIS,
+    SIDES,
+    SPATIAL,
+    UNTOLD,
+    DraftedLaunch,
+    bytes_of,
+)
 from tuner.kernel_files.short_files import NAME_PATTERN
 from tuner.model.errors import InputError, suggestion
 from tuner.model.expressions.callables import is_free_name
 
 _SQUARES = [8, 16, 32]
 _FACTORS = [1, 2, 4, 8]
+_MOST_FIXED = 1024  # of a constant that may be a tile or a block
+_PACK = r"(?:\w*_)?(?:vec|vector|unroll|items|ilp|lanes?|per_thread)(?:_?\w+)?"
 _VECTOR = re.compile(r"(u?char|u?short|u?int|u?long(?:long)?|float|double)([1-4])")
 _OF_SYMBOLS = re.compile(r"__constant__|ToSymbol|FromSymbol|GetSymbolAddress")
 
@@ -109,14 +125,15 @@ class _Drafting(DraftedLaunch):
         self._add_block_and_grid()
         self._add_arguments()
         self._add_tunables()
+        self._add_fixed()
         self._end()
 
     def _add_entry(self) -> None:
         several = len(global_functions(self.text)) > 1
         own = self._entry(filled=False)
         if several or self.typed or self.function.namespace or "(" in own:
-            told = (self.launch is not None and self.launch.template) or {*self.typed.values()} != {"float"}
-            self.draft.entry = Line(quoted(own), "" if told else f"{', '.join(self.typed)} as float")
+            guess = f"{', '.join(self.open_types)} as float" if self.open_types else ""
+            self.draft.entry = Line(quoted(own), guess)
         if self.others:
             options = [f"-D{name}={value}" for name, value in self.others.items()]
             guess = f"{', '.join(self.guessed_types)} as float" if self.guessed_types else ""
@@ -127,7 +144,8 @@ class _Drafting(DraftedLaunch):
         whole = [one.name for one in self.parameters if one.dtype in WHOLE and not one.pointer]
         for struct, fields in self.fields.items():
             whole += [f"{struct}.{field}" for field, kind in fields.items() if kind in WHOLE]
-        ends = {one for _, end in self.indexing.ends for one in names_in(self.indexing.resolved(end))}
+        ends = {one for _, end, _ in self.indexing.ends for one in names_in(self.indexing.resolved(end))}
+        whole = [name for name in whole if name not in self._looped()]
         sized = self._host_sizes()
         carriers = [
             name
@@ -137,12 +155,16 @@ class _Drafting(DraftedLaunch):
         macros = [name for name in self.values if self._is_size_name(name) and not self.macros[name].default]
         alone = len(carriers) == 1 and not macros
         for name in carriers:
+            same = [one for one in self.symbols if one in self.passed and self._are_same(one, name)]
+            if same:  # f(..., n, ld) of f<<<...>>>(..., k, k)
+                self.symbols[name] = self.symbols[same[0]]
+                continue
             size = "N" if alone else name.rpartition(".")[2].upper()
             if not is_free_name(size) or size in self.values or size in self.constants:
                 size = f"{size}_size" if is_free_name(f"{size}_size") else f"{size}_"
             self.symbols[name] = of_file(size)
             passed = self.passed.get(name)
-            told = None if passed is None else number(substituted(passed, self.stated))
+            told = None if passed is None else number(substituted(passed, {**self.called, **self.stated}))
             self.draft.sizes.setdefault(size, self._size_line(name, told))
         for name in macros:
             self.sized[name] = self.values.pop(name)
@@ -151,11 +173,24 @@ class _Drafting(DraftedLaunch):
             self._add_fixed_size()
         if not self.draft.sizes:
             name = "elements" if "N" in {*self.values, *self.constants} else "N"
-            self.draft.sizes[name] = self._size_line(name, None, guess="no parameter tells the problem size")
+            self.draft.sizes[name] = self._size_line(name, None, guess=UNTOLD)
         for name, node in self.passed.items():
-            for host in names_in(node):
-                if name in self.symbols and sum_of(node) == {(host,): 1}:
-                    self.symbols.setdefault(host, self.symbols[name])
+            host = _single(node)
+            while host and name in self.symbols:  # h.size() of a vector of n, and n
+                self.symbols.setdefault(host, self.symbols[name])
+                following = self.stated.get(host)
+                host = "" if following is None else _single(following)
+
+    def _are_same(self, one: str, other: str) -> bool:
+        """Return True if the host passes one variable for two parameters."""
+        nodes = [self.passed.get(name) for name in (one, other)]
+        hosts = {_single(node) for node in nodes if node is not None}
+        return None not in nodes and len(hosts) == 1 and hosts != {""}
+
+    def _looped(self) -> set[str]:
+        """Parameters that the host changes from launch to launch: by variables of loops around it."""
+        around = self.launch.looped if self.launch is not None else frozenset[str]()
+        return {name for name, node in self.passed.items() if names_in(node) & around}
 
     def _add_fixed_size(self) -> None:
         """The extent that a source has fixed, as ``#define WIDTH 512``, where the kernel is given none."""
@@ -181,10 +216,14 @@ class _Drafting(DraftedLaunch):
 
     def _add_arguments(self) -> None:
         body = list(self.function.body)
+        given, aliases = self.indexing.given(), self.indexing.aliases
         roles = {
-            one.name: "in" if one.const else role_of(body, one.name) for one in self.parameters if one.pointer
+            one.name: "in" if one.const else role_of(body, aliases(one.name), given)
+            for one in self.parameters
+            if one.pointer
         }
-        if not set(roles.values()) & {"out", "inout"}:
+        unseen = not set(roles.values()) & {"out", "inout"}  # a function writes
+        if unseen:
             roles |= {one.name: "inout" for one in self.parameters if one.pointer and not one.const}
         for place, parameter in enumerate(self.parameters, 1):
             name = parameter.name or f"argument{place}"
@@ -198,7 +237,14 @@ class _Drafting(DraftedLaunch):
             shape, told = self._shape(parameter, kind, lanes)
             guess = ", ".join(filter(None, [guess, "" if told else "the shape"]))
             axes = ", ".join([*shape, *([str(lanes)] if lanes > 1 else [])])
-            self.draft.arguments[name] = Line(quoted(f"{roles[parameter.name]} {kind}[{axes}]"), guess)
+            role: str = roles[parameter.name]
+            if role == "out" and self.indexing.leaves_border(parameter.name):
+                role = "inout"
+                guess = ", ".join(filter(None, [guess, "its border is not written, and stays as it is"]))
+            elif role == "inout" and (unseen or overwritten(body, aliases(parameter.name))):
+                role, in_place = "restored", "in place, so copied back behind every run; 'inout' is not"
+                guess = ", ".join(filter(None, [guess, in_place]))
+            self.draft.arguments[name] = Line(quoted(f"{role} {kind}[{axes}]"), guess)
         used = {token.text for token in body}
         for name, dtype, extents in constant_symbols(self.text, kept={*self.values, *self.draft.sizes}):
             if name not in used and self.foreign and name not in self._words_outside():
@@ -248,12 +294,15 @@ class _Drafting(DraftedLaunch):
             reached = self.indexing.elements(parameter.name, known.__contains__, self.reach, threads)
             candidates += [] if reached is None else [substituted(reached, self.symbols)]
         allocated = self.allocated.get(parameter.name)
-        elements = None if allocated is None else self._allocated(allocated, kind, lanes)
+        guessed = {*re.findall(r"\w+", self.type_of[parameter.name])} & {*self.open_types}
+        elements = None if allocated is None or guessed else self._allocated(allocated, kind, lanes)
         if elements is not None:
-            candidates.insert(0 if names_in(elements) or not candidates else 1, elements)
+            first = names_in(elements) and not names_in(elements) & {*self.values}
+            candidates.insert(0 if first or not candidates else 1, elements)
+        followed = elements is not None or self.indexing.is_followed(parameter.name)
         for node in candidates:
             if not self._unknown_in(node):
-                total = sum_of(node)
+                total = {one: value for one, value in sum_of(node).items() if one or value > 0}  # n - 1 as n
                 factors = max(total, key=len, default=())
                 loose = len(factors) > 1 and min(total.values()) < 0  # of the inner part: n * m - 2 * m
                 axes = sorted(factors, key=lambda one: sizes.index(one) if one in sizes else len(sizes))
@@ -262,9 +311,12 @@ class _Drafting(DraftedLaunch):
                 else:
                     axes.sort(key=lambda one: not re.fullmatch(FIRST_AXIS, one, re.IGNORECASE))
                 axes.sort(key=lambda one: inner[one])
+                sides = {name for total in self.threads.values() for factors in total for name in factors}
+                tuned = names_in(node) & sides  # another block would be another problem
+                told = followed and not loose and not tuned
                 if factors and total[factors] == 1 and (loose or len(total) == 1):
-                    return axes, not loose
-                return [text_of(node)], not loose
+                    return axes, told
+                return [text_of(written_sum(total) if total != sum_of(node) else node)], told
         return self._sizes_as_axes(), False
 
     def _allocated(self, node: Node, kind: str, lanes: int) -> Node | None:
@@ -280,7 +332,10 @@ class _Drafting(DraftedLaunch):
         fields = self.fields.get(parameter.name)
         if parameter.dtype is not None:
             value = self._scalar_value(parameter)
-            line = Line(quoted(f"{parameter.dtype} = {value or 1}"), "" if value else "its value is not told")
+            guess = "" if value else "its value is not told"
+            if parameter.name in self._looped():
+                guess = "the host launches in a loop that changes it; 'repeat' of [launch] is such a loop"
+            line = Line(quoted(f"{parameter.dtype} = {value or 1}"), guess)
             self.draft.arguments[name] = line
         elif fields:
             symbols = {one: self.symbols.get(f"{parameter.name}.{one}", of_file("1")) for one in fields}
@@ -297,7 +352,7 @@ class _Drafting(DraftedLaunch):
         if parameter.name in self.symbols:
             return text_of(self.symbols[parameter.name])
         passed = self.passed.get(parameter.name)
-        value = None if passed is None else self._of_host(passed)
+        value = None if passed is None else substituted(self._of_host(passed), self.called)
         if value is None or self._unknown_in(value):
             return ""
         real = "float" in str(parameter.dtype)
@@ -313,10 +368,13 @@ class _Drafting(DraftedLaunch):
         in_block = set(re.findall(r"\w+", extents))
         square = block is not None and any(block.value.count(quoted(name)) > 1 for name in in_block)
         read = [line.value for line in self.draft.arguments.values() if line.value.startswith('"in ')]
+        template = {one.name for one in self.function.template}
         axes = {axis for text in read for axis in re.findall(r"\w+(?=[,\]])", text)}
         for name, value in self.values.items():
             macro = self.macros.get(name, Macro(""))
-            if name in axes and name not in in_block:  # another value would be another problem
+            if name in axes and name not in in_block and re.fullmatch(_PACK, name, re.IGNORECASE):
+                self._regroup(name)
+            elif name in axes and name not in in_block:  # another value would be another problem
                 self.draft.sizes[name] = Line(f"[{value}]", "" if macro.default else "the size to tune for")
                 continue
             if macro.is_bool:
@@ -325,10 +383,25 @@ class _Drafting(DraftedLaunch):
                 continue
             values = self._choices(name, value, macro, in_block=name in in_block, square=square)
             told = bool(macro.values)
-            open_one = macro == Macro("") and name in self.text
+            open_one = macro == Macro("") and name in self.text and name not in template
             guess = "" if told else f"{'undefined in the source; ' if open_one else ''}the values to try"
-            self.draft.tunables[name] = Line(json.dumps(values), guess, self.notes.get(name, ""))
+            self.draft.tunables[name] = Line(json.dumps(values), guess)
             self.draft.default[name] = value
+
+    def _regroup(self, pack: str) -> None:
+        """Have a size count elements where a parameter counts packs of them: ``y[i * VEC + v]``, i < n."""
+        texts = [line.value for line in self.draft.arguments.values()]
+        size = next(
+            (one for one in self.draft.sizes if any(f"[{one}, {pack}]" in text for text in texts)), ""
+        )
+        if not size:
+            return
+        for line in (*self.draft.arguments.values(), *self.draft.launch.values()):
+            whole = line.value.replace(f"[{size}, {pack}]", "[]")
+            line.value = re.sub(rf"\b{size}\b", f"{size} // {pack}", whole).replace("[]", f"[{size}]")
+            if line.value.endswith(f' = {size} // {pack}"'):
+                line.guess = f"{size} counts elements, and this packs of {pack}"
+        self.draft.rules.append(f"{size} % {pack} == 0")
 
     def _choices(self, name: str, value: int, macro: Macro, *, in_block: bool, square: bool) -> list[int]:
         """Values to try of a tunable, its default among them."""
@@ -343,6 +416,28 @@ class _Drafting(DraftedLaunch):
         if macro.default:
             return sorted({max(1, value // 2), value, value * 2} if value > 1 else {1, 2, 4})
         return sorted({*_FACTORS, value} if value < 64 else {value // 2, value, value * 2})  # noqa: PLR2004 - a tile or a factor
+
+    def _add_fixed(self) -> None:
+        """Constants of the source that a launch, an index or a tile is made of: they could be tunables."""
+        indexing = self.indexing
+        nodes = [one for extents in indexing.shared.values() for one in extents if one is not None]
+        nodes += [end.right for end in indexing.ends] + [step for _, step in indexing.steps]
+        nodes += [one for one in indexing.values.values() if any("Idx." in name for name in names_in(one))]
+        used = {name for node in nodes for name in names_in(node)}
+        if self.launch is not None:
+            sides = [node for node in (*self.launch.grid, *self.launch.block, self.launch.shared) if node]
+            told = {**self.constants, **self.stated}
+            used |= {name for node in sides for name in _reached(node, told)}
+        opened = {  # names of the host for what is a tunable
+            name
+            for name, node in self.symbols.items()
+            if len(self.macros.get(text_of(node), Macro("")).values) > 1
+        }
+        for name in sorted(used & {*self.constants} - opened, key=self.text.find):
+            value = number(substituted(self.constants[name], self.constants))
+            sized = re.fullmatch(rf"(?!{BLOCK}$)(?:{SIZE}|{SMALL}|\w*WARP\w*)", name, re.IGNORECASE)
+            if value is not None and 1 < value <= _MOST_FIXED and not sized:
+                self.draft.fixed[name] = value
 
     def _end(self) -> None:
         """Keep only values that the compiler takes, the others as by default; name what is still open."""
@@ -364,3 +459,19 @@ class _Drafting(DraftedLaunch):
                 line.value = json.dumps(kept)
         if not re.match(NAME_PATTERN, Path(self.draft.source).stem.lower().replace("_", "-")):
             self.draft.missing.append('kernel.name = "..."  # the name of the file is no name of a kernel')
+
+
+def _single(node: Node) -> str:
+    """The name that a tree is nothing but; empty where it is more."""
+    names = names_in(node)
+    return next(iter(names)) if len(names) == 1 and sum_of(node) == {tuple(names): 1} else ""
+
+
+def _reached(node: Node, values: Mapping[str, Node]) -> set[str]:
+    """The names of a tree, and those of what they stand for."""
+    found, pending = set[str](), [node]
+    while pending:
+        names = names_in(pending.pop()) - found
+        found |= names
+        pending += [values[name] for name in names & {*values}]
+    return found

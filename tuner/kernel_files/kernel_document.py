@@ -20,6 +20,7 @@ from tuner.system.untrusted.reading import TomlTable, TomlValue, load_toml
 # without fields, as that of a function object without state, is ``{}`` and has one byte, as in C++.
 
 ROLES = (*get_args(BufferRole), *(() if "constant" in get_args(BufferRole) else ("constant",)))
+_RESTORED = "restored"  # an ``inout`` array that gets its input back behind every run
 _DTYPE = r"(?P<dtype>(?:\{[^{}]*\}|[^\s\[\]={}])+)"
 _BEGINNING = re.compile(rf"\s*(?:(?P<role>[A-Za-z]+)\s+)?{_DTYPE}\s*(?=[\[=]|$)")
 _OPENING, _CLOSING = "([{", ")]}"
@@ -59,11 +60,14 @@ def _argument(name: str, text: str) -> TomlTable:
             hint = "an array has a shape, as in 'in float32[N]'" if role else _FORMS
             raise ValueError(f"{text!r} is no value; {hint}")
         return {"scalar": name, "dtype": dtype, "value": rest[1:].strip()}
-    if role not in ROLES:
-        hint = "" if role is None else f", not with {role!r}{suggestion(role, ROLES)}"
-        raise ValueError(f"an array begins with one of {', '.join(ROLES)}{hint}; as in 'in float32[N]'")
+    roles = (*ROLES, _RESTORED)
+    if role not in roles:
+        hint = "" if role is None else f", not with {role!r}{suggestion(role, roles)}"
+        raise ValueError(f"an array begins with one of {', '.join(roles)}{hint}; as in 'in float32[N]'")
     axes, rest = _axes(text, rest)
     argument: TomlTable = {"buffer": name, "dtype": dtype, "shape": axes, "role": role}
+    if role == _RESTORED:
+        argument |= {"role": "inout", "restored": True}
     if rest.strip():
         equals, values = rest.strip()[0], rest.strip()[1:].strip()
         if equals != "=" or not values:

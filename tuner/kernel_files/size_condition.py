@@ -1,4 +1,4 @@
-"""For which sizes a configuration is one of a kernel: its rules and conditions, with the tunables known."""
+"""For which sizes a kernel allows a configuration, and launches what, with the tunables known."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from tuner.model.expressions.callables import PythonExpression
 from tuner.model.expressions.parser import MAX_LENGTH
 from tuner.model.plan import Configuration, TunableValue, Workload
 
-ALWAYS = "True"
+ALWAYS, NEVER = "True", "False"
 
 
 def written_out(recipe: Recipe, configuration: Mapping[str, TunableValue]) -> Configuration:
@@ -45,8 +45,7 @@ def size_condition(recipe: Recipe, configuration: Mapping[str, TunableValue]) ->
     Returns:
         None where Python functions decide, where it is too long for an expression, or where nobody knows.
     """
-    formulas = {name: formula.expression.text for name, formula in recipe.derived.items()}
-    formulas["batch"] = recipe.batch.expression.text
+    formulas = _formulas(recipe)
     parts = []
     expressions = [rule.expression for rule in recipe.rules]
     for name, condition in recipe.conditions.items():
@@ -82,3 +81,31 @@ def size_condition(recipe: Recipe, configuration: Mapping[str, TunableValue]) ->
         next(iter(conditions)) if len(conditions) == 1 else " and ".join(f"({part})" for part in conditions)
     )
     return text if len(text) <= MAX_LENGTH else None
+
+
+def _formulas(recipe: Recipe) -> dict[str, str]:
+    """Text of what an expression may name beside sizes and tunables."""
+    formulas = {name: formula.expression.text for name, formula in recipe.derived.items()}
+    return {**formulas, "batch": recipe.batch.expression.text}
+
+
+def launch_conditions(recipe: Recipe, configuration: Mapping[str, TunableValue]) -> dict[str, str | None]:
+    """For which sizes a configuration that is written out has each launch; as ``size_condition``, by launch.
+
+    ``False`` for a launch that it never has.
+    """
+    reduced = reducer(configuration, _formulas(recipe))
+    conditions: dict[str, str | None] = {}
+    for stage in recipe.stages:
+        if stage.when is None:
+            conditions[stage.name] = ALWAYS
+        elif isinstance(stage.when.expression, PythonExpression):
+            conditions[stage.name] = None
+        else:
+            try:
+                left = reduced(stage.when.expression.text)
+            except ExpressionError:  # it has no result for these values
+                conditions[stage.name] = None
+            else:
+                conditions[stage.name] = left if len(left) <= MAX_LENGTH else None
+    return conditions

@@ -54,7 +54,7 @@ _INCLUDE_PATH = re.compile(r"(?:-I|--include-path=)[ \t]*([^{}]+)")
 
 
 MOST_NAMED_FILES = 20_000
-_EXPRESSION = re.compile(r"\{[^{}]*\}")
+_EXPRESSIONS = re.compile(r"(?:\{[^{}]*\})+")
 _LISTED = 6
 
 
@@ -253,6 +253,11 @@ def _resolved(path: Path) -> Path | None:
         return None
 
 
+def pattern_of(name: str) -> str:
+    """Pattern of the files that a name with expressions may stand for."""
+    return "*".join(map(glob.escape, _EXPRESSIONS.split(name)))
+
+
 @dataclass(frozen=True)
 class NamedFiles:
     """Files of PTX or cubins whose name has expressions: one for each of some configurations.
@@ -276,7 +281,7 @@ class NamedFiles:
         """
         if Path(text).is_absolute() or ".." in Path(text).parts:
             raise name.location.error(f"{text!r} leads out of the folder of the kernel file")
-        pattern = "*".join(map(glob.escape, _EXPRESSION.split(text)))
+        pattern = pattern_of(text)
         found = (path for path in folder.folder.glob(pattern) if path.is_file())
         listed = itertools.islice(found, MOST_NAMED_FILES + 1)
         names = frozenset(path.relative_to(folder.folder).as_posix() for path in listed)

@@ -16,7 +16,7 @@ import pwd
 import re
 import shlex
 import stat
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tuner.kernel_files.build_command import found_command
@@ -25,7 +25,7 @@ from tuner.kernel_files.input_reader import named_files
 from tuner.kernel_files.kernel_document import read_document
 from tuner.kernel_files.schema import KernelDocument, StageTable
 from tuner.kernel_files.short_files import read_pragma_file
-from tuner.kernel_files.source_folder import is_of_catalogue
+from tuner.kernel_files.source_folder import is_of_catalogue, pattern_of
 from tuner.model.errors import InputError, KernelFileError
 
 ROOT = Path("/")
@@ -163,9 +163,14 @@ def _check_sources(path: Path, directories: Sequence[Path], look: "_TrustCheck")
     for option in kernel.options:
         if _READS_FILES.match(option):
             raise InputError(f"{path}: option {option!r} reads files; name folders in [kernel] include_paths")
-    for source in dict.fromkeys(filter(None, [kernel.source, *stages])):
+    sources = list(dict.fromkeys(filter(None, [kernel.source, *stages])))
+    for source in sources if kernel.build else ():
         _check_command(path, kernel.build, (path.parent / source).parent, look)
-    for name in filter(None, [kernel.source, *stages, *folders, *_data_and_functions(document)]):
+    for words in _chosen(document) if kernel.build else ():
+        if "/" in words:
+            raise InputError(f"{path}: build: a tunable has {words!r}, a path; write paths in words of build")
+    named = [name for source in sources if "{" in source for name in _like(path.parent, source)]
+    for name in filter(None, [*sources, *named, *folders, *_data_and_functions(document)]):
         target = (path.parent / name).resolve()
         if not any(target.is_relative_to(directory) for directory in directories):
             listed = ", ".join(map(str, directories))
@@ -175,9 +180,24 @@ def _check_sources(path: Path, directories: Sequence[Path], look: "_TrustCheck")
             )
 
 
+def _chosen(document: KernelDocument) -> Iterator[str]:
+    """Texts that tunables have as values."""
+    for tunables in (document.tunables, *(variant.tunables for variant in document.variant.values())):
+        for one in tunables.values():
+            values = one if isinstance(one, list) else [*(one.values or ()), *(one.permutation or ())]
+            yield from (value for value in values if isinstance(value, str))
+
+
+def _like(folder: Path, source: str) -> list[str]:
+    """Names of the files that a source with expressions may be."""
+    if Path(source).is_absolute() or ".." in Path(source).parts:  # refused when it is read
+        return []
+    return [str(file.relative_to(folder)) for file in folder.glob(pattern_of(source))]
+
+
 def _check_command(path: Path, build: Sequence[str], folder: Path, look: "_TrustCheck") -> None:
     """Refuse a build command that runs, or names, what others can change."""
-    command = found_command(build[0], folder) if build else None
+    command = found_command(build[0], folder)
     for word in build:
         if ".." in word:
             raise InputError(f"{path}: build: {word!r} leads out of the kernel directory; leave '..' out")

@@ -1,8 +1,6 @@
-"""Runs, trials and measurements as JSON values and back, workloads as text, and sealed files."""
+"""Runs, trials and measurements as JSON values and back, and workloads as text."""
 
-import hashlib
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any, cast
@@ -12,7 +10,7 @@ from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
 from tuner.model.run_document import RunConditions, RunDocument, RunSettings, TrialRecord, device_document
 from tuner.model.trial import Measurement, Status, Trial
-from tuner.model.typed import UnfitError, typed
+from tuner.model.typed import UnfitError, digest, typed
 
 PROTOCOL = 4
 """Of measuring; raised when numbers made before and after cannot be compared.
@@ -148,17 +146,6 @@ class StoredTrial:
     ended_at: str
 
 
-canonical: Callable[[object], str] = json.JSONEncoder(
-    sort_keys=True, separators=(",", ":"), allow_nan=False
-).encode
-"""Makes JSON text that is the same for equal documents."""
-
-
-def digest(document: object) -> str:
-    """SHA-256 of the canonical JSON text."""
-    return hashlib.sha256(canonical(document).encode()).hexdigest()
-
-
 def binding(conditions: Mapping[str, Any]) -> Record:
     """Conditions without the content of the package, which binds nothing: the protocol says what compares."""
     return {name: value for name, value in conditions.items() if name != "content"}
@@ -240,44 +227,6 @@ def measurement_from(record: Mapping[str, Any]) -> Measurement:
     except UnfitError as error:
         raise StoreError(f"a stored measurement is not understood: {error}") from error
     return measurement
-
-
-# --- Small JSON files that are trusted: a checksum over what they say tells whether they still say it.
-
-_SEAL = "checksum"
-
-
-def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document with its checksum: SHA-256 of the canonical JSON of everything else."""
-    return {**document, _SEAL: digest(dict(document))}
-
-
-def unsealed(document: object, keys: Collection[str], *, earlier: bool = False) -> dict[str, Any]:
-    """A document without its checksum, which is verified.
-
-    Args:
-        document: what JSON has.
-        keys: of the document, all of them.
-        earlier: accept one without a checksum, as earlier versions wrote it.
-
-    Raises:
-        UnfitError: it is another one, or has changed since it was written.
-    """
-    if not isinstance(document, dict):
-        raise UnfitError("it holds no object")
-    content = {name: value for name, value in document.items() if name != _SEAL}
-    if content.keys() != set(keys):
-        odd = sorted(content.keys() ^ set(keys))
-        raise UnfitError(f"{odd[0]!r:.40} is {'not known' if odd[0] in content else 'missing'}")
-    if _SEAL not in document and earlier:
-        return content
-    try:
-        right = document.get(_SEAL) == digest(content)
-    except (ValueError, RecursionError):  # a number that is not finite: never written
-        right = False
-    if not right:
-        raise UnfitError("its checksum is not that of what it says")
-    return content
 
 
 _BATCH = "batch"

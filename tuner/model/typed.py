@@ -1,8 +1,9 @@
-"""JSON values checked by their types; numbers are held to bounds."""
+"""JSON values checked by their types, numbers held to bounds; their digests, and files sealed by one."""
 
+import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -261,3 +262,54 @@ def _kind(value: object) -> str:
         bytes: "bytes that are no text",
     }
     return words.get(type(value), type(value).__name__)
+
+
+# --- The canonical text of a document, and its digest.
+
+canonical: Callable[[object], str] = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), allow_nan=False
+).encode
+"""Makes JSON text that is the same for equal documents."""
+
+
+def digest(document: object) -> str:
+    """SHA-256 of the canonical JSON text."""
+    return hashlib.sha256(canonical(document).encode()).hexdigest()
+
+
+# --- Small JSON files that are trusted: a checksum over what they say tells whether they still say it.
+
+_SEAL = "checksum"
+
+
+def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document with its checksum: SHA-256 of the canonical JSON of everything else."""
+    return {**document, _SEAL: digest(dict(document))}
+
+
+def unsealed(document: object, keys: Collection[str], *, earlier: bool = False) -> dict[str, Any]:
+    """A document without its checksum, which is verified.
+
+    Args:
+        document: what JSON has.
+        keys: of the document, all of them.
+        earlier: accept one without a checksum, as earlier versions wrote it.
+
+    Raises:
+        UnfitError: it is another one, or has changed since it was written.
+    """
+    if not isinstance(document, dict):
+        raise UnfitError("it holds no object")
+    content = {name: value for name, value in document.items() if name != _SEAL}
+    if content.keys() != set(keys):
+        odd = sorted(content.keys() ^ set(keys))
+        raise UnfitError(f"{odd[0]!r:.40} is {'not known' if odd[0] in content else 'missing'}")
+    if _SEAL not in document and earlier:
+        return content
+    try:
+        right = document.get(_SEAL) == digest(content)
+    except (ValueError, RecursionError):  # a number that is not finite: never written
+        right = False
+    if not right:
+        raise UnfitError("its checksum is not that of what it says")
+    return content

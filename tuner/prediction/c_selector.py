@@ -160,6 +160,7 @@ def c_selector(
     functions: Mapping[str, Mapping[int, str]] | None = None,
     *,
     expanded: str = "",
+    launched: Mapping[str, Sequence[str | None]] | None = None,
 ) -> str:
     """The header; C99 and C++, needs no library.
 
@@ -169,6 +170,7 @@ def c_selector(
         entries: by launch and version, the function as the source names it, as ``axpb<4>``.
         functions: by launch and version, the name of the function in the cubin.
         expanded: name of a source with pragmas, whose expansion the options are for; empty for others.
+        launched: by launch that not all sizes have, for which it is launched, a condition of each version.
 
     Raises:
         InputError: a size's name is no name in C, or an option would not stay one word.
@@ -191,7 +193,7 @@ def c_selector(
         f"#define {name.upper()}_VERSIONS {len(versions)}",
         f"#define {name.upper()}_SOURCE {_string(model.source)}",
         "",
-        *_selection(name, model),
+        *_conditional(name, model, launched or {}),
         "",
     ]
     for option in itertools.chain.from_iterable(options):
@@ -245,7 +247,48 @@ def _is_text(values: Sequence[object]) -> bool:
     return not all(isinstance(value, int) for value in values)
 
 
-def _selection(name: str, model: SelectionModel) -> list[str]:
+def _conditional(name: str, model: SelectionModel, launched: Mapping[str, Sequence[str | None]]) -> list[str]:
+    """The function that picks, and those that tell whether a launch is needed; their helpers first."""
+    texts = [size for size, values in model.ranges.items() if _is_text(values)]
+    conditions = CConditions(name, texts)
+    lines = _selection(name, model, conditions)
+    for stage, listed in launched.items():
+        title = f"/* Whether a version has its launch {_comment(stage)} for a problem. */"
+        lines += ["", title, *_switch(f"launches_{_c_name(stage)}", name, model, listed, conditions)]
+    return [*conditions.helpers(), *lines]
+
+
+def _switch(
+    function: str,
+    name: str,
+    model: SelectionModel,
+    listed: Sequence[str | None],
+    conditions: CConditions,
+) -> list[str]:
+    """A function of a version and the sizes that is 1 where the version's condition holds."""
+    cases = []
+    for place, condition in enumerate(listed):
+        if condition is None:
+            raise InputError(f"{model.kernel}: its rules are Python functions, which no header can hold")
+        try:
+            cases.append(f"    case {place}: return {conditions.written(condition)} != 0;")
+        except InputError as e:
+            raise InputError(f"{model.kernel}: the condition {condition!r:.200}: {e}") from e
+    named = {one for condition in listed for one in Expression(condition or "").names}
+    parameters = f", {_parameters(model)}" if model.ranges else ""
+    return [
+        f"static inline int {name}_{function}(int version{parameters})",
+        "{",
+        *(f"    (void){size};" for size in model.ranges if size not in named),
+        "    switch (version) {",
+        *cases,
+        "    default: return 0;",
+        "    }",
+        "}",
+    ]
+
+
+def _selection(name: str, model: SelectionModel, conditions: CConditions) -> list[str]:
     """The function that picks: the first version in the order of the tree's leaf that is allowed."""
     parameters, arguments = _parameters(model), ", ".join(model.ranges)
     portfolio, count = model.portfolio, len(model.portfolio.versions)
@@ -257,29 +300,11 @@ def _selection(name: str, model: SelectionModel) -> list[str]:
             *_body(model, [order[0] for order in portfolio.orders]),
             "}",
         ]
-    conditions = CConditions(name, [size for size, values in model.ranges.items() if _is_text(values)])
-    cases = []
-    for place, condition in enumerate(model.conditions):
-        if condition is None:
-            raise InputError(f"{model.kernel}: its rules are Python functions, which no header can hold")
-        try:
-            cases.append(f"    case {place}: return {conditions.written(condition)} != 0;")
-        except InputError as e:
-            raise InputError(f"{model.kernel}: the condition {condition!r:.200}: {e}") from e
-    named = {one for condition in model.conditions for one in Expression(condition or "").names}
     orders = ", ".join("{" + ", ".join(map(str, order)) + "}" for order in portfolio.orders)
     return [
-        *conditions.helpers(),
         "",
         "/* Whether a version takes a problem. */",
-        f"static inline int {name}_allows(int version, {parameters})",
-        "{",
-        *(f"    (void){size};" for size in model.ranges if size not in named),
-        "    switch (version) {",
-        *cases,
-        "    default: return 0;",
-        "    }",
-        "}",
+        *_switch("allows", name, model, model.conditions, conditions),
         "",
         f"static inline int {name}_leaf({parameters})",
         "{",
@@ -335,11 +360,16 @@ def _functions(name: str, versions: int, functions: Mapping[str, Mapping[int, st
     """A table for each launch: the name of the function in each version, 0 without that launch."""
     lines = []
     for stage, names in functions.items():
-        table = f"{name}_{re.sub(r'[^A-Za-z0-9_]', '_', stage)}"
+        table = f"{name}_{_c_name(stage)}"
         lines.append(f"static const char *const {table}[{versions}] = {{")
         lines += [f"    {_string(names[place]) if place in names else 0}," for place in range(versions)]
         lines.append("};")
     return [title, *lines, ""] if lines else []
+
+
+def _c_name(stage: str) -> str:
+    """The name of a launch as a part of a name in C."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", stage)
 
 
 def _tunables(name: str, model: SelectionModel) -> list[str]:

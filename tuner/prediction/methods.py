@@ -54,22 +54,6 @@ class FlatTree:
                 depths[child] = max(depths[child], depths[node] + 1)
         return max(depths)
 
-    def leaves(self, rows: NDArray[np.float32]) -> NDArray[np.int64]:
-        """The number of the leaf that each row comes to."""
-        nodes = np.zeros(len(rows), dtype=np.int64)
-        places = np.arange(len(rows))
-        while True:
-            inner = self.feature[nodes] >= 0
-            if not inner.any():
-                return nodes
-            at, here = places[inner], nodes[inner]
-            goes_left = rows[at, self.feature[here]] <= self.threshold[here]
-            nodes[inner] = np.where(goes_left, self.left[here], self.right[here])
-
-    def predict(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the prediction for each row."""
-        return self.value[self.leaves(rows)]
-
     def document(self) -> dict[str, list[float]]:
         """As JSON has it; a number of 32 bits needs nine digits."""
         return {
@@ -123,14 +107,6 @@ class FlatTree:
             raise InputError("a node has two parents")
 
 
-def mean_of(trees: Sequence[FlatTree], rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The mean of what trees predict for each row."""
-    total = np.zeros(len(rows), dtype=np.float32)
-    for tree in trees:
-        total += tree.predict(rows)
-    return total / np.float32(len(trees))
-
-
 TREES = 64
 LEAST_LEAF = 1
 SHARE = 1.0  # of the features that a split is chosen from
@@ -143,8 +119,8 @@ def grown(
     seed: int = 0,
     *,
     count: int = TREES,
-) -> list[FlatTree]:
-    """Trees grown on rows of features.
+) -> Any:  # noqa: ANN401 - scikit-learn's own
+    """A forest grown on rows of features; its ``predict`` takes rows.
 
     Args:
         rows: features, float32.
@@ -166,19 +142,7 @@ def grown(
         n_estimators=count, min_samples_leaf=LEAST_LEAF, max_features=SHARE, random_state=seed, n_jobs=-1
     )
     model.fit(rows, targets, sample_weight=weights)
-    return [_flat(estimator.tree_) for estimator in model.estimators_]
-
-
-def _flat(tree: Any) -> FlatTree:  # noqa: ANN401 - scikit-learn's own
-    """A tree of scikit-learn with nodes below their parents, as it numbers them."""
-    leaf = tree.children_left < 0
-    return FlatTree(
-        feature=np.where(leaf, LEAF, tree.feature).astype(np.int32),
-        threshold=np.where(leaf, 0.0, tree.threshold).astype(np.float32),
-        left=np.where(leaf, 0, tree.children_left).astype(np.int32),
-        right=np.where(leaf, 0, tree.children_right).astype(np.int32),
-        value=tree.value[:, 0, 0].astype(np.float32),
-    )
+    return model.set_params(n_jobs=1)  # threads take longer to start than a prediction takes
 
 
 # --- Methods of prediction: each learns from a training set, and scores configurations at an input.
@@ -200,12 +164,12 @@ class ForestPredictor:
 
     Args:
         table: makes features.
-        trees: the forest.
+        forest: as ``grown`` makes it.
     """
 
-    def __init__(self, table: FeatureTable, trees: Sequence[FlatTree]) -> None:
-        self.table = table
-        self.trees = tuple(trees)
+    def __init__(self, table: FeatureTable, forest: Any) -> None:  # noqa: ANN401 - scikit-learn's own
+        self._table = table
+        self._forest = forest
 
     def scores(self, sizes: Sizes, configurations: Sequence[Configuration]) -> NDArray[np.float64]:
         """See ``Predictor``: the predicted logarithm of the slowdown."""
@@ -213,8 +177,8 @@ class ForestPredictor:
 
     def scores_at(self, inputs: Sequence[Sizes], configurations: Sequence[Configuration]) -> Array:
         """``scores`` of several inputs at once: a row for each, (inputs, configurations)."""
-        rows = np.concatenate([self.table.rows(sizes, configurations) for sizes in inputs])
-        found = np.asarray(mean_of(self.trees, rows), dtype=np.float64)
+        rows = np.concatenate([self._table.rows(sizes, configurations) for sizes in inputs])
+        found = np.asarray(self._forest.predict(rows), dtype=np.float64)
         return found.reshape(len(inputs), len(configurations))
 
 

@@ -12,7 +12,7 @@ from tuner.model.errors import ExpressionError, InputError
 from tuner.model.expressions.callables import Expression
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, TunableValue
-from tuner.model.records import sealed, unsealed
+from tuner.model.typed import sealed, unsealed
 from tuner.prediction.accuracy import LIMITS, Accuracy
 from tuner.prediction.methods import FlatTree
 from tuner.prediction.portfolio import MOST_VERSIONS, Portfolio, SizeFeature
@@ -147,7 +147,10 @@ class SelectionModel:
                 return "its accuracy is not known: it was trained on one input"
             return "its accuracy is not known: at no left-out input was the version measured that it picks"
         judged = f"{100 * share:.0f} % of {self.accuracy.inputs} left-out inputs"
-        return f"within 5 % of the best measured for {judged}"
+        whole = self.accuracy.whole
+        best = "the best" if whole else "the best measured"
+        spaces = f"{whole or 'none'} {'were' if whole > 1 else 'was'} measured whole"
+        return f"within 5 % of {best} for {judged}, of whose spaces {spaces}"
 
     def document(self) -> dict[str, Any]:
         """As JSON has it, with a checksum."""
@@ -237,6 +240,7 @@ def _accuracy(values: Mapping[str, Any]) -> Accuracy:
         worst=number(values["worst"]),
         within_of_first=shares(values["within_of_first"]),
         mean_of_first=number(values["mean_of_first"]),
+        whole=_whole(values.get("whole", 0)),
     )
 
 

@@ -1,5 +1,6 @@
 """Measurements of a kernel at many inputs, and the features that models learn from."""
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ from tuner.model.plan import Configuration, TunableValue
 
 # --- Numbers that tell how a configuration meets an input: what a model learns from.
 #
-# Beside the sizes and the tunables these are the geometry of its launches (blocks, waves over the device, the
-# part of the last wave that is used) and how sizes and tunables fit: their ratio, and the share of work that
-# is useful where a size is cut in pieces of a tunable.
+# Beside the sizes, their product, ratios and alignment, and the tunables, these are the geometry of its
+# launches (blocks, waves over the device, the part of the last wave that is used) and how sizes and tunables
+# fit: their ratio, the smaller of the two, and the share of work that is useful where a size is cut in pieces
+# of a tunable.
 
 Array = NDArray[np.float32]
 SizeValues = Mapping[str, int | str]
@@ -22,6 +24,7 @@ SizeValues = Mapping[str, int | str]
 _STAGES = 2  # launches of a run whose geometry is told; more are much like these
 _SM_THREADS = 2048.0
 _MOST_RATIOS = 48
+_ALIGNED = 64  # elements: rows of a multiple of that lie as well as they can
 _MOST_ROWS = 200_000  # that are kept
 
 
@@ -71,8 +74,8 @@ class FeatureTable:
             for name, values in self._tunables.items()
             if all(isinstance(value, int) and not isinstance(value, bool) and value > 0 for value in values)
         ]
-        pairs = [(size, name) for size, texts in self._sizes.items() if not texts for name in numbers]
-        self._pairs = pairs[:_MOST_RATIOS]
+        self._numbers = [size for size, texts in self._sizes.items() if not texts]
+        self._pairs = list(itertools.product(self._numbers, numbers))[:_MOST_RATIOS]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,10 +83,13 @@ class FeatureTable:
         found = []
         for name, texts in self._sizes.items():
             found += [f"{name}={text}" for text in texts] or [f"log2 {name}"]
+        found += ["log2 of all"] if self._numbers else []
+        found += [f"log2 {one}/{other}" for one, other in itertools.combinations(self._numbers, 2)]
+        found += [f"alignment of {name}" for name in self._numbers]
         for name, values in self._tunables.items():
             found += [f"{name}={value}" for value in values] if _is_text(values) else [name]
         for size, name in self._pairs:
-            found += [f"log2 {size}/{name}", f"useful {size}/{name}"]
+            found += [f"log2 {size}/{name}", f"useful {size}/{name}", f"least {size}/{name}"]
         if self._geometry is not None:
             for stage in range(_STAGES):
                 found += [
@@ -97,6 +103,10 @@ class FeatureTable:
         for name, texts in self._sizes.items():
             value = sizes[name]
             fixed += [float(str(value) == text) for text in texts] or [_log2(value)]
+        logarithms = [_log2(sizes[name]) for name in self._numbers]
+        fixed += [math.fsum(logarithms)] if logarithms else []
+        fixed += [one - other for one, other in itertools.combinations(logarithms, 2)]
+        fixed += [_log2(math.gcd(int(sizes[name]), _ALIGNED)) for name in self._numbers]
         key = tuple(sizes.items())
         table = [[*fixed, *self._known_of(key, sizes, configuration)] for configuration in configurations]
         return np.array(table, dtype=np.float32).reshape(len(configurations), len(self.names))
@@ -126,9 +136,10 @@ class FeatureTable:
         for size, name in self._pairs:
             number, piece = sizes[size], values.get(name)
             if isinstance(number, int) and isinstance(piece, int) and number > 0 and piece > 0:
-                result += [math.log2(number / piece), number / (-(-number // piece) * piece)]
+                useful = number / (-(-number // piece) * piece)
+                result += [math.log2(number / piece), useful, math.log2(min(number, piece))]
             else:
-                result += [0.0, 0.0]
+                result += [0.0, 0.0, 0.0]
         if self._geometry is not None:
             result += self._launched(sizes, self._geometry(sizes, configuration))
         return result
@@ -199,11 +210,16 @@ class InputTrials:
         """Costs by the lowest."""
         return self.costs / self.lowest
 
-    def is_tie(self, place: int) -> bool:
-        """Return True if a configuration costs no more than the best, within two standard deviations."""
+    def is_tie(self, place: int, missed: float = 1.0) -> bool:
+        """Return True if a configuration costs no more than the best, within two standard deviations.
+
+        Args:
+            place: of the configuration.
+            missed: what the best of these trials costs by the best there is.
+        """
         best = int(self.costs.argmin())
         sigma = math.hypot(float(self.sigmas[place]), float(self.sigmas[best]))
-        return bool(self.slowdowns[place] <= 1.0 + 2.0 * sigma)
+        return bool(missed * self.slowdowns[place] <= 1.0 + 2.0 * sigma)
 
     def place(self, configuration: Configuration) -> int | None:
         """Return the index of a configuration; None if it was not measured."""

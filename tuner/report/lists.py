@@ -326,6 +326,8 @@ def _print_rows(name: str, rows: list[dict[str, Any]], console: Console) -> None
         console.print(Text(f"{name.removesuffix('s')} {title}", style="bold"))
         lines: dict[str, list[str]] = {}
         for field, value in row.items():
+            if field == "spent_today_j" and not value:  # trials of times alone have no joules
+                continue
             if value not in (None, "", [], {}) and value != title:
                 words, shown = field_words(field, value)
                 if field == "spent_today_j":

@@ -503,7 +503,10 @@ def _candidate(candidate: Candidate) -> Record:
         "configuration": dict(candidate.configuration),
         "occupancy": candidate.occupancy,
         "threads_per_block": candidate.threads_per_block,
-        "resources": [vars(resources) for resources in candidate.resources],
+        "resources": [
+            vars(resources) | {"demands": resources.demands and asdict(resources.demands)}
+            for resources in candidate.resources
+        ],
     }
 
 

@@ -16,6 +16,7 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile, with_places
 from tuner.kernel_files.package_build import own_build
 from tuner.kernel_files.source_checks import overridden_macros
+from tuner.kernel_files.source_folder import kernels_root
 from tuner.model import registry
 from tuner.model.errors import ClockError, DeviceError, InputError
 from tuner.model.jobs import DeviceIdentity
@@ -246,8 +247,10 @@ def resolve(
     if device.identity.modelled:
         notices += [
             f"{name}: its file states no [work]; modelled times are lower bounds"
-            for name, kernel in named.items()
             if kernel.recipe.work is None
+            else f"{name}: modelled by the [work] of its file; without it, another answer may be best"
+            for name, kernel in named.items()
+            if kernel.recipe.work is None or not kernel.path.is_relative_to(kernels_root())
         ]
     return list(zip(kernels, fitted, strict=True)), notices
 
@@ -289,7 +292,7 @@ def _shares(given: str, levels: int, device: Device) -> tuple[int, ...]:
             f"{given}: the SMs of {device.identity.spec} are split by {unit}, which leaves a single part"
         )
     most = unit * units if device.limits is None else device.limits.multiprocessors
-    parts = (min(units, max(1, round(most * part / levels / unit))) for part in range(1, levels))
+    parts = (max(1, units * part // levels) for part in range(1, levels))  # those of a whole lie apart
     return tuple(dict.fromkeys((0, *(unit * part for part in parts), most)))
 
 

@@ -127,7 +127,7 @@ class SpaceSampler:
         self._supports = supports(enumeration)
         self._tied = self._ties()
 
-    def sample(self, count: int, draw: np.random.Generator) -> tuple[Positions, float]:
+    def sample(self, count: int, draw: "np.random.Generator") -> tuple[Positions, float]:
         """So many different configurations in the order of the space, or as many as some growths find.
 
         The number of configurations in the space is estimated, too, by how many rows were left for each that

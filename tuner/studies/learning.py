@@ -1,5 +1,7 @@
 """From trials to a model: features, methods, accuracy, versions, and the files for a build."""
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -11,16 +13,23 @@ from tuner.database.best_known import decoded_models
 from tuner.database.ledger import Ledger
 from tuner.database.runs import Store
 from tuner.kernel_files.kernel_file import KernelFile
-from tuner.kernel_files.size_condition import size_condition, written_out
+from tuner.kernel_files.size_condition import (
+    ALWAYS,
+    NEVER,
+    launch_conditions,
+    size_condition,
+    written_out,
+)
 from tuner.model.errors import InputError
-from tuner.model.jobs import DeviceIdentity, DeviceLimits
+from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration, Stage, Workload
-from tuner.prediction.accuracy import Accuracy, LeftOut, leave_one_out
+from tuner.policies.independent import places
+from tuner.prediction.accuracy import Accuracy, LeftOut, Missed, leave_one_out
 from tuner.prediction.c_selector import c_selector
 from tuner.prediction.methods import GAdaptPredictor, Predictor, SinglePredictor, forest_of
 from tuner.prediction.model import SelectionModel, TrainedDevice
 from tuner.prediction.portfolio import Allowed, Portfolio, inputs_between, portfolio_of
-from tuner.prediction.training_set import FeatureTable, LaunchGeometry, Sizes, TrainingSet
+from tuner.prediction.training_set import FeatureTable, InputTrials, LaunchGeometry, Sizes, TrainingSet
 
 METHODS = ("forest", "g-adapt")
 BETWEEN = 300  # inputs between the measured ones, of which the forest tells the tree
@@ -29,8 +38,8 @@ Progress = Callable[[int, int], None]
 """Function that is called with the number of inputs left out so far, and of all."""
 
 
-def feature_table(kernel: KernelFile, limits: DeviceLimits | None) -> FeatureTable:
-    """The features of a kernel on a device."""
+def feature_table(kernel: KernelFile, multiprocessors: int | None) -> FeatureTable:
+    """The features of a kernel on a device with so many multiprocessors, if they are known."""
     texts = {
         name: () if isinstance(values, range) or not isinstance(values[0], str) else tuple(map(str, values))
         for name, values in kernel.sizes.items()
@@ -57,7 +66,7 @@ def feature_table(kernel: KernelFile, limits: DeviceLimits | None) -> FeatureTab
     return FeatureTable(
         texts,
         kernel.tunables,
-        1 if limits is None else limits.multiprocessors,
+        multiprocessors or 1,
         lambda sizes, configuration: launches(tuple(sizes.items()), configuration),
     )
 
@@ -131,8 +140,75 @@ def ranking(table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: 
     return forest_of(table, data) if method == "forest" else GAdaptPredictor(data, kernel.tunables)
 
 
+_WHOLE = 0.95  # of the configurations that are known to be valid: a space is measured whole
+_LOOKS = 8  # at a space that was measured whole, as training looks at others
+
+
+def missed_of(
+    table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: str, *, guided: bool
+) -> Callable[[InputTrials], Missed]:
+    """Return a function that tells how far the best trial of an input is from the best of its space.
+
+    Where no space was measured whole, nobody knows: the best trial is taken for the best.
+
+    Spaces that were measured whole are looked at again as the others were, by as large a share of them: the
+    configurations that a model of the other inputs ranks first, and some at random. What the best of these
+    costs by the best of all is what other inputs miss on average.
+
+    Args:
+        table: features.
+        kernel: the kernel.
+        data: its trials.
+        method: one of ``METHODS``.
+        guided: inputs were looked at by a model; otherwise at random.
+    """
+    allowed, known = allowed_of(kernel), frozenset(data.configurations)
+    shares = {
+        tuple(one.sizes.items()): len(one.configurations)
+        / max(1, len(known.intersection(allowed(one.sizes))))
+        for one in data.inputs
+    }
+
+    def share(one: InputTrials) -> float:
+        return shares[tuple(one.sizes.items())]
+
+    whole = [one for one in data.inputs if share(one) >= _WHOLE]
+    scores: list[list[float] | None] = [None] * len(whole)
+    if guided and 0 < len(whole) < len(data.inputs):
+        for place, one in enumerate(whole):
+            others = data.without(one)
+            if not others.inputs:
+                continue
+            predictor = ranking(table, kernel, others, method)
+            scores[place] = [float(score) for score in predictor.scores(one.sizes, one.configurations)]
+
+    @lru_cache
+    def factor(part: float) -> float:
+        found = []
+        for one, ranked in zip(whole, scores, strict=True):
+            size = len(one.configurations)
+            for seed in range(_LOOKS):
+                looked_at = places(size, ranked, max(1, round(part * size)), seed)
+                found.append(min(float(one.slowdowns[place]) for place in looked_at))
+        valid = [slowdown for slowdown in found if math.isfinite(slowdown)]
+        return sum(valid) / len(valid) if valid else 1.0
+
+    def missed(one: InputTrials) -> Missed:
+        if share(one) >= _WHOLE:
+            return Missed(whole=True)
+        return Missed(factor(round(share(one), 2)) if whole else 1.0)
+
+    return missed
+
+
 def accuracies(
-    table: FeatureTable, kernel: KernelFile, data: TrainingSet, method: str, progress: Progress
+    table: FeatureTable,
+    kernel: KernelFile,
+    data: TrainingSet,
+    method: str,
+    progress: Progress,
+    *,
+    guided: bool = True,
 ) -> dict[str, list[LeftOut]]:
     """Return the predictions of every method for unseen inputs, one left out at a time.
 
@@ -141,11 +217,12 @@ def accuracies(
     """
     by_method: dict[str, list[LeftOut]] = {}
     between, allowed = between_of(kernel, data), allowed_of(kernel)
+    missed = missed_of(table, kernel, data, method, guided=guided)
 
     def learn(others: TrainingSet) -> dict[str, Predictor]:
         return predictors(table, kernel, others, method, between=between, allowed=allowed)
 
-    for number, predicted in enumerate(leave_one_out(data, learn, allowed), start=1):
+    for number, predicted in enumerate(leave_one_out(data, learn, allowed, missed), start=1):
         for method_name, left_out in predicted.items():
             by_method.setdefault(method_name, []).append(left_out)
         progress(number, len(data.inputs))
@@ -266,20 +343,27 @@ def selector_header(
         for stage in dict.fromkeys(one.stage for one in compiled)
     }
     launches = version_launches(model, kernel)
+    conditions = [launch_conditions(kernel.recipe, version) for version in model.portfolio.versions]
     entries: dict[str, dict[int, str]] = {}
     for version, stages in enumerate(launches):
         for stage in stages:
             entries.setdefault(stage.name, {})[version] = stage.entry
     options = [list(dict.fromkeys(option for one in stages for option in one.options)) for stages in launches]
-    return c_selector(model, options, entries, functions, expanded=kernel.source_to_expand or "")
+    launched = {
+        name: [of_version.get(name, ALWAYS) for of_version in conditions]
+        for name in entries
+        if any(of_version.get(name, ALWAYS) not in (ALWAYS, NEVER) for of_version in conditions)
+    }
+    expanded = kernel.source_to_expand or ""
+    return c_selector(model, options, entries, functions, expanded=expanded, launched=launched)
 
 
 def version_launches(model: SelectionModel, kernel: KernelFile) -> list[tuple[Stage, ...]]:
-    """The launches of every version, at the first trained input that allows it.
+    """The launches of every version: all that some trained input has which allows it, each once.
 
     Raises:
-        InputError: no trained input allows a version, or what is compiled depends on the sizes, so that
-            versions are not enough.
+        InputError: no trained input allows a version, or has a launch of it; or what is compiled depends on
+            the sizes, so that versions are not enough.
     """
     workloads = [kernel.workload(dict(sizes)) for sizes in model.inputs]
     versions = []
@@ -288,13 +372,25 @@ def version_launches(model: SelectionModel, kernel: KernelFile) -> list[tuple[St
         launches = [kernel.launches(workload, one) for workload, one in allowed if one is not None]
         if not launches:
             raise InputError(f"{model.kernel}: no trained input allows version {number}; train it again")
-        programs = [[(stage.entry, stage.options) for stage in stages] for stages in launches]
-        if any(program != programs[0] for program in programs[1:]):
+        found: dict[str, Stage] = {}
+        for stage in itertools.chain.from_iterable(launches):
+            first = found.setdefault(stage.name, stage)
+            if (stage.entry, stage.options) != (first.entry, first.options):
+                raise InputError(
+                    f"{model.kernel}: sizes are compiled into its code, so that a version is no single"
+                    " program; a c-selector needs sizes that are parameters"
+                )
+        unseen = [
+            name
+            for name, condition in launch_conditions(kernel.recipe, version).items()
+            if condition != NEVER and name not in found
+        ]
+        if unseen:
             raise InputError(
-                f"{model.kernel}: sizes are compiled into its code, so that a version is no single program;"
-                " a c-selector needs sizes that are parameters"
+                f"{model.kernel}: no trained input launches {unseen[0]} of version {number}, as other"
+                " sizes do; train it with one of those, --input"
             )
-        versions.append(launches[0])
+        versions.append(tuple(found[one.name] for one in kernel.recipe.stages if one.name in found))
     return versions
 
 

@@ -18,7 +18,8 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, RunInterrupted, TunerError
 from tuner.model.jobs import JobSpec
 from tuner.model.options import LIMITS
-from tuner.model.records import Conditions, RunStatus, StoredRun, binding, canonical
+from tuner.model.records import Conditions, RunStatus, StoredRun, binding
+from tuner.model.typed import canonical
 from tuner.search.job_messages import AttemptResult, AttemptSpec
 from tuner.search.plan import plan_search
 from tuner.search.request import SearchRequest

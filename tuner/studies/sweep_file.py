@@ -16,7 +16,8 @@ from tuner.kernel_files.catalog import Catalog
 from tuner.model.errors import InputError, KernelFileError, suggestion
 from tuner.model.objective import NAMES, described
 from tuner.model.options import OPTIONS
-from tuner.model.records import WorkloadName, canonical
+from tuner.model.records import WorkloadName
+from tuner.model.typed import canonical
 from tuner.search.option_checks import complaints as option_complaints
 from tuner.system.untrusted.reading import line_of, load_toml, plain_line, read_text
 

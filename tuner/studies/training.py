@@ -7,7 +7,7 @@ first, and some at random. So neighbours' results are used, and no space is meas
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -21,24 +21,27 @@ from tuner.database.runs import Store
 from tuner.kernel_files.catalog import Catalog
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import MAX_SIZE
-from tuner.kernel_files.size_condition import written_out
+from tuner.kernel_files.size_condition import is_allowed, written_out
 from tuner.model.errors import InputError, RunInterrupted, suggestion
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import Objective, timing_of
 from tuner.model.options import BACK_TO_BACK
-from tuner.model.plan import Configuration
-from tuner.model.records import PROTOCOL, RunStatus, StoredRun, canonical
-from tuner.policies.independent import predicted
+from tuner.model.plan import Configuration, Workload
+from tuner.model.records import PROTOCOL, RunStatus, StoredRun
+from tuner.model.trial import Measurement, Trial
+from tuner.model.typed import canonical
+from tuner.policies.independent import predicted, sweep
 from tuner.prediction.accuracy import LeftOut
 from tuner.prediction.methods import Predictor
 from tuner.prediction.model import SelectionModel
+from tuner.prediction.portfolio import Portfolio
 from tuner.prediction.training_set import Sizes, TrainingSet
 from tuner.search.answer import Outcome
-from tuner.search.plan import plan_search
+from tuner.search.plan import SearchPlan, plan_search
 from tuner.search.request import SearchRequest
 from tuner.search.session import SearchListener, Session
 from tuner.search.setup import MeasurementSetup
-from tuner.space.search_view import Candidate, Policy
+from tuner.space.search_view import Candidate, Policy, Search
 from tuner.studies.learning import METHODS, accuracies, feature_table, model_of, predictors, ranking
 
 _DONE = (RunStatus.FINISHED, RunStatus.LIMITED)
@@ -123,6 +126,9 @@ SHARE = 0.2  # of a space that is measured at an input, unless asked for otherwi
 LEAST_EVALUATIONS = 8
 _FIRST_SHARE = 6  # one input of so many is looked at without a model
 _LEAST_FIRST = 4
+_WHOLE_SHARE = 12  # the space of one input of so many is measured whole: it tells what the others miss
+_LEAST_WHOLE = 2
+_LARGEST_WHOLE = 1000  # configurations of a space
 
 
 @dataclass(frozen=True)
@@ -134,7 +140,8 @@ class TrainingRequest:
         inputs: sizes of each.
         objective: ``time``, ``energy`` or ``edp``.
         policy: how an input is looked at: one of ``POLICIES``.
-        evaluations: trials at an input; None for a fifth of its space, 8 at least.
+        evaluations: trials at an input, and no more; None for a fifth of its space, 8 at least, for some
+            whole spaces, and for the versions at every input.
         method: of prediction: one of ``METHODS``.
         seed: of what is drawn.
         search: further options of the runs.
@@ -230,7 +237,8 @@ class Trainer:
         self._store = store
         self._listener = listener
         self._kernel = catalog.kernel(request.kernel)
-        self._table = feature_table(self._kernel, setup.device.limits)
+        limits = setup.device.limits
+        self._table = feature_table(self._kernel, None if limits is None else limits.multiprocessors)
         self._stored = StoredTrials(store, self._kernel, setup.device.identity, request.objective)
         self._ended: list[Outcome] = []
 
@@ -245,11 +253,13 @@ class Trainer:
         """
         request, kernel = self._request, self._kernel
         known = self.measure()
-        data = self._stored.all()
-        if data is None:
-            raise InputError(f"{kernel.name}: no trial was valid; nothing can be learned")
-        left_out = accuracies(self._table, kernel, data, request.method, self._listener.judged)
+        data = self._learnable()
         learned = predictors(self._table, kernel, data, request.method)
+        if self._completes and self._measure_versions(data, learned["versions"]):
+            data = self._learnable()
+            learned = predictors(self._table, kernel, data, request.method)
+        guided = request.policy == "predicted"
+        left_out = accuracies(self._table, kernel, data, request.method, self._listener.judged, guided=guided)
         model = model_of(
             kernel,
             self._setup.device.identity,
@@ -264,11 +274,22 @@ class Trainer:
             model,
             data,
             left_out,
-            looked_at=len(self._ended),
+            looked_at=len({str(outcome.document["workloads"][0]["name"]) for outcome in self._ended}),
             known=known,
             evaluations=sum(len(outcome.trials) for outcome in self._ended),
             seconds=sum(outcome.wall_s for outcome in self._ended),
         )
+
+    @property
+    def _completes(self) -> bool:
+        """True where more than a share of each input's space is measured."""
+        return self._request.policy == "predicted" and self._request.evaluations is None
+
+    def _learnable(self) -> TrainingSet:
+        data = self._stored.all()
+        if data is None:
+            raise InputError(f"{self._kernel.name}: no trial was valid; nothing can be learned")
+        return data
 
     def measure(self) -> int:
         """Measure the inputs that were not measured yet; returns how many were.
@@ -288,29 +309,57 @@ class Trainer:
                 self._measure_input(number, sizes, TrainingSet(others) if others else None)
         return measured_before
 
+    def _measure_versions(self, data: TrainingSet, versions: Predictor) -> int:
+        """Measure the versions at the inputs that lack some; returns at how many."""
+        assert isinstance(versions, Portfolio)  # noqa: S101 - as predictors makes it
+        looked_at = 0
+        for number, sizes in enumerate(self._request.inputs, start=1):
+            workload = self._kernel.workload(sizes)
+            measured = {one for found in data.inputs if found.sizes == sizes for one in found.configurations}
+            lacking = [
+                version
+                for version in versions.versions
+                if measured and version not in measured and is_allowed(self._kernel, workload, version)
+            ]
+            if lacking:
+                looked_at += 1
+                plan = plan_search(self._search(workload, "random"), self._catalog, self._setup)
+                strategy = partial(_listed, kernel=self._kernel, versions=lacking)
+                self._run(number, workload, plan.following("versions", {"versions": len(lacking)}, strategy))
+        return looked_at
+
     def _measure_input(self, number: int, sizes: Sizes, others: TrainingSet | None) -> None:
         """Measure some configurations of an input, as one run."""
-        request, total = self._request, len(self._request.inputs)
+        request = self._request
         workload = self._kernel.workload(sizes)
-        self._listener.begins(number, total, str(workload))
         guided = request.policy == "predicted"
-        search = SearchRequest(
-            (str(workload),),
-            objective=request.objective,
-            policy="random" if guided else request.policy,
-            seed=request.seed,
-            budget=None if guided else request.evaluations,
-            **request.search,
-        )
+        search = self._search(workload, "random" if guided else request.policy)
         plan = plan_search(search, self._catalog, self._setup)
         if guided:
             predictor = None
-            if others is not None and len(others.inputs) >= max(_LEAST_FIRST, total // _FIRST_SHARE):
+            if others is not None and looks_guided(request, len(others.inputs)):
                 predictor = ranking(self._table, self._kernel, others, request.method)
             size = len(self._kernel.space(workload))
-            count = _evaluations(request, size, first=predictor is None)
+            count = evaluations_of(request, number, size, guided=predictor is not None)
             strategy = _strategy(self._kernel, sizes, predictor, count, seed=request.seed + number)
             plan = plan.following("predicted", {"evaluations": count}, strategy)
+        self._run(number, workload, plan)
+
+    def _search(self, workload: Workload, policy: str) -> SearchRequest:
+        request = self._request
+        return SearchRequest(
+            (str(workload),),
+            objective=request.objective,
+            policy=policy,
+            seed=request.seed,
+            budget=None if request.policy == "predicted" else request.evaluations,
+            **request.search,
+        )
+
+    def _run(self, number: int, workload: Workload, plan: SearchPlan) -> None:
+        """Make one run, or go on with it."""
+        request, total = self._request, len(self._request.inputs)
+        self._listener.begins(number, total, str(workload))
         session = Session(plan, self._setup, self._store, self._listener)
         outcome = session.run(resume=True, confirm=request.confirm)
         self._ended.append(outcome)
@@ -326,12 +375,37 @@ def model_key(model: SelectionModel) -> str:
     return canonical([model.objective, model.device.uuid])
 
 
-def _evaluations(request: TrainingRequest, size: int, *, first: bool) -> int:
-    """Trials of an input; twice as many where no model ranks yet."""
+def looks_guided(request: TrainingRequest, measured: int) -> bool:
+    """Return True if so many inputs are enough for a model that ranks the configurations of the next one."""
+    return measured >= max(_LEAST_FIRST, len(request.inputs) // _FIRST_SHARE)
+
+
+def evaluations_of(request: TrainingRequest, number: int, size: int, *, guided: bool) -> int:
+    """Trials of an input: all of some spaces, and twice as many where no model ranks yet.
+
+    Args:
+        request: what is to be trained.
+        number: of the input, from 1 on.
+        size: of its space.
+        guided: a model ranks it.
+    """
     count = request.evaluations
     if count is None:
+        if number <= max(_LEAST_WHOLE, len(request.inputs) // _WHOLE_SHARE) and size <= _LARGEST_WHOLE:
+            return size
         count = max(LEAST_EVALUATIONS, round(SHARE * size))
-    return min(size, 2 * count if first else count)
+    return min(size, count if guided else 2 * count)
+
+
+def _listed(
+    search: Search, kernel: KernelFile, versions: Sequence[Configuration]
+) -> Generator[list[Trial], list[Measurement], Trial | None]:
+    """Measure some configurations of one workload, which are written out."""
+    (candidates,) = search.candidates
+    wanted = frozenset(versions)
+    listed = (one.configuration for one in candidates)
+    chosen = [one for one in listed if written_out(kernel.recipe, one) in wanted]
+    return (yield from sweep(search, [Trial((one,)) for one in chosen]))
 
 
 def _strategy(

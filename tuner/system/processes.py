@@ -218,6 +218,10 @@ class Child:
 
     def _reap(self) -> int | None:
         """Kill the child if it lives; return its exit status, None if the kernel keeps hold of it."""
+        if self._whole:  # it ends what it has started, as where its parent is gone
+            self._process.send_signal(signal.SIGIO)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_REAP_S)
         if self._whole and self._process.returncode is None:  # nobody else can have its number yet
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)

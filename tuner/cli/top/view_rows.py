@@ -559,8 +559,9 @@ def _spent(device: DeviceStatus) -> str:
     of_j = f" of {si(budget_j, 'J', 3)}" if budget_j else ""
     of_s = f" of {lasting(budget_s)}" if budget_s else ""
     source = MODELLED if device.get("modelled") else _METERED
-    joules, lasted = si(device.get("spent_today_j"), "J", 3), lasting(device.get("spent_today_s", 0.0))
-    return f"today {joules}{of_j} ({source}) in {lasted}{of_s} of measuring"
+    joules, lasted = device.get("spent_today_j"), lasting(device.get("spent_today_s", 0.0))
+    of_joules = f"{si(joules, 'J', 3)}{of_j} ({source}) in " if joules else ""  # none where times alone were
+    return f"today {of_joules}{lasted}{of_s} of measuring"
 
 
 # --- Jobs.

@@ -30,9 +30,9 @@ from tuner.model.errors import InputError, UnknownNameError, suggestion
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, JobKind, JobSpec
 from tuner.model.objective import described
 from tuner.model.options import LIMITS, SINGLE
-from tuner.model.records import RunStatus, WorkloadName, canonical
+from tuner.model.records import RunStatus, WorkloadName
 from tuner.model.run_document import AnalyticalDocument, TrialRecord
-from tuner.model.typed import UnfitError, document, typed
+from tuner.model.typed import UnfitError, canonical, document, typed
 from tuner.prediction.model import SelectionModel
 from tuner.search.option_checks import check_options
 

@@ -36,8 +36,9 @@ from tuner.database.ranking import ServedAnswer
 from tuner.model.errors import InputError, StoreError
 from tuner.model.jobs import OWN, Job, JobKind, JobSpec, JobState, Origin
 from tuner.model.options import SINGLE
-from tuner.model.records import WorkloadName, canonical
+from tuner.model.records import WorkloadName
 from tuner.model.run_document import SampleDocument, TrialRecord
+from tuner.model.typed import canonical
 
 # --- How often answers are used, by counts that fade, and how long a job that was tried is left alone.
 

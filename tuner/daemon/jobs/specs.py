@@ -10,7 +10,8 @@ from tuner.kernel_files.catalog import DEFAULT_WORKLOADS, Catalog
 from tuner.model.errors import DeviceUnavailableError, InputError, UnknownNameError, suggestion
 from tuner.model.jobs import DeviceChoice, DeviceIdentity, Job, JobSpec, JobState, Origin, wrong_choice
 from tuner.model.options import METHODS, SINGLE
-from tuner.model.records import WorkloadName, canonical
+from tuner.model.records import WorkloadName
+from tuner.model.typed import canonical
 from tuner.search.option_checks import check_options, job_options
 
 WITHDRAWN = "daemon.toml does not name it any more"

@@ -18,7 +18,9 @@ Sum = dict[tuple[str, ...], int]
 
 SIZEOF = "sizeof_"  # begins the name that stands for the bytes of a type
 _BYTES = {"bool": 1, "complex64": 8, "complex128": 16, "bfloat16": 2}
-_VECTORS = {"float2": 8, "float4": 16, "double2": 16, "int2": 8, "int4": 16, "uchar4": 4, "half2": 4}
+_LANES = re.compile(
+    r"(u?(?:char|short|int|long|longlong)|float|double|(?:__)?half|(?:__)?nv_bfloat16)([1-4])"
+)
 _WORDS = {"&&": " and ", "||": " or ", "!": " not ", "/": " // ", "true": "1", "false": "0"}
 _CASTS = frozenset({"static_cast", "reinterpret_cast", "const_cast"})
 _CEIL_DIV = re.compile(
@@ -76,8 +78,9 @@ def _python(tokens: Sequence[Token]) -> str:
         if token.text in _CASTS and following == "<":
             index = group_end(tokens, index + 1)
         elif token.text == "sizeof" and following == "(":
-            index = group_end(tokens, index + 1)
-            words.append(_bytes_of([one.text for one in tokens[tokens.index(token) + 2 : index - 1]]))
+            end = group_end(tokens, index + 1)
+            words.append(_bytes_of([one.text for one in tokens[index + 2 : end - 1]]))
+            index = end
         elif token.text in ("(", "["):
             end = group_end(tokens, index)
             inner = tokens[index + 1 : end - 1]
@@ -103,25 +106,31 @@ def _word(token: Token) -> str:
     return _WORDS.get(token.text, "." if token.text == "->" else token.text)
 
 
+def bytes_of_type(name: str) -> int:
+    """The bytes of a type, as of ``float4``; 0 where they are not known."""
+    lanes = _LANES.fullmatch(name)
+    dtype = dtype_of(lanes[1].replace("longlong", "long long") if lanes else name)
+    if dtype is None:
+        return 0
+    return int(lanes[2] if lanes else 1) * (
+        _BYTES.get(dtype) or int("".join(filter(str.isdigit, dtype))) // 8
+    )
+
+
 def _bytes_of(words: list[str]) -> str:
     """The bytes of a type; a name for them where they are not known."""
     name = " ".join(words)
-    dtype = dtype_of(name)
-    if name in _VECTORS:
-        return str(_VECTORS[name])
-    if dtype is None:
-        return SIZEOF + re.sub(r"\W", "_", name)
-    return str(_BYTES.get(dtype) or int("".join(filter(str.isdigit, dtype))) // 8)
+    return str(bytes_of_type(name) or SIZEOF + re.sub(r"\W", "_", name))
 
 
 def _is_cast(inner: Sequence[Token], following: Sequence[Token]) -> bool:
     texts = [token.text for token in inner]
+    pointer = len(texts) > 1 and texts[-1] == "*"  # (float4*)x
     typed = bool(texts) and all(
         text in BUILT_IN or text in ("*", "const", "unsigned", "signed") or dtype_of(text) for text in texts
     )
-    return (
-        typed and bool(following) and (following[0].kind in ("word", "number") or following[0].text in "(-&")
-    )
+    meant = bool(following) and (following[0].kind in ("word", "number") or following[0].text in "(-&")
+    return meant and (typed or pointer)
 
 
 def _outside(tokens: Sequence[Token], sign: str, start: int = 0) -> int | None:
@@ -154,6 +163,8 @@ class _Tidy(ast.NodeTransformer):
             return ast.BinOp(
                 node.left, ast.Mult() if isinstance(node.op, ast.LShift) else ast.FloorDiv(), factor
             )
+        if isinstance(node.op, ast.BitAnd) and is_mask(number(node.right)):  # i & 31
+            return ast.BinOp(node.left, ast.Mod(), ast.Constant((number(node.right) or 0) + 1))
         if isinstance(node.op, ast.FloorDiv):
             top = added(added(sum_of(node.left), sum_of(node.right), -1), {(): 1})
             if top and () not in top and _covers(sum_of(node.left), sum_of(node.right)):
@@ -173,6 +184,8 @@ class _Tidy(ast.NodeTransformer):
 
     def visit_IfExp(self, node: ast.IfExp) -> Node:
         self.generic_visit(node)
+        if "argc" in names_in(node.test):  # without arguments
+            return node.orelse if "argv" in ast.unparse(node.body) else node.body
         for way in (node.body, node.orelse):
             if isinstance(way, ast.BinOp) and isinstance(way.op, ast.FloorDiv):
                 rest = ast.unparse(ast.BinOp(way.left, ast.Mod(), way.right))
@@ -185,17 +198,22 @@ class _Tidy(ast.NodeTransformer):
         name = ast.unparse(node.func).rpartition(".")[2]
         arguments = node.args
         if name in ("ceil", "ceilf") and len(arguments) == 1:
-            inner = arguments[0]
-            if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.FloorDiv):
-                return call("ceil_div", _without_ones(inner.left), _without_ones(inner.right))
-            return inner
+            parts = division(arguments[0])
+            return call("ceil_div", *map(_without_ones, parts)) if parts else arguments[0]
         if name in ("int", "unsigned", "size_t", "float", "double") and len(arguments) == 1:
             return arguments[0]
         if name in ("__mul24", "__umul24") and len(arguments) == 2:  # noqa: PLR2004 - a product
             return ast.BinOp(arguments[0], ast.Mult(), arguments[1])
         if name in ("min", "max", "fmin", "fmax", "umin", "umax", "MIN", "MAX"):
             return call(name.lower()[-3:], *arguments)
-        return call("ceil_div", *arguments) if _CEIL_DIV.fullmatch(name) and len(arguments) == 2 else node  # noqa: PLR2004 - of a division
+        if _CEIL_DIV.fullmatch(name) and len(arguments) == 2:  # noqa: PLR2004 - of a division
+            return call("ceil_div", *arguments)
+        return node.func if name == "size" and not arguments else node  # h.size of a vector of the host
+
+
+def is_mask(value: int | None) -> bool:
+    """Return True if all lower bits of a number are set, and no others."""
+    return value is not None and value > 0 and value & (value + 1) == 0
 
 
 def _tidied(node: ast.AST) -> Node:
@@ -215,6 +233,13 @@ def _without_ones(node: Node) -> Node:
             if isinstance(one, ast.Constant) and one.value == 1:
                 return other
     return node
+
+
+def division(node: Node) -> list[Node]:
+    """Dividend and divisor; nothing of what is no division."""
+    return (
+        [node.left, node.right] if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv) else []
+    )
 
 
 def call(name: str, *arguments: Node) -> Node:

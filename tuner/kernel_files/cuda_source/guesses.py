@@ -93,6 +93,7 @@ _CHOSEN = re.compile(  # #ifdef X, #define B X, ..., #else, #define B 16
     re.MULTILINE,
 )
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(el)?if\b(?!n?def)([^\n]*)", re.MULTILINE)
+_LONGEST = 256  # tokens of a statement
 _DEFINED = re.compile(r"\bdefined\s*\(?\s*\w+\s*\)?")
 _COMPARED = re.compile(r"\b([A-Za-z_]\w*)\s*(?:[=!]=|[<>]=?)\s*(\d+)\b")
 _NO_MACRO = frozenset({"defined", "and", "or", "not", "true", "false", "__has_include"})
@@ -167,13 +168,51 @@ def macros_of(text: str, foreign: Sequence[range]) -> dict[str, Macro]:
     }
 
 
-def role_of(tokens: Sequence[Token], name: str) -> BufferRole:
-    """Return the role of an array that is not ``const``: ``out`` if each use of it is an assignment."""
-    uses = [i for i, token in enumerate(tokens) if token.text == name and _is_use(tokens, i)]
+def role_of(
+    tokens: Sequence[Token], names: Collection[str], given: Collection[int] = frozenset()
+) -> BufferRole:
+    """Return the role of an array that is not ``const``: ``out`` if each use of it is an assignment.
+
+    Args:
+        tokens: of a kernel's body.
+        names: of the array, and of pointers into it.
+        given: places of the tokens that tell where those point.
+    """
+    places = [i for i, token in enumerate(tokens) if token.text in names and i not in given]
+    uses = [i for i in places if _is_use(tokens, i)]
     kinds = {_use(tokens, index) for index in uses}
-    if kinds == {"written"}:
+    if kinds == {"written"} or (uses and _written_first(tokens, uses, names)):
         return "out"
     return "in" if kinds == {"read"} else "inout"
+
+
+def _written_first(tokens: Sequence[Token], uses: Sequence[int], names: Collection[str]) -> bool:
+    """Return True if every use is of one index, and the first gives what is there, whatever the others do."""
+    if _use(tokens, uses[0]) != "written" or not overwritten(tokens[: uses[0] + _LONGEST], names, uses[0]):
+        return False
+    indices = {
+        re.sub(r"__\d+\b", "", " ".join(one.text for one in tokens[index + 1 : group_end(tokens, index + 1)]))
+        for index in uses
+        if tokens[index + 1].text == "["
+    }
+    handed = any(tokens[index + 1].text != "[" for index in uses)
+    return len(indices) == 1 and not handed and "else" not in {one.text for one in tokens[uses[0] : uses[-1]]}
+
+
+def overwritten(tokens: Sequence[Token], names: Collection[str], start: int = 0) -> bool:
+    """Return True if an array is given what is not made of it in the same statement, as a sort does."""
+    for index, token in enumerate(tokens):
+        if (
+            index >= start
+            and token.text in names
+            and _is_use(tokens, index)
+            and _use(tokens, index) == "written"
+        ):
+            end = next((i for i in range(index, len(tokens)) if tokens[i].text == ";"), len(tokens))
+            start = next((i for i in range(index, end) if tokens[i].text == "="), end)
+            if not any(one.text in names for one in tokens[start:end]):
+                return True
+    return False
 
 
 def _is_use(tokens: Sequence[Token], index: int) -> bool:

@@ -4,25 +4,36 @@ Names of the host are followed to what the same function, or the text, gave them
 """
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from tuner.kernel_files.cuda_source.c_expressions import (
     Node,
     calls_in,
     listed,
+    number,
     parsed,
     parsed_text,
     substituted,
 )
-from tuner.kernel_files.cuda_source.tokens import Token, defined_macros, group_end, tokens_of
+from tuner.kernel_files.cuda_source.tokens import (
+    Token,
+    bodies_of,
+    declared_from,
+    defined_macros,
+    group_end,
+    head_end,
+    statement_end,
+    tokens_of,
+)
 
 _AXES = "xyz"
 _ONE = parsed_text("1")
 _ALLOCATIONS = re.compile(r"(?:cuda|hip)Malloc(?:Managed|Async|Host)?|(?:cuda|hip)HostAlloc")
 _MACRO = re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([\w, ]*)\)[ \t]*((?:\\\n|[^\n])*)", re.MULTILINE)
-_INSIDE = frozenset({"const", "noexcept", "override", ")"})  # before the brace of a function's body
 Inlines = Mapping[str, tuple[list[str], Node]]
 
 
@@ -41,6 +52,8 @@ class Launch:
         values: what names of the host stand for, those of the launch's function and those of the text.
         bytes: array -> the bytes that are allocated for it.
         line: its line.
+        looped: variables of the loops around it.
+        called: parameters of the function around it -> the numbers that a caller in the text gives them.
         block_name: of the host for the whole block, as ``threads`` of ``dim3 threads(16, 16)``; may be empty.
     """
 
@@ -54,6 +67,8 @@ class Launch:
     values: Mapping[str, Node] = field(default_factory=dict)
     bytes: Mapping[str, Node] = field(default_factory=dict)
     line: int = 0
+    looped: frozenset[str] = frozenset()
+    called: Mapping[str, Node] = field(default_factory=dict)
     block_name: str = ""
 
 
@@ -62,19 +77,80 @@ def launches_in(text: str) -> list[Launch]:
     tokens = tokens_of(text)
     everywhere = values_of(text)
     inlines = inlined(text)
-    bounds = _bodies(tokens)
+    bodies = bodies_of(tokens)
     allocated = _allocations(tokens)
+    loops = [
+        (before.text, range(start, statement_end(tokens, start)))
+        for start, token in enumerate(tokens)
+        if token.text == "for"
+        for before, sign in itertools.pairwise(tokens[start : head_end(tokens, start + 1)])
+        if sign.text == "=" and before.kind == "word"
+    ]
     found = []
     for index in range(1, len(tokens) - 3):
         if [token.text for token in tokens[index : index + 3]] != ["<", "<", "<"]:
             continue
-        start = max((first for first, last in bounds if first < index <= last), default=0)
-        dims, values = _stated(tokens[start:index], inlines)
+        own = next((body for body in reversed(bodies) if body[0] < index <= body[2]), (0, 0, 0))
+        dims, values = _stated(tokens[own[0] : index], inlines)
         launch = _launch(tokens, index, dims, {**everywhere, **values}, inlines)
         if launch is not None:
             bytes_of = {name: with_inlined(size, inlines) for name, size in allocated.items()}
-            found.append(Launch(**{**launch.__dict__, "bytes": bytes_of}))
+            looped = frozenset(name for name, around in loops if index in around)
+            call = _call(tokens, own, bodies, everywhere)
+            template = tuple(call.template.get(text, text) for text in launch.template)
+            of_caller = {arg: parsed_text(name) for name, arg in call.names.items()}
+            inner = {name: one for name, one in of_caller.items() if one is not None}
+            bytes_of |= {
+                n: substituted(bytes_of[a], inner, 1) for n, a in call.names.items() if a in bytes_of
+            }
+            found.append(
+                replace(launch, bytes=bytes_of, looped=looped, called=call.numbers, template=template)
+            )
     return found
+
+
+class _Call(NamedTuple):
+    """A call of a function of the text: its parameters with their numbers and names there, its types."""
+
+    numbers: Mapping[str, Node]
+    names: Mapping[str, str]
+    template: Mapping[str, str]
+
+
+def _call(
+    tokens: Sequence[Token],
+    own: tuple[int, int, int],
+    bodies: Sequence[tuple[int, int, int]],
+    everywhere: Mapping[str, Node],
+) -> _Call:
+    """The first call, from another function, of that between some places; empty where there is none."""
+    first, opening, last = own
+    place = next((i for i in range(first, opening) if tokens[i + 1].text == "("), opening)
+    parts = listed(tokens[place + 2 : group_end(tokens, place + 1) - 1]) if place < opening else []
+    names = [next((one for one in listed(part, "=")), part)[-1].text for part in parts]
+    types = []
+    if tokens[first].text == "template":
+        types = [part[-1].text for part in listed(tokens[first + 2 : group_end(tokens, first + 1) - 1])]
+    for start, brace, end in bodies:
+        for index in range(brace, end if names else brace):
+            if tokens[index].text != tokens[place].text or first <= index <= last:
+                continue
+            behind, stated = index + 1, []
+            if tokens[behind].text == "<":
+                behind = group_end(tokens, behind)
+                stated = [
+                    " ".join(one.text for one in part) for part in listed(tokens[index + 2 : behind - 1])
+                ]
+            if tokens[behind].text != "(":
+                continue
+            given = listed(tokens[behind + 1 : group_end(tokens, behind) - 1])
+            values = {**everywhere, **_stated(tokens[start:index], {})[1]}
+            nodes = {name: parsed(part) for name, part in zip(names, given, strict=False)}
+            told = {name: substituted(node, values) for name, node in nodes.items() if node is not None}
+            numbers = {n: one for n, one in told.items() if isinstance(one, ast.Constant) or number(one)}
+            single = {name: part[0].text for name, part in zip(names, given, strict=False) if len(part) == 1}
+            return _Call(numbers, single, dict(zip(types, stated, strict=False)))
+    return _Call({}, {}, {})
 
 
 def values_of(text: str) -> dict[str, Node]:
@@ -85,11 +161,11 @@ def values_of(text: str) -> dict[str, Node]:
         if node is not None:
             values[name] = node
     tokens = tokens_of(text)
-    inside = {index for first, last in _bodies(tokens) for index in range(first, last + 1)}
+    inside = {index for first, _, last in bodies_of(tokens) for index in range(first, last + 1)}
     for index, token in enumerate(tokens[:-1]):
         if token.text != "=" or index in inside or tokens[index - 1].kind != "word":
             continue
-        statement = [one.text for one in tokens[_declared_from(tokens, index) : index]]
+        statement = [one.text for one in tokens[declared_from(tokens, index) : index]]
         node = parsed(tokens[index + 1 : _end_of_value(tokens, index + 1)])
         if node is not None and {"const", "constexpr"} & set(statement):
             values.setdefault(statement[-1], node)
@@ -137,24 +213,6 @@ def with_inlined(node: Node, inlines: Inlines) -> Node:
     return substituted(node, {})
 
 
-def _bodies(tokens: Sequence[Token]) -> list[tuple[int, int]]:
-    """First and last index of every body of a function."""
-    found = []
-    index = 1
-    while index < len(tokens):
-        if tokens[index].text == "{" and tokens[index - 1].text in _INSIDE:
-            end = group_end(tokens, index)
-            found.append((_declared_from(tokens, index), end - 1))
-            index = end
-        else:
-            index += 1
-    return found
-
-
-def _declared_from(tokens: Sequence[Token], opening: int) -> int:
-    return next((i + 1 for i in range(opening - 1, -1, -1) if tokens[i].text in (";", "}", "{")), 0)
-
-
 def _stated(
     tokens: Sequence[Token], inlines: Inlines
 ) -> tuple[dict[str, list[Node | None]], dict[str, Node]]:
@@ -170,17 +228,40 @@ def _stated(
             _set_axis(dims, tokens[index - 2].text, token.text, _value(_value_after(tokens, index), inlines))
         elif following in ("=", "(", "{", ";", ",") and _of_dim3(tokens, index):
             dims[token.text] = _dim3(tokens, index, inlines)
+        elif vector := _vector_at(tokens, index):
+            size = _value(
+                next(iter(listed(tokens[index + 2 : group_end(tokens, index + 1) - 1])), ()), inlines
+            )
+            values |= {} if size is None else {f"{vector}.size": size}
         elif following == "=":
             node = _value(_value_after(tokens, index), inlines)
-            if node is not None:
+            if node is not None and "argv" not in ast.unparse(node):
                 values[token.text] = node
-            else:
+            elif "argv" not in {one.text for one in _value_after(tokens, index)}:  # else as without arguments
                 values.pop(token.text, None)
     for name, extents in dims.items():
         for axis, extent in zip(_AXES, [*extents, _ONE, _ONE], strict=False):
             if extent is not None:
                 values[f"{name}.{axis}"] = extent
-    return dims, values
+    given = {
+        three[2].text for three in zip(tokens, tokens[1:], tokens[2:], strict=False) if _hands_out(*three)
+    }
+    return dims, {name: value for name, value in values.items() if name not in given}
+
+
+def _hands_out(before: Token, sign: Token, _: Token) -> bool:
+    """Return True at ``f(&n``: who calls does not see what n is from there on."""
+    return sign.text == "&" and before.text in ("(", ",")
+
+
+def _vector_at(tokens: Sequence[Token], index: int) -> str:
+    """The vector that is given a size at a name: ``vector<float> h(n)``, ``h.resize(n)``; else nothing."""
+    before, following = tokens[index - 1].text if index else "", tokens[index + 1].text
+    if before in (">", ",") and following in ("(", "{"):
+        declared = [token.text for token in tokens[declared_from(tokens, index) : index]]
+        return tokens[index].text if before == ">" or {"vector", "device_vector"} & {*declared} else ""
+    called = before == "." and following == "(" and tokens[index].text in ("resize", "assign")
+    return tokens[index - 2].text if called else ""
 
 
 def _dim3(tokens: Sequence[Token], index: int, inlines: Inlines) -> list[Node | None]:
@@ -297,20 +378,21 @@ def _geometry(
 def _allocations(tokens: Sequence[Token]) -> dict[str, Node]:
     """Array -> bytes allocated for it, with the values of the function that does it."""
     found: dict[str, Node] = {}
-    bounds = _bodies(tokens)
+    bodies = bodies_of(tokens)
     for name, size, place in _allocation_calls(tokens):
-        start = max((first for first, last in bounds if first < place <= last), default=0)
+        start = max((first for first, _, last in bodies if first < place <= last), default=0)
         node = parsed(size)
         if node is not None:
             _, values = _stated(tokens[start:place], {})
-            sized = {key: value for key, value in values.items() if _is_size(value)}
+            sized = {key: one for key, one in values.items() if _is_size(one) or key.endswith(".size")}
             found.setdefault(name, substituted(node, sized))
     return found
 
 
 def _is_size(node: Node) -> bool:
     """Return True if a value has the bytes of a type or a product in it, and is no number of its own."""
-    return isinstance(node, (ast.BinOp, ast.Name)) and not calls_in(node) - {"ceil_div", "min", "max"}
+    arithmetic = isinstance(node, (ast.BinOp, ast.Name)) and number(node) is None
+    return arithmetic and not calls_in(node) - {"ceil_div", "min", "max"}
 
 
 def _allocation_calls(tokens: Sequence[Token]) -> Iterator[tuple[str, Sequence[Token], int]]:

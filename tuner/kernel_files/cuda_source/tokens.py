@@ -1,7 +1,7 @@
 """CUDA C++ text as tokens, and the variables that it declares."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from tuner.model.plan import Source
@@ -96,8 +96,35 @@ _CONSTANT = re.compile(
 
 
 def fixed_constants(text: str) -> set[str]:
-    """Names of constants that a source, its comments apart, gives a literal value."""
+    """Names of constants that a source, comments and functions of the host apart, gives a literal value."""
+    placed = _placed(text)
+    tokens = [token for token, _ in placed]
+    for first, opening, last in reversed(bodies_of(tokens)):
+        if not {"__global__", "__device__"} & {token.text for token in tokens[first:opening]}:
+            text = text[: placed[opening][1]] + text[placed[last][1] - 1 :]
     return {found[1] for found in _CONSTANT.finditer(text)}
+
+
+_INSIDE = frozenset({"const", "noexcept", "override", ")"})  # before the brace of a function's body
+
+
+def bodies_of(tokens: Sequence[Token]) -> list[tuple[int, int, int]]:
+    """Of every function with a body: where its declaration begins, and the braces of the body."""
+    found = []
+    index = 1
+    while index < len(tokens):
+        if tokens[index].text == "{" and tokens[index - 1].text in _INSIDE:
+            end = group_end(tokens, index)
+            found.append((declared_from(tokens, index), index, end - 1))
+            index = end
+        else:
+            index += 1
+    return found
+
+
+def declared_from(tokens: Sequence[Token], place: int) -> int:
+    """The beginning of the statement around a place."""
+    return next((i + 1 for i in range(place - 1, -1, -1) if tokens[i].text in (";", "}", "{")), 0)
 
 
 def undecided_macros(text: str) -> set[str]:
@@ -158,6 +185,119 @@ def split(tokens: Sequence[Token]) -> list[list[Token]]:
         else:
             parts[-1].append(token)
     return parts if tokens else []
+
+
+# --- Local variables of CUDA C++ text, told apart where several have one name.
+
+_NO_TYPE = frozenset({"return", "else", "case", "goto", "delete", "new", "throw", "using", "typedef", "do"})
+_BEHIND_NAME = frozenset({"=", ";", ",", "[", "(", "{", ":"})
+_BEFORE_BLOCK = frozenset({")", ";", "}", "else", "do", ":"})
+_HEADED = frozenset({"for", "while", "if", "switch"})
+
+
+def head_end(tokens: Sequence[Token], start: int) -> int:
+    """The bracket that closes the one at ``start``, whatever statements are between."""
+    depth = 0
+    for index in range(start, len(tokens)):
+        depth += (tokens[index].text == "(") - (tokens[index].text == ")")
+        if depth == 0:
+            return index
+    return len(tokens)
+
+
+def statement_end(tokens: Sequence[Token], start: int) -> int:
+    """The place behind the statement that begins at ``start``."""
+    index = start
+    while index < len(tokens):
+        word = tokens[index].text
+        if index == start and word in _HEADED:
+            opening = next((i for i in range(index, len(tokens)) if tokens[i].text == "("), index)
+            end = statement_end(tokens, head_end(tokens, opening) + 1)
+            return statement_end(tokens, end + 1) if _text_at(tokens, end) == "else" else end
+        if word == "{":
+            index = group_end(tokens, index)
+            if start == index or tokens[start].text == "{":
+                return index
+        elif word in (";", "}"):
+            return index + 1
+        else:
+            index += 1
+    return len(tokens)
+
+
+def told_apart(body: Sequence[Token], taken: Iterable[str] = ()) -> list[Token]:
+    """The tokens of a function's body, with a name of its own for each variable.
+
+    The second ``i`` is called ``i__2``, wherever it is seen.
+
+    Args:
+        body: without the brace that opens it.
+        taken: names of parameters.
+    """
+    counts = dict.fromkeys(taken, 1)
+    scopes: list[tuple[int, dict[str, str]]] = [(len(body), {})]  # where each ends, and its names
+    begins, declared = {0}, set[int]()  # places of statements, and of names that they declare
+    renamed: list[Token] = []
+    for index, token in enumerate(body):
+        while len(scopes) > 1 and scopes[-1][0] <= index:
+            scopes.pop()
+        before = body[index - 1].text if index else ";"
+        if token.text == "{":
+            scopes.append((group_end(body, index), {}))
+            begins |= {index + 1} if index in begins or before in _BEFORE_BLOCK else set()
+        elif token.text in _HEADED:
+            opening = next((i for i in range(index, len(body)) if body[i].text == "("), index)
+            begins |= {opening + 1, head_end(body, opening) + 1}
+            if token.text == "for":
+                scopes.append((statement_end(body, index), {}))
+        elif token.text in (";", "}", "else", "do"):
+            begins.add(index + 1)
+        elif token.kind == "word" and index in begins:
+            declared |= _declared_at(body, index)
+        if index in declared:
+            counts[token.text] = counts.get(token.text, 0) + 1
+            same = counts[token.text]
+            scopes[-1][1][token.text] = token.text if same == 1 else f"{token.text}__{same}"
+        known = None
+        if token.kind == "word" and before not in (".", "->", "::"):
+            known = next((names[token.text] for _, names in reversed(scopes) if token.text in names), None)
+        renamed.append(token if known is None else token._replace(text=known))
+    return renamed
+
+
+def _declared_at(tokens: Sequence[Token], start: int) -> set[int]:
+    """The places of the names that a statement declares, if it is a declaration: ``float a = 1, *b``."""
+    index, words = start, 0
+    while index < len(tokens):
+        token = tokens[index]
+        following = _text_at(tokens, index + 1)
+        if token.text in _NO_TYPE or token.text in _HEADED:
+            return set()
+        if token.kind == "word" and words and following in _BEHIND_NAME:
+            break
+        if token.kind == "word":
+            words += token.text not in ("const", "volatile", "static", "__shared__") or not words
+        elif token.text == "<":
+            index = group_end(tokens, index) - 1
+        elif token.text not in ("::", "*", "&") or not words:
+            return set()
+        index += 1
+    found = {index}
+    while index < len(tokens) and tokens[index].text not in (";", ":", ")", "}"):
+        if tokens[index].text in ("(", "[", "{"):
+            index = group_end(tokens, index)
+            continue
+        if tokens[index].text == ",":
+            index += 1
+            while _text_at(tokens, index) in ("*", "&", "const", "__restrict__"):
+                index += 1
+            found.add(index)
+        index += 1
+    return {place for place in found if place < len(tokens) and tokens[place].kind == "word"}
+
+
+def _text_at(tokens: Sequence[Token], index: int) -> str:
+    return tokens[index].text if index < len(tokens) else ""
 
 
 # --- The variables, the textures and the pragmas of CUDA C++ text.

@@ -207,7 +207,7 @@ def _devices(status: Status, savings: Mapping[str, tuple[float, float]]) -> Mark
             Column("job", lambda device: _number(device.get("job")), number=True),
             Column(
                 "tuning today",
-                lambda device: f"{si(device.get('spent_today_j'), 'J')}{_mark(device)}",
+                lambda device: f"{si(device.get('spent_today_j') or None, 'J')}{_mark(device)}",
                 number=True,
             ),
             Column("expected saving since the start", saved, number=True),

@@ -51,7 +51,8 @@ function showCard({ parts, plot }, device, samples) {
   setText(parts.details, detailsOf(now, device));
   setText(parts.job, device.job === null ? device.holds || "idle" : `job ${device.job} runs`);
   const budget = device.budget_j ? ` of ${si(device.budget_j, "J", 3)}` : "";
-  setText(parts.spent, `today: ${si(device.spent_today_j, "J", 3)}${budget} in ${si(device.spent_today_s, "s", 3)} of measuring`);
+  const joules = device.spent_today_j ? `${si(device.spent_today_j, "J", 3)}${budget} in ` : "";  // none of times alone
+  setText(parts.spent, `today: ${joules}${si(device.spent_today_s, "s", 3)} of measuring`);
   plot.draw(samples);
 }
 

@@ -100,7 +100,7 @@ function stateWords(job, search, trials) {
   const parts = [job.workloads.join(" + "), job.state + (job.reason ? ` (${job.reason})` : "")];
   if (trials.length) parts.push(`${count(trials.length, "trial")}${failed ? `, ${failed} failed` : ""}`);
   else if (search.compiled) parts.push(`compiled ${search.compiled.done} of ${search.compiled.total}`);
-  if (search.joules !== null) parts.push(`${si(search.joules, "J", 3)} spent`);
+  if (search.joules) parts.push(`${si(search.joules, "J", 3)} spent`);
   return parts.join(" · ");
 }
 
