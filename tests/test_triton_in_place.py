@@ -141,7 +141,7 @@ def test_what_is_recorded_is_tuned_offline(
 def test_a_record_has_the_configurations_and_their_grids(
     tmp_path: Path, launches: list[dict[str, Any]]
 ) -> None:
-    """Of a list of configurations, some with a limit of registers, all are there, none else, with their grids."""
+    """Of configurations, some with a limit of registers, all are there, none else, with their grids."""
     every = itertools.product((32, 64, 128), (32, 64, 128), (32, 64), (4, 8), (2, 3))
     configs = [
         theirs().Config(
