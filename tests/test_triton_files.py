@@ -1,7 +1,9 @@
 """Kernel files of Triton as far as no Triton is needed: functions read as text, specialisation, refusals."""
 
+import importlib
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -16,7 +18,7 @@ from tuner.kernel_files.triton_source import (
     triton_function,
     written_parameters,
 )
-from tuner.model.errors import CompileError, InputError, KernelFileError
+from tuner.model.errors import CompileError, CompilerUnavailableError, InputError, KernelFileError
 from tuner.model.plan import (
     Buffer,
     BufferView,
@@ -443,3 +445,25 @@ def test_no_kernel_file_is_drafted_for_python(tmp_path: Path) -> None:
     """A Python file is not taken for CUDA C++."""
     with pytest.raises(InputError, match=r"softmax\.py: is no CUDA C"):
         drafted(SOFTMAX, tmp_path / "softmax.py", ask=lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        (None, "pip install 'gpu-tuner\\[triton\\]'"),
+        ("3.1.0", "Triton 3.1.0 is not among"),
+        ("4.0.0", "Triton 4.0.0"),
+    ],
+)
+def test_in_place_refuses_what_no_test_is_run_with(
+    monkeypatch: pytest.MonkeyPatch, version: str | None, words: str
+) -> None:
+    """Nothing of a Triton of another version is replaced; without Triton the message says how to get it."""
+    package = None
+    if version is not None:
+        package = ModuleType("triton")
+        vars(package)["__version__"] = version
+    monkeypatch.setitem(sys.modules, "triton", package)
+    monkeypatch.delitem(sys.modules, "tuner.triton", raising=False)
+    with pytest.raises(CompilerUnavailableError, match=words):
+        importlib.import_module("tuner.triton")

@@ -9,6 +9,7 @@ import copy
 import inspect
 import logging
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +17,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from triton.runtime.autotuner import Autotuner as TritonAutotuner
-
-from tuner.compiler.triton_server import INSIDE
+from tuner.compiler.triton_server import INSIDE, usable_version
 from tuner.kernel_files.triton_stage import OPTIONS
 from tuner.model.errors import InputError, TunerError, suggestion
 from tuner.model.options import SearchOptions
@@ -33,6 +32,9 @@ from tuner.python.triton_in_place import (
     stored_values,
 )
 from tuner.python.tuning import tune
+
+usable_version(sys.executable)  # others are refused before anything of theirs is replaced
+from triton.runtime.autotuner import Autotuner as TritonAutotuner  # noqa: E402 - as the line above says
 
 VARIABLE = "TUNER_TRITON"
 MODES = ("lookup", "tune", "record")

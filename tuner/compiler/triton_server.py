@@ -80,7 +80,7 @@ class TritonServer:
         self._output = os.open(self._folder / "output", os.O_RDWR | os.O_CREAT, 0o600)
         for stream in (1, 2):  # what is printed here is of nobody's interest unless the child ends by it
             os.dup2(self._output, stream)
-        self._version = _usable_version(python)
+        self._version = usable_version(python)
         self._loaded: dict[str, _Loaded] = {}
 
     def key(self, path: str, sha256: str, entry: str, architecture: str) -> tuple[str, ...]:
@@ -257,7 +257,7 @@ def _own_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=root))
 
 
-def _usable_version(python: str) -> str:
+def usable_version(python: str) -> str:
     """The version of Triton in this interpreter.
 
     Raises:
