@@ -6,7 +6,8 @@ its space, and that its device is ``--device`` where it names none. The scripts 
 
     git clone https://github.com/KernelTuner/kernel_tuner
     python benchmarks/kernel_tuner_scripts.py kernel_tuner/examples/cuda --out scripts.json
-    python benchmarks/kernel_tuner_scripts.py scripts.json --docs docs/kernel-tuner.md
+    python benchmarks/kernel_tuner_scripts.py SCRIPT.py --device cuda:0 --out gpu.json
+    python benchmarks/kernel_tuner_scripts.py scripts.json gpu.json --docs PAGE --out both.json
 """
 
 import argparse
@@ -43,6 +44,7 @@ def main() -> None:
     """Run scripts, or take a result, and print the table."""
     parser = command_line(__doc__)
     parser.add_argument("path", type=Path, help="a folder of scripts, one script, or a result to show")
+    parser.add_argument("others", type=Path, nargs="*", help="results whose scripts ran elsewhere, too")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # in this process, as it is
     parser.add_argument("--device", default="sim:h200")
     parser.add_argument("--most", type=int, default=4, help="configurations that a call measures at most")
@@ -55,6 +57,10 @@ def main() -> None:
         return
     if options.path.suffix == ".json":
         document = json.loads(options.path.read_text("utf-8"))
+        for other in options.others:
+            ran_there(document, json.loads(other.read_text("utf-8")))
+        if options.out is not None:
+            save(options.out, document)
     else:
         paths = [options.path] if options.path.suffix == ".py" else sorted(options.path.glob("*.py"))
         with ThreadPoolExecutor(options.at_once) as pool:
@@ -182,11 +188,24 @@ def ran(script: Path, options: argparse.Namespace) -> Document:
     return dict(found)
 
 
+def ran_there(document: dict[str, Any], other: Document) -> None:
+    """Put scripts in the place of their refusals that ran on another device."""
+    found = {
+        one["script"]: one | {"device": other["device"]} for one in other["scripts"] if one["state"] == RUNS
+    }
+    document["scripts"] = [
+        one if one["state"] == RUNS else found.get(one["script"], one) for one in document["scripts"]
+    ]
+
+
 def table(document: Document) -> str:
     """The scripts in Markdown: those that run, with the combinations of each call, and why others do not."""
     scripts = document["scripts"]
     running = [one for one in scripts if one["state"] == RUNS]
     share = f"{len(running)} of {len(scripts)} run on `{document['device']}`"
+    elsewhere = [one for one in running if "device" in one]
+    if elsewhere:
+        share += f", {len(elsewhere)} of them on `{elsewhere[0]['device']}` alone"
     each = []
     for one in running:
         calls = ", ".join(f"{call['combinations']:,}" for call in one["calls"][:3])
