@@ -210,7 +210,7 @@ def table(document: Document) -> str:
     for one in running:
         calls = ", ".join(f"{call['combinations']:,}" for call in one["calls"][:3])
         more = f" and {len(one['calls']) - 3} more calls" if len(one["calls"]) > 3 else ""
-        each.append(f"`{one['script']}` {calls}{more}")
+        each.append(f"`{one['script']}` {calls}{more}".rstrip())
     rows = [f"{share} (combinations of each call):", *(f"{text};" for text in each[:-1]), *each[-1:]]
     rows += ["", "| script | state | what is missing |", "| --- | --- | --- |"]
     for one in scripts:
