@@ -31,8 +31,9 @@ from tuner.database.runs import ADD_TRIAL, Store
 from tuner.database.transaction import Transaction
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.plan import Configuration
-from tuner.model.records import Conditions, RunStatus, canonical, measurement_record, trial_record
+from tuner.model.records import Conditions, RunStatus, measurement_record, trial_record
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
+from tuner.model.typed import canonical
 
 NAME = "scan-lf:N=1024"
 TRIALS_OF_A_RUN = 200
