@@ -32,6 +32,8 @@ NEW_FIELDS = {
     "function",
     "entry",
     "scalars",
+    "demands",
+    "code",
 }
 
 needs_compiler = pytest.mark.skipif(host_build.COMPILER is None, reason="needs g++")
