@@ -202,7 +202,10 @@ def test_warps_beyond_the_option_count(tmp_path: Path) -> None:
     ("source", "words"),
     [
         (filled("missing(at)"), ["k.py, line 9", "missing"]),
-        (filled(more="import no_such_package_here"), ["cannot be imported", "no_such_package_here"]),
+        (
+            filled(more="import no_such_package_here"),
+            ["cannot be imported", "no_such_package_here", "name an interpreter"],
+        ),
         (filled(more="raise SystemExit(3)"), ["cannot be imported", "SystemExit"]),
         (filled(more="1 / 0"), ["cannot be imported", "ZeroDivisionError"]),
         (filled(more="big = bytearray(64 * 2**30)"), ["cannot be imported", "MemoryError"]),

@@ -330,6 +330,31 @@ def test_modules_beside_a_file_are_part_of_it(tmp_path: Path) -> None:
     assert load_kernel_file(file).fingerprint != before
 
 
+def test_constants_and_modules_of_pythonpath_are_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module of plain constants counts, and so does one that only ``PYTHONPATH`` leads to."""
+    place = tmp_path / "app"
+    (place / "common").mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", str(place))
+    (place / "common/ops.py").write_text("import triton\n")
+    (tmp_path / "repository").mkdir()
+    (tmp_path / "repository/consts.py").write_text("SCALE = 1\n")
+    text = "from common.ops import f\nfrom consts import SCALE\n"
+
+    found = imported_modules(tmp_path / "repository/kernel.py", text)
+
+    assert found == (("common/ops.py", "import triton\n"), ("consts.py", "SCALE = 1\n"))
+
+
+def test_an_interpreter_leaves_a_python_file_to_triton(tmp_path: Path) -> None:
+    """``build`` with one word that is a Python names the interpreter that has Triton."""
+    file = written(tmp_path, {"kernel.entry": f'kernel.build = ["{sys.executable}"]\nkernel.entry'})
+    (stage,) = load_kernel_file(file).recipe.stages
+
+    assert stage.source.language == "triton"
+
+
 def test_modules_of_a_package_are_found_by_their_dots(tmp_path: Path) -> None:
     """A file of a package is imported as such: ``from .b import f`` and ``from package.b import f``."""
     package = tmp_path / "package"
@@ -370,7 +395,7 @@ def test_without_triton_a_stage_says_what_to_install(tmp_path: Path) -> None:
 
     assert isinstance(answer, CompileError)
     assert f"{empty}: Triton cannot be imported" in str(answer)
-    assert "gpu-tuner[triton]" in str(answer)
+    assert "pip install triton, or name an interpreter" in str(answer)
 
 
 CHAIN = """

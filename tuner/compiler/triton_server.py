@@ -229,7 +229,7 @@ class _Loaded:
         except BaseException as error:  # SystemExit too: whatever a file does when it is run
             self._names = [key for key in set(sys.modules) - before if _is_of_project(sys.modules[key])]
             self.forget()
-            raise CompileError(f"{name}: cannot be imported: {_told(error)}") from error
+            raise CompileError(f"{name}: cannot be imported: {_told(error)}{_advice(error)}") from error
         self._names = [key for key in set(sys.modules) - before if _is_of_project(sys.modules[key])]
         self._stamps = {file: _stamp(file) for file in map(_file, self._modules()) if file}
 
@@ -266,17 +266,29 @@ def usable_version(python: str) -> str:
     try:
         version = str(importlib.import_module("triton").__version__)
     except ImportError as error:
-        hint = (
-            "pip install 'gpu-tuner[triton]', or name the application's interpreter: build = [\"…/python\"]"
-        )
-        raise CompilerUnavailableError(f"{python}: Triton cannot be imported ({error}); {hint}") from error
+        raise CompilerUnavailableError(
+            f"{python}: Triton cannot be imported ({error}); pip install triton, or {_ANOTHER}"
+        ) from error
     numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if not OLDEST <= numbers <= NEWEST:
         tested = f"{'.'.join(map(str, OLDEST))} to {'.'.join(map(str, NEWEST))}"
         raise CompilerUnavailableError(
-            f"{python}: Triton {version} is not among the versions that are tested, {tested}"
+            f"{python}: Triton {version} is not among the versions that are tested, {tested}; install one of"
+            f" these, or {_ANOTHER}"
         )
     return version
+
+
+_ANOTHER = 'name an interpreter that has it: build = ["…/python"] in [kernel]'
+
+
+def _advice(error: BaseException) -> str:
+    """What helps a file that cannot be imported; empty where its own error says it."""
+    if isinstance(error, ModuleNotFoundError):
+        return f"; install it here, or {_ANOTHER}"
+    if "active drivers" in str(error):  # of Triton, without a GPU
+        return "; it asks for a GPU when it is imported: let a function do that, or the main program"
+    return ""
 
 
 def _library_stamp() -> str:

@@ -485,8 +485,11 @@ class StageReader:
         own = stage.source if stage else None
         name = own or kernel.source or ""
         location = self.at(f"{key} source" if own else "[kernel] source")
+        suffix = PurePath(name).suffix
+        python = len(kernel.build) == 1 and PurePath(kernel.build[0]).name.startswith("python")
+        interpreted = python and suffix == ".py"
         language = kernel.language or (
-            "ptx" if kernel.build else _LANGUAGES.get(PurePath(name).suffix, "cuda")
+            "ptx" if kernel.build and not interpreted else _LANGUAGES.get(suffix, "cuda")
         )
         if language == "triton":
             return self._of_triton(name, location), None, self._interpreter(name)

@@ -5,7 +5,8 @@ None are constants, of an address or a whole number it is known that 16 divides 
 """
 
 import ast
-import functools
+import itertools
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,23 +164,25 @@ def triton_function(
     raise location.error(f"{name} has no function {entry!r}; {choice}{suggestion(entry, jitted)}")
 
 
-MOST_MODULES = 1000  # that one file imports from its own folder or package
+MOST_MODULES = 1000  # that one file imports
 _MENTIONS = "triton"
 
 
 def imported_modules(path: Path, text: str) -> tuple[tuple[str, str], ...]:
-    """Modules beside a Triton file, or of its package, that it imports and that mention Triton themselves.
+    """Modules that a Triton file imports, and those that the ones of them import that mention Triton.
 
-    Functions that a kernel calls, and constants that it uses, are in such modules.
+    Functions that a kernel calls, and constants that it uses, are in such modules. They are looked for beside
+    the file, or above its package, and in ``PYTHONPATH``; not among packages that are installed.
 
     Returns:
-        (path from the first folder that modules are looked for in, text) of each, sorted.
+        (path from the folder that it is looked for in, text) of each, sorted.
     """
-    root = _import_root(path)
+    places = [Path(place).absolute() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
+    roots = [_import_root(path), *(place for place in places if "site-packages" not in place.parts)]
     pending, seen, found = [(path, text)], {path}, dict[str, str]()
     while pending and len(found) < MOST_MODULES:
         here, text = pending.pop()
-        for file in _imported_files(here, text, root):
+        for root, file in _imported_files(here, text, roots):
             if file in seen:
                 continue
             seen.add(file)
@@ -187,8 +190,8 @@ def imported_modules(path: Path, text: str) -> tuple[tuple[str, str], ...]:
                 inner = file.read_text(encoding="utf-8")
             except (OSError, UnicodeError):  # whoever runs the file is told
                 continue
+            found[file.relative_to(root).as_posix()] = inner
             if _MENTIONS in inner:
-                found[file.relative_to(root).as_posix()] = inner
                 pending.append((file, inner))
     return tuple(sorted(found.items()))
 
@@ -201,26 +204,28 @@ def _import_root(path: Path) -> Path:
     return folder
 
 
-def _imported_files(path: Path, text: str, root: Path) -> Iterator[Path]:
-    """Files below a root that a Python file imports; what is imported from a module may be one, too."""
+def _imported_files(path: Path, text: str, roots: Sequence[Path]) -> Iterator[tuple[Path, Path]]:
+    """Files that a Python file imports, with their roots; what is imported from a module may be one, too."""
     tree = _tree(text)
     for node in ast.walk(tree) if isinstance(tree, ast.Module) else ():
+        begins = roots
         if isinstance(node, ast.Import):
-            begin, names = root, [one.name for one in node.names]
+            names = [one.name for one in node.names]
         elif isinstance(node, ast.ImportFrom):
-            begin = path.parents[node.level - 1] if node.level else root
+            if node.level:
+                begins = path.parents[node.level - 1 : node.level]
             base = node.module or ""
             names = [base, *(f"{base}.{one.name}".lstrip(".") for one in node.names)]
         else:
             continue
-        for name in names:
+        for begin, name in itertools.product(begins, names):
             module = begin.joinpath(*name.split("."))
             for file in (module.with_suffix(".py"), module / "__init__.py"):
-                if file.is_relative_to(root) and file.is_file():
-                    yield file
+                root = next((one for one in roots if file.is_relative_to(one)), None)
+                if root is not None and file.is_file():
+                    yield root, file
 
 
-@functools.lru_cache(maxsize=128)  # a stage of each configuration asks
 def _tree(text: str) -> ast.Module | str:
     try:
         return ast.parse(text)
