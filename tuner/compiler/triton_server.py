@@ -283,7 +283,7 @@ _ANOTHER = 'name an interpreter that has it: build = ["…/python"] in [kernel]'
 
 
 def _advice(error: BaseException) -> str:
-    """What helps a file that cannot be imported; empty where its own error says it."""
+    """Advice for a file that cannot be imported; empty where its own error says it."""
     if isinstance(error, ModuleNotFoundError):
         return f"; install it here, or {_ANOTHER}"
     if "active drivers" in str(error):  # of Triton, without a GPU
