@@ -1,7 +1,7 @@
 // Every column of an image of H x W convolved with 2 R + 1 taps; beyond its ends a column is zero. A block of X x Y
 // threads makes X columns of Y * P results through shared memory, a thread P of them: Y apart and each read from there
 // (ORDER strided), or side by side, so that what is read serves all of them (ORDER window).
-#pragma tuner problem(H = 1..1073741824, W = 1..1073741824, R = [8, 2, 4, 16])
+#pragma tuner problem(H = 1..268435456, W = 1..268435456, R = [8, 2, 4, 16])
 #pragma tuner input image: float32[H, W]
 #pragma tuner constant taps: float32[2 * R + 1]
 #pragma tuner output result: float32[H, W]

@@ -1,6 +1,6 @@
 // Every row of an image of H x W convolved with 2 R + 1 taps; beyond its ends a row is zero. A block of X x Y threads
 // makes Y rows of X * P results through shared memory, a thread P of them, X apart.
-#pragma tuner problem(H = 1..1073741824, W = 1..1073741824, R = [8, 2, 4, 16])
+#pragma tuner problem(H = 1..268435456, W = 1..268435456, R = [8, 2, 4, 16])
 #pragma tuner input image: float32[H, W]
 #pragma tuner constant taps: float32[2 * R + 1]
 #pragma tuner output result: float32[H, W]

@@ -1,7 +1,7 @@
 // C = A B of row-major matrices, M x K by K x N. A block makes a tile of BM x BN, and takes BK columns of A and rows of
 // B at a time through shared memory, in loads of four elements where rows allow it; a thread has TM x TN elements in
 // registers. Of small C, S blocks share the K products of each tile; a second launch adds their parts.
-#pragma tuner problem(M = 1..1073741824, N = 1..1073741824, K = 1..1073741824, tolerance = 5e-5)
+#pragma tuner problem(M = 1..1048576, N = 1..1048576, K = 1..1048576, tolerance = 5e-5)
 #pragma tuner input A: float32[M, K] = uniform(0, 1)
 #pragma tuner input B: float32[K, N] = uniform(0, 1)
 #pragma tuner output C: float32[M, N]

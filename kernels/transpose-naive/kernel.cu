@@ -1,5 +1,5 @@
 // The transpose of a row-major matrix of H x W, an element a thread: reads or writes of a warp are apart.
-#pragma tuner problem(H = 1..1073741824, W = 1..1073741824)
+#pragma tuner problem(H = 1..536870912, W = 1..536870912)
 #pragma tuner input x: float32[H, W]
 #pragma tuner output y: float32[W, H]
 #pragma tuner check y = transpose(x)

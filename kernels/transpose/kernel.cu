@@ -1,7 +1,7 @@
 // The transpose of a row-major matrix of H x W, tile by tile through shared memory, so that reads and writes of a warp
 // lie side by side. A block of TILE / V x ROWS threads moves a tile; a thread reads and writes V elements at a time.
 // Without PAD, a column of a tile lies in one bank of shared memory.
-#pragma tuner problem(H = 1..1073741824, W = 1..1073741824)
+#pragma tuner problem(H = 1..536870912, W = 1..536870912)
 #pragma tuner input x: float32[H, W]
 #pragma tuner output y: float32[W, H]
 #pragma tuner check y = transpose(x)
