@@ -131,7 +131,7 @@ class StageRecipe:
         if self.triton is None:
             entry, options = self._checked_entry(env), self._options_of_nvrtc(env)
         else:
-            own = self.triton.told(env, arguments, buffers)
+            own = self.triton.evaluated(env, arguments, buffers)
             entry, options, arguments = self.triton.function.name, own.options, own.arguments
             specialisation, changing["block"] = own.specialisation, own.block
             least = max(least, own.least_architecture)

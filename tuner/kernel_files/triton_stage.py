@@ -43,8 +43,8 @@ _UNUSED = ("block", "shared_bytes", "resident", "cluster", "cooperative")  # key
 
 
 @dataclass(frozen=True)
-class Told:
-    """All that a compiler is told of a stage, and what is left to be passed."""
+class TritonStage:
+    """A stage of one configuration: all that its compiler is told, and what is left to be passed."""
 
     options: tuple[str, ...]
     specialisation: tuple[Specialisation, ...]
@@ -68,10 +68,10 @@ class TritonRecipe:
     options: Mapping[str, Template]
     names: tuple[str, ...]
 
-    def told(
+    def evaluated(
         self, env: Environment, arguments: Sequence[StageArgument], buffers: Mapping[str, Buffer]
-    ) -> Told:
-        """All that the compiler is told of one configuration.
+    ) -> TritonStage:
+        """Evaluate the stage for one configuration.
 
         Raises:
             KernelFileError: an option has a value that Triton does not take, or an argument is of a type that
@@ -94,7 +94,9 @@ class TritonRecipe:
             f"{name}={str(value).lower() if OPTIONS[name] is None else int(value)}"
             for name, value in options.items()
         )
-        return Told(texts, tuple(specialisation), tuple(passed), (_WARP * options["num_warps"], 1, 1), least)
+        return TritonStage(
+            texts, tuple(specialisation), tuple(passed), (_WARP * options["num_warps"], 1, 1), least
+        )
 
     def _options(self, env: Environment) -> dict[str, int]:
         values: dict[str, int] = dict(STATED)
