@@ -56,6 +56,7 @@ BY_HAND = {  # their smallest case takes longer than a test may, or asks for a G
         "daemon_hostile",
         "default_set",
         "energy_regions",
+        "inductor",
         "input_adaptive",
     ),
     *(
