@@ -33,6 +33,7 @@ from tuner.python.triton_in_place import (
     recorded_or_tuned,
     stored_values,
     tell,
+    write_at_once,
 )
 
 OLDEST, NEWEST = (2, 11), (2, 15)
@@ -355,8 +356,8 @@ class _Seam:
                 return source
             self._done.kernels[kernel.problem] = "answer"
             return kernel.stating(values)
-        except (TunerError, OSError, SyntaxError) as error:
-            tell(f"Inductor's own configurations are used: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the model goes on
+            tell(f"Inductor's own configurations are used: {_told(error)}")
             return source
 
     def launching(self, theirs: Callable[..., Any]) -> Callable[..., Any]:
@@ -369,8 +370,8 @@ class _Seam:
                 name = own.fn.__name__
                 try:
                     self._begin(own, name, args)
-                except (TunerError, OSError, SyntaxError) as error:
-                    tell(f"{name}: Inductor's own configurations are used: {error}")
+                except Exception as error:  # noqa: BLE001 - whatever it is, the model goes on
+                    tell(f"{name}: Inductor's own configurations are used: {_told(error)}")
             return result
 
         return run
@@ -395,7 +396,8 @@ class _Seam:
             return own._interpret_args_grid(args, config)[1]  # noqa: SLF001 - held against its signature
 
         launch = Launch(kernel.name, arguments, grid, self._options)
-        values = recorded_or_tuned(kernel.problem, function, launch, self._mode, self._folder)
+        values = stored_values(kernel.problem, launch, needed=False)  # another model may have had it
+        values = values or recorded_or_tuned(kernel.problem, function, launch, self._mode, self._folder)
         self._done.kernels[kernel.problem] = "recorded" if values is None else "tuned"
         if values is not None:
             self._use(own, values)
@@ -405,15 +407,13 @@ class _Seam:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{kernel.problem}.py"
         text = f'"""{kernel.name}, as torch.compile generated it."""\n\n{kernel.text}\n'
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+        write_at_once(path, text)
         spec = importlib.util.spec_from_file_location(kernel.problem.replace("-", "_"), path)
         assert spec is not None  # noqa: S101 - a file that ends in .py
         assert spec.loader is not None  # noqa: S101 - same
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        first = own.launchers[0].config
-        values = self._heuristics.config_to_dict(first)
+        values = self._heuristics.config_to_dict(own.launchers[0].config)
         if kernel.free:
             largest = importlib.import_module("torch._inductor.runtime.hints").TRITON_MAX_BLOCK
             sizes = own.size_hints  # beyond these, and beyond the largest, there may be no masks
@@ -445,6 +445,11 @@ class _Seam:
         own.launchers = [launcher]
         if hasattr(own, "_cached_launcher"):  # since 2.13
             own._cached_launcher = None  # noqa: SLF001 - as Inductor itself does
+
+
+def _told(error: Exception) -> str:
+    """An error in one line; of others' code with its kind."""
+    return str(error) if isinstance(error, TunerError) else f"{type(error).__name__}: {error}"
 
 
 def _capturing() -> bool:
