@@ -331,8 +331,9 @@ class Driver:
 
 
 @pytest.mark.filterwarnings("ignore::Warning")  # of PyTorch's own modules
-def test_what_this_pytorch_generates_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_this_pytorch_generates_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its seams are known, and of what it writes every kernel can state an answer and be loaded with it."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
     torch = pytest.importorskip("torch", reason="needs PyTorch")
     settings = importlib.import_module("torch._inductor.config")
     workers = importlib.import_module("torch._inductor.async_compile").AsyncCompile

@@ -396,6 +396,7 @@ class _Seam:
             return own._interpret_args_grid(args, config)[1]  # noqa: SLF001 - held against its signature
 
         launch = Launch(kernel.name, arguments, grid, self._options)
+        values: Mapping[str, TunableValue] | None
         values = stored_values(kernel.problem, launch, needed=False)  # another model may have had it
         values = values or recorded_or_tuned(kernel.problem, function, launch, self._mode, self._folder)
         self._done.kernels[kernel.problem] = "recorded" if values is None else "tuned"
