@@ -52,7 +52,7 @@ BY_HAND = {  # their smallest case takes longer than a test may, or asks for a G
     *("applications", "default_set", "energy_regions", "input_adaptive", "kernel_tuner_child"),
     *("kernel_tuner_loop", "kernel_tuner_neutral", "merging", "model_against_recorded"),
     *("plot_recording", "pool_efficiency", "pool_kills", "racing", "record_spaces", "sm_shares"),
-    *("structure", "sweep_overhead", "trait_beliefs"),
+    *("sweep_overhead", "trait_beliefs"),
 }
 
 
