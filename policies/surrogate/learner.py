@@ -61,13 +61,7 @@ def best_known(search: Search, workload: int) -> Configuration | None:
 
 
 def learnt(sources: Sequence[PriorRun], joint: Joint, draw: np.random.Generator) -> Knowledge | None:
-    """Points to learn from; None where there are none.
-
-    Args:
-        sources: of `nearest`.
-        joint: has features for their configurations.
-        draw: picks the points.
-    """
+    """Points to learn from; None where there are none."""
     parts = []
     for task, source in enumerate(sources, start=1):
         points = _picked(_finite(source), draw)

@@ -117,12 +117,6 @@ def monitor_readings(
 class RailFileSampler:
     """Implements ``tuner.power.base.PowerSampler`` over the files of one rail, or of a sum of rails.
 
-    Args:
-        choice: the rails.
-        channels: by rail.
-        responses: calibrated response by the name of a reading.
-        now: clock of the samples, in seconds.
-
     Raises:
         SensorUnavailableError: a file cannot be read, or holds no number.
     """

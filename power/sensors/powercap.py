@@ -69,10 +69,6 @@ def readings(
 class ZoneCounter:
     """Joules of a zone since it was opened, over the wraps of its counter.
 
-    Args:
-        zone: the zone.
-        now: a clock, in seconds.
-
     Raises:
         PowerError: it cannot be read, has counted nothing, or does not tell where it begins anew: joules
             would be lost, and it must not be left out of a sum.

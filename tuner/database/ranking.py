@@ -365,12 +365,7 @@ def neighbours(kernel: KernelFile, answers: Iterable[StoredAnswer]) -> list[Neig
 
 @dataclass(frozen=True)
 class RankedNeighbour:
-    """The answer of another size, in its place.
-
-    Attributes:
-        answer: the answer.
-        near: size and batch are near.
-    """
+    """The answer of another size, in its place."""
 
     answer: StoredAnswer
     near: bool

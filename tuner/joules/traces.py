@@ -165,9 +165,6 @@ class SignalPipe:
     """Collects signals while it is open, instead of what they would do; ignored ones stay ignored.
 
     A program started meanwhile has the default handlers. To be used in the main thread.
-
-    Args:
-        numbers: the signals.
     """
 
     def __init__(self, numbers: Iterable[signal.Signals]) -> None:
@@ -286,11 +283,6 @@ def run_traced(
 
     The command keeps this process's terminal, input and output. Signals that this process gets go on to it,
     except those that the terminal has sent to both; the recording ends when the command does.
-
-    Args:
-        command: program and arguments.
-        recorder: keeps what the sensors give.
-        idle: how long idle power is measured.
 
     Raises:
         InputError: the command cannot be started, or there is no room for the pipe of its marks.

@@ -157,12 +157,7 @@ class _Launches(LaunchCount):
 
 
 class Recipe:
-    """Puts a plan together, stage by stage.
-
-    Args:
-        call: which call.
-        given: the arrays that are handed over, by name.
-    """
+    """Puts a plan together, stage by stage."""
 
     def __init__(self, call: Call, given: Mapping[str, Array]) -> None:
         self._name, self._cp, self._device = call.name, call.cp, call.device
@@ -473,12 +468,7 @@ Finish: TypeAlias = Callable[[Sequence[Array], bool], Results]
 
 @dataclass(frozen=True)
 class Prepared:
-    """A call that was worked out.
-
-    Attributes:
-        runner: runs it.
-        finish: what becomes of its arrays.
-    """
+    """A call that was worked out."""
 
     runner: KernelRunner
     finish: Finish

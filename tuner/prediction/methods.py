@@ -160,12 +160,7 @@ class Predictor(Protocol):
 
 
 class ForestPredictor:
-    """Predicts the logarithm of the slowdown by a forest.
-
-    Args:
-        table: makes features.
-        forest: as ``grown`` makes it.
-    """
+    """Predicts the logarithm of the slowdown by a forest."""
 
     def __init__(self, table: FeatureTable, forest: Any) -> None:  # noqa: ANN401 - scikit-learn's own
         self._table = table

@@ -57,12 +57,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LatencyObserver:
-    """Measures how long an application takes to answer.
-
-    Args:
-        app: the application.
-        observe: called for every answer.
-    """
+    """Measures how long an application takes to answer."""
 
     def __init__(self, app: ASGIApp, observe: Observe) -> None:
         self._app = app

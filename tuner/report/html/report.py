@@ -372,11 +372,7 @@ _HEIGHT_PX = 900
 
 
 def notebook_frame(document: RunDocument) -> Markup:
-    """A frame with the page of a run; its scripts reach nothing of the notebook.
-
-    Args:
-        document: of the run.
-    """
+    """A frame with the page of a run; its scripts reach nothing of the notebook."""
     text = run_page(document, datetime.now(timezone.utc))
     # Not through ``element``, which would change a character of the scripts that their hashes cover.
     inner = html.escape(text, quote=True)
