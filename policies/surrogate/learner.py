@@ -129,13 +129,7 @@ TRUST = 8.0  # measurements that the spread of other tasks counts for
 
 
 class Learner:
-    """Measurements of a joint space and a surrogate of their costs.
-
-    Args:
-        joint: the space.
-        draw: source of randomness, for the pool of a large space.
-        knowledge: of other tasks.
-    """
+    """Measurements of a joint space and a surrogate of their costs."""
 
     def __init__(self, joint: Joint, draw: np.random.Generator, knowledge: Knowledge | None) -> None:
         self._joint, self._knowledge = joint, knowledge

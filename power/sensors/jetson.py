@@ -87,14 +87,7 @@ def monitor_readings(
     now: Callable[[], float] = time.monotonic,
     sysfs: str | Path = SYSFS,
 ) -> list[Reading]:
-    """The rails of all power monitors, best first; one reading that says why where there are none.
-
-    Args:
-        gpu: not used.
-        responses: calibrated response by the name of a reading.
-        now: clock of the samples, in seconds.
-        sysfs: where the kernel's ``/sys`` is.
-    """
+    """The rails of all power monitors, best first; one reading that says why where there are none."""
     chips = sorted(_chips(Path(sysfs)))
     if not chips:
         where = Path(sysfs) / "bus/i2c/devices"

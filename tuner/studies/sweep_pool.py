@@ -114,14 +114,7 @@ _POLL_S = 0.5
 
 
 class SweepWorkers:
-    """The workers that may run jobs of a sweep: same package, same sources, a device that opens.
-
-    Args:
-        pool: its workers.
-        kernel_files: of the sweep, beside the catalogue.
-        sources: fingerprints of its kernels here, by their names.
-        devices: what workers are asked to open for its jobs.
-    """
+    """The workers that may run jobs of a sweep: same package, same sources, a device that opens."""
 
     def __init__(
         self,

@@ -59,9 +59,6 @@ class MarkPipe:
     ``fileno()`` on to the command keeps the pipe open in there as well, so that a command that outlives its
     tracer does not wait for a reader.
 
-    Args:
-        now: clock of the marks, in seconds.
-
     Raises:
         OSError: no pipe can be made in the directory for temporary files.
     """

@@ -237,12 +237,7 @@ class Server(uvicorn.Server):
     async def serve(  # type: ignore[override]  # which sockets there are is for the daemon to say
         self, sockets: Sequence[socket.socket], tcp: Loopback | None = None
     ) -> None:
-        """Serve until ``stop`` is called; the sockets are closed then.
-
-        Args:
-            sockets: listening Unix sockets.
-            tcp: sockets of the loopback, with the token that they ask for.
-        """
+        """Serve until ``stop`` is called; the sockets are closed then."""
         self._listeners = listeners = [*sockets, *(tcp.sockets if tcp else ())]
         self._server_limits.groups = {
             listener.getsockname(): group_of(listener)
