@@ -4,6 +4,7 @@ What a call does depends on shapes, strides, types, GPU and options alone. It is
 first; a call that comes again looks it up, allocates and launches.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -219,7 +220,7 @@ class Recipe:
         Raises:
             TooManyAxesError: the batch cannot be followed.
         """
-        batch = math_prod(source.lead) if number is None else 1
+        batch = math.prod(source.lead) if number is None else 1
         height, width = target.shape[-2:]
         steps = [source.elements.strides[:-2]]
         if order is not None:
@@ -401,11 +402,6 @@ class _LoadedRecipe(LoadedKernel):
 _ROLES = ("in", "out", "scratch")
 _LARGE = ("potrf", "getrf", "geqrf")
 _ONE = (*_LARGE, *(f"{name}-batched" for name in _LARGE))
-
-
-def math_prod(lead: Sequence[int]) -> int:
-    """Product of extents."""
-    return int(np.prod(lead, dtype=np.int64))
 
 
 def _number(value: int) -> Scalar:
