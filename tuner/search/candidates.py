@@ -122,10 +122,6 @@ def _limited_by(limits: DeviceLimits, stages: Iterable[StageLaunch]) -> str:
 class CandidateSource:
     """Makes the candidates that a search looks at beyond those that are listed.
 
-    Args:
-        space: a sample of which is listed.
-        declaration: of its workload.
-
     Attributes:
         made: by configuration; None where one is pruned. Listed ones are among them once they were asked for.
     """
@@ -156,12 +152,7 @@ class CandidateSource:
 
 
 class PlansOnDemand(dict[Configuration, Plan]):
-    """Plans of listed configurations; those of others are made, and kept, when they are looked up.
-
-    Args:
-        kernel: evaluates them.
-        workload: of the kernel.
-    """
+    """Plans of listed configurations; those of others are made, and kept, when they are looked up."""
 
     def __init__(self, kernel: KernelFile, workload: Workload) -> None:
         super().__init__()
