@@ -254,7 +254,11 @@ def test_what_a_command_makes_is_compiled_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["source", "header", "word", "program", "wrapped", "named file", "flags", "nothing", "report"]
+    "change",
+    [
+        *("source", "header", "module", "word", "program", "wrapped", "named file", "flags"),
+        *("nothing", "report"),
+    ],
 )
 def test_answers_go_stale_with_all_that_made_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
@@ -268,10 +272,17 @@ def test_answers_go_stale_with_all_that_made_the_code(
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=":")
     lines = WAYS["ptx files"] if change == "named file" else built("mycc", "scale_{B}.ptx")
+    if change == "module":
+        lines = ('source = "generate.py"', 'entry = "k"', "build = ['mycc', '{source}']", 'language = "ptx"')
+    (tmp_path / "library" / "inner").mkdir(parents=True)
+    (tmp_path / "generate.py").write_text("from library import one")
+    (tmp_path / "library" / "one.py").write_text("import library.inner.two")
+    (tmp_path / "library" / "inner" / "two.py").write_text("2")
     before = kernel_of(tmp_path, *lines).fingerprint
     changes: dict[str, Callable[[], object]] = {
         "source": lambda: (tmp_path / "scale.cu").write_text(SOURCE + "\n"),
         "header": lambda: (tmp_path / "new.h").write_text("int a;"),
+        "module": lambda: (tmp_path / "library" / "inner" / "two.py").write_text("3"),
         "word": lambda: (tmp_path / "kernel.toml").write_text(
             (tmp_path / "kernel.toml").read_text().replace("'mycc'", "'mycc', '-O3'")
         ),
@@ -285,6 +296,23 @@ def test_answers_go_stale_with_all_that_made_the_code(
     changes[change]()
     after = load_kernel_file(tmp_path / "kernel.toml").fingerprint
     assert (after != before) == (change not in ("nothing", "report"))
+
+
+@pytest.mark.parametrize("change", ["scale.cu", "below/header.cuh", "included/header.h"])
+def test_what_changes_after_it_was_read_is_not_kept(tmp_path: Path, change: str) -> None:
+    """Code of files that are other ones than those of its key is refused, and never stored for them."""
+    for name in ("below/header.cuh", "included/header.h"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    kernel_of(tmp_path, *built("cat", "scale_{B}.ptx"), 'include_paths = ["included"]')
+    (tmp_path / "scale.cu").write_text('#include "below/header.cuh"\n' + SOURCE)
+    kernel = load_kernel_file(tmp_path / "kernel.toml")
+    text = (tmp_path / change).read_text()
+    for edit, refused in (("// edited", True), ("", False)):
+        (tmp_path / change).write_text(text + edit)
+        with Compiler("sm_90", tmp_path / "cubins") as compiler:
+            codes = results(kernel, compiler)
+        assert ["has changed since it was read" in str(code) for code in codes] == [refused] * 2
 
 
 # --- Kernel files that are refused.

@@ -168,11 +168,16 @@ MOST_MODULES = 1000  # that one file imports
 _MENTIONS = "triton"
 
 
-def imported_modules(path: Path, text: str) -> tuple[tuple[str, str], ...]:
-    """Modules that a Triton file imports, and those that the ones of them import that mention Triton.
+def imported_modules(path: Path, text: str, *, mention: str = _MENTIONS) -> tuple[tuple[str, str], ...]:
+    """Modules that a Python file imports, and those that the ones of them import that mention Triton.
 
     Functions that a kernel calls, and constants that it uses, are in such modules. They are looked for beside
     the file, or above its package, and in ``PYTHONPATH``; not among packages that are installed.
+
+    Args:
+        path: of the file.
+        text: of it.
+        mention: what another module has to mention for its own imports to count.
 
     Returns:
         (path from the folder that it is looked for in, text) of each, sorted.
@@ -191,7 +196,7 @@ def imported_modules(path: Path, text: str) -> tuple[tuple[str, str], ...]:
             except (OSError, UnicodeError):  # whoever runs the file is told
                 continue
             found[file.relative_to(root).as_posix()] = inner
-            if _MENTIONS in inner:
+            if mention in inner:
                 pending.append((file, inner))
     return tuple(sorted(found.items()))
 
