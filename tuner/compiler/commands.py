@@ -164,11 +164,12 @@ class CommandServer:
         bound_memory()
         resource.setrlimit(resource.RLIMIT_FSIZE, (CUBIN_BYTES, CUBIN_BYTES))
         ctypes.CDLL(None).prctl(_BECOME_SUBREAPER, 1, 0, 0, 0)  # what a command leaves behind becomes a child
-        signal.signal(signal.SIGIO, _leave)  # the parent is gone, or waits no longer
+        self._folder = ""
+        signal.signal(signal.SIGIO, self._leave)  # the parent is gone, or waits no longer
 
-    @staticmethod
-    def compile(order: _Order, folder: str) -> Output:
+    def compile(self, order: _Order, folder: str) -> Output:
         """Build and translate one stage in an empty folder; what fails is told by the log of the answer."""
+        self._folder = folder
         source = Path(order.path).parent
         readable = [str(source), *order.include_paths, *order.ptxas[:1], *_installed(order)]
         try:
@@ -178,10 +179,11 @@ class CommandServer:
         finally:
             _end_children()
 
-
-def _leave(_number: int, _frame: object) -> None:
-    _end_children()
-    os._exit(1)
+    def _leave(self, _number: int, _frame: object) -> None:
+        _end_children()
+        if self._folder:  # a parent that was killed removes nothing
+            shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(1)
 
 
 def _end_children() -> None:

@@ -183,7 +183,7 @@ def imported_modules(path: Path, text: str, *, mention: str = _MENTIONS) -> tupl
         (path from the folder that it is looked for in, text) of each, sorted.
     """
     places = [Path(place).absolute() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    roots = [_import_root(path), *(place for place in places if "site-packages" not in place.parts)]
+    roots = [import_root(path), *(place for place in places if "site-packages" not in place.parts)]
     pending, seen, found = [(path, text)], {path}, dict[str, str]()
     while pending and len(found) < MOST_MODULES:
         here, text = pending.pop()
@@ -201,7 +201,7 @@ def imported_modules(path: Path, text: str, *, mention: str = _MENTIONS) -> tupl
     return tuple(sorted(found.items()))
 
 
-def _import_root(path: Path) -> Path:
+def import_root(path: Path) -> Path:
     """The folder that a file's own imports begin in: above its package, or its own."""
     folder = path.parent
     while (folder / "__init__.py").is_file() and folder.name.isidentifier():
