@@ -237,6 +237,25 @@ def test_a_command_touches_nothing_else(tmp_path: Path, compiler: Compiler, scri
     assert (folder / "scale.cu").read_text() == SOURCE
 
 
+@pytest.mark.skipif(not supported(), reason="this kernel has no Landlock")
+@pytest.mark.parametrize("home", ["home", "other"])
+def test_a_program_of_somebody_reads_what_is_installed_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    """The folder above ``bin`` is that of a toolkit, unless it is where the user lives, wherever that is."""
+    kernel, place = tmp_path / "kernel", tmp_path / "home"
+    for folder in (kernel, place / "bin"):
+        folder.mkdir(parents=True)
+    (place / "file").write_text(ptx(64))
+    (place / "bin" / "generate").write_text(f"#!/bin/sh\ncat {shlex.quote(str(place / 'file'))}\n")
+    (place / "bin" / "generate").chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+    lines = built(str(place / "bin" / "generate"))
+    with Compiler("sm_90", tmp_path / "cubins") as compiler:
+        (code,) = results(kernel_of(kernel, *lines, tunables="B = [64]"), compiler)
+    assert isinstance(code, CompileError) == (home == "home"), str(code)
+
+
 # --- Fingerprints.
 
 

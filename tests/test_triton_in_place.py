@@ -112,6 +112,20 @@ def test_a_search_in_place_is_looked_up_afterwards(database: Path, launches: lis
     ]
 
 
+def test_gpus_have_answers_of_their_own(database: Path, launches: list[dict[str, Any]]) -> None:
+    """An answer of one GPU is none of another, however the arrays are passed."""
+    tuned = made(database, "lookup")
+    for number, named in itertools.product((0, 1, 1), (False, True)):
+        arrays = {name: floats() for name in ("out", "x", "y")}
+        for array in arrays.values():
+            vars(array)["device"] = number
+        places, names = ((), arrays) if named else (tuple(arrays.values()), {})
+        tuned[grid](*places, **names, n=1000, scale=0.5, negate=False)
+
+    assert len(launches) == 6
+    assert len(vars(tuned)["_tuned"].kept) == 4
+
+
 def test_what_is_recorded_is_tuned_offline(
     database: Path,
     launches: list[dict[str, Any]],

@@ -209,7 +209,8 @@ def _installed(order: _Order) -> Iterator[str]:
     for path in () if command is None else {command, os.path.realpath(command)}:
         yield path
         folder, root = Path(path).parent, Path(path).parents[1]
-        if folder.name == "bin" and root.parent not in (root, Path("/"), *_HOMES):  # no home of somebody
+        homes = (root, Path("/"), *_HOMES, Path(os.path.expanduser("~")).parent)  # noqa: PTH111 - it may be unknown
+        if folder.name == "bin" and root.parent not in homes:  # no home of somebody
             yield str(root)
 
 
