@@ -238,7 +238,7 @@ def test_a_command_touches_nothing_else(tmp_path: Path, compiler: Compiler, scri
 
 
 @pytest.mark.skipif(not supported(), reason="this kernel has no Landlock")
-@pytest.mark.parametrize("home", ["home", "other"])
+@pytest.mark.parametrize("home", ["home", "users/other"])
 def test_a_program_of_somebody_reads_what_is_installed_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
 ) -> None:
