@@ -36,7 +36,7 @@ SOURCE = """template <int B> __global__ void __launch_bounds__(B) scale(float* y
 
 
 @cache
-def compiled(block: int, number: int) -> Output:
+def compiled(block: int, number: int | str) -> Output:
     """A kernel of one block size, as NVRTC compiles it."""
     options = (f"--gpu-architecture=sm_{number}", "--ptxas-options=-v")
     return Nvrtc(str(library_files()[0])).compile("scale.cu", SOURCE, (), f"scale<{block}>", options)
@@ -46,7 +46,7 @@ def ptx(block: int) -> str:
     return HEAD + compiled(block, 75).ptx
 
 
-def cubin(block: int, number: int = 90) -> bytes:
+def cubin(block: int, number: int | str = 90) -> bytes:
     code = compiled(block, number).cubin
     assert code is not None
     return code
@@ -381,6 +381,23 @@ def test_a_configuration_without_a_file_is_named(tmp_path: Path, part: str) -> N
 
 
 # --- Cubins as files.
+
+
+@pytest.mark.parametrize(
+    ("made_for", "serves", "not_these"),
+    [
+        ("80", (80, 86, 89), (75, 90)),
+        ("89", (89,), (80, 86, 90)),
+        ("90a", (90,), (89, 100)),
+        ("100", (100, 103), (90, 120)),
+        ("100a", (100,), (103, 120)),
+    ],
+)
+def test_gpus_that_a_cubin_serves(made_for: str, serves: tuple[int, ...], not_these: tuple[int, ...]) -> None:
+    """Those of its generation that are not older; of code that needs what one has, that one."""
+    code = read_cubin(cubin(64, made_for))
+    found = {number for number in (*serves, *not_these) if code.serves(f"sm_{number}")}
+    assert found == set(serves)
 
 
 @pytest.mark.parametrize("number", Nvrtc(str(library_files()[0])).describe()[1])
