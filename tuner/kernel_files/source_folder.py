@@ -537,9 +537,13 @@ def read_text(path: Path, subject: str, *, other: str = "utf-8") -> str:
     where = subject if subject == str(path) else f"{subject}: {path}"
     try:
         content = read_bytes(path, TEXT_BYTES)
+        null = content.find(0)
         with contextlib.suppress(UnicodeDecodeError):
-            return sys.intern(content.decode("utf-8"))  # kernels share headers
-        return content.decode("utf-8" if b"\0" in content else other)
+            text = sys.intern(content.decode("utf-8"))  # kernels share headers
+            if null < 0:
+                return text
+            raise ValueError(f"is no text: byte {null} is null, where a compiler would end")
+        return content.decode(other if null < 0 else "utf-8")
     except UnicodeDecodeError as e:
         raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e
     except (OSError, UnicodeEncodeError) as e:
