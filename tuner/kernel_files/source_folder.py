@@ -538,15 +538,16 @@ def read_text(path: Path, subject: str, *, other: str = "utf-8") -> str:
     try:
         content = read_bytes(path, TEXT_BYTES)
         null = content.find(0)
-        with contextlib.suppress(UnicodeDecodeError):
+        try:
             text = sys.intern(content.decode("utf-8"))  # kernels share headers
-            if null < 0:
-                return text
-            raise ValueError(f"is no text: byte {null} is null, where a compiler would end")
-        return content.decode(other if null < 0 else "utf-8")
+        except UnicodeDecodeError:
+            text = content.decode(other if null < 0 else "utf-8")
     except UnicodeDecodeError as e:
         raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e
     except (OSError, UnicodeEncodeError) as e:
         raise KernelFileError(f"{where}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
     except ValueError as e:  # too large, no file, or a character that no file name can have
         raise KernelFileError(f"{where}: {e}") from e
+    if null >= 0:
+        raise KernelFileError(f"{where}: is no text: byte {null} is null, where a compiler would end")
+    return text
