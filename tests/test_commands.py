@@ -89,7 +89,10 @@ def built(*words: str) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def compiler(tmp_path: Path) -> Iterator[Compiler]:
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
+    """A compiler, whose children are in a place without UTF-8."""
+    for name, value in (("LC_ALL", "C"), ("PYTHONUTF8", "0"), ("PYTHONCOERCECLOCALE", "0")):
+        monkeypatch.setenv(name, value)
     with Compiler("sm_90", tmp_path / "cubins", jobs=2) as one:
         yield one
 
@@ -111,6 +114,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "of the source": built("sh", "-c", "grep -q scale {source} && cat scale_{B}.ptx"),
     "by a program beside it": built("./generate", "{B}"),
     "of one generation": built("sed", "s/sm_75/sm_90a/", "scale_{B}.ptx"),
+    "with a comment": built("sed", r"1i // caf\xc3\xa9", "scale_{B}.ptx"),
     "by options": (*built("cat", "scale_{B}.ptx"), 'options = ["--ptxas-options=-maxrregcount=32"]'),
 }
 

@@ -22,7 +22,7 @@ from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.triton_source import number_dtype, specialised, triton_function
 from tuner.model.elements import element_dtype
-from tuner.model.errors import CompileError, InputError
+from tuner.model.errors import CompileError, CompilerUnavailableError, InputError
 from tuner.model.plan import Buffer, BufferView, Plan, Source, Stage, StageArgument
 from tuner.model.plan import Scalar as Number
 from tuner.python.kernel import Kernel
@@ -251,6 +251,14 @@ def test_a_changed_function_of_another_module_is_compiled_anew(tmp_path: Path) -
             codes.append(compiled(own, kernel_in(tmp_path, source).stages[0]).cubin)
 
     assert codes[0] == codes[2] != codes[1]
+
+
+def test_a_closed_compiler_starts_nothing(tmp_path: Path) -> None:
+    """What is asked after its end is refused, and no process is left."""
+    with Compiler("sm_90", tmp_path / "cache") as own:
+        compiled(own, kernel_in(tmp_path, filled()).stages[0])
+    with pytest.raises(CompilerUnavailableError, match="is closed"):
+        own.compile([kernel_in(tmp_path, filled("2.0")).stages[0]])
 
 
 def test_files_with_modules_of_the_same_names(tmp_path: Path) -> None:

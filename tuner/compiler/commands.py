@@ -261,7 +261,7 @@ def _of_ptx(data: bytes, order: _Order, folder: Path) -> Output:
     entry = _named(order.entry, entries_in(text), "entry")
     symbols = tuple(_named(symbol, variables_in(text), "variable") for symbol in order.symbols)
     source, output = folder / "source.ptx", folder / "code.cubin"
-    source.write_text(text)
+    source.write_text(text, encoding="utf-8")
     ptxas, *options = order.ptxas
     target = _TARGET.search(text)  # sm_90a: code that needs what no later GPU has
     exact = target is not None and target[1].rstrip("af") == order.architecture

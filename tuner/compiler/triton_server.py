@@ -31,6 +31,8 @@ OLDEST, NEWEST = (3, 4), (3, 9)
 MOST_DATA_BYTES = 8 * 2**30
 """Private memory of a child: a file that takes more fails, whatever the machine has."""
 
+_MOST_FILE_BYTES = 2**30  # of what is printed, too
+
 INSIDE = "TUNER_COMPILES_TRITON"
 """Variable of the environment that code which is run in such a child finds set."""
 
@@ -68,7 +70,11 @@ class TritonServer:
     """
 
     def __init__(self, python: str) -> None:
-        for limit, most in ((resource.RLIMIT_DATA, MOST_DATA_BYTES), (resource.RLIMIT_CORE, 0)):
+        for limit, most in (
+            (resource.RLIMIT_DATA, MOST_DATA_BYTES),
+            (resource.RLIMIT_FSIZE, _MOST_FILE_BYTES),
+            (resource.RLIMIT_CORE, 0),
+        ):
             soft, hard = resource.getrlimit(limit)
             resource.setrlimit(limit, (most if soft == resource.RLIM_INFINITY else min(most, soft), hard))
         os.environ[INSIDE] = "1"
