@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -369,17 +370,20 @@ def test_modules_of_a_package_are_found_by_their_dots(tmp_path: Path) -> None:
 
 
 def test_what_launches_share_makes_one_candidate() -> None:
-    """Configurations with one code and one launch are alike; another grid or code is another one."""
+    """Configurations with one code, launch and place are alike; any other is another one."""
     folder = Path(__file__).parents[1] / "examples" / "triton"
     kernel = load_kernel_file(folder / "softmax.toml")
     workload = kernel.workload({"rows": 64, "cols": 1000})
 
-    def launched(code: str, **values: int) -> tuple[object, ...]:
+    def launched(code: str, *, share: int = 0, priority: int = 0, **values: int) -> tuple[object, ...]:
         plan = kernel.plan(workload, Configuration({"BLOCK": 1024, "num_warps": 4, "num_stages": 1} | values))
-        return plan.launched([Resources(32, demands=LaunchDemands(128, 16), code=code)])
+        return replace(plan, sm_share=share, stream_priority=priority).launched(
+            [Resources(32, demands=LaunchDemands(128, 16), code=code)]
+        )
 
     assert launched("a") == launched("a", num_stages=3) != ()
     assert launched("a") != launched("b")
+    assert len({launched("a"), launched("a", share=64), launched("a", priority=1), ()}) == 4
     assert launched("") == ()
 
 

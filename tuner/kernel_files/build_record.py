@@ -25,7 +25,7 @@ def kernel_record(kernel: KernelFile) -> KernelRecord | None:
     """A kernel file with its path and what it and its sources say; None of one of the package."""
     if kernel.path.is_relative_to(kernels_root()):
         return None
-    path = Path.cwd() / kernel.path
+    path = _absolute(kernel.path)
     texts: dict[str, str] = {}
     with suppress(OSError, ValueError):  # of a program, or gone
         content = read_bytes(path, TEXT_BYTES)
@@ -33,7 +33,7 @@ def kernel_record(kernel: KernelFile) -> KernelRecord | None:
             texts[str(path)] = content.decode()
     for stage in kernel.recipe.stages:
         if isinstance(stage, StageRecipe) and stage.source.language != "cubin":
-            texts.setdefault(str(Path.cwd() / stage.source.path), stage.source.text)
+            texts.setdefault(str(_absolute(Path(stage.source.path))), stage.source.text)
     files = {name.removeprefix(f"{path.parent}/"): text for name, text in texts.items()}
     if any(
         plain(name) != name for name in (str(path), *files)
@@ -41,6 +41,13 @@ def kernel_record(kernel: KernelFile) -> KernelRecord | None:
         return {"path": "", "files": {}}
     small = sum(map(len, files.values())) <= _KEPT_CHARACTERS
     return {"path": str(path) if path.is_file() else "", "files": files if small else {}}
+
+
+def _absolute(path: Path) -> Path:
+    """The path from the root; as it is where the working directory is gone since the run began."""
+    with suppress(OSError):
+        return path.absolute()
+    return path
 
 
 def kernels_of(document: RunDocument | None, run: int | None) -> tuple[dict[str, KernelFile], dict[str, str]]:

@@ -253,12 +253,14 @@ def as_recorded(problem: str, function: Any, launch: Launch, folder: Path) -> No
     Whole numbers in arrays are kept, as they may be indices; fractions are drawn anew.
 
     Raises:
-        InputError: see ``Problem``.
+        InputError: see ``Problem``; or the folder has another sweep.
         OSError: it cannot be written.
     """
-    path = folder / f"{problem}.toml"
+    path, sweep = folder / f"{problem}.toml", folder / _SWEEP
     if path.exists():
         return
+    if sweep.exists() and _DESCRIBED not in sweep.read_text(encoding="utf-8", errors="replace"):
+        raise InputError(f"{sweep} is none of recorded launches; name another folder: record:FOLDER")
     shaped = {name: _shape(_in_memory(name, value)) for name, value in launch.arguments.items()}
     configs = config_values(function.configs)
     derived: dict[str, str] = {}
@@ -276,7 +278,7 @@ def as_recorded(problem: str, function: Any, launch: Launch, folder: Path) -> No
     for argument in document["argument"]:
         if argument.get("role") in ("in", "inout"):
             argument["input"] = _input(folder, problem, argument, kernel)
-    _replace(path, f"# {launch.name}, as it was launched; written by tuner.triton\n\n{toml_text(document)}")
+    _replace(path, f"# {launch.name}, {_MARK}\n\n{toml_text(document)}")
     try:
         file = load_kernel_file(path)
         (workload,) = file.workloads()
@@ -383,13 +385,15 @@ def _replace(path: Path, text: str) -> None:
 
 
 _SWEEP = "sweep.toml"
+_DESCRIBED = "Launches of Triton that were recorded"
+_MARK = "as it was launched; written by tuner.triton"
 
 
 def _write_sweep(folder: Path, options: Mapping[str, Any]) -> None:
-    files = sorted(one.name for one in folder.glob("*.toml") if one.name != _SWEEP)
+    paths = [one for one in folder.glob("*.toml") if one.name != _SWEEP]
+    files = sorted(one.name for one in paths if _MARK in one.read_text(encoding="utf-8", errors="replace"))
     group: dict[str, Any] = {"name": "recorded", "kernels": [Path(one).stem for one in files]}
     group |= {f"{key}s": [options[key]] for key in ("device", "objective") if options.get(key)}
-    described = "Launches of Triton that were recorded"
-    head: dict[str, Any] = {"description": described, "kernel_files": files}
+    head: dict[str, Any] = {"description": _DESCRIBED, "kernel_files": files}
     document: dict[str, Any] = {"sweep": head, "group": [group]}
     _replace(folder / _SWEEP, toml_text(document))
