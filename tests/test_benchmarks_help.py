@@ -76,7 +76,7 @@ BY_HAND = {  # their smallest case takes longer than a test may, or asks for a G
         "structure",
         "sweep_overhead",
     ),
-    "trait_beliefs",
+    *("trait_beliefs", "triton_kernels"),
 }
 
 
