@@ -172,6 +172,10 @@ REFUSED = {
         ["num_warps is stated twice"],
     ),
     "warps that are no power of two": ({"[2, 4]": "[3, 4]"}, ["num_warps is 3", "one of 1, 2, 4, 8, 16, 32"]),
+    "a tunable that is called almost as an option": (
+        {"num_warps = [2, 4]": "num_warp = [2, 4]"},
+        ["the tunable num_warp is no tl.constexpr of softmax", "did you mean 'num_warps'"],
+    ),
     "a block": ({'grid = "rows"': 'grid = "rows"\nblock = 64'}, ["block", "Triton decides it"]),
     "shared memory": (
         {'grid = "rows"': 'grid = "rows"\nshared_bytes = 64'},
@@ -217,6 +221,10 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, case: str) -> None:
             "annotated as float32, and its argument is an array",
         ),
         (SOFTMAX.replace("flag=None", "flag=OTHER"), "takes 4 arguments"),
+        (
+            SOFTMAX.replace("cols, BLOCK: tl.constexpr", "cols=1e-6, BLOCK: tl.constexpr=64"),
+            "cols of softmax is 1e-06 by default, and its argument is int32; float32 would be right",
+        ),
     ],
 )
 def test_a_source_that_does_not_fit_is_refused(tmp_path: Path, source: str, words: str) -> None:
