@@ -559,7 +559,7 @@ def test_any_function_has_a_draft(tmp_path: Path, file: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "kernel", "words"),
     [
-        ("import triton\n", None, "has no @triton.jit"),
+        ("import triton\n", None, "has no function with @triton.jit"),
         (SOFTMAX, "softmx", "did you mean 'softmax'"),
         (SOFTMAX, "plain", "plain of k.py is not jitted"),
         ("def f(:", None, "is no Python"),

@@ -152,13 +152,13 @@ def triton_function(
             called_name(node) for one in functions for node in ast.walk(one) if isinstance(node, ast.Call)
         }
         jitted = {name: one for name, one in jitted.items() if name not in (*called, *apart)}
-        if len(jitted) != 1:
-            listed = (
-                f"{len(jitted)} functions with @triton.jit: {', '.join(jitted)}"
-                if jitted
-                else "no @triton.jit"
+        if not jitted:
+            raise location.error(f"{name} has no function with @triton.jit")
+        if len(jitted) > 1:
+            listed = ", ".join(jitted)
+            raise location.error(
+                f"is needed, as {name} has {len(jitted)} functions with @triton.jit: {listed}"
             )
-            raise location.error(f"is needed, as {name} has {listed}")
         return _read(next(iter(jitted.values())), location)
     if entry in jitted:
         return _read(jitted[entry], location)
