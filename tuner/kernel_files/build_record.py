@@ -17,7 +17,7 @@ from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded, KernelRecord, RunDocument
 from tuner.system.untrusted.reading import TEXT_BYTES, plain, read_bytes
 
-NVRTC = "NVRTC"
+NVRTC, TRITON = "NVRTC", "Triton"
 _KEPT_CHARACTERS = 2**18  # of a kernel file and its sources; a run of larger ones keeps the path alone
 
 
@@ -141,7 +141,7 @@ def _compiler(stage: StageRecipe) -> str:
     if stage.source.language == "cuda":
         return NVRTC
     if stage.source.language == "triton":
-        return "Triton"
+        return TRITON
     return stage.build[0].fill({}) if stage.build and stage.build[0].is_plain else stage.source.language
 
 
