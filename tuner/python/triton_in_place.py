@@ -1,18 +1,20 @@
 """A launch of an autotuned function of Triton as a problem to tune: its name, its answer, its kernel file."""
 
 import hashlib
+import inspect
 import itertools
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tuner.compiler.triton_server import INSIDE
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource
 from tuner.database.connection import default_path
@@ -22,17 +24,69 @@ from tuner.devices.choice import identify
 from tuner.devices.cuda.probe import driver_problem, gpus
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.pragmas.expansion import toml_text
-from tuner.model.errors import DeviceUnavailableError, InputError
+from tuner.model.errors import DeviceUnavailableError, InputError, suggestion
 from tuner.model.jobs import DeviceIdentity
+from tuner.model.options import SearchOptions
 from tuner.model.plan import TunableValue, Workload
 from tuner.python.arguments import ArrayArgument, copied_to_host, is_array
 from tuner.python.kernel import Kernel, tunables_of
 from tuner.python.triton import config_values
+from tuner.python.tuning import tune
 
-_LOG = logging.getLogger(__name__)
+VARIABLE = "TUNER_TRITON"
+MODES = ("lookup", "tune", "record")
+FOLDER = "tuner-triton"  # where ``record`` writes, unless the mode names another folder
+
+_LOG = logging.getLogger("tuner.triton")
+_told: set[str] = set()
 _ALIGNED = 16  # bytes
 _MOST = 800  # characters of an expression, which may have 1,000 and 60 levels
 _AXES = 3
+
+
+def tell(text: str) -> None:
+    """Say what the caller should know, once."""
+    if text not in _told:
+        _told.add(text)
+        _LOG.warning("%s", text)
+
+
+def mode_of(given: str | None) -> tuple[str, Path]:
+    """The mode, and the folder of records.
+
+    Args:
+        given: as the caller says it; None for what the environment says.
+
+    Raises:
+        InputError: there is no such mode.
+    """
+    if INSIDE in os.environ:  # a process that compiles imports the caller's file, and must not tune
+        given = MODES[0]
+    given = given or os.environ.get(VARIABLE) or MODES[0]
+    mode, colon, folder = given.partition(":")
+    if mode not in MODES or (colon and (mode != "record" or not folder)):
+        raise InputError(
+            f"mode (or {VARIABLE}): {given!r}: choose from {', '.join(MODES)} or record:FOLDER"
+            f"{suggestion(mode, MODES)}"
+        )
+    return mode, Path(folder or FOLDER).absolute()
+
+
+def check_options(given: Mapping[str, Any], theirs: Iterable[str] = ()) -> None:
+    """Refuse what no search takes.
+
+    Args:
+        given: options of the caller.
+        theirs: names that he may have meant as well.
+
+    Raises:
+        InputError: an option is unknown.
+    """
+    own = {*inspect.signature(tune).parameters, *(one.name for one in fields(SearchOptions))}
+    known = own - {"kernels", "tunables", "restrictions", "on", "kernel_files", "options"}
+    for name in given:
+        if name not in known:
+            raise InputError(f"autotune: unknown option {name!r}{suggestion(name, [*known, *theirs])}")
 
 
 @dataclass(frozen=True)
@@ -230,7 +284,7 @@ class _Axis:
 
 
 def _in_memory(name: str, value: Any) -> Any:  # noqa: ANN401 - the caller's
-    """An array as it lies in memory: of one axis, where it is not contiguous.
+    """An array as it lies in memory: of one axis, where it has none or is not contiguous.
 
     Raises:
         InputError: it does not begin at a multiple of 16 bytes.
@@ -241,10 +295,33 @@ def _in_memory(name: str, value: Any) -> Any:  # noqa: ANN401 - the caller's
         raise InputError(
             f"{name} does not begin at a multiple of {_ALIGNED} bytes, and is tuned as if it did"
         )
+    if not value.shape:  # a number on the GPU, which Triton takes by its address
+        return value.reshape((1,))
     if not hasattr(value, "is_contiguous") or value.is_contiguous():
         return value
     steps = zip(value.shape, value.stride(), strict=True)
     return value.as_strided((1 + sum((size - 1) * step for size, step in steps),), (1,))
+
+
+def recorded_or_tuned(
+    problem: str,
+    function: Any,  # noqa: ANN401 - Triton has no types
+    launch: Launch,
+    mode: str,
+    folder: Path,
+) -> Mapping[str, TunableValue] | None:
+    """Write a launch that has no answer into a folder, in mode ``record``; else the answer of a search.
+
+    Raises:
+        TunerError: see ``Problem``, and ``tuner.tune``.
+        OSError: it cannot be written.
+    """
+    if mode == "record":
+        as_recorded(problem, function, launch, folder)
+        return None
+    given = {"progress": False, **launch.options}
+    given |= {"device": launch.device(), "database": launch.database()}
+    return tune(Problem(problem, function, launch), **given).best
 
 
 def as_recorded(problem: str, function: Any, launch: Launch, folder: Path) -> None:  # noqa: ANN401 - same
@@ -395,5 +472,7 @@ def _write_sweep(folder: Path, options: Mapping[str, Any]) -> None:
     group: dict[str, Any] = {"name": "recorded", "kernels": [Path(one).stem for one in files]}
     group |= {f"{key}s": [options[key]] for key in ("device", "objective") if options.get(key)}
     head: dict[str, Any] = {"description": _DESCRIBED, "kernel_files": files}
-    document: dict[str, Any] = {"sweep": head, "group": [group]}
+    own = {one.name for one in fields(SearchOptions)} - {"objective"}
+    of_search = {key: value for key, value in options.items() if key in own and value is not None}
+    document: dict[str, Any] = {"sweep": head, "options": of_search, "group": [group]}
     _replace(folder / _SWEEP, toml_text(document))
