@@ -154,7 +154,7 @@ def choose(
     repeatability: float = 0.0,
     precision: float = 0.0,
     *,
-    rank: Rank,
+    rank: Rank | None = None,
     kept: Trial | None = None,
 ) -> int | None:
     """The answer of a run that measured nothing again: of the trials that tie (``tied``) that of the rule.
@@ -163,14 +163,16 @@ def choose(
         Index into ``trials``, or None when no trial has a finite cost.
     """
     ties = [trials[i] for i in tied(objective, trials, repeatability, precision)]
-    if objective.name == "time":  # what is known less surely would make the answer slower
+    if (
+        objective.name == "time" and rank is not None
+    ):  # what is known less surely would make it slower
         ties = within([*ties], TIE)
     chosen = by_rule(objective, dict(ties), rank, kept)
     return None if chosen is None else [trial for trial, _ in trials].index(chosen)
 
 
 def by_rule(
-    objective: Objective, ties: Mapping[Trial, Measurement], rank: Rank, kept: Trial | None = None
+    objective: Objective, ties: Mapping[Trial, Measurement], rank: Rank | None, kept: Trial | None = None
 ) -> Trial | None:
     """The answer among trials that tie, the same on every GPU of a kind, rank and restart.
 
@@ -180,7 +182,7 @@ def by_rule(
     Args:
         objective: what is minimised.
         ties: trials with their measurements.
-        rank: their order.
+        rank: their order; None for the fastest, as of a recording, which is the same everywhere.
         kept: the stored answer; None without one.
 
     Returns:
@@ -188,6 +190,8 @@ def by_rule(
     """
     if kept in ties:
         return kept
+    if rank is None:
+        return min(ties, key=lambda trial: ties[trial].makespan_s or 0.0, default=None)
     alike = within([*ties.items()], TIE) if objective.needs_energy else ties
     return min(dict(alike), key=rank, default=None)
 

@@ -494,11 +494,11 @@ def outcome_of(
         answer = min(front, key=lambda i: objective.known(at_end[i][1]), default=None)
         alike: tuple[int, ...] = ()
     else:
-        rank = rank_in(spaces)
         if paired.repeats:
-            chosen = paired.answer(objective, precision, rank, kept)
+            chosen = paired.answer(objective, precision, rank_in(spaces), kept)
             answer = None if chosen is None else places[chosen]
         else:
+            rank = None if plan.conditions.device.recorded else rank_in(spaces)
             answer = choose(objective, once, ASSUMED_REPEATABILITY, precision, rank=rank, kept=kept)
         alike = tuple(places[trial] for trial in paired.tied(objective, precision)) or tuple(ties)
     best = None if answer is None else at_end[answer][1]

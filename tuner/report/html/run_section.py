@@ -183,7 +183,7 @@ MEANINGS = {
     "recorded": "measured earlier, and replayed from a file",
 }
 """As in ``docs/glossary.md``."""
-_LINKED = re.compile(r"^(tie|restored)(?=:)|\b(net of idle|sensor's gain)\b")
+_LINKED = re.compile(r"^(tie(?= of)|restored(?=:))|\b(net of idle|sensor's gain)\b")
 
 
 def with_links(sentences: Iterable[str]) -> list[Markup]:
