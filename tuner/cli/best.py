@@ -74,12 +74,11 @@ def best(
 ) -> None:
     """Print the best configurations for workloads that run together.
 
-    The answer comes from the lock file that is in force (`tuner lock`), else from the daemon if one is running;
-    it also queues searches for unknown workloads. Without a daemon, and with --no-daemon, --database or
-    --kernel, the database is read. If no answer of these
-    workloads is stored at a near batch, the best known configuration of each workload is printed, with its
-    origin. The exit code is 1 if only defaults are known. Without a WORKLOAD the kernels of --kernel are
-    meant, at their first size.
+    The answer comes from the lock file that is in force (`tuner lock`), else from the daemon if one is
+    running; it also queues searches for unknown workloads. Without a daemon, and with --no-daemon, --database
+    or --kernel, the database is read. If no answer of these workloads is stored at a near batch, the best
+    known configuration of each workload is printed, with its origin. The exit code is 1 if only defaults are
+    known. Without a WORKLOAD the kernels of --kernel are meant, at their first size.
 
     A stored answer is fresh when GPU, driver, CUDA and kernel sources are those of its measurement; otherwise
     it is printed as stale, with the reasons.
