@@ -27,6 +27,7 @@ SMALLEST = {
     "kernel_tuner_wall": ["--only", "triad", "vector-add"],
     "kernels/peers": ["--show", str(RESULTS / "peers-h200.json")],
     "show_results": [],
+    "ties": ["fft-real:N=4", "--again", "1"],
     "warm_profile": [f"now={ROOT / 'tests/data/stacks.txt'}"],
     "window_scatter": ["--runs", "20"],
 }
