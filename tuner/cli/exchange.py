@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from tuner.cli.history import document_of, newest_answered
 from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, search_option, with_files
 from tuner.cli.output import echo, writable, write_whole
 from tuner.model.errors import InputError
+from tuner.model.objective import timing_of
+from tuner.model.records import RunStatus, StoredRun
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
 if TYPE_CHECKING:
@@ -22,10 +25,21 @@ if TYPE_CHECKING:
     from tuner.recordings.exchange.t4 import ForeignFile
 
 
-FORMATS = ("flags", "header", "json", "t4", "kernel-launcher", "c-selector")
+FORMATS = ("flags", "header", "vllm", "sglang", "triton", "json", "t4", "kernel-launcher", "c-selector")
 _NAMED = 5  # entries that were left out
 _FOR_BUILDS = ("flags", "header")
-_OF_ANSWERS = (*_FOR_BUILDS, "kernel-launcher")  # the others are of all trials, or of a trained kernel
+_FUSED_MOE = ("vllm", "sglang")
+_NO_ANSWERS = ("json", "t4", "c-selector")  # they are of all trials, or of a trained kernel
+
+
+def _file_or_folder(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Callback of --output: a folder is for formats that have names for their files."""
+    if value is not None and ctx.params.get("kind") in _FUSED_MOE:
+        if Path(value).is_dir():
+            return value
+        if value.endswith(os.sep):
+            raise InputError(f"--output {value}: there is no such folder")
+    return writable(ctx, parameter, value)
 
 
 @click.command("import", short_help="Import a file of another tuner.")
@@ -111,13 +125,20 @@ def _import_space(foreign: "ForeignFile", target: Path) -> list[str]:
     type=click.Choice(FORMATS),
     default="flags",
     show_default=True,
-    help="flags, header, c-selector are for builds, json is of Kernel Tuner, t4 of the autotuning community.",
+    is_eager=True,  # --output asks for it
+    help="flags, header, c-selector are for builds, vllm and sglang read fused-MoE files, triton is a list of"
+    " triton.Config in Python, json is of Kernel Tuner, t4 of the autotuning community.",
 )
-@click.option("--output", metavar="FILE", callback=writable, help="Default: standard output.")
+@click.option(
+    "--output",
+    metavar="FILE",
+    callback=_file_or_folder,
+    help="Default: standard output. vllm, sglang: or a folder, for files of the names that are looked for.",
+)
 @click.option("--workload", metavar="NAME", help="flags, header: of this workload only, of several.")
 @search_option("max_slowdown", text=FRONT_CHOICE)
 @click.option(
-    "--objective", metavar="NAME", help="c-selector: what the kernel was trained for, where for several."
+    "--objective", metavar="NAME", help="What the kernel was trained or tuned for, where for several."
 )
 @click.option(
     "--cubins",
@@ -143,9 +164,9 @@ def export(
 ) -> None:
     """Write the answer or the trials of each RUN for a build or another tool.
 
-    RUN is a number of `tuner history`, a document of `tuner run --json`, or a recording; without one, the
-    newest run with an answer is written. As a recording of this tuner, with launches and joules,
-    `tuner db export` writes it.
+    RUN is a number of `tuner history`, a document of `tuner run --json`, a recording, or a kernel, which
+    stands for its newest answers, one for each workload and GPU; without one, the newest run with an answer
+    is written. As a recording of this tuner, with launches and joules, `tuner db export` writes it.
 
     With --format c-selector, RUN is a kernel that was trained (`tuner train`). The C header picks a version
     by the problem sizes, and says what the compiler is told for each. With --format kernel-launcher, such a
@@ -153,19 +174,23 @@ def export(
     """
     if workload is not None and kind not in _FOR_BUILDS:
         raise InputError("--workload: is for --format flags and header")
-    if max_slowdown is not None and kind not in _OF_ANSWERS:
-        raise InputError("--max-slowdown: is for --format flags, header and kernel-launcher")
+    if max_slowdown is not None and kind in _NO_ANSWERS:
+        raise InputError(f"--max-slowdown: chooses an answer, and --format {kind} is not of one")
     if kind == "c-selector":
         text = _selector(runs, objective, cubins, arch, kernel_files, database=database)
-    elif objective or cubins or arch:
-        raise InputError("--objective, --cubins and --arch are for --format c-selector")
+    elif cubins or arch:
+        raise InputError("--cubins and --arch are for --format c-selector")
     else:
-        exported = _runs(runs, kind, kernel_files, database, max_slowdown)
+        exported = _runs(
+            runs, kind, kernel_files, database=database, max_slowdown=max_slowdown, objective=objective
+        )
         if workload is not None:
             exported = [run.of_workload(workload) for run in exported]
         if kind == "flags" and output is None:
             _refuse_several(exported)
-        text = _written(exported, kind)
+        text = _moe(exported, kind, output) if kind in _FUSED_MOE else _written(exported, kind)
+    if not text:  # files were written
+        return
     if output is None or output == "-":
         if sys.stdout is None:  # closed by who called
             raise InputError("there is no standard output; --output names a file")
@@ -179,19 +204,65 @@ def _runs(
     names: tuple[str, ...],
     kind: str,
     files: tuple[Path, ...],
+    *,
     database: Path | None,
     max_slowdown: float | None,
+    objective: str | None,
 ) -> "list[ExportedRun]":
     """The runs that are named; without a name the newest with an answer that the format has room for."""
     from tuner.kernel_files.catalog import Catalog
+    from tuner.recordings.files import SHIPPED
 
     if not names:
         names = (newest_answered(database, alone=kind == "kernel-launcher"),)
         echo(f"run {names[0]}, the newest with an answer", err=True)
     if kind == "kernel-launcher":
         names = tuple(_with_trained(names, database))
+    kernels = [one for one in names if not (one.isdecimal() or one in SHIPPED or Path(one).is_file())]
+    if objective is not None and not kernels:
+        raise InputError("--objective: chooses among the answers of a kernel, and no RUN is the name of one")
+    of = {name: _answers_of(name, database, objective) for name in kernels}
+    names = tuple(run for name in names for run in of.get(name, (name,)))
     catalog = Catalog.load(files)
     return [_run(name, catalog, database, max_slowdown) for name in names]
+
+
+def _answers_of(name: str, database: Path | None, objective: str | None) -> list[str]:
+    """The runs of the newest answers of a kernel, or of a workload that is named: for each GPU and workload.
+
+    Raises:
+        InputError: there are none, or they are for several objectives.
+    """
+    from tuner.cli.db import reading
+
+    kernel = name.partition(":")[0]
+    with reading(database) as store:
+        found = [] if store is None else list(store.answered_alone(kernel))
+    found = [run for run in found if ":" not in name or run.conditions["workloads"][0][0] == name]
+    if not found:
+        raise InputError(
+            f"{name}: neither the number of a run (`tuner history`), nor a file or a kernel with answers here"
+        )
+    goals = {run.objective.split()[0] for run in found}
+    if objective not in goals and (objective is not None or len(goals) > 1):
+        listed = ", ".join(sorted(goals))
+        raise InputError(f"{name}: has answers for {listed}; --objective chooses one of them")
+    found = [run for run in found if objective in (None, run.objective.split()[0])]
+    sources = found[0].conditions["sources"].get(kernel)
+    fresh = [run for run in found if run.conditions["sources"].get(kernel) == sources]
+    newest: dict[tuple[str, str], int] = {}
+    for run in sorted(fresh, key=_later):
+        ((workload, _),) = run.conditions["workloads"]
+        newest.setdefault((workload, run.conditions["device"]["name"]), run.id)
+    if left_out := {run.conditions["workloads"][0][0] for run in found} - {one for one, _ in newest}:
+        told = ", ".join(sorted(left_out))
+        echo(f"{told}: left out, as the source of {kernel} has changed since", err=True)
+    return [str(run) for run in sorted(newest.values())]
+
+
+def _later(run: StoredRun) -> tuple[str, bool, int]:
+    """The order of answers of one workload: back to back and finished before others, the newest first."""
+    return timing_of(run.objective), run.status is not RunStatus.FINISHED, -run.id
 
 
 def _refuse_several(runs: "Sequence[ExportedRun]") -> None:
@@ -272,6 +343,40 @@ def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:
     return runs
 
 
+def _moe(runs: "Sequence[ExportedRun]", kind: str, output: str | None) -> str:
+    """The text of the fused-MoE file of runs; empty where files were written to a folder.
+
+    Raises:
+        InputError: they make several files and no folder is named, or a file is there.
+    """
+    from tuner.recordings.exchange.build_files import moe_files
+
+    files = moe_files(runs, kind)
+    if output is None or not Path(output).is_dir():
+        if len(files) > 1:
+            notes = "; ".join(file.note for file in files)
+            raise InputError(f"these runs make {len(files)} files, and --output names no folder: {notes}")
+        if not files[0].name or files[0].name != Path(output or "").name:
+            echo(files[0].note, err=True)
+        return files[0].text()
+    folder = Path(output)
+    if kind == "sglang" and not re.fullmatch(r"triton_\d+(_\d+)*", folder.absolute().name):
+        raise InputError(
+            f"--output {folder}: sglang looks in a folder called after its version of Triton, as"
+            " configs/triton_3_6_0 of SGLANG_MOE_CONFIG_DIR; name such a folder"
+        )
+    for file in files:
+        target = folder / file.name
+        if not file.name:
+            raise InputError(f"--output {folder}: {file.note}; name the file, too")
+        if target.exists():
+            raise InputError(f"{target}: is there already; --output with its name replaces it")
+    for file in files:
+        write_whole(folder / file.name, file.text(), f"--output {folder}")
+        echo(f"{folder / file.name}: written, {len(file.rows)} numbers of tokens")
+    return ""
+
+
 def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
     if kind in _FOR_BUILDS:
         from tuner.recordings.exchange import build_files
@@ -279,10 +384,10 @@ def _written(runs: "Sequence[ExportedRun]", kind: str) -> str:
         for note in build_files.notes(runs) if kind == "flags" else ():
             echo(note, err=True)
         return build_files.flags(runs) if kind == "flags" else build_files.header(runs)
-    if kind == "kernel-launcher":
-        from tuner.recordings.exchange.build_files import wisdom
+    if kind in ("kernel-launcher", "triton"):
+        from tuner.recordings.exchange.build_files import triton_configs, wisdom
 
-        return wisdom(runs)
+        return wisdom(runs) if kind == "kernel-launcher" else triton_configs(runs)
     if kind == "json":
         from tuner.recordings.exchange.exported_run import results_document
 

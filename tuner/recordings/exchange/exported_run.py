@@ -37,6 +37,7 @@ class Build:
             takes the macros; else None.
         entries: functions that are launched, with template arguments; none where that is not known.
         parameters: tunables that launches are told, as block sizes.
+        config: what a ``triton.Config`` holds; None where that is not known, or no function is of Triton.
     """
 
     macros: Mapping[str, TunableValue]
@@ -44,6 +45,7 @@ class Build:
     source: str | None = None
     entries: tuple[str, ...] = ()
     parameters: Mapping[str, TunableValue] = field(default_factory=dict)
+    config: Mapping[str, TunableValue] | None = None
 
     def words(self) -> list[str]:
         """Options of nvcc, each a word that is safe unquoted.
@@ -94,6 +96,7 @@ def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None)
         return Build({n: v for n, v in configuration.items() if n not in launch}, parameters=launch)
     fields = Fields(record, "expanded")
     macros = fields.fields("macros", "expanded macros")
+    config = fields.fields("config", "expanded config") if "config" in fields else None
     lists = {
         key: fields.value(key, checking.TEXTS) if key in fields else ()
         for key in ("options", "entries", "parameters")
@@ -104,6 +107,7 @@ def build_of(configuration: Mapping[str, TunableValue], record: Expanded | None)
         source=None if fields.get("source") is None else fields.value("source", checking.NAME),
         entries=tuple(lists["entries"]),
         parameters={name: configuration[name] for name in lists["parameters"]},
+        config=None if config is None else {name: config.value(name, checking.VALUE) for name in config},
     )
 
 
