@@ -285,7 +285,7 @@ def test_a_kernel_stands_for_its_newest_answers(tmp_path: Path, monkeypatch: pyt
     assert "moo: neither the number of a run" in run("export", "moo").stderr
     assert run(*exported).exit_code == 0
     assert json.loads(Path("moe.json").read_text()) == {"64": ROW, "128": ROW}
-    assert list(json.loads(run("export", "moe:M=128", "--format", "vllm").stdout)) == ["128"]
+    assert list(json.loads(run("export", "moe.toml:M=128", "--format", "vllm").stdout)) == ["128"]
     assert run(*tuned, "energy", "moe:M=64").exit_code == 0
     assert "has answers for energy, time; --objective chooses" in run(*exported).stderr
     assert "; --objective chooses" in run(*exported, "--objective", "edp").stderr

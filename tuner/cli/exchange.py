@@ -16,7 +16,7 @@ from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, sear
 from tuner.cli.output import echo, writable, write_whole
 from tuner.model.errors import InputError
 from tuner.model.objective import timing_of
-from tuner.model.records import RunStatus, StoredRun
+from tuner.model.records import RunStatus, StoredRun, WorkloadName
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
 if TYPE_CHECKING:
@@ -164,9 +164,9 @@ def export(
 ) -> None:
     """Write the answer or the trials of each RUN for a build or another tool.
 
-    RUN is a number of `tuner history`, a document of `tuner run --json`, a recording, or a kernel, which
-    stands for its newest answers, one for each workload and GPU; without one, the newest run with an answer
-    is written. As a recording of this tuner, with launches and joules, `tuner db export` writes it.
+    RUN is a number of `tuner history`, a document of `tuner run --json`, a recording, or a kernel, as fft or
+    fft:N=64, which stands for its newest answers, at all sizes or at these; without one, the newest run with
+    an answer is written. As a recording of this tuner, with launches and joules, `tuner db export` writes it.
 
     With --format c-selector, RUN is a kernel that was trained (`tuner train`). The C header picks a version
     by the problem sizes, and says what the compiler is told for each. With --format kernel-launcher, such a
@@ -213,6 +213,7 @@ def _runs(
     from tuner.kernel_files.catalog import Catalog
     from tuner.recordings.files import SHIPPED
 
+    names, files = with_files(names, files)
     if not names:
         names = (newest_answered(database, alone=kind == "kernel-launcher"),)
         echo(f"run {names[0]}, the newest with an answer", err=True)
@@ -228,17 +229,17 @@ def _runs(
 
 
 def _answers_of(name: str, database: Path | None, objective: str | None) -> list[str]:
-    """The runs of the newest answers of a kernel, or of a workload that is named: for each GPU and workload.
+    """The runs of the newest answers of a kernel, at the sizes that are named: for each GPU and workload.
 
     Raises:
         InputError: there are none, or they are for several objectives.
     """
     from tuner.cli.db import reading
 
-    kernel = name.partition(":")[0]
+    kernel, sizes = name.partition(":")[0], set(WorkloadName.parse(name).sizes)
     with reading(database) as store:
         found = [] if store is None else list(store.answered_alone(kernel))
-    found = [run for run in found if ":" not in name or run.conditions["workloads"][0][0] == name]
+    found = [run for run in found if sizes <= set(WorkloadName.parse(_workload(run)).sizes)]
     if not found:
         raise InputError(
             f"{name}: neither the number of a run (`tuner history`), nor a file or a kernel with answers here"
@@ -252,12 +253,17 @@ def _answers_of(name: str, database: Path | None, objective: str | None) -> list
     fresh = [run for run in found if run.conditions["sources"].get(kernel) == sources]
     newest: dict[tuple[str, str], int] = {}
     for run in sorted(fresh, key=_later):
-        ((workload, _),) = run.conditions["workloads"]
-        newest.setdefault((workload, run.conditions["device"]["name"]), run.id)
-    if left_out := {run.conditions["workloads"][0][0] for run in found} - {one for one, _ in newest}:
+        newest.setdefault((_workload(run), run.conditions["device"]["name"]), run.id)
+    if left_out := set(map(_workload, found)) - {workload for workload, _ in newest}:
         told = ", ".join(sorted(left_out))
         echo(f"{told}: left out, as the source of {kernel} has changed since", err=True)
     return [str(run) for run in sorted(newest.values())]
+
+
+def _workload(run: StoredRun) -> str:
+    """The only workload of a run."""
+    ((name, _),) = run.conditions["workloads"]
+    return name
 
 
 def _later(run: StoredRun) -> tuple[str, bool, int]:
