@@ -10,7 +10,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from report_documents import H200, TX1, run_document, run_trial
 
 from tuner.cli.main import main
+from tuner.database.answer_lock import LockedAnswer, LockedWorkload, Quantity, written
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration
 from tuner.model.trial import Status
@@ -272,12 +274,18 @@ launch = { grid = "ceil_div(M, 64)", block = 64 }
 """
 
 
-def test_a_kernel_stands_for_its_newest_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One per workload, for one objective, of the newest source; a workload stands for its own."""
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's folder with the kernel, and an empty database."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TUNER_DATABASE", str(tmp_path / "runs.db"))
     Path("moe.toml").write_text(MOE_FILE + "".join(f"{key} = [{value}]\n" for key, value in ROW.items()))
     Path("moe.cu").write_text(MOE)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_kernel_stands_for_its_newest_answers() -> None:
+    """One per workload, for one objective, of the newest source; a workload stands for its own."""
     tuned = ("run", "--kernel", "moe.toml", "--device", "sim:h200", "--objective")
     exported = ("export", "moe", "--format", "vllm", "--output", "moe.json")
 
@@ -296,6 +304,48 @@ def test_a_kernel_stands_for_its_newest_answers(tmp_path: Path, monkeypatch: pyt
     left_out = run(*exported, "--objective", "time")
     assert "moe:M=128: left out, as the source of moe has changed since" in left_out.stderr
     assert list(json.loads(Path("moe.json").read_text())) == ["64"]
+
+
+def locked(name: str, objective: str = "time", **change: Any) -> LockedAnswer:
+    key = load_kernel_file(Path("moe.toml")).fingerprint
+    part = LockedWorkload(name, 1, key, {**ROW, **change})
+    return LockedAnswer((part,), "NVIDIA H200", "580", objective, Quantity(1e-3), "2026-11-29", "0.2.0")
+
+
+@pytest.mark.usefixtures("folder")
+def test_answers_come_from_a_lock_file() -> None:
+    """All of them, or those of the kernels that stand beside it, as long as their kernel is as it was."""
+    other = replace(locked("moe:M=64"), workload=(LockedWorkload("soft:n=1", 1, "c0ffee", {}),))
+    both = [locked("moe:M=64"), locked("moe:M=128")]
+    says: list[tuple[list[LockedAnswer], tuple[str, ...], str]] = [
+        ([], (), "tuner.lock: has no answer"),
+        (both, ("soft",), "tuner.lock: has no answer of soft"),
+        (both, ("7", "moe"), "7: beside a lock file RUN is a kernel"),
+        (both, ("--max-slowdown", "5%"), "--max-slowdown: chooses a point of a Pareto front"),
+        ([*both, locked("moe:M=64", "energy")], (), "has answers for energy, time; --objective chooses"),
+        (both, ("--objective", "edp"), "has answers for time; --objective chooses"),
+        ([locked("moe:M=64", num_warps=8)], (), "num_warps"),
+        ([locked("moe:M=64", "")], (), "objective is ''"),
+        ([other], (), "none of its answers can be exported"),
+    ]
+    for answers, words, message in says:
+        Path("tuner.lock").write_text(written(answers))
+        refused = run("export", "tuner.lock", *words, "--format", "vllm", "--kernel", "moe.toml")
+        assert refused.exit_code == 2, refused.output
+        assert message in refused.stderr
+    for answers, words, tokens in (
+        (both, ("moe.toml",), {"64", "128"}),
+        ([*both, other], ("moe.toml:M=64",), {"64"}),
+        ([*both, other], ("--kernel", "moe.toml"), {"64", "128"}),
+    ):
+        Path("tuner.lock").write_text(written(answers))
+        done = run("export", "tuner.lock", *words, "--format", "vllm")
+        assert json.loads(done.stdout) == dict.fromkeys(tokens, ROW)
+    assert "soft:n=1 at a batch of 1 on NVIDIA H200 for time is left out" in done.stderr
+    results = json.loads(run("export", "tuner.lock", "moe.toml:M=64", "--format", "t4").stdout)["results"]
+    assert [one["configuration"] for one in results] == [ROW]
+    Path("moe.cu").write_text(MOE + "// changed\n")
+    assert "none of its answers" in run("export", "tuner.lock", "moe.toml", "--format", "vllm").stderr
 
 
 # --- Configurations of Triton.

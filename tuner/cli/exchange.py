@@ -5,7 +5,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from tuner.cli.history import document_of, newest_answered
 from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, search_option, with_files
 from tuner.cli.output import echo, writable, write_whole
 from tuner.model.errors import InputError
-from tuner.model.objective import timing_of
+from tuner.model.objective import COVERAGE, timing_of
 from tuner.model.records import RunStatus, StoredRun, WorkloadName
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
@@ -29,6 +29,7 @@ FORMATS = ("flags", "header", "vllm", "sglang", "triton", "json", "t4", "kernel-
 _NAMED = 5  # entries that were left out
 _FOR_BUILDS = ("flags", "header")
 _FUSED_MOE = ("vllm", "sglang")
+_LOCK, _MODELLED = ".lock", " (modelled)"  # ends of the names of files, and of GPUs
 _NO_ANSWERS = ("json", "t4", "c-selector")  # they are of all trials, or of a trained kernel
 
 
@@ -165,8 +166,9 @@ def export(
     """Write the answer or the trials of each RUN for a build or another tool.
 
     RUN is a number of `tuner history`, a document of `tuner run --json`, a recording, or a kernel, as fft or
-    fft:N=64, which stands for its newest answers, at all sizes or at these; without one, the newest run with
-    an answer is written. As a recording of this tuner, with launches and joules, `tuner db export` writes it.
+    fft:N=64, which stands for its newest answers, at all sizes or at these: of the database, or of a lock
+    file that stands beside it, as in tuner.lock fft. Without one, the newest run with an answer is written.
+    As a recording of this tuner, with launches and joules, `tuner db export` writes it.
 
     With --format c-selector, RUN is a kernel that was trained (`tuner train`). The C header picks a version
     by the problem sizes, and says what the compiler is told for each. With --format kernel-launcher, such a
@@ -220,12 +222,91 @@ def _runs(
     if kind == "kernel-launcher":
         names = tuple(_with_trained(names, database))
     kernels = [one for one in names if not (one.isdecimal() or one in SHIPPED or Path(one).is_file())]
+    locks = [one for one in names if one.endswith(_LOCK) and one not in kernels]
+    catalog = Catalog.load(files)
+    if locks:
+        if others := set(names) - {*kernels, *locks}:
+            raise InputError(
+                f"{min(others)}: beside a lock file RUN is a kernel, whose answers are taken from it"
+            )
+        if max_slowdown is not None:
+            raise InputError(f"--max-slowdown: chooses a point of a Pareto front; {locks[0]} has answers")
+        return [run for path in locks for run in _locked(Path(path), kernels, catalog, objective)]
     if objective is not None and not kernels:
         raise InputError("--objective: chooses among the answers of a kernel, and no RUN is the name of one")
     of = {name: _answers_of(name, database, objective) for name in kernels}
     names = tuple(run for name in names for run in of.get(name, (name,)))
-    catalog = Catalog.load(files)
     return [_run(name, catalog, database, max_slowdown) for name in names]
+
+
+def _locked(
+    path: Path, kernels: Sequence[str], catalog: "Catalog", objective: str | None
+) -> "list[ExportedRun]":
+    """The answers of a lock file, of these kernels where any are named.
+
+    Raises:
+        InputError: it has none, for several objectives, or of no kernel that is here as it was locked.
+    """
+    from tuner.database.answer_lock import read
+    from tuner.recordings.exchange.exported_run import held_against_kernels, run_of_document
+
+    every = read(path).answers
+    for kernel in kernels:
+        if not any(_is_of(kernel, one.names) for one in every):
+            raise InputError(f"{path}: has no answer of {kernel}")
+    answers = [one for one in every if not kernels or any(_is_of(kernel, one.names) for kernel in kernels)]
+    if not answers:
+        raise InputError(f"{path}: has no answer")
+    goal = _goal(str(path), (one.objective for one in answers), objective)
+    runs: list[ExportedRun] = []
+    for one in answers:
+        if one.objective.partition(" ")[0] != goal:
+            continue
+        best = {
+            "configurations": {part.name: part.configuration for part in one.workload},
+            "status": "ok",
+            "time_s": one.time.value,
+            "energy_j": None if one.energy is None else one.energy.value,
+            "energy_j_uncertainty": None if one.energy is None else one.energy.half / COVERAGE,
+            "clock_mhz": one.clock_mhz,
+            "power_limit_w": one.power_limit_w,
+        }
+        document = {
+            "device": {"name": one.gpu.removesuffix(_MODELLED) + (_MODELLED if one.modelled else "")},
+            "objective": one.objective,
+            "workloads": [{"name": part.name, "batch": part.batch} for part in one.workload],
+            "sources": {part.name.partition(":")[0]: part.kernel for part in one.workload},
+            "best": best,
+            "trials": [best],
+        }
+        run, unknown = held_against_kernels(run_of_document(document, str(path)), document, catalog.kernels)
+        if not unknown:
+            runs.append(run)
+            continue
+        told = f"{path}: {one} is left out, as its kernel is not here as it was locked"
+        echo(f"{told}; RUN or --kernel names its file", err=True)
+    if not runs:
+        raise InputError(f"{path}: none of its answers can be exported")
+    return runs
+
+
+def _is_of(kernel: str, workloads: Iterable[str]) -> bool:
+    """True where a workload is of a kernel, at the sizes that are named."""
+    named = WorkloadName.parse(kernel)
+    each = map(WorkloadName.parse, workloads)
+    return any(one.kernel == named.kernel and set(named.sizes) <= set(one.sizes) for one in each)
+
+
+def _goal(whose: str, objectives: Iterable[str], objective: str | None) -> str:
+    """The objective that is named; else the only one that answers are for.
+
+    Raises:
+        InputError: they are for several, or none is for that.
+    """
+    goals = sorted({one.partition(" ")[0] for one in objectives})
+    if objective not in goals and (objective is not None or len(goals) > 1):
+        raise InputError(f"{whose}: has answers for {', '.join(goals)}; --objective chooses one of them")
+    return objective or goals[0]
 
 
 def _answers_of(name: str, database: Path | None, objective: str | None) -> list[str]:
@@ -236,19 +317,16 @@ def _answers_of(name: str, database: Path | None, objective: str | None) -> list
     """
     from tuner.cli.db import reading
 
-    kernel, sizes = name.partition(":")[0], set(WorkloadName.parse(name).sizes)
+    kernel = name.partition(":")[0]
     with reading(database) as store:
         found = [] if store is None else list(store.answered_alone(kernel))
-    found = [run for run in found if sizes <= set(WorkloadName.parse(_workload(run)).sizes)]
+    found = [run for run in found if _is_of(name, [_workload(run)])]
     if not found:
         raise InputError(
             f"{name}: neither the number of a run (`tuner history`), nor a file or a kernel with answers here"
         )
-    goals = {run.objective.split()[0] for run in found}
-    if objective not in goals and (objective is not None or len(goals) > 1):
-        listed = ", ".join(sorted(goals))
-        raise InputError(f"{name}: has answers for {listed}; --objective chooses one of them")
-    found = [run for run in found if objective in (None, run.objective.split()[0])]
+    goal = _goal(name, (run.objective for run in found), objective)
+    found = [run for run in found if run.objective.partition(" ")[0] == goal]
     sources = found[0].conditions["sources"].get(kernel)
     fresh = [run for run in found if run.conditions["sources"].get(kernel) == sources]
     newest: dict[tuple[str, str], int] = {}
@@ -288,7 +366,7 @@ def _refuse_several(runs: "Sequence[ExportedRun]") -> None:
 
 
 def _selector(
-    names: "Sequence[str]",
+    names: Sequence[str],
     objective: str | None,
     cubins: Path | None,
     arch: str | None,
@@ -331,7 +409,7 @@ def _selector(
     return selector_header(model, kernel, compiled)
 
 
-def _with_trained(names: "Sequence[str]", database: Path | None) -> list[str]:
+def _with_trained(names: Sequence[str], database: Path | None) -> list[str]:
     """The runs that are named, in the place of a trained kernel those of its inputs."""
     from tuner.cli.db import reading
     from tuner.recordings.files import SHIPPED
