@@ -251,6 +251,8 @@ def test_what_is_said_where_no_file_is_written(tmp_path: Path) -> None:
         assert refused.exit_code == 2
         assert says in refused.stderr
     assert sorted(tmp_path.rglob("*")) == before
+    Path(tmp_path / "moe.json").write_text(json.dumps({"triton_version": "3.6.0", "1": ROW}))
+    assert "no times to import" in run("import", tmp_path / "moe.json").stderr
     shown = run("export", one, "--format", "vllm")
     assert shown.stderr == "vllm looks for E=8,N=4,device_name=NVIDIA_H200.json\n"
     assert json.loads(shown.stdout) == {"1": ROW}

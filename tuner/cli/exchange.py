@@ -171,8 +171,7 @@ def export(
     As a recording of this tuner, with launches and joules, `tuner db export` writes it.
 
     With --format c-selector, RUN is a kernel that was trained (`tuner train`). The C header picks a version
-    by the problem sizes, and says what the compiler is told for each. With --format kernel-launcher, such a
-    kernel stands for the runs of all its inputs.
+    by the problem sizes, and says what the compiler is told for each.
     """
     if workload is not None and kind not in _FOR_BUILDS:
         raise InputError("--workload: is for --format flags and header")
@@ -219,8 +218,6 @@ def _runs(
     if not names:
         names = (newest_answered(database, alone=kind == "kernel-launcher"),)
         echo(f"run {names[0]}, the newest with an answer", err=True)
-    if kind == "kernel-launcher":
-        names = tuple(_with_trained(names, database))
     kernels = [one for one in names if not (one.isdecimal() or one in SHIPPED or Path(one).is_file())]
     locks = [one for one in names if one.endswith(_LOCK) and one not in kernels]
     catalog = Catalog.load(files)
@@ -407,24 +404,6 @@ def _selector(
         why = "name its file with --kernel" if kernel is None else "its source has changed since the training"
         echo(f"{name}: the header has no options of the compiler: {why}", err=True)
     return selector_header(model, kernel, compiled)
-
-
-def _with_trained(names: Sequence[str], database: Path | None) -> list[str]:
-    """The runs that are named, in the place of a trained kernel those of its inputs."""
-    from tuner.cli.db import reading
-    from tuner.recordings.files import SHIPPED
-    from tuner.studies.learning import trained_model, training_runs
-
-    runs: list[str] = []
-    for name in names:
-        if name.isdecimal() or name in SHIPPED or Path(name).is_file():
-            runs.append(name)
-            continue
-        with reading(database) as store:
-            if store is None:
-                raise InputError(f"{name} has no trained model here; `tuner train {name}` makes one")
-            runs += map(str, training_runs(store, trained_model(store, name, None)))
-    return runs
 
 
 def _moe(runs: "Sequence[ExportedRun]", kind: str, output: str | None) -> str:
