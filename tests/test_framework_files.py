@@ -293,6 +293,8 @@ def test_a_kernel_stands_for_its_newest_answers() -> None:
 
     assert run(*tuned, "time", "--all-sizes").exit_code == 0
     assert "moo: neither the number of a run" in run("export", "moo").stderr
+    assert "moe:M=7: has no answer; there are moe:M=" in run("export", "moe:M=7").stderr
+    assert run("export", "moe", "--workload", "moe:M=64").stdout.startswith("-DBLOCK_SIZE_M=16 ")
     assert run(*exported).exit_code == 0
     assert json.loads(Path("moe.json").read_text()) == {"64": ROW, "128": ROW}
     assert list(json.loads(run("export", "moe.toml:M=128", "--format", "vllm").stdout)) == ["128"]

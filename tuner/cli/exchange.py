@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("flags", "header", "vllm", "sglang", "triton", "json", "t4", "kernel-launcher", "c-selector")
-_NAMED = 5  # entries that were left out
+_NAMED = 5  # entries that were left out, or are there
 _FOR_BUILDS = ("flags", "header")
 _FUSED_MOE = ("vllm", "sglang")
 _LOCK, _MODELLED = ".lock", " (modelled)"  # ends of the names of files, and of GPUs
@@ -186,7 +186,8 @@ def export(
             runs, kind, kernel_files, database=database, max_slowdown=max_slowdown, objective=objective
         )
         if workload is not None:
-            exported = [run.of_workload(workload) for run in exported]
+            having = [run for run in exported if workload in run.workloads]
+            exported = [run.of_workload(workload) for run in having or exported]
         if kind == "flags" and output is None:
             _refuse_several(exported)
         text = _moe(exported, kind, output) if kind in _FUSED_MOE else _written(exported, kind)
@@ -317,11 +318,15 @@ def _answers_of(name: str, database: Path | None, objective: str | None) -> list
     kernel = name.partition(":")[0]
     with reading(database) as store:
         found = [] if store is None else list(store.answered_alone(kernel))
-    found = [run for run in found if _is_of(name, [_workload(run)])]
     if not found:
         raise InputError(
             f"{name}: neither the number of a run (`tuner history`), nor a file or a kernel with answers here"
         )
+    stored = list(dict.fromkeys(map(_workload, found)))
+    found = [run for run in found if _is_of(name, [_workload(run)])]
+    if not found:
+        more = ", ..." if len(stored) > _NAMED else ""
+        raise InputError(f"{name}: has no answer; there are {', '.join(stored[:_NAMED])}{more}")
     goal = _goal(name, (run.objective for run in found), objective)
     found = [run for run in found if run.objective.partition(" ")[0] == goal]
     sources = found[0].conditions["sources"].get(kernel)
@@ -419,7 +424,7 @@ def _moe(runs: "Sequence[ExportedRun]", kind: str, output: str | None) -> str:
         if len(files) > 1:
             notes = "; ".join(file.note for file in files)
             raise InputError(f"these runs make {len(files)} files, and --output names no folder: {notes}")
-        if not files[0].name or files[0].name != Path(output or "").name:
+        if output is None or files[0].name not in ("", Path(output).name):
             echo(files[0].note, err=True)
         return files[0].text()
     folder = Path(output)
