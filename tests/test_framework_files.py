@@ -46,11 +46,11 @@ def run(*arguments: str | Path) -> Result:
 
 
 def answer(
-    name: str, values: Mapping[str, Any], config: Any = None, device: str = "NVIDIA H200"
+    name: str, values: Mapping[str, Any], config: Any = None, device: str = "NVIDIA H200", entry: str = "moe"
 ) -> ExportedRun:
     """A run of one workload; ``config`` is what its function of Triton is told."""
     best = ExportedTrial((Configuration(values),), Status.OK, "", 1e-3)
-    record: Any = {"macros": {}, "entries": ["moe"], "source": None, "config": config}
+    record: Any = {"macros": {}, "entries": [entry], "source": None, "config": config}
     return ExportedRun(device, "time", (name,), (), best, expanded=(None if config is None else record,))
 
 
@@ -203,6 +203,7 @@ REFUSED: dict[str, tuple[list[ExportedRun], str]] = {
         "num_warps is '4'; vllm takes whole numbers",
     ),
     "no tokens": ([answer("moe:E=8,N=4", ROW)], "moe:E=8,N=4: its number of tokens is not known"),
+    "digits": ([answer(f"moe:M={'9' * 5000},E=8,N=4", ROW)], "number of tokens is not known"),
     "a word": ([answer("moe:M=many", ROW)], "number of tokens is not known"),
     "two answers": (
         [answer("moe:M=1,E=8,N=4,K=2", ROW), answer("moe:M=1,E=8,N=4,K=3", {**ROW, "num_warps": 8})],
@@ -392,6 +393,10 @@ def test_configurations_of_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ([answer("a:n=1", ROW)], "a:n=1: is not known to launch one function of Triton"),
         ([answer("a:n=1", ROW, {"x y": 1})], "'x y' is no name of a parameter"),
+        (
+            [answer("a:n=1", ROW, ROW), answer("b:n=1", ROW, ROW, entry="other")],
+            "is of one function; these runs launch moe, other",
+        ),
     ],
 )
 def test_what_triton_does_not_take_is_refused(runs: list[ExportedRun], words: str) -> None:

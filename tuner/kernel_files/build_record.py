@@ -132,24 +132,23 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
 
 def _triton_config(recipe: Recipe, launched: Sequence[Stage]) -> dict[str, TunableValue] | None:
     """Constants that tunables decide, and all options of Triton; None of no function or of several."""
-    told = {
-        (stage.entry, stage.options, stage.specialisation)
-        for stage in launched
-        if stage.source.language == "triton"
-    }
-    if len(told) != 1:
-        return None
-    ((_, options, specialisation),) = told
-    config: dict[str, TunableValue] = {}
-    for one in specialisation:
-        names = {one.parameter}
-        follow_derived(recipe.derived, names)
-        if one.constant is not None and not names.isdisjoint(recipe.tunables):
-            config[one.parameter] = one.constant
-    for option in options:
-        name, _, text = option.partition("=")
-        config[name] = int(text) if text.isdecimal() else text == "true"
-    return config
+    functions = set()
+    configs: list[dict[str, TunableValue]] = []
+    for stage in launched:
+        if stage.source.language != "triton":
+            continue
+        functions.add(stage.entry)
+        configs.append({})
+        for one in stage.specialisation:
+            names = {one.parameter}
+            follow_derived(recipe.derived, names)
+            if one.constant is not None and not names.isdisjoint(recipe.tunables):
+                configs[-1][one.parameter] = one.constant
+        for option in stage.options:
+            name, _, text = option.partition("=")
+            configs[-1][name] = int(text) if text.isdecimal() else text == "true"
+    alike = len(functions) == 1 and configs.count(configs[0]) == len(configs)
+    return configs[0] if alike else None
 
 
 def compilers_of(kernel: KernelFile) -> list[str]:

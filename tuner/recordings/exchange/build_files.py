@@ -368,6 +368,7 @@ _USUAL = {("num_ctas", 1), ("maxnreg", 0), ("enable_fp_fusion", True), ("SPLIT_K
 _LAUNCHED = ("num_ctas", "maxnreg", "enable_fp_fusion")  # what Triton is told beside those of _MOE
 _PASSED = {"vllm": (*_MOE, *_LAUNCHED), "sglang": (*_MOE, *_LAUNCHED, "USE_TMA")}
 _UNSTATED = ("float16", "bfloat16")  # types that file names leave out
+_COUNT = re.compile(r"[1-9][0-9]{0,17}")
 
 
 class MoeFile(NamedTuple):
@@ -412,7 +413,7 @@ def moe_files(runs: Sequence[ExportedRun], framework: str) -> list[MoeFile]:
     for name, sizes, device, row in answers:
         counting = "M" if "M" in sizes or len(differ) != 1 else differ[0]
         tokens = sizes.pop(counting, "")
-        if not tokens.isdecimal() or int(tokens) < 1:
+        if not _COUNT.fullmatch(tokens):
             raise InputError(
                 f"{name}: its number of tokens is not known; the size M is, or the one that differs"
             )
@@ -442,11 +443,11 @@ def _moe_row(
             f"{name}: {framework} needs {', '.join(missing)}, which the kernel has neither as tunables nor as"
             f" options; it has {', '.join(values) or 'none'}"
         )
-    if odd := [key for key in values if key not in known]:
-        raise InputError(f"{name}: the kernel of {framework} takes no {', '.join(odd)}")
-    for key in _MOE:
-        if type(values[key]) is not int:
-            raise InputError(f"{name}: {key} is {values[key]!r}; {framework} takes whole numbers")
+    for key, value in values.items():
+        if key not in known:
+            raise InputError(f"{name}: the kernel of {framework} takes no {key}")
+        if not isinstance(value, int):
+            raise InputError(f"{name}: {key} is {value!r}; {framework} takes whole numbers")
     return {key: values[key] for key in known if key in values}
 
 
@@ -456,7 +457,7 @@ def _moe_name(sizes: Mapping[str, str], device: str, framework: str) -> str:
     Raises:
         InputError: sizes and device do not say it.
     """
-    missing = [key for key in ("E", "N") if not sizes.get(key, "").isdecimal()]
+    missing = [key for key in ("E", "N") if not _COUNT.fullmatch(sizes.get(key, ""))]
     if missing:
         raise InputError(f"no size is called {' or '.join(missing)}")
     word = re.sub(r"[\s/]+", "_", device) if framework == "vllm" else device.replace(" ", "_")
@@ -469,10 +470,10 @@ def _moe_name(sizes: Mapping[str, str], device: str, framework: str) -> str:
     if not re.fullmatch(r"\w*", dtype, re.ASCII):
         raise InputError(f"dtype {dtype!r} is no name of a type")
     parts = [
-        f"E={int(sizes['E'])},N={int(sizes['N'])},device_name={word}",
+        f"E={sizes['E']},N={sizes['N']},device_name={word}",
         *([f"dtype={dtype}"] if dtype else []),
     ]
-    if all(one.isdecimal() for one in block):
+    if all(map(_COUNT.fullmatch, block)):
         parts.append(f"block_shape=[{(',' if framework == 'vllm' else ', ').join(block)}]")
     return f"{','.join(parts)}.json"
 
@@ -484,7 +485,7 @@ def triton_configs(runs: Sequence[ExportedRun]) -> str:
         InputError: a run has no answer, or they are not of one function of Triton.
     """
     of: dict[str, list[str]] = {}
-    entries: dict[str, None] = {}
+    entries: dict[tuple[str, ...], None] = {}
     for run in runs:
         for name, build in zip(run.workloads, run.builds(), strict=True):
             if build.config is None:
@@ -492,12 +493,11 @@ def triton_configs(runs: Sequence[ExportedRun]) -> str:
                     f"{name}: is not known to launch one function of Triton; where it does, name its file by"
                     " --kernel"
                 )
-            entries.update(dict.fromkeys(build.entries))
+            entries[build.entries] = None
             of.setdefault(_config(name, build.config), []).append(f"{name} on {run.device} for {run.goal}")
     if len(entries) > 1:
-        raise InputError(
-            f"a list of triton.Config is of one function; these runs launch {', '.join(entries)}"
-        )
+        launched = ", ".join(map(" + ".join, entries))
+        raise InputError(f"a list of triton.Config is of one function; these runs launch {launched}")
     lines = [
         line
         for config, whose in of.items()
