@@ -26,6 +26,7 @@ from tuner.database.answer_lock import LockedAnswer, LockedWorkload, Quantity, w
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration
+from tuner.model.records import WorkloadName
 from tuner.model.trial import Status
 from tuner.recordings.exchange.build_files import moe_files, triton_configs
 from tuner.recordings.exchange.exported_run import ExportedRun, ExportedTrial
@@ -51,7 +52,9 @@ def answer(
     """A run of one workload; ``config`` is what its function of Triton is told."""
     best = ExportedTrial((Configuration(values),), Status.OK, "", 1e-3)
     record: Any = {"macros": {}, "entries": [entry], "source": None, "config": config}
-    return ExportedRun(device, "time", (name,), (), best, expanded=(None if config is None else record,))
+    sizes = dict(WorkloadName.parse(name).sizes)
+    expanded = None if config is None else record
+    return ExportedRun(device, "time", (name,), (), best, expanded=(expanded,), sizes=(sizes,))
 
 
 def document(path: Path, name: str, device: Mapping[str, Any] = H200, **values: Any) -> Path:
@@ -209,7 +212,7 @@ REFUSED: dict[str, tuple[list[ExportedRun], str]] = {
         [answer("moe:M=1,E=8,N=4,K=2", ROW), answer("moe:M=1,E=8,N=4,K=3", {**ROW, "num_warps": 8})],
         "1 tokens have two answers, moe:M=1,E=8,N=4,K=2 on NVIDIA H200: .* moe:M=1,E=8,N=4,K=3",
     ),
-    "no answer": ([ExportedRun("G", "time", ("moe:M=1",), (), None)], "has no answer"),
+    "no answer": ([ExportedRun("G", "time", ("moe:M=1",), (), None, sizes=({},))], "has no answer"),
 }
 
 

@@ -333,10 +333,11 @@ def test_a_search_without_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert f"num_warps={config.num_warps} num_stages={config.num_stages} num_ctas=1" in told.out
 
 
-def test_a_check_of_the_examples(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["fused_moe", "softmax"])
+def test_a_check_of_the_examples(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """`tuner kernels check` compiles the default of an example."""
     main(
-        ["kernels", "check", str(EXAMPLES / "triton/softmax.toml"), "--arch", "sm_80"],
+        ["kernels", "check", str(EXAMPLES / f"triton/{name}.toml"), "--arch", "sm_80"],
         standalone_mode=False,
     )
 

@@ -131,11 +131,11 @@ def build_record(kernel: KernelFile, workload: Workload, configuration: Configur
 
 
 def _triton_config(recipe: Recipe, launched: Sequence[Stage]) -> dict[str, TunableValue] | None:
-    """Constants that tunables decide, and all options of Triton; None of no function or of several."""
+    """Constants that tunables decide, and all options of Triton; None of several functions beside set-up."""
     functions = set()
     configs: list[dict[str, TunableValue]] = []
     for stage in launched:
-        if stage.source.language != "triton":
+        if stage.source.language != "triton" or stage.setup:
             continue
         functions.add(stage.entry)
         configs.append({})

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from tuner.model.errors import InputError
 from tuner.model.plan import Configuration, TunableValue, without_place
-from tuner.model.records import WorkloadName
 from tuner.model.version import VERSION
 from tuner.recordings.exchange.exported_run import Build, ExportedRun, milliseconds
 from tuner.system.untrusted.build_texts import define_line, macro_value, plain_label
@@ -403,9 +402,11 @@ def moe_files(runs: Sequence[ExportedRun], framework: str) -> list[MoeFile]:
             two runs have different answers for one number.
     """
     answers = [
-        (name, dict(WorkloadName.parse(name).sizes), run.device, _moe_row(name, build, values, framework))
+        (name, dict(sizes), run.device, _moe_row(name, build, values, framework))
         for run in runs
-        for name, build, values in zip(run.workloads, run.builds(), run.answer().configurations, strict=True)
+        for name, sizes, build, values in zip(
+            run.workloads, run.sizes, run.builds(), run.answer().configurations, strict=True
+        )
     ]
     named = {size for _, sizes, _, _ in answers for size in sizes}
     differ = [size for size in named if len({sizes.get(size) for _, sizes, _, _ in answers}) > 1]
@@ -490,8 +491,8 @@ def triton_configs(runs: Sequence[ExportedRun]) -> str:
         for name, build in zip(run.workloads, run.builds(), strict=True):
             if build.config is None:
                 raise InputError(
-                    f"{name}: is not known to launch one function of Triton; where it does, name its file by"
-                    " --kernel"
+                    f"{name}: is not known to launch one function of Triton; where it does, --kernel names its"
+                    " file, which has to be as it was tuned"
                 )
             entries[build.entries] = None
             of.setdefault(_config(name, build.config), []).append(f"{name} on {run.device} for {run.goal}")
