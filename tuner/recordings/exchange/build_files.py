@@ -491,8 +491,8 @@ def triton_configs(runs: Sequence[ExportedRun]) -> str:
         for name, build in zip(run.workloads, run.builds(), strict=True):
             if build.config is None:
                 raise InputError(
-                    f"{name}: is not known to launch one function of Triton; where it does, --kernel names its"
-                    " file, which has to be as it was tuned"
+                    f"{name}: is not known to launch one function of Triton; where it does, --kernel names"
+                    " its file, which has to be as it was tuned"
                 )
             entries[build.entries] = None
             of.setdefault(_config(name, build.config), []).append(f"{name} on {run.device} for {run.goal}")
