@@ -321,39 +321,39 @@ def locked(name: str, objective: str = "time", **change: Any) -> LockedAnswer:
 
 
 @pytest.mark.usefixtures("folder")
-def test_answers_come_from_a_lock_file() -> None:
-    """All of them, or those of the kernels that stand beside it, as long as their kernel is as it was."""
+def test_answers_come_from_a_lock_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of one that is named, or those of a kernel of one in force; whose kernel has changed is left out."""
     other = replace(locked("moe:M=64"), workload=(LockedWorkload("soft:n=1", 1, "c0ffee", {}),))
-    both = [locked("moe:M=64"), locked("moe:M=128")]
+    both, all_of = [locked("moe:M=64"), locked("moe:M=128")], ("--lock", "tuner.lock", "--kernel", "moe.toml")
     says: list[tuple[list[LockedAnswer], tuple[str, ...], str]] = [
-        ([], (), "tuner.lock: has no answer"),
-        (both, ("soft",), "tuner.lock: has no answer of soft"),
-        (both, ("7", "moe"), "7: beside a lock file RUN is a kernel"),
-        (both, ("--max-slowdown", "5%"), "--max-slowdown: chooses a point of a Pareto front"),
+        ([], (), "--lock tuner.lock: has no answer of a kernel that is here"),
+        (both, ("soft",), "--lock tuner.lock: has no answer of soft"),
+        (both, ("7", "moe"), "--lock tuner.lock: has answers of kernels; leave out other RUNs"),
+        (both, ("--max-slowdown", "5%"), "and --max-slowdown"),
         ([*both, locked("moe:M=64", "energy")], (), "has answers for energy, time; --objective chooses"),
         (both, ("--objective", "edp"), "has answers for time; --objective chooses"),
         ([locked("moe:M=64", num_warps=8)], (), "num_warps"),
         ([locked("moe:M=64", "")], (), "objective is ''"),
-        ([other], (), "none of its answers can be exported"),
+        ([other], (), "has no answer of a kernel that is here"),
     ]
     for answers, words, message in says:
         Path("tuner.lock").write_text(written(answers))
-        refused = run("export", "tuner.lock", *words, "--format", "vllm", "--kernel", "moe.toml")
+        refused = run("export", *words, "--format", "vllm", *all_of)
         assert refused.exit_code == 2, refused.output
         assert message in refused.stderr
-    for answers, words, tokens in (
-        (both, ("moe.toml",), {"64", "128"}),
-        ([*both, other], ("moe.toml:M=64",), {"64"}),
-        ([*both, other], ("--kernel", "moe.toml"), {"64", "128"}),
-    ):
-        Path("tuner.lock").write_text(written(answers))
-        done = run("export", "tuner.lock", *words, "--format", "vllm")
-        assert json.loads(done.stdout) == dict.fromkeys(tokens, ROW)
-    assert "soft:n=1 at a batch of 1 on NVIDIA H200 for time is left out" in done.stderr
-    results = json.loads(run("export", "tuner.lock", "moe.toml:M=64", "--format", "t4").stdout)["results"]
+    Path("tuner.lock").write_text(written([*both, other]))
+    done = run("export", "--format", "vllm", *all_of)
+    assert json.loads(done.stdout) == {"64": ROW, "128": ROW}
+    assert "left out: " in done.stderr
+    assert "soft:n=1 at a batch of 1 on NVIDIA H200 for time: the kernel is not here" in done.stderr
+    monkeypatch.setenv("TUNER_LOCK", "tuner.lock")
+    assert list(json.loads(run("export", "moe.toml:M=64", "--format", "vllm").stdout)) == ["64"]
+    results = json.loads(run("export", "moe.toml:M=64", "--format", "t4").stdout)["results"]
     assert [one["configuration"] for one in results] == [ROW]
     Path("moe.cu").write_text(MOE + "// changed\n")
-    assert "none of its answers" in run("export", "tuner.lock", "moe.toml", "--format", "vllm").stderr
+    assert "left out: " in run("export", "moe.toml", "--format", "vllm").stderr
+    monkeypatch.setenv("TUNER_LOCK_FROZEN", "1")
+    assert "Error: " + str(Path("tuner.lock").absolute()) in run("export", "moe.toml").stderr
 
 
 # --- Configurations of Triton.

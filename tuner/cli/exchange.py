@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.history import document_of, newest_answered
-from tuner.cli.options import FRONT_CHOICE, database_option, kernel_option, search_option, with_files
+from tuner.cli.options import (
+    FRONT_CHOICE,
+    database_option,
+    kernel_option,
+    lock_option,
+    search_option,
+    with_files,
+)
 from tuner.cli.output import echo, writable, write_whole
 from tuner.model.errors import InputError
 from tuner.model.objective import COVERAGE, timing_of
@@ -20,6 +27,7 @@ from tuner.model.records import RunStatus, StoredRun, WorkloadName
 from tuner.system.untrusted.reading import JSON_BYTES, load_json, plain, read_bytes
 
 if TYPE_CHECKING:
+    from tuner.database.answer_lock import LockInForce
     from tuner.kernel_files.catalog import Catalog
     from tuner.recordings.exchange.exported_run import ExportedRun
     from tuner.recordings.exchange.t4 import ForeignFile
@@ -29,7 +37,7 @@ FORMATS = ("flags", "header", "vllm", "sglang", "triton", "json", "t4", "kernel-
 _NAMED = 5  # entries that were left out, or are there
 _FOR_BUILDS = ("flags", "header")
 _FUSED_MOE = ("vllm", "sglang")
-_LOCK, _MODELLED = ".lock", " (modelled)"  # ends of the names of files, and of GPUs
+_MODELLED = " (modelled)"  # ends the name of a simulated GPU
 _NO_ANSWERS = ("json", "t4", "c-selector")  # they are of all trials, or of a trained kernel
 
 
@@ -150,6 +158,7 @@ def _import_space(foreign: "ForeignFile", target: Path) -> list[str]:
 @click.option("--arch", metavar="SM", help="c-selector: of the cubins, as sm_90.")
 @kernel_option
 @database_option
+@lock_option
 def export(
     *,
     runs: tuple[str, ...],
@@ -162,13 +171,14 @@ def export(
     arch: str | None,
     kernel_files: tuple[Path, ...],
     database: Path | None,
+    lock: Path | None,
 ) -> None:
     """Write the answer or the trials of each RUN for a build or another tool.
 
     RUN is a number of `tuner history`, a document of `tuner run --json`, a recording, or a kernel, as fft or
-    fft:N=64, which stands for its newest answers, at all sizes or at these: of the database, or of a lock
-    file that stands beside it, as in tuner.lock fft. Without one, the newest run with an answer is written.
-    As a recording of this tuner, with launches and joules, `tuner db export` writes it.
+    fft:N=64, which stands for its locked answers, else its newest, at all sizes or at these. Without one, the
+    newest run with an answer is written, with --lock all of that file. As a recording of this tuner, with
+    launches and joules, `tuner db export` writes it.
 
     With --format c-selector, RUN is a kernel that was trained (`tuner train`). The C header picks a version
     by the problem sizes, and says what the compiler is told for each.
@@ -177,13 +187,21 @@ def export(
         raise InputError("--workload: is for --format flags and header")
     if max_slowdown is not None and kind in _NO_ANSWERS:
         raise InputError(f"--max-slowdown: chooses an answer, and --format {kind} is not of one")
+    if lock is not None and kind == "c-selector":
+        raise InputError("--lock: has answers, and --format c-selector is of a trained kernel")
     if kind == "c-selector":
         text = _selector(runs, objective, cubins, arch, kernel_files, database=database)
     elif cubins or arch:
         raise InputError("--cubins and --arch are for --format c-selector")
     else:
         exported = _runs(
-            runs, kind, kernel_files, database=database, max_slowdown=max_slowdown, objective=objective
+            runs,
+            kind,
+            kernel_files,
+            database=database,
+            max_slowdown=max_slowdown,
+            objective=objective,
+            lock=lock,
         )
         if workload is not None:
             having = [run for run in exported if workload in run.workloads]
@@ -210,51 +228,47 @@ def _runs(
     database: Path | None,
     max_slowdown: float | None,
     objective: str | None,
+    lock: Path | None,
 ) -> "list[ExportedRun]":
     """The runs that are named; without a name the newest with an answer that the format has room for."""
+    from tuner.database.answer_lock import in_force
     from tuner.kernel_files.catalog import Catalog
     from tuner.recordings.files import SHIPPED
 
     names, files = with_files(names, files)
-    if not names:
+    kernels = [one for one in names if not (one.isdecimal() or one in SHIPPED or Path(one).is_file())]
+    if lock is not None and (len(kernels) < len(names) or max_slowdown is not None):
+        raise InputError(f"--lock {lock}: has answers of kernels; leave out other RUNs, and --max-slowdown")
+    if objective is not None and not kernels and lock is None:
+        raise InputError("--objective: chooses among the answers of a kernel, and no RUN is the name of one")
+    if not names and lock is None:
         names = (newest_answered(database, alone=kind == "kernel-launcher"),)
         echo(f"run {names[0]}, the newest with an answer", err=True)
-    kernels = [one for one in names if not (one.isdecimal() or one in SHIPPED or Path(one).is_file())]
-    locks = [one for one in names if one.endswith(_LOCK) and one not in kernels]
     catalog = Catalog.load(files)
-    if locks:
-        if others := set(names) - {*kernels, *locks}:
-            raise InputError(
-                f"{min(others)}: beside a lock file RUN is a kernel, whose answers are taken from it"
-            )
-        if max_slowdown is not None:
-            raise InputError(f"--max-slowdown: chooses a point of a Pareto front; {locks[0]} has answers")
-        return [run for path in locks for run in _locked(Path(path), kernels, catalog, objective)]
-    if objective is not None and not kernels:
-        raise InputError("--objective: chooses among the answers of a kernel, and no RUN is the name of one")
-    of = {name: _answers_of(name, database, objective) for name in kernels}
-    names = tuple(run for name in names for run in of.get(name, (name,)))
-    return [_run(name, catalog, database, max_slowdown) for name in names]
+    held = in_force(lock) if lock is not None or (kernels and max_slowdown is None) else None
+    runs: list[ExportedRun] = []
+    for name in names or ("",):  # empty for all that is locked
+        of_kernel = name in kernels or not name
+        locked = [] if held is None or not of_kernel else _locked(held, name, catalog, objective)
+        if lock is not None and not locked:
+            raise InputError(f"--lock {lock}: has no answer of {name or 'a kernel that is here'}")
+        numbers = _answers_of(name, database, objective) if of_kernel and not locked else [name]
+        runs += locked or [_run(number, catalog, database, max_slowdown) for number in numbers]
+    return runs
 
 
-def _locked(
-    path: Path, kernels: Sequence[str], catalog: "Catalog", objective: str | None
-) -> "list[ExportedRun]":
-    """The answers of a lock file, of these kernels where any are named.
+def _locked(held: "LockInForce", name: str, catalog: "Catalog", objective: str | None) -> "list[ExportedRun]":
+    """The locked answers of a kernel that is here as it was locked; of all kernels where the name is empty.
 
     Raises:
-        InputError: it has none, for several objectives, or of no kernel that is here as it was locked.
+        InputError: they are for several objectives, or one is of another kernel and the lock is frozen.
     """
-    from tuner.database.answer_lock import read
     from tuner.recordings.exchange.exported_run import held_against_kernels, run_of_document
 
-    every = read(path).answers
-    for kernel in kernels:
-        if not any(_is_of(kernel, one.names) for one in every):
-            raise InputError(f"{path}: has no answer of {kernel}")
-    answers = [one for one in every if not kernels or any(_is_of(kernel, one.names) for kernel in kernels)]
+    path = held.lock.path
+    answers = [one for one in held.lock.answers if not name or _is_of(name, one.names)]
     if not answers:
-        raise InputError(f"{path}: has no answer")
+        return []
     goal = _goal(str(path), (one.objective for one in answers), objective)
     runs: list[ExportedRun] = []
     for one in answers:
@@ -278,13 +292,13 @@ def _locked(
             "trials": [best],
         }
         run, unknown = held_against_kernels(run_of_document(document, str(path)), document, catalog.kernels)
-        if not unknown:
+        why = f"{path}: {one}: the kernel is not here as it was locked; RUN or --kernel names its file"
+        if unknown and held.frozen:
+            raise InputError(why)
+        if unknown:
+            echo(f"left out: {why}", err=True)
+        else:
             runs.append(run)
-            continue
-        told = f"{path}: {one} is left out, as its kernel is not here as it was locked"
-        echo(f"{told}; RUN or --kernel names its file", err=True)
-    if not runs:
-        raise InputError(f"{path}: none of its answers can be exported")
     return runs
 
 
