@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from tuner.compiler.compiler import Compiler
+from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.drafting import drafted
 from tuner.kernel_files.formulas import Location
@@ -112,6 +113,34 @@ def test_a_plan_is_told_what_triton_would_find(tmp_path: Path) -> None:
         Specialisation("flag"),
         Specialisation("BLOCK", constant=1024),
     )
+
+
+@pytest.mark.parametrize(
+    ("edits", "config"),
+    [
+        ({}, {"BLOCK": 1024, "num_warps": 2, "num_stages": 3}),
+        (
+            {
+                "num_warps = [2, 4]": "maxnreg = [64]",
+                "[launch]": '[derived]\nSCALE = "BLOCK / 2"\n\n[launch]',
+            },
+            {"BLOCK": 1024, "SCALE": 512.0, "num_warps": 4, "num_stages": 3, "maxnreg": 64},
+        ),
+        (
+            {"BLOCK = [1024, 2048]": "", "[launch]": '[derived]\nBLOCK = "2 * cols"\n\n[launch]'},
+            {"num_warps": 2, "num_stages": 3},
+        ),
+    ],
+)
+def test_a_build_record_has_what_a_config_holds(
+    tmp_path: Path, edits: dict[str, str], config: dict[str, object]
+) -> None:
+    """Options, and constants that tunables decide: those of sizes are passed by who launches."""
+    kernel = load_kernel_file(written(tmp_path, edits))
+    (workload,) = kernel.workloads()
+    record = build_record(kernel, workload, kernel.default(workload))
+    assert record is not None
+    assert record["config"] == {**config, "num_ctas": 1, "enable_fp_fusion": True}
 
 
 @pytest.mark.parametrize(
