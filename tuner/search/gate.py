@@ -25,7 +25,7 @@ from tuner.devices.gpu_users import ContentionProbe
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.measurer import TrialMeasurer
-from tuner.measurement.paired import NO_WORSE, SURE, UNDECIDED, WORSE, anytime_ratio, decided, join
+from tuner.measurement.paired import NO_WORSE, SURE, UNDECIDED, WORSE, Ratio, anytime_ratio, decided, join
 from tuner.model.errors import ChildError, ClockError, DeviceError, InputError, KernelFileError, PowerError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import Objective
@@ -42,6 +42,7 @@ UNCHANGED, NEW = "unchanged", "new"  # verdicts without a measurement
 LOST = (DeviceError, PowerError, ClockError, ChildError)
 """What is raised where the GPU, or its sensor, has gone."""
 
+_LOOK = 1.1  # turns from one look to the next: looking takes the longer the more there are
 _TOLD = SPOILING | {FlagKind.POWER_LIMIT, FlagKind.SENSORS_DIFFER, FlagKind.NO_ENERGY}
 
 
@@ -107,7 +108,7 @@ def compared(
     """Measure old, new, new, old until it is known of every cost on which side of its margin it is.
 
     The first measurement of each side does not count: answers are checked, and the GPU warms. It ends at the
-    first cost that is surely worse, and before the limit.
+    first cost that is surely worse, where all are at their margins, and before the limit.
 
     Args:
         measure: measures the new side, or the old one for False.
@@ -121,23 +122,30 @@ def compared(
     if failed is not None:
         return failed
     turns: list[Turn] = []
-    while True:
+    passed_s, look, verdicts = 0.0, 0.0, set[str]()
+    while verdicts != {NO_WORSE} and WORSE not in verdicts:
         before_s = now_s()
         for order in ((False, True), (True, False)):
             turn = {new: measure(new) for new in order}
             if (failed := _failed(turn, now_s() - begun_s)) is not None:
                 return failed
             turns.append((turn[False], turn[True]))
-        costs = tuple(_change(turns, *one) for one in margins.items())
-        passed_s, turn_s = now_s() - begun_s, now_s() - before_s
-        verdicts = {cost.verdict for cost in costs}
-        if verdicts == {NO_WORSE} or WORSE in verdicts or passed_s + turn_s > limit_s:
+        passed_s = now_s() - begun_s
+        is_last = passed_s + now_s() - before_s > limit_s
+        if len(turns) < look and not is_last:
+            continue
+        look = len(turns) * _LOOK
+        ratios = {name: anytime_ratio(turns, Objective(name)) for name in margins}
+        verdicts = {_verdict(ratios[name], margin) for name, margin in margins.items()}
+        open_ = [name for name, margin in margins.items() if _verdict(ratios[name], margin) == UNDECIDED]
+        if is_last or (open_ and all(_is_at(ratios[name], margins[name]) for name in open_)):
             break
+    costs = tuple(_change(turns, *one) for one in margins.items())
     verdict = next(one for one in (WORSE, UNDECIDED, NO_WORSE) if one in verdicts)
     names = " and ".join(cost.objective for cost in costs if cost.verdict == verdict)
     why = {
         WORSE: f"{names} beyond the margin",
-        UNDECIDED: f"{names} at the margin, or known too little, when the time limit was reached",
+        UNDECIDED: f"{names} at the margin, or too unsure within the time limit",
         NO_WORSE: f"{names} within the margin",
     }
     return Gated("", verdict, why[verdict], costs, len(turns), passed_s, tuple(_flags(turns)))
@@ -156,16 +164,26 @@ def _failed(sides: Mapping[bool, Measurement], passed_s: float) -> Gated | None:
     return Gated("", NO_WORSE, f"the old one does not run here: {status}", device_s=passed_s)
 
 
+def _verdict(ratio: Ratio | None, margin: float) -> str:
+    return UNDECIDED if ratio is None else decided(ratio.value - 1.0, ratio.interval, margin)
+
+
+def _is_at(ratio: Ratio | None, margin: float) -> bool:
+    """True for a ratio that no number of turns can decide: it may drift from one side to the other."""
+    if ratio is None or not math.isfinite(ratio.interval):
+        return False
+    drift = math.sqrt(ratio.interval**2 - ratio.turns_interval**2)
+    return abs(ratio.value - 1.0 - margin) + ratio.turns_interval < drift
+
+
 def _change(turns: Sequence[Turn], name: str, margin: float) -> CostChange:
     objective = Objective(name)
     ratio = anytime_ratio(turns, objective)
+    verdict = _verdict(ratio, margin)
     if ratio is None:
-        return CostChange(name, margin, UNDECIDED)
-    old, new = (objective.known(join(side)) for side in zip(*turns, strict=True))
-    change, interval = ratio.value - 1.0, ratio.interval
-    verdict = decided(change, interval, margin)
-    known = interval if math.isfinite(interval) else None
-    return CostChange(name, margin, verdict, _finite(old), _finite(new), change, known)
+        return CostChange(name, margin, verdict)
+    old, new = (_finite(objective.known(join(side))) for side in zip(*turns, strict=True))
+    return CostChange(name, margin, verdict, old, new, ratio.value - 1.0, _finite(ratio.interval))
 
 
 def _finite(value: float) -> float | None:
