@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 
 from tuner.model.distributions import fisher_quantile
-from tuner.model.objective import COVERAGE, Objective
+from tuner.model.objective import COVERAGE, Objective, Rank, by_rule
 from tuner.model.trial import (
     ASSUMED,
     ASSUMED_DRIFT,
@@ -486,12 +486,12 @@ class PairedRepeats:
     def tied(self, objective: Objective, precision: float) -> dict[Trial, Ratio]:
         """Contenders that cost as much as the lowest, by their costs against it; empty where all failed.
 
-        One margin is fair to all: joules within the wanted precision are the same, and so are those within
+        One margin is fair to all: costs within that of the objective are the same, and so are those within
         the interval that ratios of this run have in the middle. A trial known more surely, or less, gains
-        nothing by that. For times those that may be lowest.
+        nothing by that.
         """
         rivals = self.rivals(objective)
-        if not rivals or not objective.needs_energy:
+        if not rivals:
             return rivals
         lowest = next(iter(rivals))
         ratios = {
@@ -501,16 +501,18 @@ class PairedRepeats:
         }
         compared = {trial: ratio for trial, ratio in ratios.items() if ratio is not None}
         usual = statistics.median(ratio.interval for ratio in compared.values()) if compared else 0.0
-        margin = 1.0 + max(precision, usual)
+        margin = 1.0 + max(objective.margin(precision), usual)
         return {lowest: rivals[lowest]} | {
             trial: ratio for trial, ratio in compared.items() if ratio.value <= margin
         }
 
-    def answer(self, objective: Objective, precision: float) -> Trial | None:
-        """The fastest contender that ties with the lowest; None where all failed."""
+    def answer(
+        self, objective: Objective, precision: float, rank: Rank, kept: Trial | None = None
+    ) -> Trial | None:
+        """Of the contenders that tie with the lowest that of ``by_rule``; None where all failed."""
         joined = self.joined()
-        rivals = self.tied(objective, precision)
-        return min(rivals, key=lambda trial: joined[trial].makespan_s or 0.0, default=None)
+        ties = {trial: joined[trial] for trial in self.tied(objective, precision)}
+        return by_rule(objective, ties, rank, kept)
 
     def undecided(self, objective: Objective, precision: float) -> list[Trial]:
         """Contenders to measure further: those that may cost least, where that is not known to ``precision``.
