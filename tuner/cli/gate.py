@@ -28,12 +28,14 @@ from tuner.measurement.paired import EXIT_CODES, UNDECIDED
 from tuner.model.errors import DeviceUnavailableError, InputError
 
 if TYPE_CHECKING:
+    from tuner.database.answer_lock import AnswerLock
     from tuner.kernel_files.catalog import Catalog
     from tuner.model.jobs import DeviceIdentity
     from tuner.model.run_document import Device
     from tuner.search.gate import Base, Case, PinnedAnswer
 
 _LIMIT_S = 60.0
+_LOOKED_AT = 64  # bytes of a file that tell what it is
 
 
 @click.command(short_help="Fail where a change makes kernels slower or dearer: for CI.")
@@ -116,7 +118,7 @@ def gate(
                     raise InputError(f"--energy: {'; '.join(setup.notices)}; leave it out")
                 used = device_document(identity)
                 checks = Gate(setup, question.catalog, question.base, folder, margins, time_limit_s)
-                for one in checks.verdicts(_cases(question, identity)):
+                for one in checks.verdicts(_cases(question, identity, list(margins)[-1])):
                     tell(one)
         except LOST as error:
             tell(Gated(" + ".join(specs) or str(against), UNDECIDED, str(error)))
@@ -139,13 +141,13 @@ class _Question(NamedTuple):
     Attributes:
         catalog: the kernels that are here.
         specs: the workloads.
-        reference: a pinned answer, a database, or nothing.
+        reference: a pinned answer, a database, a lock file as it is and as it was, or nothing.
         base: the files before the change; None where pinned answers tell them.
     """
 
     catalog: "Catalog"
     specs: tuple[str, ...]
-    reference: "PinnedAnswer | Path | None"
+    reference: "PinnedAnswer | Path | tuple[AnswerLock, AnswerLock | None] | None"
     base: "Base | None"
 
 
@@ -159,7 +161,7 @@ def _question(
     """Read all that is named.
 
     Args:
-        against: a run, a database, or None.
+        against: a lock file, a run, a database, or None.
         base: a revision of git or a folder; None for none.
         database: that has runs by number.
         named: workloads and kernel files.
@@ -168,6 +170,7 @@ def _question(
     Raises:
         InputError: it cannot be read, or nothing is named.
     """
+    from tuner.database import answer_lock
     from tuner.kernel_files.build_record import with_kernels_of
     from tuner.kernel_files.catalog import Catalog
     from tuner.search.gate import pinned_of_run
@@ -175,8 +178,16 @@ def _question(
     if against is None and base is None:
         raise InputError("nothing to hold kernels against: name --base REVISION, or --against")
     specs, catalog = named[0], Catalog.load(named[1])
+    lock = None
+    if against is not None and _begins(Path(against)) not in (b"", SQLITE[:1], b"{"):
+        lock = answer_lock.read(Path(against))
     before = None if base is None else _base(base, folder)
-    if against is None or _is_database(Path(against)):
+    if lock is not None:
+        before = before or _base(_last_commit(lock.path), folder)._replace(pinned=True)
+        then = before.path_of(lock.path)
+        locks = lock, None if then is None or not then.exists() else answer_lock.read(then)
+        return _Question(catalog, (*specs, *catalog.own) if not specs else tuple(specs), locks, before)
+    if against is None or _begins(Path(against)) == SQLITE[:1]:
         if not (specs or catalog.own):
             raise InputError("no kernel is named: add one, as in `tuner gate --base main my.toml:N=4096`")
         return _Question(catalog, catalog.exact(specs), None if against is None else Path(against), before)
@@ -192,23 +203,30 @@ def _question(
     return _Question(catalog, catalog.exact(pinned.specs), pinned, before)
 
 
-def _is_database(path: Path) -> bool:
+def _begins(path: Path) -> bytes:
+    """The first byte of a file that is no space: that of a database, of JSON or of a lock file."""
     try:
         with path.open("rb") as file:
-            return file.read(len(SQLITE)) == SQLITE
+            return file.read(_LOOKED_AT).lstrip()[:1]
     except OSError:
-        return False
+        return b""
 
 
-def _cases(question: _Question, identity: "DeviceIdentity") -> "list[Case]":
-    """The comparisons to make on a GPU."""
-    from tuner.search.gate import Case, PinnedAnswer, pinned_of_store
+def _cases(question: _Question, identity: "DeviceIdentity", objective: str) -> "list[Case]":
+    """The comparisons to make on a GPU; of several answers of a lock file those for the objective."""
+    from tuner.search.gate import Case, PinnedAnswer, locked_sets, pinned_of_lock, pinned_of_store
 
     reference, specs = question.reference, question.specs
     if isinstance(reference, PinnedAnswer):
         return [Case(specs, reference, reference)]
     if reference is None:
         return [Case((spec,)) for spec in specs]
+    if isinstance(reference, tuple):
+        cases = []
+        for names in locked_sets(reference[0], specs, identity):
+            new, old = (pinned_of_lock(lock, names, identity, objective) for lock in reference)
+            cases.append(Case(names if new is None else new.specs, old, new))
+        return cases
     with reading(reference) as store:
         if store is None:
             raise InputError(f"--against {reference}: nothing is stored")
@@ -233,16 +251,34 @@ def _base(name: str, folder: Path) -> "Base":
 
     if Path(name).is_dir():
         return Base(name, Path(name).resolve(), Path.cwd())
-    here = Path(_git("rev-parse", "--show-toplevel", base=name))
-    commit = _git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}", base=name)
+    asked = f"--base {name}"
+    here = Path(_git("rev-parse", "--show-toplevel", asked=asked))
+    commit = _git("rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}", asked=asked)
     checkout = folder / "base" / here.name  # after which a kernel may be called
     index = {"GIT_INDEX_FILE": str(folder / "index")}
-    _git("-C", str(here), "read-tree", commit, base=name, environment=index)
-    _git("-C", str(here), "checkout-index", "--all", f"--prefix={checkout}/", base=name, environment=index)
+    _git("-C", str(here), "read-tree", commit, asked=asked, environment=index)
+    _git("-C", str(here), "checkout-index", "--all", f"--prefix={checkout}/", asked=asked, environment=index)
     return Base(name, checkout, here)
 
 
-def _git(*words: str, base: str, environment: Mapping[str, str] | None = None) -> str:
+def _last_commit(path: Path) -> str:
+    """The commit that last wrote a file."""
+    commit = _git(
+        "-C",
+        str(path.resolve().parent),
+        "log",
+        "-1",
+        "--format=%h",
+        "--",
+        path.name,
+        asked=f"--against {path}",
+    )
+    if not commit:
+        raise InputError(f"--against {path}: git has no commit of it; name --base REVISION")
+    return commit
+
+
+def _git(*words: str, asked: str, environment: Mapping[str, str] | None = None) -> str:
     """What git prints.
 
     Raises:
@@ -258,11 +294,13 @@ def _git(*words: str, base: str, environment: Mapping[str, str] | None = None) -
             errors="replace",
         )
     except OSError as error:
-        raise InputError(f"--base {base}: no such folder, and git cannot be run: {error.strerror}") from error
+        raise InputError(
+            f"{asked}: git cannot be run ({error.strerror}); name the folder of another checkout"
+        ) from error
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["git failed"])[-1]
         raise InputError(
-            f"--base {base}: {reason}; name a revision that git has here (a shallow clone lacks older ones:"
+            f"{asked}: {reason}; name a revision that git has here (a shallow clone lacks older ones:"
             " fetch them), or the folder of another checkout"
         )
     return done.stdout.strip()

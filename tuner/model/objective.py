@@ -163,9 +163,7 @@ def choose(
         Index into ``trials``, or None when no trial has a finite cost.
     """
     ties = [trials[i] for i in tied(objective, trials, repeatability, precision)]
-    if (
-        objective.name == "time" and rank is not None
-    ):  # what is known less surely would make it slower
+    if objective.name == "time" and rank is not None:  # what is known less surely would make it slower
         ties = within([*ties], TIE)
     chosen = by_rule(objective, dict(ties), rank, kept)
     return None if chosen is None else [trial for trial, _ in trials].index(chosen)

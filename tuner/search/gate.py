@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from tuner.database.answer_lock import AnswerLock, LockedAnswer, covers
 from tuner.database.answers import stored_answer
 from tuner.database.ranking import AnswerQuery, allowed, served_answer
 from tuner.database.runs import Store
@@ -270,6 +271,67 @@ def pinned_of_store(store: Store, catalog: Catalog, spec: str, identity: DeviceI
     return pinned_of_run(stored_document(store, runs[number]), f"run {number}")
 
 
+def pinned_of_lock(
+    lock: AnswerLock | None, names: tuple[str, ...], identity: DeviceIdentity, objective: str
+) -> PinnedAnswer | None:
+    """The answer that a lock file has for workloads on a GPU; None where it has none.
+
+    Args:
+        lock: the file; None where there was none.
+        names: of the workloads that run together, sorted.
+        identity: of the GPU.
+        objective: whose answer goes before others.
+    """
+    if lock is None:
+        return None
+    answers = (one for one in _locked_for(lock, identity) if one.names == names)
+    answer = min(answers, key=lambda one: one.objective != objective, default=None)
+    if answer is None:
+        return None
+    return PinnedAnswer(
+        lock.path.name,
+        {one.name: one.configuration for one in answer.workload},
+        {one.name: one.batch for one in answer.workload},
+        {WorkloadName.parse(one.name).kernel: one.kernel for one in answer.workload},
+        {},
+    )
+
+
+def locked_sets(lock: AnswerLock, specs: Sequence[str], identity: DeviceIdentity) -> list[tuple[str, ...]]:
+    """Names of the workloads that a lock file has answers of for a GPU, as far as they are asked for.
+
+    Args:
+        lock: the file.
+        specs: workloads, and kernels whose workloads are all meant; empty for all there are.
+        identity: of the GPU.
+
+    Raises:
+        InputError: it has none of one that is asked for.
+    """
+    known = list(dict.fromkeys(answer.names for answer in _locked_for(lock, identity)))
+    asked = {spec: str(WorkloadName.parse(spec).without_batch()) for spec in specs}
+    sets: dict[tuple[str, ...], None] = {} if specs else dict.fromkeys(known)
+    for spec, name in asked.items():
+        found = [names for names in known if names == (name,) or _is_of(names, name)]
+        if not found:
+            raise InputError(f"--against {lock.path}: no answer of {spec} for {identity.name}")
+        sets |= dict.fromkeys(found)
+    if not sets:
+        raise InputError(f"--against {lock.path}: no answer for {identity.name}")
+    return list(sets)
+
+
+def _is_of(names: tuple[str, ...], kernel: str) -> bool:
+    return kernel in {WorkloadName.parse(name).kernel for name in names}
+
+
+def _locked_for(lock: AnswerLock, identity: DeviceIdentity) -> list[LockedAnswer]:
+    kind = identity.name, identity.modelled
+    return [
+        one for one in lock.answers if (one.gpu, one.modelled) == kind and covers(one.driver, identity.driver)
+    ]
+
+
 class Base(NamedTuple):
     """A checkout of the files before a change.
 
@@ -277,11 +339,13 @@ class Base(NamedTuple):
         told: what it is called.
         folder: of it.
         here: the folder that it stands for.
+        pinned: True where its files must be those of the pinned answers.
     """
 
     told: str
     folder: Path
     here: Path
+    pinned: bool = False
 
     def path_of(self, path: Path) -> Path | None:
         """The place of a file before the change; None of a file that is no part of the checkout."""
@@ -307,7 +371,14 @@ def old_kernel(
         path = base.path_of(kernel.path)
         if path is None:  # of the catalogue, or of another repository
             return kernel
-        return load_kernel_file(path) if path.exists() else None
+        found = load_kernel_file(path) if path.exists() else None
+        known = None if pinned is None else pinned.sources.get(kernel.name)
+        if base.pinned and known is not None and (found is None or found.fingerprint != known):
+            raise InputError(
+                f"{kernel.name}: its answer was locked with other files than those of {base.told}, the commit"
+                " that last wrote the lock, or in a shallow clone the newest; name --base REVISION"
+            )
+        return found
     if pinned is None:
         raise InputError(f"{kernel.name}: nothing to hold it against; name --base or --against")
     known = pinned.sources.get(kernel.name)
@@ -401,8 +472,7 @@ class Gate:
         pairs = list(zip(kernels, workloads, strict=True))
         workloads, notes = fit_batches(pairs, self.setup.device.free_memory_bytes())
         name = " + ".join(kernel.spec_of(one) for kernel, one in zip(kernels, workloads, strict=True))
-        pinned = case.new or case.old
-        old_kernels = [old_kernel(kernel, pinned, self.base, self.folder) for kernel in kernels]
+        old_kernels = [old_kernel(kernel, case.old, self.base, self.folder) for kernel in kernels]
         new_side, old_side = list[Plan](), list[Plan]()
         unchanged = True
         for kernel, old, workload in zip(kernels, old_kernels, workloads, strict=True):
