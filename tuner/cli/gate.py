@@ -136,7 +136,7 @@ def gate(
 
 
 class _Question(NamedTuple):
-    """What is compared, as far as it is known before a GPU is opened.
+    """A question of the command line, as far as it is clear before a GPU is opened.
 
     Attributes:
         catalog: the kernels that are here.
@@ -279,7 +279,7 @@ def _last_commit(path: Path) -> str:
 
 
 def _git(*words: str, asked: str, environment: Mapping[str, str] | None = None) -> str:
-    """What git prints.
+    """Run git, and return its output.
 
     Raises:
         InputError: it is not here, or fails.

@@ -22,7 +22,7 @@ _COMPLETERS = {
     "timing": completion.timings,
 }
 SQLITE = b"SQLite format 3\0"
-"""How every database begins."""
+"""Begin of every database."""
 
 _FAR = 1e6  # the help shows no limit from here on
 

@@ -41,7 +41,7 @@ from tuner.search.stored import stored_document
 UNCHANGED, NEW = "unchanged", "new"  # verdicts without a measurement
 
 LOST = (DeviceError, PowerError, ClockError, ChildError)
-"""What is raised where the GPU, or its sensor, has gone."""
+"""Errors of a GPU, or of its sensor, that has gone."""
 
 _LOOK = 1.1  # turns from one look to the next: looking takes the longer the more there are
 _TOLD = SPOILING | {FlagKind.POWER_LIMIT, FlagKind.SENSORS_DIFFER, FlagKind.NO_ENERGY}
@@ -531,5 +531,5 @@ def _configuration(
 
 
 def certainty() -> str:
-    """How sure verdicts are, in words."""
+    """The certainty of verdicts in words."""
     return f"{1.0 - SURE:.0%} intervals that hold at all looks together"
