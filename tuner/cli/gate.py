@@ -24,8 +24,8 @@ from tuner.cli.options import (
     with_files,
 )
 from tuner.cli.output import console, json_option, writable, write_json, write_whole
-from tuner.measurement.paired import EXIT_CODES, UNDECIDED
-from tuner.model.errors import DeviceUnavailableError, InputError
+from tuner.measurement.paired import EXIT_CODES, UNDECIDED, WORSE
+from tuner.model.errors import DeviceUnavailableError, InputError, TunerError
 
 if TYPE_CHECKING:
     from tuner.database.answer_lock import AnswerLock
@@ -92,13 +92,13 @@ def gate(
     """
     from tuner.model.run_document import device_document
     from tuner.report.gate import gate_document, junit, line_of, markdown, overall, summary
-    from tuner.search.gate import LOST, Gate, Gated
+    from tuner.search.gate import Case, Gate, Gated
     from tuner.search.request import SearchRequest
     from tuner.search.setup import open_setup
 
     specs, kernel_files = with_files(workloads, kernel_files)
     margins = {"time": time, **({} if energy is None else {"energy": energy})}
-    out, found = console(json_path), list[Gated]()
+    out, found, cases = console(json_path), list[Gated](), list[Case]()
     used: Device = {"name": "no GPU"}
 
     def tell(one: Gated) -> None:
@@ -107,8 +107,8 @@ def gate(
 
     with orderly_stop("interrupted; nothing is decided"), TemporaryDirectory(prefix="tuner-gate-") as scratch:
         folder = Path(scratch)
-        question = _question(against, base, database, (specs, kernel_files), folder)
         try:
+            question = _question(against, base, database, (specs, kernel_files), folder)
             request = SearchRequest(workloads=specs, kernel_files=kernel_files, joules=energy is not None)
             with open_setup(device, request) as setup:
                 identity = setup.device.identity
@@ -117,11 +117,16 @@ def gate(
                 if energy is not None and setup.sensor is None:
                     raise InputError(f"--energy: {'; '.join(setup.notices)}; leave it out")
                 used = device_document(identity)
+                cases += _cases(question, identity, list(margins)[-1])
                 checks = Gate(setup, question.catalog, question.base, folder, margins, time_limit_s)
-                for one in checks.verdicts(_cases(question, identity, list(margins)[-1])):
+                for one in checks.verdicts(cases):
                     tell(one)
-        except LOST as error:
-            tell(Gated(" + ".join(specs) or str(against), UNDECIDED, str(error)))
+        except TunerError as error:
+            if error.exit_code != EXIT_CODES[WORSE]:
+                raise
+            left = [" + ".join(case.specs) for case in cases[len(found) :]]
+            for name in left or [" + ".join(specs) or str(against)]:  # a GPU that is lost makes nothing worse
+                tell(Gated(name, UNDECIDED, str(error)))
     out.print(summary(found, "modelled" if used.get("modelled") else ""), soft_wrap=True)
     if junit_path is not None:
         write_whole(Path(junit_path), junit(found), f"--junit {junit_path}")
@@ -186,7 +191,7 @@ def _question(
         before = before or _base(_last_commit(lock.path), folder)._replace(pinned=True)
         then = before.path_of(lock.path)
         locks = lock, None if then is None or not then.exists() else answer_lock.read(then)
-        return _Question(catalog, (*specs, *catalog.own) if not specs else tuple(specs), locks, before)
+        return _Question(catalog, tuple(specs) or catalog.own, locks, before)
     if against is None or _begins(Path(against)) == SQLITE[:1]:
         if not (specs or catalog.own):
             raise InputError("no kernel is named: add one, as in `tuner gate --base main my.toml:N=4096`")
@@ -223,15 +228,16 @@ def _cases(question: _Question, identity: "DeviceIdentity", objective: str) -> "
         return [Case((spec,)) for spec in specs]
     if isinstance(reference, tuple):
         cases = []
-        for names in locked_sets(reference[0], specs, identity):
+        for names in locked_sets(reference, specs, identity):
             new, old = (pinned_of_lock(lock, names, identity, objective) for lock in reference)
-            cases.append(Case(names if new is None else new.specs, old, new))
+            pinned = new or old
+            cases.append(Case(names if pinned is None else pinned.specs, old, new))
         return cases
     with reading(reference) as store:
         if store is None:
             raise InputError(f"--against {reference}: nothing is stored")
-        pinned = [pinned_of_store(store, question.catalog, spec, identity) for spec in specs]
-    return [Case((spec,), answer, answer) for spec, answer in zip(specs, pinned, strict=True)]
+        served = [pinned_of_store(store, question.catalog, spec, identity) for spec in specs]
+    return [Case((spec,), answer, answer) for spec, answer in zip(specs, served, strict=True)]
 
 
 # --- The files before a change, from git or from another checkout.

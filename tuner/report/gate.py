@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from tuner.measurement.paired import NO_WORSE, UNDECIDED, WORSE
+from tuner.measurement.paired import NO_WORSE, SURE, UNDECIDED, WORSE
 from tuner.model.run_document import Device
 from tuner.model.units import lasting, percent_with_interval, si
-from tuner.search.gate import NEW, UNCHANGED, CostChange, Gated, certainty
+from tuner.search.gate import NEW, UNCHANGED, CostChange, Gated
 from tuner.system.untrusted.reading import plain
 
 _UNITS = {"time": "s", "energy": "J"}
@@ -93,7 +93,7 @@ def markdown(verdicts: Sequence[Gated], device: str) -> str:
     lines = [
         f"### tuner gate: {overall(verdicts)}",
         "",
-        f"On {device}, old and new in turn; {certainty()}.",
+        f"On {device}, old and new in turn; {1.0 - SURE:.0%} intervals that hold at all looks together.",
         "",
         f"| workload | verdict | {''.join(f'{name} | change | ' for name in names)}why |",
         f"| --- | --- | {'--- | --- | ' * len(names)}--- |",

@@ -26,8 +26,8 @@ from tuner.devices.gpu_users import ContentionProbe
 from tuner.kernel_files.catalog import Catalog, load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.measurer import TrialMeasurer
-from tuner.measurement.paired import NO_WORSE, SURE, UNDECIDED, WORSE, Ratio, anytime_ratio, decided, join
-from tuner.model.errors import ChildError, ClockError, DeviceError, InputError, KernelFileError, PowerError
+from tuner.measurement.paired import NO_WORSE, UNDECIDED, WORSE, Ratio, anytime_ratio, decided, join
+from tuner.model.errors import InputError, KernelFileError
 from tuner.model.jobs import DeviceIdentity
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, Plan, TunableValue, Workload
@@ -39,9 +39,6 @@ from tuner.search.setup import MeasurementSetup
 from tuner.search.stored import stored_document
 
 UNCHANGED, NEW = "unchanged", "new"  # verdicts without a measurement
-
-LOST = (DeviceError, PowerError, ClockError, ChildError)
-"""Errors of a GPU, or of its sensor, that has gone."""
 
 _LOOK = 1.1  # turns from one look to the next: looking takes the longer the more there are
 _TOLD = SPOILING | {FlagKind.POWER_LIMIT, FlagKind.SENSORS_DIFFER, FlagKind.NO_ENERGY}
@@ -297,27 +294,30 @@ def pinned_of_lock(
     )
 
 
-def locked_sets(lock: AnswerLock, specs: Sequence[str], identity: DeviceIdentity) -> list[tuple[str, ...]]:
-    """Names of the workloads that a lock file has answers of for a GPU, as far as they are asked for.
+def locked_sets(
+    locks: Sequence[AnswerLock | None], specs: Sequence[str], identity: DeviceIdentity
+) -> list[tuple[str, ...]]:
+    """Names of the workloads that lock files have answers of for a GPU, as far as they are asked for.
 
     Args:
-        lock: the file.
+        locks: the file as it is, and as it was; None where there was none.
         specs: workloads, and kernels whose workloads are all meant; empty for all there are.
         identity: of the GPU.
 
     Raises:
-        InputError: it has none of one that is asked for.
+        InputError: they have none of one that is asked for.
     """
-    known = list(dict.fromkeys(answer.names for answer in _locked_for(lock, identity)))
-    asked = {spec: str(WorkloadName.parse(spec).without_batch()) for spec in specs}
+    answers = [one for lock in locks if lock is not None for one in _locked_for(lock, identity)]
+    known = list(dict.fromkeys(answer.names for answer in answers))
     sets: dict[tuple[str, ...], None] = {} if specs else dict.fromkeys(known)
-    for spec, name in asked.items():
+    for spec in specs:
+        name = str(WorkloadName.parse(spec).without_batch())
         found = [names for names in known if names == (name,) or _is_of(names, name)]
         if not found:
-            raise InputError(f"--against {lock.path}: no answer of {spec} for {identity.name}")
+            raise InputError(f"--against: no answer of {spec} is locked for {identity.name}")
         sets |= dict.fromkeys(found)
     if not sets:
-        raise InputError(f"--against {lock.path}: no answer for {identity.name}")
+        raise InputError(f"--against: no answer is locked for {identity.name}")
     return list(sets)
 
 
@@ -446,9 +446,10 @@ class Gate:
     limit_s: float
 
     def verdicts(self, cases: Sequence[Case]) -> Iterator[Gated]:
-        """The verdict on each case; undecided from the one on at which the GPU is lost.
+        """The verdict on each case, one after another.
 
         Raises:
+            DeviceError, PowerError: the GPU, or its sensor, has gone.
             InputError: kernels or sizes that cannot be, or files before the change that are not known.
         """
         measurer = self.setup.measurer
@@ -456,15 +457,8 @@ class Gate:
             raise InputError(
                 f"--device {self.setup.device.identity.spec}: it was measured already, and runs nothing"
             )
-        lost = ""
         for case in cases:
-            if not lost:
-                try:
-                    yield self._verdict(case, measurer)
-                    continue
-                except LOST as error:
-                    lost = f"the GPU was lost: {error}"
-            yield Gated(" + ".join(case.specs), UNDECIDED, lost)
+            yield self._verdict(case, measurer)
 
     def _verdict(self, case: Case, measurer: TrialMeasurer) -> Gated:
         workloads = self.catalog.workload_set(case.specs)
@@ -512,7 +506,8 @@ class Gate:
             gated = compared(measure, self.margins, device.now_s, self.limit_s)
         finally:
             probe.close()
-        return replace(gated, workload=name, notes=(*notes, *gated.notes, *others))
+        modelled = ["modelled"] if device.identity.modelled else []
+        return replace(gated, workload=name, notes=(*modelled, *notes, *gated.notes, *others))
 
 
 def _configuration(
@@ -528,8 +523,3 @@ def _configuration(
         notes.append(f"{kernel.path} does not allow the configuration of {told}: its default is measured")
         return kernel.default(workload)
     return configuration
-
-
-def certainty() -> str:
-    """The certainty of verdicts in words."""
-    return f"{1.0 - SURE:.0%} intervals that hold at all looks together"
