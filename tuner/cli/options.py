@@ -73,6 +73,14 @@ database_option = click.option(
 )
 
 
+lock_option = click.option(
+    "--lock",
+    type=NamedPath(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A lock file (`tuner lock`). Default: TUNER_LOCK, or [tool.tuner] of pyproject.toml.",
+)
+
+
 def named_database() -> Path | None:
     """The database of the command that runs, where its command line names one.
 

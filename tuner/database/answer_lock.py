@@ -1,17 +1,23 @@
 """Lock files: tuned answers that a repository commits, as TOML; read before any database."""
 
 import json
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict, TypeVar
 
+from tuner.database.answers import StoredAnswer
+from tuner.database.ranking import AnswerQuery, ServedAnswer, misfit, served_answer
 from tuner.model.errors import InputError, suggestion
-from tuner.model.objective import timing_of
+from tuner.model.jobs import DeviceIdentity
+from tuner.model.objective import COVERAGE, timing_of
 from tuner.model.plan import TunableValue
+from tuner.model.records import PROTOCOL, RunStatus, WorkloadName
+from tuner.model.run_document import AnswerTrial, device_document
 from tuner.model.typed import UnfitError, typed
 from tuner.system.untrusted.reading import TEXT_BYTES, load_toml, read_text
 
@@ -136,6 +142,10 @@ class LockedAnswer:
     def __str__(self) -> str:
         batched = ", ".join(f"{one.name} at a batch of {one.batch}" for one in self.workload)
         return f"{batched} on {self.gpu} for {self.objective}"
+
+    def is_of(self, device: DeviceIdentity) -> bool:
+        """True for a GPU of the kind that it is for."""
+        return (self.gpu, self.modelled) == (device.name, device.modelled)
 
     def excludes(self, other: "LockedAnswer") -> bool:
         """True where both are answers to one question."""
@@ -326,3 +336,164 @@ def _value(value: TunableValue) -> str:
     if isinstance(value, float):
         return repr(value)
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+# --- The lock that is in force, and what it answers.
+
+VARIABLE = "TUNER_LOCK"
+FROZEN = "TUNER_LOCK_FROZEN"
+_PROJECT = "pyproject.toml"
+
+
+@dataclass(frozen=True)
+class LockInForce:
+    """A lock file that is read before the daemon and any database.
+
+    Attributes:
+        lock: the file.
+        frozen: an answer that cannot be served is an error, not a notice.
+    """
+
+    lock: AnswerLock
+    frozen: bool = False
+
+    def of_set(self, names: Iterable[str]) -> list[LockedAnswer]:
+        """The answers of exactly these workloads together."""
+        wanted = tuple(sorted(names))
+        return [one for one in self.lock.answers if one.names == wanted]
+
+    def served(self, query: AnswerQuery) -> tuple[ServedAnswer | None, tuple[str, ...]]:
+        """The locked answer to a question, and why others to it are not served.
+
+        Raises:
+            InputError: one is not served, and the lock is frozen.
+        """
+        device, where = query.device, self.lock.path
+        asked = [one for one in self.of_set(query.batches) if query.asks(one.objective)]
+        judged = [(one, unfit(one, query)) for one in asked]
+        fit = [as_stored(one, device, str(where)) for one, why in judged if not why]
+        here = [(one, why) for one, why in judged if one.is_of(device)] or judged[:1]
+        reasons = [f"{where}: {one}: {why}" for one, why in here if why]
+        if reasons and self.frozen:
+            raise InputError(f"{reasons[0]}; the lock is frozen: write it again with `tuner lock`")
+        return served_answer(query, fit, fresh=True), tuple(reasons)
+
+
+def unfit(locked: LockedAnswer, query: AnswerQuery) -> str:
+    """Why a locked answer does not serve the GPU and the kernels of a question; empty where it does."""
+    device = query.device
+    if not locked.is_of(device):
+        return f"it is not for {device.name}"
+    if not covers(locked.driver, device.driver):
+        return f"it is for driver {locked.driver}, and this is {device.driver}"
+    kernels = {WorkloadName.parse(one.name).kernel: one.kernel for one in locked.workload}
+    changed = [name for name, key in kernels.items() if query.sources.get(name) != key]
+    if changed:
+        return f"the kernel {', '.join(changed)} has changed since it was locked"
+    return misfit(query.kernels, as_stored(locked, device))
+
+
+def as_stored(locked: LockedAnswer, device: DeviceIdentity, path: str = "the lock") -> StoredAnswer:
+    """A locked answer as a stored one of a device whose kind and driver it is for."""
+    clocks = "off" if locked.clock_mhz is None else str(locked.clock_mhz)
+    best: AnswerTrial = {
+        "time_s": locked.time.value,
+        "time_s_uncertainty": locked.time.half / COVERAGE,
+        "energy_j": None if locked.energy is None else locked.energy.value,
+        "energy_j_uncertainty": None if locked.energy is None else locked.energy.half / COVERAGE,
+    }
+    batches = {one.name: one.batch for one in locked.workload}
+    return StoredAnswer(
+        run=0,
+        status=RunStatus.FINISHED,
+        at=locked.measured,
+        objective=locked.objective,
+        max_slowdown=None,
+        batches=batches,
+        conditions={
+            "workloads": [*batches.items()],
+            "sources": {WorkloadName.parse(one.name).kernel: one.kernel for one in locked.workload},
+            "device": device_document(device),
+            "objective": locked.objective,
+            "policy": "",
+            "seed": 0,
+            "clocks": clocks,
+            "settings": {},
+            "protocol": PROTOCOL,
+        },
+        configurations={one.name: one.configuration for one in locked.workload},
+        clock_mhz=locked.clock_mhz,
+        answer={"best": best, "modelled": locked.modelled, "timing": locked.timing},
+        power_limit_w=locked.power_limit_w,
+        locked=path,
+    )
+
+
+def in_force(named: Path | None = None, *, frozen: bool = False) -> LockInForce | None:
+    """The lock file that is in force; None without one.
+
+    That of the caller; else that of the variable ``TUNER_LOCK``, which stands for none if it is empty; else
+    that of ``[tool.tuner]`` in the nearest ``pyproject.toml`` which has such a table, here or above.
+
+    Raises:
+        InputError: it cannot be read; see ``read``.
+    """
+    variable = os.environ.get(VARIABLE)
+    frozen = frozen or os.environ.get(FROZEN, "") not in ("", "0")
+    if named is None and variable is not None:
+        named = Path(variable) if variable else None
+    elif named is None:
+        named, frozen_here = _of_project(Path.cwd())
+        frozen = frozen or frozen_here
+    return None if named is None else LockInForce(_as_it_is(read, named.absolute()), frozen)
+
+
+def _of_project(folder: Path) -> tuple[Path | None, bool]:
+    for above in (folder, *folder.parents):
+        path = above / _PROJECT
+        if path.is_file() and (table := _as_it_is(_project_table, path)) is not None:
+            return above / str(table["lock"]) if "lock" in table else None, table.get("frozen") is True
+    return None, False
+
+
+def _project_table(path: Path) -> dict[str, Any] | None:
+    """The table of this program; None where the file has none, or is not for this program to judge."""
+    try:
+        table = load_toml(read_text(path, TEXT_BYTES)).get("tool", {}).get("tuner")
+    except (OSError, ValueError, AttributeError):
+        return None
+    if table is None:
+        return None
+    try:
+        _check_keys(table, ("lock", "frozen"))
+        typed(_ProjectTable, table)
+    except (UnfitError, TypeError) as error:
+        raise InputError(f"{path}: [tool.tuner]: {error}") from error
+    return dict(table)
+
+
+class _ProjectTable(TypedDict, total=False):
+    lock: str
+    frozen: bool
+
+
+_Read = TypeVar("_Read")
+_seen: dict[tuple[object, ...], Any] = {}
+
+
+def _as_it_is(reader: Callable[[Path], _Read], path: Path) -> _Read:
+    """What a file holds now; one that has not changed is not read again."""
+    try:
+        status = path.stat()
+    except OSError:
+        return reader(path)  # says why
+    key = (reader, path, status.st_mtime_ns, status.st_size, status.st_ino)
+    if key not in _seen:
+        if len(_seen) >= _MOST_SEEN:
+            _seen.clear()
+        _seen[key] = reader(path)
+    found: _Read = _seen[key]
+    return found
+
+
+_MOST_SEEN = 16

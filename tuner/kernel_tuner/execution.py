@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from tuner.database.answer_lock import in_force
+from tuner.database.ranking import AnswerQuery
 from tuner.database.runs import Store
 from tuner.devices.base import Device
 from tuner.devices.choice import open_device
@@ -29,7 +31,7 @@ from tuner.kernel_tuner.tuning_call import (
     without_known,
 )
 from tuner.model.errors import CompileError, DeviceError, EmptySpaceError
-from tuner.model.plan import Plan, Workload
+from tuner.model.plan import Configuration, Plan, Workload
 from tuner.model.records import RunStatus
 from tuner.model.trial import Status
 from tuner.python.arguments import HostArray, data_folder
@@ -80,7 +82,10 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
         kernel = _with_roles(call, kernel, workload, paths, setup.device)
         _verify(call, setup.device)
         listener = Listener(call, cache)
-        outcome = _searched(call, kernel, workload, setup, listener, stack)
+        locked = _locked(call, kernel, workload, setup.device)
+        if locked is not None:  # the only one that is measured
+            kernel = replace(kernel, recipe=replace(kernel.recipe, default=dict(locked)))
+        outcome = _searched(call, kernel, workload, setup, listener, stack, only_default=locked is not None)
         rows = rows_of(call, space, outcome)
         wall_s = outcome.wall_s
         if outcome.status is RunStatus.INTERRUPTED:
@@ -200,6 +205,25 @@ def _verify(call: TuningCall, device: Device) -> None:
         say(f"answers are not checked: {device.identity.spec} computes nothing")
 
 
+def _locked(call: TuningCall, kernel: KernelFile, workload: Workload, device: Device) -> Configuration | None:
+    """The configuration of the lock file that is in force; None where it has none for this kernel and GPU."""
+    lock = in_force()
+    if lock is None:
+        return None
+    sources = {kernel.name: kernel.fingerprint}
+    query = AnswerQuery(
+        (workload,), {kernel.name: kernel}, sources, call.aim.objective, device.identity, any_timing=True
+    )
+    found, reasons = lock.served(query)
+    for why in reasons:
+        warnings.warn(why, stacklevel=4)
+    if found is None:
+        return None
+    if not call.quiet:
+        say(f"Locked: {found.answer.told}; nothing is searched")
+    return found.configurations[str(workload)]
+
+
 def _searched(  # noqa: PLR0917 - the parts of one run
     call: TuningCall,
     kernel: KernelFile,
@@ -207,8 +231,11 @@ def _searched(  # noqa: PLR0917 - the parts of one run
     setup: MeasurementSetup,
     listener: Listener,
     stack: ExitStack,
+    *,
+    only_default: bool,
 ) -> Outcome:
-    request = call.request(str(workload), call.search.budget_of(kernel.space(workload).size))
+    budget = 1 if only_default else call.search.budget_of(kernel.space(workload).size)
+    request = call.request(str(workload), budget)
     request.check()
     store = stack.enter_context(Store())
     return tune(setup, request, Catalog({kernel.name: kernel}), store, listener, resume=False)

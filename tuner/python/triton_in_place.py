@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.database.answer_lock import LockInForce, as_stored, in_force
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource
 from tuner.database.connection import default_path
@@ -58,6 +59,11 @@ class Launch:
         devices = [getattr(value, "device", None) for value in self.arguments.values()]
         numbers = (getattr(one, "index", None) for one in devices)
         return f"cuda:{next((one for one in numbers if type(one) is int), 0)}"
+
+    @property
+    def objectives(self) -> tuple[str, str]:
+        """The objective that is asked for, then any."""
+        return str(self.options.get("objective", "time")), ""
 
     def database(self) -> Path:
         """The database of answers."""
@@ -125,7 +131,9 @@ def _identity(spec: str) -> DeviceIdentity:
 
 
 def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, TunableValue] | None:
-    """The newest fresh answer of a problem on this device: for the objective that is asked for, else for any.
+    """The answer of a problem on this device: that of the lock file in force, else the newest fresh one.
+
+    One for the objective that is asked for goes before any other.
 
     Args:
         problem: its name.
@@ -138,6 +146,10 @@ def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, Tu
         DeviceUnavailableError: no GPU answers.
     """
     device, path = _identity(launch.device()), launch.database()
+    lock = in_force()
+    locked = None if lock is None else _locked(lock, problem, launch, device)
+    if locked is not None:
+        return locked
     if not path.exists():
         if needed:
             raise InputError(f"there is no database {path}; tune first, or name it by TUNER_DATABASE")
@@ -145,7 +157,7 @@ def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, Tu
     with Store(path) as store:
         answers = sorted(DatabaseSource(store).of_set([problem]), key=lambda one: -one.run)
     workload = Workload(problem, (), 1)
-    for objective in (str(launch.options.get("objective", "time")), ""):
+    for objective in launch.objectives:
         for answer in answers:
             served = served_answer(_query(workload, objective, device, answer), [answer], fresh=True)
             if served is not None:
@@ -153,6 +165,23 @@ def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, Tu
     for answer in answers[:1]:
         for why in passed_over(_query(workload, "", device, answer), [answer], None):
             _LOG.warning("%s", why)
+    return None
+
+
+def _locked(
+    lock: LockInForce, problem: str, launch: Launch, device: DeviceIdentity
+) -> dict[str, TunableValue] | None:
+    workload = Workload(problem, (), 1)
+    told = dict[str, None]()
+    for objective in launch.objectives:
+        for one in lock.of_set([problem]):
+            query = _query(workload, objective, device, as_stored(one, device))
+            served, reasons = replace(lock, lock=replace(lock.lock, answers=(one,))).served(query)
+            if served is not None:
+                return dict(served.configurations[problem].items())
+            told |= dict.fromkeys(reasons)
+    for why in told:
+        _LOG.warning("%s", why)
     return None
 
 
