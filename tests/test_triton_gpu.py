@@ -203,7 +203,8 @@ def test_the_bits_are_those_of_tritons_launcher(
         )
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert status(device, kernel, folder, values) == (Status.OK, ""), values
+        found, detail = status(device, kernel, folder, values)
+        assert found is Status.OK, (values, detail)
 
 
 def test_one_bit_is_seen(device: CudaDevice, kernels: Any, tmp_path: Path) -> None:

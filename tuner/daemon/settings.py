@@ -192,6 +192,9 @@ class TcpTable(SettingsTable):
 
     port: int | None = Field(default=None, ge=0, le=65535, description="0 for any free one.")
     token_file: Path | None = Field(default=None, description="Readable by the service's user alone.")
+    open_health: bool = Field(
+        default=False, description="Let probes ask for /healthz and /readyz without the token."
+    )
 
 
 class Settings(SettingsTable):
