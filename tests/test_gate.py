@@ -265,7 +265,12 @@ def test_a_run_keeps_what_it_measured(here: Path) -> None:
     ways = [("../runs.db", FILE), ("run.json",), ("1", "--database", "../runs.db")]
     assert {verdicts("--against", *way)["workloads"][0]["verdict"] for way in ways} == {"unchanged"}
 
+    tuner("lock", FILE, *DEVICE, "--database", "../runs.db", "--output", "found.lock")
+    commit()
+    assert verdicts("--against", "found.lock", FILE)["workloads"][0]["verdict"] == "unchanged"
+
     make_slower(here, 2.0)
+    assert verdicts("--against", "found.lock", FILE)["verdict"] == WORSE
     for way in ways:
         (slower,) = verdicts("--against", *way)["workloads"]
         assert (slower["verdict"], slower["costs"][0]["change"] > 0.1) == (WORSE, True)

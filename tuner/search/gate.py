@@ -326,10 +326,7 @@ def _is_of(names: tuple[str, ...], kernel: str) -> bool:
 
 
 def _locked_for(lock: AnswerLock, identity: DeviceIdentity) -> list[LockedAnswer]:
-    kind = identity.name, identity.modelled
-    return [
-        one for one in lock.answers if (one.gpu, one.modelled) == kind and covers(one.driver, identity.driver)
-    ]
+    return [one for one in lock.answers if one.is_of(identity) and covers(one.driver, identity.driver)]
 
 
 class Base(NamedTuple):
