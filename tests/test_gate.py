@@ -46,12 +46,12 @@ def measured(time_s: float, joules: float | None = None, status: Status = Status
 
 @pytest.mark.parametrize("scatter", [1e-4, 0.01, 0.2])
 def test_the_interval_holds_at_all_looks_together(scatter: float) -> None:
-    """Of 300 runs of 40 looks not more than a hundredth ever rules out the truth, however they scatter."""
+    """Of 300 runs of ten looks not more than a hundredth ever rules out the truth, however they scatter."""
     generator, missed = np.random.default_rng(52), 0
     for _ in range(300):
         costs = np.exp(generator.normal(0.0, scatter, (80, 2)))
         turns = [(measured(old), measured(1.03 * new)) for old, new in costs.tolist()]
-        looks = [anytime_ratio(turns[:count], Objective("time")) for count in range(8, 81, 2)]
+        looks = [anytime_ratio(turns[:count], Objective("time")) for count in range(8, 81, 8)]
         missed += any(abs(look.value / 1.03 - 1) > look.turns_interval for look in looks if look is not None)
 
     assert missed <= 300 * SURE
@@ -224,7 +224,7 @@ def verdicts(*words: str | Path, code: int | None = None) -> Any:
     return found
 
 
-@pytest.mark.parametrize("base", ["main", "HEAD", "../copy"])
+@pytest.mark.parametrize("base", ["main", "../copy"])
 def test_files_before_a_change_are_those_of_the_base(base: str, here: Path) -> None:
     """A revision of git or a folder; nothing is measured where nothing has changed, new kernels pass."""
     git("clone", "--quiet", ".", "../copy")
@@ -244,7 +244,9 @@ def test_a_lock_file_pins_both_sides(here: Path) -> None:
     """What it pinned before against what it pins now; without a base, by the commit that wrote it."""
     make_slower(here)
     assert verdicts("--against", "tuner.lock", "--kernel", FILE)["verdict"] == WORSE
-    assert verdicts("--against", "tuner.lock", "--base", "main", FILE)["verdict"] == WORSE
+    (served,) = verdicts("--against", "tuner.lock", "--base", "main", FILE)["workloads"]
+    assert (served["verdict"], served["costs"][0]["change"] > 0.5) == (WORSE, True)
+    assert "serves nothing until `tuner lock`: its default" in served["notes"][1]
 
     git("checkout", "--quiet", ".")
     lock(here, vector=1)
@@ -288,7 +290,7 @@ def test_a_configuration_that_is_gone_gives_way_to_the_default(here: Path) -> No
     file = here / FILE
     file.write_text(file.read_text().replace("vector = [1, 2, 4]", "vector = [1, 2]"))
 
-    (slower,) = verdicts("--against", "tuner.lock", FILE, "--base", "main")["workloads"]
+    (slower,) = verdicts("--against", "tuner.lock", FILE)["workloads"]
 
     assert slower["notes"] == [
         "modelled",
@@ -410,8 +412,9 @@ def steps() -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize(("factor", "code", "verdict"), [(1.0, 0, "unchanged"), (2.0, 1, WORSE)])
-@pytest.mark.parametrize("host", ["github", "gitlab"])
+@pytest.mark.parametrize(
+    ("host", "factor", "code", "verdict"), [("github", 2.0, 1, WORSE), ("gitlab", 1.0, 0, "unchanged")]
+)
 def test_a_pipeline_fails_where_a_kernel_got_slower(
     host: str, factor: float, code: int, verdict: str, here: Path
 ) -> None:

@@ -9,6 +9,9 @@ configuration:
   files are of a base (another checkout), the files here where these are still what the pinned answer was
   measured with, or the copy of them that the document of a run keeps.
 
+A lock file pins nothing for files that have changed since, as it serves nothing then; but where they are held
+against those that it was written for.
+
 Where both sides are the same files with the same configuration, nothing is measured.
 """
 
@@ -16,6 +19,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import NamedTuple
 
 from tuner.database.answer_lock import AnswerLock, LockedAnswer, covers
@@ -134,9 +138,10 @@ def compared(
             continue
         look = len(turns) * _LOOK
         ratios = {name: anytime_ratio(turns, Objective(name)) for name in margins}
-        verdicts = {_verdict(ratios[name], margin) for name, margin in margins.items()}
-        open_ = [name for name, margin in margins.items() if _verdict(ratios[name], margin) == UNDECIDED]
-        if is_last or (open_ and all(_is_at(ratios[name], margins[name]) for name in open_)):
+        found = {name: _verdict(ratios[name], margin) for name, margin in margins.items()}
+        verdicts = set(found.values())
+        at = [_is_at(ratios[name], margins[name]) for name, one in found.items() if one == UNDECIDED]
+        if is_last or (at and all(at)):
             break
     costs = tuple(_change(turns, *one) for one in margins.items())
     verdict = next(one for one in (WORSE, UNDECIDED, NO_WORSE) if one in verdicts)
@@ -210,6 +215,7 @@ class PinnedAnswer:
         batches: by the names of workloads.
         sources: fingerprints of the kernels that it was measured with.
         kept: copies of their files, by their names.
+        bound: True of a lock file, which serves no other files than those.
     """
 
     told: str
@@ -217,6 +223,7 @@ class PinnedAnswer:
     batches: Mapping[str, int]
     sources: Mapping[str, str]
     kept: Mapping[str, KernelRecord]
+    bound: bool = False
 
     @property
     def specs(self) -> tuple[str, ...]:
@@ -291,6 +298,7 @@ def pinned_of_lock(
         {one.name: one.batch for one in answer.workload},
         {WorkloadName.parse(one.name).kernel: one.kernel for one in answer.workload},
         {},
+        bound=True,
     )
 
 
@@ -381,7 +389,7 @@ def old_kernel(
     known = pinned.sources.get(kernel.name)
     if known == kernel.fingerprint:
         return kernel
-    kept = _kept(pinned.kept.get(kernel.name), folder / kernel.name)
+    kept = _kept(pinned.kept.get(kernel.name), Path(mkdtemp(dir=folder)) / kernel.name)
     if kept is None or kept.fingerprint != known:
         raise InputError(
             f"{kernel.name}: its files have changed since {pinned.told}, which does not keep all of them;"
@@ -394,14 +402,14 @@ def _kept(record: KernelRecord | None, folder: Path) -> KernelFile | None:
     """The kernel of the files that a run keeps; None where they are not whole."""
     if record is None or not record["path"]:
         return None
-    for name, text in record["files"].items():
-        place = (folder / name).resolve()
-        if place.is_relative_to(folder.resolve()):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(text, encoding="utf-8", newline="")
     try:
+        for name, text in record["files"].items():
+            place = (folder / name).resolve()
+            if place.is_relative_to(folder.resolve()):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(text, encoding="utf-8", newline="")
         return load_kernel_file(folder / Path(record["path"]).name)
-    except KernelFileError:
+    except (KernelFileError, OSError, ValueError):  # names that are none
         return None
 
 
@@ -474,7 +482,7 @@ class Gate:
             if old is None or before is None:
                 return Gated(name, NEW, f"{workload} was not there before the change")
             configurations = [
-                _configuration(*side, notes)
+                self._configuration(*side, notes)
                 for side in ((old, before, case.old), (kernel, workload, case.new))
             ]
             unchanged &= old.fingerprint == kernel.fingerprint and len(set(configurations)) == 1
@@ -483,6 +491,24 @@ class Gate:
         if unchanged:
             return Gated(name, UNCHANGED, "the same files and the same configuration", notes=tuple(notes))
         return self._compared(name, notes, {False: old_side, True: new_side}, measurer)
+
+    def _configuration(
+        self, kernel: KernelFile, workload: Workload, pinned: PinnedAnswer | None, notes: list[str]
+    ) -> Configuration:
+        """The configuration of a side; a note is added where it is not the pinned one."""
+        values = None if pinned is None else pinned.configurations.get(str(workload))
+        if pinned is None or values is None:
+            return kernel.default(workload)
+        configuration = allowed(kernel, workload, values)
+        served = self.base is not None and not self.base.pinned and pinned.bound
+        if served and pinned.sources.get(kernel.name) != kernel.fingerprint:
+            why = f"{pinned.told} pins other files than {kernel.path}, and serves nothing until `tuner lock`"
+        elif configuration is not None:
+            return configuration
+        else:
+            why = f"{kernel.path} does not allow the configuration of {pinned.told}"
+        notes.append(f"{why}: its default is measured")
+        return kernel.default(workload)
 
     def _compared(
         self, name: str, notes: Sequence[str], sides: Mapping[bool, Sequence[Plan]], measurer: TrialMeasurer
@@ -505,18 +531,3 @@ class Gate:
             probe.close()
         modelled = ["modelled"] if device.identity.modelled else []
         return replace(gated, workload=name, notes=(*modelled, *notes, *gated.notes, *others))
-
-
-def _configuration(
-    kernel: KernelFile, workload: Workload, pinned: PinnedAnswer | None, notes: list[str]
-) -> Configuration:
-    """The configuration of a side; a note is added where it is not the pinned one."""
-    values = None if pinned is None else pinned.configurations.get(str(workload))
-    if values is None:
-        return kernel.default(workload)
-    configuration = allowed(kernel, workload, values)
-    if configuration is None:
-        told = "" if pinned is None else pinned.told
-        notes.append(f"{kernel.path} does not allow the configuration of {told}: its default is measured")
-        return kernel.default(workload)
-    return configuration
