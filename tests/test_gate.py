@@ -303,6 +303,7 @@ def test_a_configuration_that_is_gone_gives_way_to_the_default(here: Path) -> No
     ("words", "says"),
     [
         (("--base", "nowhere", FILE), "--base nowhere: fatal: Needed a single revision"),
+        (("--base", "main", "../beyond.toml"), "../beyond.toml: is not below /"),
         (("--against", "tuner.lock", "scan-lf:N=64"), "no answer of scan-lf:N=64 is locked for NVIDIA H200"),
         (("--against", "added.lock", FILE), "git has no commit of it; name --base"),
         (("--against", "empty.db", FILE), "no answer of add:N=67108864 is stored"),
@@ -316,6 +317,8 @@ def test_what_cannot_be_compared_is_refused(words: tuple[str, ...], says: str, h
     for name in ("broken", "added", "stale"):
         Path(f"{name}.lock").write_text((here / "tuner.lock").read_text())
     Path("broken.lock").write_text("<<<<<<< ours\n")
+    for name, file in (("beyond.toml", FILE), ("vector_add.cu", "kernels/vector_add.cu")):
+        Path("..", name).write_text(Path(file).read_text())
     git("add", "stale.lock", "kernels")
     git("commit", "--quiet", "--message=two")
     Store(Path("empty.db")).close()

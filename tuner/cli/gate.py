@@ -88,7 +88,8 @@ def gate(
     measured.
 
     The exit code is 0 where nothing is worse, 1 where something is by more than its margin, 3 where that
-    could not be decided within the time limit or the GPU was lost, and 2 for wrong input.
+    could not be decided within the time limit or no GPU answers, and 2 for wrong input. A simulated GPU is
+    taken only where --device names it.
     """
     from tuner.model.run_document import device_document
     from tuner.report.gate import gate_document, junit, line_of, markdown, overall, summary

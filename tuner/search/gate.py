@@ -27,7 +27,7 @@ from tuner.database.answers import stored_answer
 from tuner.database.ranking import AnswerQuery, allowed, served_answer
 from tuner.database.runs import Store
 from tuner.devices.gpu_users import ContentionProbe
-from tuner.kernel_files.catalog import Catalog, load_kernel_file
+from tuner.kernel_files.catalog import Catalog, load_kernel_file, origin
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.measurement.measurer import TrialMeasurer
 from tuner.measurement.paired import NO_WORSE, UNDECIDED, WORSE, Ratio, anytime_ratio, decided, join
@@ -374,8 +374,10 @@ def old_kernel(
     """
     if base is not None:
         path = base.path_of(kernel.path)
-        if path is None:  # of the catalogue, or of another repository
+        if path is None and origin(kernel.path) != "file":  # of the catalogue, whatever the change
             return kernel
+        if path is None:
+            raise InputError(f"{kernel.path}: is not below {base.here}, which {base.told} is held against")
         found = load_kernel_file(path) if path.exists() else None
         known = None if pinned is None else pinned.sources.get(kernel.name)
         if base.pinned and known is not None and (found is None or found.fingerprint != known):
