@@ -28,6 +28,7 @@ SMALLEST = {
     "kernels/peers": ["--show", str(RESULTS / "peers-h200.json")],
     "show_results": [],
     "start_profile": ["--repeats", "1"],
+    "ties": ["fft-real:N=4", "--again", "1"],
     "warm_profile": [f"now={ROOT / 'tests/data/stacks.txt'}"],
     "window_scatter": ["--runs", "20"],
 }

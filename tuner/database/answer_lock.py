@@ -380,7 +380,7 @@ class LockInForce:
 
 
 def unfit(locked: LockedAnswer, query: AnswerQuery) -> str:
-    """Why a locked answer does not serve the GPU and the kernels of a question; empty where it does."""
+    """The reason that a locked answer does not serve a question, whatever its batch; empty where it does."""
     device = query.device
     if not locked.is_of(device):
         return f"it is not for {device.name}"
@@ -482,7 +482,7 @@ _seen: dict[tuple[object, ...], Any] = {}
 
 
 def _as_it_is(reader: Callable[[Path], _Read], path: Path) -> _Read:
-    """What a file holds now; one that has not changed is not read again."""
+    """The present content of a file; one that has not changed is not read again."""
     try:
         status = path.stat()
     except OSError:

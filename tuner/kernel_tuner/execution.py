@@ -25,6 +25,7 @@ from tuner.kernel_tuner.tuning_call import (
     Listener,
     TuningCall,
     cache_of,
+    only,
     returned,
     rows_of,
     say,
@@ -61,7 +62,11 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
                     "No work is stated: modelled times are lower bounds, by the compiled code and the arrays."
                 )
         written = writable(call.kernel, call.judge)
-        cache = cache_of(call, setup.device, kernel_file_of(call.kernel, paths, written))
+        whole = kernel_file_of(call.kernel, paths, written)
+        locked = _locked(call, whole, setup.device)
+        if locked is not None:
+            call = replace(call, kernel=only(call.kernel, locked), cache=None)
+        cache = cache_of(call, setup.device, whole)
         kernel = kernel_file_of(without_known(call.kernel, cache), paths, written)
         try:
             (workload,) = kernel.workloads()
@@ -82,10 +87,7 @@ def tuned(call: TuningCall) -> tuple[list[Row], dict[str, Any]]:
         kernel = _with_roles(call, kernel, workload, paths, setup.device)
         _verify(call, setup.device)
         listener = Listener(call, cache)
-        locked = _locked(call, kernel, workload, setup.device)
-        if locked is not None:  # the only one that is measured
-            kernel = replace(kernel, recipe=replace(kernel.recipe, default=dict(locked)))
-        outcome = _searched(call, kernel, workload, setup, listener, stack, only_default=locked is not None)
+        outcome = _searched(call, kernel, workload, setup, listener, stack)
         rows = rows_of(call, space, outcome)
         wall_s = outcome.wall_s
         if outcome.status is RunStatus.INTERRUPTED:
@@ -205,11 +207,12 @@ def _verify(call: TuningCall, device: Device) -> None:
         say(f"answers are not checked: {device.identity.spec} computes nothing")
 
 
-def _locked(call: TuningCall, kernel: KernelFile, workload: Workload, device: Device) -> Configuration | None:
+def _locked(call: TuningCall, kernel: KernelFile, device: Device) -> Configuration | None:
     """The configuration of the lock file that is in force; None where it has none for this kernel and GPU."""
     lock = in_force()
     if lock is None:
         return None
+    (workload,) = kernel.workloads()
     sources = {kernel.name: kernel.fingerprint}
     query = AnswerQuery(
         (workload,), {kernel.name: kernel}, sources, call.aim.objective, device.identity, any_timing=True
@@ -231,11 +234,8 @@ def _searched(  # noqa: PLR0917 - the parts of one run
     setup: MeasurementSetup,
     listener: Listener,
     stack: ExitStack,
-    *,
-    only_default: bool,
 ) -> Outcome:
-    budget = 1 if only_default else call.search.budget_of(kernel.space(workload).size)
-    request = call.request(str(workload), budget)
+    request = call.request(str(workload), call.search.budget_of(kernel.space(workload).size))
     request.check()
     store = stack.enter_context(Store())
     return tune(setup, request, Catalog({kernel.name: kernel}), store, listener, resume=False)
