@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -25,7 +26,7 @@ from tuner.kernel_files.catalog import load_kernel_file
 from tuner.measurement.paired import NO_WORSE, SURE, UNDECIDED, WORSE, anytime_ratio, decided
 from tuner.model.errors import DeviceError
 from tuner.model.objective import Objective
-from tuner.model.trial import Energy, Measurement, Status, WorkloadResult
+from tuner.model.trial import Energy, Flag, Measurement, Status, WorkloadResult
 from tuner.search.gate import compared
 from tuner.system.ownership import identity_of
 
@@ -150,6 +151,22 @@ def test_every_cost_has_its_margin(old: Measurement, new: Measurement, verdict: 
 
     assert (gated.verdict, says in gated.why) == (verdict, True), gated.why
     assert len(order) <= 60
+
+
+def test_it_says_when_a_runner_is_too_noisy() -> None:
+    """Within the time limit; what spoilt windows is told with their number."""
+    generator = np.random.default_rng(3)
+    flag = Flag.parse("throttled: sw-thermal-slowdown")
+    noisy = measured(1.0)
+    gated, order = played(
+        lambda _: replace(noisy, makespan_s=float(generator.uniform(0.5, 2.0)), flags=(flag,)),
+        noisy,
+        {"time": 0.03},
+    )
+
+    assert (gated.verdict, len(order)) == (UNDECIDED, 58)
+    assert gated.why == "time at the margin, or too unsure within the time limit"
+    assert gated.notes == ("throttled in 28 of 56 windows: sw-thermal-slowdown",)
 
 
 @pytest.mark.parametrize(

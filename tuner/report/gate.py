@@ -37,7 +37,7 @@ def _told(one: Gated) -> str:
 
 
 def _change(cost: CostChange) -> str:
-    return f"{percent_with_interval(cost.change or 0.0, cost.interval)} of {100 * cost.margin:g} %"
+    return f"{percent_with_interval(cost.change or 0.0, cost.interval)} (margin {100 * cost.margin:g} %)"
 
 
 def _both(cost: CostChange, between: str) -> str:
@@ -84,7 +84,7 @@ def junit(verdicts: Sequence[Gated]) -> str:
             ET.SubElement(case, kinds[one.verdict], message=plain(f"{one.verdict}: {_told(one)}"))
         ET.SubElement(case, "system-out").text = plain(line_of(one))
     ET.indent(suite)
-    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+    return ET.tostring(suite, encoding="utf-8", xml_declaration=True).decode() + "\n"
 
 
 def markdown(verdicts: Sequence[Gated], device: str) -> str:
@@ -93,7 +93,7 @@ def markdown(verdicts: Sequence[Gated], device: str) -> str:
     lines = [
         f"### tuner gate: {overall(verdicts)}",
         "",
-        f"On {device}, old and new in turn; {1.0 - SURE:.0%} intervals that hold at all looks together.",
+        f"On {device}, old and new in turn; intervals cover {100 - 100 * SURE:g} % at all looks together.",
         "",
         f"| workload | verdict | {''.join(f'{name} | change | ' for name in names)}why |",
         f"| --- | --- | {'--- | --- | ' * len(names)}--- |",
