@@ -39,6 +39,7 @@ ELSEWHERE = {  # played in small by a test of their own
     "energy_intervals": "test_power_intervals",
     "examples": "test_examples_benchmark",
     "fairness": "test_daemon_proofs",
+    "gate_verdicts": "test_gate",
     "hostile_files": "test_hostile_files",
     "kernel_tuner_scripts": "test_kernel_tuner_scripts",
     "kill_clocks": "test_clock_kills",
