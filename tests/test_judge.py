@@ -118,7 +118,7 @@ CHEATS = {
     "(a, b): sys.exit()": "wrong: .*ended",
     "(a, b): time.sleep(1000)": "wrong: it has not ended within 1 s",
     "(a, b): return 1 / 0": "wrong: .*ZeroDivisionError.*line",
-    "(a, b): a @ b": "wrong: .*returns builtins.NoneType",
+    "(a, b): a @ b": "wrong: .*returns NoneType",
 }  # fmt: skip
 
 

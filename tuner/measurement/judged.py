@@ -142,10 +142,12 @@ def _torch(name: str) -> Library:
 
 def _library_of(value: object) -> str | None:
     """The library of an input that is an array."""
+    if isinstance(value, np.ndarray):
+        return "numpy"
     package = type(value).__module__.partition(".")[0]
     if package == "torch" and hasattr(value, "device"):
         return f"torch {value.device.type}"
-    return package if package in ("numpy", "cupy") and hasattr(value, "shape") else None
+    return "cupy" if package == "cupy" and hasattr(value, "shape") else None
 
 
 def code_digests(code: CodeType, name: str) -> Iterator[str]:
@@ -294,8 +296,12 @@ class JudgedFunction:
             own.poison(spare)
         self._spare.clear()
         if own.on_gpu:
+            for buffer, array in zip(buffers, is_array, strict=True):
+                if array:
+                    own.poison(buffer)
             if self._busy is None:
                 self._busy = own.array(Values(own.name, "uint8", np.zeros((2, _BUSY_BYTES), np.uint8)))
+            own.wait()
             for _ in range(_BUSY_COPIES):
                 own.write(self._busy[0], self._busy[1])
         for buffer, value, array in zip(buffers, arguments, is_array, strict=True):
@@ -373,8 +379,8 @@ class JudgedFunction:
             on_host = type(output) is np.ndarray or isinstance(output, np.generic | Number)
             if not (type(output) is self._library.kind or on_host) or getattr(output, "dtype", "") == "O":
                 raise UncheckableError(
-                    f"{self._name}: returns {type(output).__module__}.{type(output).__qualname__}: give plain"
-                    " arrays, computed at the return, or name the arguments that are written: writes = (0,)"
+                    f"{self._name}: returns {type(output).__qualname__}: give plain arrays, computed at the"
+                    " return, or name the arguments that are written: writes = (0,)"
                 )
         self._kept.append((index, [self._copy(output) for output in outputs], arguments))
         self._library.wait()

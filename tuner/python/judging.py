@@ -177,7 +177,7 @@ class _Turn(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """How many times longer fresh inputs take."""
+        """Time with fresh inputs by that with known ones."""
         return self.fresh_s / max(self.again_s, 1e-9)
 
 
@@ -354,7 +354,7 @@ class _Court:
             self._deviations.append(deviation)
             if not deviation.ok:
                 error, allowed = f"{deviation.error:.1e}", f"{deviation.allowed:.1e}"
-                raise _VerdictError("wrong", f"{deviation.what} is {error}, allowed are {allowed}")
+                raise _VerdictError("wrong", f"{deviation.what} is {error}, and {allowed} is allowed")
 
     # --- Times and joules, by the clock of this process.
 
