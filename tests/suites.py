@@ -132,6 +132,11 @@ SUITES = {
         tuple(f"tuner/{room}" for room in ("cli", "database", "kernel_files", "model", "search")),
         ("test_training.py",),
     ),
+    "judge": Suite(  # candidates and cheats, each in processes of its own
+        ("tuner/cli/judge.py", "tuner/measurement/judged.py", "tuner/python/judging.py"),
+        ("tuner/cli", "tuner/kernel_files", "tuner/model"),
+        ("test_judge.py",),
+    ),
     "terminal": Suite(
         ("tuner/cli/top",), ("tuner/cli", "tuner/client", "tuner/model"), ("test_terminal_view.py",)
     ),

@@ -116,7 +116,7 @@ CHEATS = {
     "(a, b): os._exit(0)": "wrong: .*ended with exit status 0",
     "(a, b): return a @ b | 'candidate' in os.environ['TUNER_JUDGED'] and os._exit(3)": "wrong: .*status 3",
     "(a, b): sys.exit()": "wrong: .*ended",
-    "(a, b): time.sleep(1000)": "wrong: it has not ended within 1 s",
+    "(a, b): time.sleep(1000)": "wrong: it has not ended within 1.0 s",
     "(a, b): return 1 / 0": "wrong: .*ZeroDivisionError.*line",
     "(a, b): a @ b": "wrong: .*returns NoneType",
 }  # fmt: skip
@@ -173,6 +173,22 @@ def test_a_copy_of_its_process_and_its_files_end_with_it(
 
     assert judgement.verdict == "right"
     assert list(tmp_path.iterdir()) == [tmp_path / "judged.py"]
+
+
+def test_a_candidate_in_a_file_of_its_own(tmp_path: Path) -> None:
+    """It may import what it likes, but the reference."""
+    file = written(tmp_path, "product", "(a, b): return a @ b")
+    (tmp_path / "own.py").write_text(
+        "from judged import reference as candidate\ndef fine(a, b): return a @ b\n"
+    )
+    (tmp_path / "fine.py").write_text("import numpy as np\ndef candidate(a, b): return np.dot(a, b)\n")
+    own, fine = (
+        command("judge", file, "--candidate", tmp_path / f"{name}.py:candidate", "--seconds", "0.2")
+        for name in ("own", "fine")
+    )
+
+    assert own.stdout.startswith("cheats: it imports the reference 'reference'")
+    assert fine.stdout.startswith("right (")
 
 
 def test_functions_of_a_program(tmp_path: Path) -> None:

@@ -201,14 +201,14 @@ class JudgedFunction:
         folder: str = "",
     ) -> None:
         os.environ[INSIDE] = str(function)
-        sys.path.insert(0, str(Path(function.path).parent))
+        sys.path[:0] = [str(Path(one.path).parent) for one in (function, inputs) if one is not None]
         self._name, self._path, self._pid = str(function), function.path, _own_pid()
         self._library = _library(library)
         self._sets: list[list[Any]] = []
         self._pristine: list[list[Any]] = []
         self._writes: tuple[int, ...] = ()
         self._buffers: dict[str, list[Any]] = {}
-        self._kept: list[tuple[int, list[Any], list[Any]]] = []
+        self._kept: list[tuple[list[Any], list[Any]]] = []
         self._spare: list[Any] = []
         self._busy: Any = None
         self._events: list[str] = []
@@ -307,7 +307,7 @@ class JudgedFunction:
         for buffer, value, array in zip(buffers, arguments, is_array, strict=True):
             if array:
                 own.write(buffer, value)
-        self._keep(index, self._attempt(self._function, *buffers), buffers)
+        self._keep(self._attempt(self._function, *buffers), buffers)
 
     def touch(self, first: int, stop: int) -> None:
         """Read some sets: no cache of the hardware tells them from others."""
@@ -344,15 +344,14 @@ class JudgedFunction:
         clock = _clock if self._library.on_gpu else _cpu_clock
         begun = clock()
         (result,) = self._attempt(deque, calls, 1)
-        last = (count - 1) % len(sets)
-        self._keep(first + last, result, sets[last])
+        self._keep(result, sets[(count - 1) % len(sets)])
         return clock() - begun
 
-    def kept(self) -> list[tuple[int, list[Values], list[Any]]]:
-        """Of each call or run since this was asked: the index of the last call, its outputs and arguments."""
+    def kept(self) -> list[tuple[list[Values], list[Any]]]:
+        """Outputs and arguments of the last call, of each call or run since this was asked."""
         kept, self._kept = self._kept, []
-        found = [(index, self._crossing(outputs), self._crossing(args)) for index, outputs, args in kept]
-        self._spare = [value for value in (kept[-1][1] if kept else ()) if type(value) is self._library.kind]
+        found = [(self._crossing(outputs), self._crossing(arguments)) for outputs, arguments in kept]
+        self._spare = [value for value in (kept[-1][0] if kept else ()) if type(value) is self._library.kind]
         return found
 
     def events(self) -> list[str]:
@@ -370,7 +369,7 @@ class JudgedFunction:
             if _own_pid() != self._pid:
                 _leave(0)  # a copy that the function has forked must not answer
 
-    def _keep(self, index: int, result: object, arguments: list[Any]) -> None:
+    def _keep(self, result: object, arguments: list[Any]) -> None:
         """Copy the outputs of a call at once: what it returns, or what it may write where that is None."""
         outputs = list(result) if isinstance(result, tuple | list) else [result]
         if result is None and self._writes:
@@ -382,7 +381,7 @@ class JudgedFunction:
                     f"{self._name}: returns {type(output).__qualname__}: give plain arrays, computed at the"
                     " return, or name the arguments that are written: writes = (0,)"
                 )
-        self._kept.append((index, [self._copy(output) for output in outputs], arguments))
+        self._kept.append(([self._copy(output) for output in outputs], arguments))
         self._library.wait()
 
     def _copy(self, value: Any) -> Any:  # noqa: ANN401 - an array or a number

@@ -32,7 +32,7 @@ from tuner.model.errors import (
 from tuner.model.objective import Objective
 from tuner.model.plan import Configuration, PythonFunction
 from tuner.model.trial import Energy, Measurement, Status, Trial, WorkloadResult
-from tuner.model.units import WIDEST, percent_with_interval, si
+from tuner.model.units import WIDEST, lasting, percent_with_interval, si
 from tuner.problems.base import Deviation, agreement, unit_roundoff, worst_of
 from tuner.system.processes import Child
 
@@ -52,12 +52,9 @@ _START_S = 180.0  # a context on a GPU, and what the user's file imports
 _PRECISION = 0.01  # of ratios: more turns are taken until it is reached
 _GPU_BYTES, _HOST_BYTES = 2**28, 2**26  # of inputs in a turn, of which a half is called once
 _MOST_SETS, _LEAST_SETS = 256, 4
-_MOST_CALLS = 10**7
+_MOST_CALLS, _PATIENCE = 10**7, 4.0  # so many times what they should take are waited for
 _LONGEST_S = 1e5
-_CACHED, _CACHED_S = (
-    2.0,
-    2e-3,
-)  # a half of inputs that takes so many times, and so much, longer the first time
+_CACHED, _CACHED_S = 2.0, 2e-3  # times, and seconds of a half, that fresh inputs may take longer
 
 
 @dataclass(frozen=True)
@@ -205,22 +202,24 @@ class _Court:
         self._notes: list[str] = []
         self._checks = 0
         self._call_s: dict[Trial, float] = {}
+        self._last: list[int] = []
 
-    def right(self, method: str, *args: object) -> Any:  # noqa: ANN401 - the method's answer
+    def right(self, method: str, *args: object, more_s: float = _START_S) -> Any:  # noqa: ANN401 - its answer
         """Ask the process of reference and inputs; what goes wrong there is no candidate's fault."""
         try:
-            return self._children[_REFERENCE].call(method, *args, timeout_s=self._timeout_s + _START_S)
+            return self._children[_REFERENCE].call(method, *args, timeout_s=self._timeout_s + more_s)
         except ChildError as error:
             raise InputError(f"reference {self._reference}: {error}") from error
 
-    def _candidate(self, method: str, *args: object) -> Any:  # noqa: ANN401 - same
+    def _candidate(self, method: str, *args: object, more_s: float = 0.0) -> Any:  # noqa: ANN401 - same
+        timeout_s = self._timeout_s + more_s
         try:
-            return self._children[_CANDIDATE].call(method, *args, timeout_s=self._timeout_s + self._seconds)
+            return self._children[_CANDIDATE].call(method, *args, timeout_s=timeout_s)
         except UncheckableError as error:
             self._look_for_events()
             raise _VerdictError("wrong", str(error)) from error
         except ChildTimeoutError as error:
-            raise _VerdictError("wrong", f"it has not ended within {self._timeout_s:g} s") from error
+            raise _VerdictError("wrong", f"it has not ended within {lasting(timeout_s)}") from error
         except ChildCrashedError as error:
             raise _VerdictError("wrong", str(error)) from error
 
@@ -302,6 +301,7 @@ class _Court:
                 _, sets = self._made(size, 1)
                 self._loaded(sets)
                 self._candidate("call", 0)
+                self._last = [0]
                 answers += self._verify(sets, answers)
         if all(
             _agree(one, other, self._tolerance)
@@ -322,9 +322,9 @@ class _Court:
         self._look_for_events()
         answers = []
         self.right("kept")
-        for index, got, after in kept:
+        for index, (got, after) in zip(self._last, kept, strict=True):
             self.right("call", index)
-            ((_, right, _),) = self.right("kept")
+            ((right, _),) = self.right("kept")
             self._checks += 1
             for position, (one, other) in enumerate(zip(sets[index], after, strict=True)):
                 if isinstance(one, Values) and position not in self._writes and not _is_same(one, other):
@@ -336,6 +336,7 @@ class _Court:
                     raise _VerdictError("cheats", "it gives the answer to earlier inputs") from found
                 raise
             answers.append(right)
+        self._last = []
         return answers
 
     def _look_for_events(self) -> None:
@@ -368,10 +369,10 @@ class _Court:
         """
         self._loaded([one])
         set_bytes = sum(value.array.nbytes for value in one if isinstance(value, Values))
-        call_s = max(self._run(side, 0, 1, 1)[0] for side in (_CANDIDATE, _REFERENCE))
+        self._call_s = {side: self._run(side, 0, 1, 1)[0] for side in (_CANDIDATE, _REFERENCE)}
         self._verify([one])
         most_bytes = _HOST_BYTES if meter is None else _GPU_BYTES
-        room = min(most_bytes // max(1, set_bytes), int(2 * self._turn_s / call_s))
+        room = min(most_bytes // max(1, set_bytes), int(2 * self._turn_s / max(self._call_s.values())))
         half = max(_LEAST_SETS, min(_MOST_SETS, room)) // 2
         turns: list[dict[Trial, _Turn]] = []
         begun = time.monotonic()
@@ -395,30 +396,31 @@ class _Court:
         if least.factor > _CACHED * theirs and (least.fresh_s - least.again_s) * half > _CACHED_S:
             raise _VerdictError(
                 "cheats",
-                f"it keeps answers between calls: with inputs that it has seen one takes"
-                f" {si(least.again_s, 's')}, with fresh ones {si(least.fresh_s, 's')}",
+                f"it keeps answers between calls: one with inputs that it has seen takes"
+                f" {si(least.again_s, 's')}, one with fresh ones {si(least.fresh_s, 's')}",
             )
         return paired
 
-    def _ask(self, side: Trial, method: str, *args: object) -> Any:  # noqa: ANN401 - the method's answer
-        return self._candidate(method, *args) if side == _CANDIDATE else self.right(method, *args)
-
     def _run(self, side: Trial, first: int, stop: int, count: int) -> tuple[float, float]:
         """Seconds of so many calls by the clock of this process, and by the other's own."""
+        more_s = _PATIENCE * count * self._call_s.get(side, 0.0)
+        if side == _CANDIDATE:
+            self._last.append(first + (count - 1) % (stop - first))
+        ask = self._candidate if side == _CANDIDATE else self.right
         begun = time.monotonic()
-        own_s = self._ask(side, "run", first, stop, count)
+        own_s = ask("run", first, stop, count, more_s=more_s)
         return time.monotonic() - begun, own_s
 
     def _turn(self, side: Trial, half: int, meter: "EnergyMeter | None") -> "_Turn":
         """One turn of one side: inputs that it has seen, again and again; then those that it has not."""
         took_s, _ = self._run(side, 0, half, half)
-        call_s = self._call_s.get(side, took_s / half)
+        call_s = min(self._call_s[side], took_s / half)
         count = min(_MOST_CALLS, max(half, int(self._turn_s / call_s)))
         count += secrets.randbelow(half)  # nobody knows which call will be the last
         with nullcontext() if meter is None else meter as region:
             took_s, own_s = self._run(side, 0, half, count)
         self._call_s[side] = took_s / count
-        self._ask(side, "touch", half, 2 * half)
+        (self._candidate if side == _CANDIDATE else self.right)("touch", half, 2 * half)
         _, fresh_s = self._run(side, half, 2 * half, half)
         energy = None
         if region is not None:
