@@ -82,6 +82,9 @@ class _Tuned:
             kind = self._by_name.get(name, _EXACT)
             if hasattr(value, "data_ptr"):
                 part: Any = (value.dtype, value.data_ptr() % 16 == 0 or kind == _TYPED)
+                if placed:
+                    placed = False
+                    parts.append(getattr(value, "device", None))
             elif value.__class__ is int and kind != _EXACT:
                 part = _whole(value, kind)
             else:

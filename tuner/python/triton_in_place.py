@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tuner.compiler.triton_server import INSIDE
+from tuner.database.answer_lock import LockInForce, as_stored, in_force
 from tuner.database.answers import StoredAnswer
 from tuner.database.best_known import DatabaseSource
 from tuner.database.connection import default_path
@@ -113,6 +114,11 @@ class Launch:
         numbers = (getattr(one, "index", None) for one in devices)
         return f"cuda:{next((one for one in numbers if type(one) is int), 0)}"
 
+    @property
+    def objectives(self) -> tuple[str, str]:
+        """The objective that is asked for, then any."""
+        return str(self.options.get("objective", "time")), ""
+
     def database(self) -> Path:
         """The database of answers."""
         return Path(self.options.get("database") or os.environ.get("TUNER_DATABASE") or default_path())
@@ -179,7 +185,9 @@ def _identity(spec: str) -> DeviceIdentity:
 
 
 def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, TunableValue] | None:
-    """The newest fresh answer of a problem on this device: for the objective that is asked for, else for any.
+    """The answer of a problem on this device: that of the lock file in force, else the newest fresh one.
+
+    One for the objective that is asked for goes before any other.
 
     Args:
         problem: its name.
@@ -192,6 +200,10 @@ def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, Tu
         DeviceUnavailableError: no GPU answers.
     """
     device, path = _identity(launch.device()), launch.database()
+    lock = in_force()
+    locked = None if lock is None else _locked(lock, problem, launch, device)
+    if locked is not None:
+        return locked
     if not path.exists():
         if needed:
             raise InputError(f"there is no database {path}; tune first, or name it by TUNER_DATABASE")
@@ -199,7 +211,7 @@ def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, Tu
     with Store(path) as store:
         answers = sorted(DatabaseSource(store).of_set([problem]), key=lambda one: -one.run)
     workload = Workload(problem, (), 1)
-    for objective in (str(launch.options.get("objective", "time")), ""):
+    for objective in launch.objectives:
         for answer in answers:
             served = served_answer(_query(workload, objective, device, answer), [answer], fresh=True)
             if served is not None:
@@ -207,6 +219,23 @@ def stored_values(problem: str, launch: Launch, *, needed: bool) -> dict[str, Tu
     for answer in answers[:1]:
         for why in passed_over(_query(workload, "", device, answer), [answer], None):
             _LOG.warning("%s", why)
+    return None
+
+
+def _locked(
+    lock: LockInForce, problem: str, launch: Launch, device: DeviceIdentity
+) -> dict[str, TunableValue] | None:
+    workload = Workload(problem, (), 1)
+    told = dict[str, None]()
+    for objective in launch.objectives:
+        for one in lock.of_set([problem]):
+            query = _query(workload, objective, device, as_stored(one, device))
+            served, reasons = replace(lock, lock=replace(lock.lock, answers=(one,))).served(query)
+            if served is not None:
+                return dict(served.configurations[problem].items())
+            told |= dict.fromkeys(reasons)
+    for why in told:
+        _LOG.warning("%s", why)
     return None
 
 
@@ -330,12 +359,14 @@ def as_recorded(problem: str, function: Any, launch: Launch, folder: Path) -> No
     Whole numbers in arrays are kept, as they may be indices; fractions are drawn anew.
 
     Raises:
-        InputError: see ``Problem``.
+        InputError: see ``Problem``; or the folder has another sweep.
         OSError: it cannot be written.
     """
-    path = folder / f"{problem}.toml"
+    path, sweep = folder / f"{problem}.toml", folder / _SWEEP
     if path.exists():
         return
+    if sweep.exists() and _DESCRIBED not in sweep.read_text(encoding="utf-8", errors="replace"):
+        raise InputError(f"{sweep} is none of recorded launches; name another folder: record:FOLDER")
     shaped = {name: _shape(_in_memory(name, value)) for name, value in launch.arguments.items()}
     configs = config_values(function.configs)
     derived: dict[str, str] = {}
@@ -353,9 +384,7 @@ def as_recorded(problem: str, function: Any, launch: Launch, folder: Path) -> No
     for argument in document["argument"]:
         if argument.get("role") in ("in", "inout"):
             argument["input"] = _input(folder, problem, argument, kernel)
-    write_at_once(
-        path, f"# {launch.name}, as it was launched; written by tuner.triton\n\n{toml_text(document)}"
-    )
+    write_at_once(path, f"# {launch.name}, {_MARK}\n\n{toml_text(document)}")
     try:
         file = load_kernel_file(path)
         (workload,) = file.workloads()
@@ -464,14 +493,16 @@ def write_at_once(path: Path, text: str) -> None:
 
 
 _SWEEP = "sweep.toml"
+_DESCRIBED = "Launches of Triton that were recorded"
+_MARK = "as it was launched; written by tuner.triton"
 
 
 def _write_sweep(folder: Path, options: Mapping[str, Any]) -> None:
-    files = sorted(one.name for one in folder.glob("*.toml") if one.name != _SWEEP)
+    paths = [one for one in folder.glob("*.toml") if one.name != _SWEEP]
+    files = sorted(one.name for one in paths if _MARK in one.read_text(encoding="utf-8", errors="replace"))
     group: dict[str, Any] = {"name": "recorded", "kernels": [Path(one).stem for one in files]}
     group |= {f"{key}s": [options[key]] for key in ("device", "objective") if options.get(key)}
-    described = "Launches of Triton that were recorded"
-    head: dict[str, Any] = {"description": described, "kernel_files": files}
+    head: dict[str, Any] = {"description": _DESCRIBED, "kernel_files": files}
     own = {one.name for one in fields(SearchOptions)} - {"objective"}
     of_search = {key: value for key, value in options.items() if key in own and value is not None}
     document: dict[str, Any] = {"sweep": head, "options": of_search, "group": [group]}
