@@ -16,6 +16,7 @@ import importlib
 import math
 import multiprocessing
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -187,11 +188,11 @@ def sweep(options: argparse.Namespace, left_s: float) -> dict[str, Any]:
     begin = time.perf_counter()
     command = [sys.executable, "-m", "tuner", "sweep", str(options.folder / "sweep.toml"), "--on", "local"]
     process = subprocess.Popen([*command, "--database", str(options.database)], stdout=sys.stderr)
-    for wait_s, end in ((left_s, process.terminate), (30, process.kill), (30, process.kill)):
+    for wait_s, end in ((left_s, signal.SIGINT), (30, signal.SIGKILL), (5, signal.SIGKILL)):
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(wait_s)
             break
-        end()
+        process.send_signal(end)
     return {"seconds": time.perf_counter() - begin, "exit_code": process.poll()}
 
 

@@ -215,8 +215,8 @@ class Installed:
     """An installation: its text says what was done, ``undo`` takes it back.
 
     Attributes:
-        kernels: what became of each generated kernel that was met: ``answer``, ``none``, ``recorded``,
-            ``tuned``, or ``left`` where Inductor has one configuration that must stay.
+        kernels: what became of each generated kernel that was met: ``answered``, ``without an answer``,
+            ``recorded``, ``tuned``, or ``left to Inductor``, whose configuration must stay.
         lookup_s: what looking all of them up has taken.
         refused: why nothing is done; empty else.
     """
@@ -231,7 +231,7 @@ class Installed:
         if self.refused:
             return f"kernels of torch.compile are left to Inductor: {self.refused}"
         every = list(self.kernels.values())
-        told = ", ".join(f"{every.count(one)} {one}" for one in sorted(set(every))) or "none yet"
+        told = ", ".join(f"{every.count(one)} {one}" for one in sorted(set(every))) or "none"
         return (
             f"kernels of torch.compile are looked up, in mode {self._mode} (kernels so far: {told});"
             " undo() gives Inductor's own configurations back to what is compiled later"
@@ -330,12 +330,18 @@ class _Seam:
     def compiling(self, theirs: Callable[..., Any]) -> Callable[..., Any]:
         """In the place of ``AsyncCompile.triton``, which is called with each kernel of a model."""
 
-        def triton(own: Any, kernel_name: str, source_code: str, device_str: str = "cuda") -> Any:  # noqa: ANN401 - of PyTorch
+        def triton(
+            own: Any,  # noqa: ANN401 - of PyTorch
+            kernel_name: str,
+            source_code: str,
+            device_str: str = "cuda",
+            **more: Any,  # noqa: ANN401 - same
+        ) -> Any:  # noqa: ANN401 - same
             if device_str == "cuda":
                 begin = time.perf_counter()
                 source_code = self._with_answer(kernel_name, source_code)
                 self._done.lookup_s += time.perf_counter() - begin
-            return theirs(own, kernel_name, source_code, device_str)
+            return theirs(own, kernel_name, source_code, device_str, **more)
 
         return triton
 
@@ -346,15 +352,15 @@ class _Seam:
             if kernel is None:
                 return source
             if not kernel.tuned:
-                self._done.kernels.setdefault(kernel.problem, "left")
+                self._done.kernels.setdefault(kernel.problem, "left to Inductor")
                 return source
-            self._done.kernels.setdefault(kernel.problem, "none")
+            self._done.kernels.setdefault(kernel.problem, "without an answer")
             device = self._options.get("device") or kernel.device
             launch = Launch(kernel.name, {}, (1,), {**self._options, "device": device})
             values = stored_values(kernel.problem, launch, needed=self._mode == MODES[0])
             if values is None:
                 return source
-            self._done.kernels[kernel.problem] = "answer"
+            self._done.kernels[kernel.problem] = "answered"
             return kernel.stating(values)
         except Exception as error:  # noqa: BLE001 - whatever it is, the model goes on
             tell(f"Inductor's own configurations are used: {_told(error)}")
