@@ -3,12 +3,14 @@
 import importlib
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tuner.compiler.compiler import Compiler
+from tuner.kernel_files.build_record import build_record
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.drafting import drafted
 from tuner.kernel_files.formulas import Location
@@ -111,6 +113,34 @@ def test_a_plan_is_told_what_triton_would_find(tmp_path: Path) -> None:
         Specialisation("flag"),
         Specialisation("BLOCK", constant=1024),
     )
+
+
+@pytest.mark.parametrize(
+    ("edits", "config"),
+    [
+        ({}, {"BLOCK": 1024, "num_warps": 2, "num_stages": 3}),
+        (
+            {
+                "num_warps = [2, 4]": "maxnreg = [64]",
+                "[launch]": '[derived]\nSCALE = "BLOCK / 2"\n\n[launch]',
+            },
+            {"BLOCK": 1024, "SCALE": 512.0, "num_warps": 4, "num_stages": 3, "maxnreg": 64},
+        ),
+        (
+            {"BLOCK = [1024, 2048]": "", "[launch]": '[derived]\nBLOCK = "2 * cols"\n\n[launch]'},
+            {"num_warps": 2, "num_stages": 3},
+        ),
+    ],
+)
+def test_a_build_record_has_what_a_config_holds(
+    tmp_path: Path, edits: dict[str, str], config: dict[str, object]
+) -> None:
+    """Options, and constants that tunables decide: those of sizes are passed by who launches."""
+    kernel = load_kernel_file(written(tmp_path, edits))
+    (workload,) = kernel.workloads()
+    record = build_record(kernel, workload, kernel.default(workload))
+    assert record is not None
+    assert record["config"] == {**config, "num_ctas": 1, "enable_fp_fusion": True}
 
 
 @pytest.mark.parametrize(
@@ -379,17 +409,20 @@ def test_modules_of_a_package_are_found_by_their_dots(tmp_path: Path) -> None:
 
 
 def test_what_launches_share_makes_one_candidate() -> None:
-    """Configurations with one code and one launch are alike; another grid or code is another one."""
+    """Configurations with one code, launch and place are alike; any other is another one."""
     folder = Path(__file__).parents[1] / "examples" / "triton"
     kernel = load_kernel_file(folder / "softmax.toml")
     workload = kernel.workload({"rows": 64, "cols": 1000})
 
-    def launched(code: str, **values: int) -> tuple[object, ...]:
+    def launched(code: str, *, share: int = 0, priority: int = 0, **values: int) -> tuple[object, ...]:
         plan = kernel.plan(workload, Configuration({"BLOCK": 1024, "num_warps": 4, "num_stages": 1} | values))
-        return plan.launched([Resources(32, demands=LaunchDemands(128, 16), code=code)])
+        return replace(plan, sm_share=share, stream_priority=priority).launched(
+            [Resources(32, demands=LaunchDemands(128, 16), code=code)]
+        )
 
     assert launched("a") == launched("a", num_stages=3) != ()
     assert launched("a") != launched("b")
+    assert len({launched("a"), launched("a", share=64), launched("a", priority=1), ()}) == 4
     assert launched("") == ()
 
 

@@ -29,3 +29,12 @@ def moe(a, b, tokens, weights, offsets):
         rows = slice(int(offsets[expert]), int(offsets[expert + 1]))
         c[rows] = weights[rows, None] * (a[tokens[rows]].astype(np.float32) @ matrix.astype(np.float32))
     return c
+
+
+def fused_moe(a, b, ids):
+    """Each token times the transposed matrix of each of its experts, a row for each pair."""
+    product = np.empty((ids.size, b.shape[1]), np.float32)
+    for expert, matrix in enumerate(b.astype(np.float32)):
+        pairs = np.flatnonzero(ids == expert)
+        product[pairs] = a[pairs // ids.shape[1]].astype(np.float32) @ matrix.T
+    return product

@@ -129,6 +129,8 @@ COMMANDS = {
     "explain": "tuner.cli.run:explain",
     "compare": "tuner.cli.studies:compare",
     "best": "tuner.cli.best:best",
+    "gate": "tuner.cli.gate:gate",
+    "lock": "tuner.cli.lock:lock",
     "daemon": "tuner.cli.daemon:daemon",
     "install-service": "tuner.cli.daemon:install_service",
     "start": "tuner.cli.daemon:start",

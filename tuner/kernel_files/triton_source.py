@@ -172,17 +172,22 @@ MOST_MODULES = 1000  # that one file imports
 _MENTIONS = "triton"
 
 
-def imported_modules(path: Path, text: str) -> tuple[tuple[str, str], ...]:
-    """Modules that a Triton file imports, and those that the ones of them import that mention Triton.
+def imported_modules(path: Path, text: str, *, mention: str = _MENTIONS) -> tuple[tuple[str, str], ...]:
+    """Modules that a Python file imports, and those that the ones of them import that mention Triton.
 
     Functions that a kernel calls, and constants that it uses, are in such modules. They are looked for beside
     the file, or above its package, and in ``PYTHONPATH``; not among packages that are installed.
+
+    Args:
+        path: of the file.
+        text: of it.
+        mention: what another module has to mention for its own imports to count.
 
     Returns:
         (path from the folder that it is looked for in, text) of each, sorted.
     """
     places = [Path(place).absolute() for place in os.environ.get("PYTHONPATH", "").split(os.pathsep) if place]
-    roots = [_import_root(path), *(place for place in places if "site-packages" not in place.parts)]
+    roots = [import_root(path), *(place for place in places if "site-packages" not in place.parts)]
     pending, seen, found = [(path, text)], {path}, dict[str, str]()
     while pending and len(found) < MOST_MODULES:
         here, text = pending.pop()
@@ -195,12 +200,12 @@ def imported_modules(path: Path, text: str) -> tuple[tuple[str, str], ...]:
             except (OSError, UnicodeError):  # whoever runs the file is told
                 continue
             found[file.relative_to(root).as_posix()] = inner
-            if _MENTIONS in inner:
+            if mention in inner:
                 pending.append((file, inner))
     return tuple(sorted(found.items()))
 
 
-def _import_root(path: Path) -> Path:
+def import_root(path: Path) -> Path:
     """The folder that a file's own imports begin in: above its package, or its own."""
     folder = path.parent
     while (folder / "__init__.py").is_file() and folder.name.isidentifier():

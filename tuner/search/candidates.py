@@ -19,8 +19,10 @@ from tuner.model.errors import (
     InputError,
     KernelFileError,
     LaunchMisfitError,
+    UnknownNameError,
 )
 from tuner.model.jobs import DeviceLimits
+from tuner.model.objective import Rank
 from tuner.model.plan import Configuration, Plan, Resources, Workload
 from tuner.model.trial import Measurement, Trial
 from tuner.space.large_spaces import SampledSpace, rounded
@@ -123,10 +125,6 @@ def _limited_by(limits: DeviceLimits, stages: Iterable[StageLaunch]) -> str:
 class CandidateSource:
     """Makes the candidates that a search looks at beyond those that are listed.
 
-    Args:
-        space: a sample of which is listed.
-        declaration: of its workload.
-
     Attributes:
         made: by configuration; None where one is pruned. Listed ones are among them once they were asked for.
     """
@@ -157,12 +155,7 @@ class CandidateSource:
 
 
 class PlansOnDemand(dict[Configuration, Plan]):
-    """Plans of listed configurations; those of others are made, and kept, when they are looked up.
-
-    Args:
-        kernel: evaluates them.
-        workload: of the kernel.
-    """
+    """Plans of listed configurations; those of others are made, and kept, when they are looked up."""
 
     def __init__(self, kernel: KernelFile, workload: Workload) -> None:
         super().__init__()
@@ -257,6 +250,35 @@ class PreparedWorkload:
     def recorded(self) -> bool:
         """True where measurements come from a recording."""
         return not isinstance(self.kernel, KernelFile)
+
+
+def rank_in(spaces: Sequence[PreparedWorkload]) -> Rank:
+    """The order of trials among those that tie: fewest resources first, then the order of the spaces.
+
+    Resources are the threads of a block and its dynamic shared memory, of the stage with the most: what the
+    kernel file says, so that no compiler changes them. Clocks and power limits as found come first.
+    """
+
+    def rank(trial: Trial) -> tuple[object, ...]:
+        pairs = [*zip(spaces, trial.configurations, strict=True)]
+        plans = [plan for item, configuration in pairs if (plan := item.plan(configuration)) is not None]
+        stages = [[stage for stage in plan.stages if stage.library is None] for plan in plans]
+        return (
+            sum(max((stage.threads_per_block for stage in one), default=0) for one in stages),
+            sum(max((stage.shared_bytes for stage in one), default=0) for one in stages),
+            *(_place(item, configuration) for item, configuration in pairs),
+            (trial.clock_mhz or 0, trial.power_limit_w or 0),
+        )
+
+    return rank
+
+
+def _place(item: PreparedWorkload, configuration: Configuration) -> tuple[int, ...]:
+    """The place in the order of a space; that of a default with values that are in no list is the last."""
+    try:
+        return item.space.order(configuration)
+    except UnknownNameError:
+        return (item.space.cartesian_size,)
 
 
 def fit_batches(

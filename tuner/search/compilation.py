@@ -89,9 +89,6 @@ class Compilation:
     def begin(self, limits: SearchLimits) -> list[PreparedWorkload]:
         """Compile the defaults, and make sure that every workload has a candidate, while there is time.
 
-        Args:
-            limits: of the search.
-
         Returns:
             The workloads without the candidates that this ruled out, all others as declared: the same
             whatever is compiled already.
