@@ -375,6 +375,7 @@ def test_a_search_without_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert candidate["resources"][0]["demands"]["threads"] == candidate["threads_per_block"]
     assert "the code and launches of another" in told.out + told.err
     assert "BLOCK=1024" in told.out
+    assert 'launch: softmax with triton.Config({"BLOCK": 1024}, num_warps=' in told.out
     left_out = int(told.out.partition("left out: ")[2].partition(" ")[0])
     assert f"all {15 - left_out} tried" in told.out
 
