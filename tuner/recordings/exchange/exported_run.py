@@ -83,7 +83,7 @@ class Build:
         return f"triton.Config({{{constants}}}{options})"
 
     def launches(self) -> list[str]:
-        """Entries with template arguments or a ``triton.Config``, and launch parameters: ``f<4> with block=64``."""
+        """Entries with template arguments or a ``triton.Config``, and parameters: ``f<4> with block=64``."""
         others = {name: value for name, value in self.parameters.items() if name not in (self.config or ())}
         parameters = ", ".join(f"{name}={macro_value(value)}" for name, value in others.items())
         if self.config is not None:
