@@ -34,6 +34,7 @@ from tuner.model.plan import (
     StageArgument,
 )
 from tuner.model.plan import Scalar as Number
+from tuner.recordings.exchange.exported_run import build_of
 
 DATA = Path(__file__).parent / "data" / "triton"
 EXAMPLES = Path(__file__).parents[1] / "examples" / "triton"
@@ -350,6 +351,18 @@ def test_an_address_that_leaves_the_file_counts_as_written() -> None:
     text = "import triton\nfrom other import f\n\n@triton.jit\ndef k(a, b):\n    p = a + 1\n    f(p)\n"
 
     assert reached_parameters(Source("k.py", text), "k") == {"a"}
+
+
+def test_a_launch_is_told_as_what_can_be_pasted(tmp_path: Path) -> None:
+    """Constants that follow from tunables, and all options of Triton."""
+    edits = {"BLOCK = [1024, 2048]": "HALF = [512]", "[launch]": '[derived]\nBLOCK = "2 * HALF"\n[launch]'}
+    kernel = load_kernel_file(written(tmp_path, edits))
+    (workload,) = kernel.workloads()
+    default = kernel.default(workload)
+
+    (line,) = build_of(default, build_record(kernel, workload, default)).launches()
+    config = 'triton.Config({"BLOCK": 1024}, num_warps=2, num_stages=3, num_ctas=1)'
+    assert line == f"softmax with {config}, HALF=512"
 
 
 def test_modules_beside_a_file_are_part_of_it(tmp_path: Path) -> None:
