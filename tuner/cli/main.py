@@ -128,6 +128,7 @@ COMMANDS = {
     "train": "tuner.cli.studies:train",
     "explain": "tuner.cli.run:explain",
     "compare": "tuner.cli.studies:compare",
+    "judge": "tuner.cli.judge:judge",
     "best": "tuner.cli.best:best",
     "gate": "tuner.cli.gate:gate",
     "lock": "tuner.cli.lock:lock",
