@@ -498,7 +498,7 @@ class Gate:
     def _served(
         self, pinned: PinnedAnswer | None, kernels: Sequence[KernelFile | None], notes: list[str]
     ) -> PinnedAnswer | None:
-        """What is pinned for these files; None, with a note, where a lock file serves them nothing."""
+        """The pinned answer; None, with a note, where a lock file serves these files nothing."""
         if pinned is None or not pinned.bound or self.base is None or self.base.pinned:
             return pinned
         changed = [one for one in kernels if one and pinned.sources.get(one.name) != one.fingerprint]
