@@ -322,7 +322,7 @@ def locked(name: str, objective: str = "time", **change: Any) -> LockedAnswer:
 
 @pytest.mark.usefixtures("folder")
 def test_answers_come_from_a_lock_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of one that is named, or those of a kernel of one in force; whose kernel has changed is left out."""
+    """All of one that is named, or those of a kernel of one in force; what has changed since is left out."""
     other = replace(locked("moe:M=64"), workload=(LockedWorkload("soft:n=1", 1, "c0ffee", {}),))
     both, all_of = [locked("moe:M=64"), locked("moe:M=128")], ("--lock", "tuner.lock", "--kernel", "moe.toml")
     says: list[tuple[list[LockedAnswer], tuple[str, ...], str]] = [
