@@ -344,6 +344,7 @@ def test_answers_come_from_a_lock_file(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("tuner.lock").write_text(written([*both, other]))
     done = run("export", "--format", "vllm", *all_of)
     assert json.loads(done.stdout) == {"64": ROW, "128": ROW}
+    assert "tuner.lock: is a lock file; --lock tuner.lock reads it" in run("export", "tuner.lock").stderr
     assert "left out: " in done.stderr
     assert "soft:n=1 at a batch of 1 on NVIDIA H200 for time: the kernel is not here" in done.stderr
     monkeypatch.setenv("TUNER_LOCK", "tuner.lock")
