@@ -18,7 +18,7 @@ from tuner.model.records import WorkloadName
 from tuner.model.run_document import Expanded, KernelRecord, RunDocument
 from tuner.system.untrusted.reading import TEXT_BYTES, plain, read_bytes
 
-NVRTC = "NVRTC"
+NVRTC, TRITON = "NVRTC", "Triton"
 _KEPT_CHARACTERS = 2**18  # of a kernel file and its sources; a run of larger ones keeps the path alone
 
 
@@ -26,7 +26,7 @@ def kernel_record(kernel: KernelFile) -> KernelRecord | None:
     """A kernel file with its path and what it and its sources say; None of one of the package."""
     if kernel.path.is_relative_to(kernels_root()):
         return None
-    path = Path.cwd() / kernel.path
+    path = _absolute(kernel.path)
     texts: dict[str, str] = {}
     with suppress(OSError, ValueError):  # of a program, or gone
         content = read_bytes(path, TEXT_BYTES)
@@ -34,7 +34,7 @@ def kernel_record(kernel: KernelFile) -> KernelRecord | None:
             texts[str(path)] = content.decode()
     for stage in kernel.recipe.stages:
         if isinstance(stage, StageRecipe) and stage.source.language != "cubin":
-            texts.setdefault(str(Path.cwd() / stage.source.path), stage.source.text)
+            texts.setdefault(str(_absolute(Path(stage.source.path))), stage.source.text)
     files = {name.removeprefix(f"{path.parent}/"): text for name, text in texts.items()}
     if any(
         plain(name) != name for name in (str(path), *files)
@@ -42,6 +42,13 @@ def kernel_record(kernel: KernelFile) -> KernelRecord | None:
         return {"path": "", "files": {}}
     small = sum(map(len, files.values())) <= _KEPT_CHARACTERS
     return {"path": str(path) if path.is_file() else "", "files": files if small else {}}
+
+
+def _absolute(path: Path) -> Path:
+    """The path from the root; as it is where the working directory is gone since the run began."""
+    with suppress(OSError):
+        return path.absolute()
+    return path
 
 
 def kernels_of(document: RunDocument | None, run: int | None) -> tuple[dict[str, KernelFile], dict[str, str]]:
@@ -161,7 +168,7 @@ def _compiler(stage: StageRecipe) -> str:
     if stage.source.language == "cuda":
         return NVRTC
     if stage.source.language == "triton":
-        return "Triton"
+        return TRITON
     return stage.build[0].fill({}) if stage.build and stage.build[0].is_plain else stage.source.language
 
 

@@ -239,17 +239,7 @@ def model_of(
     objective: str,
     method: str,
 ) -> SelectionModel:
-    """The model as it is stored: versions and tree, with what they were learned from.
-
-    Args:
-        kernel: the kernel.
-        device: where it was measured.
-        data: all trials.
-        learned: of all trials, by ``predictors``.
-        left_out: by ``accuracies``.
-        objective: name.
-        method: ``forest`` or ``g-adapt``.
-    """
+    """The model as it is stored: versions and tree, with what they were learned from."""
     portfolio = learned["versions"]
     assert isinstance(portfolio, Portfolio)  # noqa: S101 - as predictors makes it
     ranked = method if method in learned else "g-adapt"
