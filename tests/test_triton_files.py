@@ -531,7 +531,7 @@ import triton.language as tl
     triton.Config({"TILE_M": 128, "TILE_N": 128, "TILE_K": 64}, num_warps=4),
 ], key=["M"])
 @triton.jit
-def product(c, a, b, M, N, K, stride_a, stride_k, alpha, beta=0.5,
+def product(c, a, b, M, N, K, stride_a, stride_k, alpha, beta=0.5, most=1000000, clip=True,
             TILE_M: tl.constexpr = 64, TILE_N: tl.constexpr = 64, TILE_K: tl.constexpr = 64):
     pid = tl.program_id(axis=0)
     row, column = pid // tl.cdiv(N, TILE_N), pid % tl.cdiv(N, TILE_N)
@@ -566,6 +566,8 @@ DRAFTS = {
                 'stride_k = "int32 = 1"',
                 'alpha = "float32 = 1"',
                 'beta = "float32 = 0.5"',
+                'most = "int32 = 1000000"',
+                'clip = "bool = 1"',
             ),
             *("TILE_M = [64, 128]", "TILE_N = [128]", "TILE_K = [32, 64]", "num_warps = [8, 4]"),
             'grid = "ceil_div(M, TILE_M) * ceil_div(N, TILE_N)"',
