@@ -27,6 +27,7 @@ SMALLEST = {
     "kernel_tuner_wall": ["--only", "triad", "vector-add"],
     "kernels/peers": ["--show", str(RESULTS / "peers-h200.json")],
     "show_results": [],
+    "ties": ["fft-real:N=4", "--again", "1"],
     "warm_profile": [f"now={ROOT / 'tests/data/stacks.txt'}"],
     "window_scatter": ["--runs", "20"],
 }
@@ -38,6 +39,7 @@ ELSEWHERE = {  # played in small by a test of their own
     "energy_intervals": "test_power_intervals",
     "examples": "test_examples_benchmark",
     "fairness": "test_daemon_proofs",
+    "gate_verdicts": "test_gate",
     "hostile_files": "test_hostile_files",
     "kernel_tuner_scripts": "test_kernel_tuner_scripts",
     "kill_clocks": "test_clock_kills",
@@ -53,6 +55,7 @@ BY_HAND = {  # their smallest case takes longer than a test may, or asks for a G
     *("kernel_tuner_loop", "kernel_tuner_neutral", "merging", "model_against_recorded"),
     *("plot_recording", "pool_efficiency", "pool_kills", "racing", "record_spaces", "sm_shares"),
     *("sweep_overhead", "trait_beliefs"),
+    *("inductor", "triton_kernels"),
 }
 
 

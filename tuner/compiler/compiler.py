@@ -263,7 +263,7 @@ class Compiler:
         try:
             backend = self._backend(stage)
             timeout_s = backend.TIMEOUT_S if self.timeout_s is None else self.timeout_s
-            output = self._cache.load(key) or backend.compile(stage, timeout_s)
+            output = self._cache.load(key) or _of_what_was_read(stage, backend.compile(stage, timeout_s))
             if isinstance(output, Output) and backend.lasting(output):
                 self._cache.store(key, output)
             mine.set_result(output)
@@ -291,6 +291,15 @@ class Compiler:
         return CompiledStage(
             output.cubin, output.lowered_name, resources, output.log, output.symbols, output.ptx
         )
+
+
+def _of_what_was_read(stage: Stage, output: Output | CompileError) -> Output | CompileError:
+    """An answer; an error in its place if files that the stage is made of are not those of its key now."""
+    from tuner.kernel_files.source_folder import has_changed  # noqa: PLC0415 - not where all is cached
+
+    if not isinstance(output, Output) or not has_changed(stage.source, stage.build):
+        return output
+    return CompileError(f"{label(stage)}: a file that it is made of has changed since it was read")
 
 
 # --- One compilation of stages for each architecture that the NVRTC of this machine serves.

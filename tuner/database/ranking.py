@@ -97,9 +97,12 @@ class AnswerQuery:
 
     def concerns(self, answer: StoredAnswer) -> bool:
         """True for an answer for this objective, of this GPU or one of its model, that may be served."""
-        asked = answer.objective.replace(OF_SINGLES, "") if self.any_timing else answer.objective
-        of_it = self.objective in ("", asked) and answer.on(self.device)
+        of_it = self.asks(answer.objective) and answer.on(self.device)
         return of_it and not answer.of_other_sources(self.sources)
+
+    def asks(self, objective: str) -> bool:
+        """True for the objective of an answer that is asked for."""
+        return self.objective in ("", objective.replace(OF_SINGLES, "") if self.any_timing else objective)
 
 
 @dataclass(frozen=True)

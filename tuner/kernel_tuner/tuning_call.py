@@ -199,6 +199,16 @@ def without_known(kernel: KernelCall, cache: CacheFile | None) -> KernelCall:
     return replace(kernel, rules=(*kernel.rules, rule))
 
 
+def only(kernel: KernelCall, configuration: Configuration) -> KernelCall:
+    """The call with one configuration."""
+
+    def is_it(params: Parameters) -> bool:
+        return all(params[name] == value for name, value in configuration.items())
+
+    rule = PythonExpression(is_it, list(kernel.tunables), "locked")
+    return replace(kernel, rules=(*kernel.rules, rule))
+
+
 def returned(
     call: TuningCall, device: Device, rows: list[Row], cache: CacheFile | None, wall_s: float
 ) -> tuple[list[Row], dict[str, Any]]:

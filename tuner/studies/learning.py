@@ -288,17 +288,6 @@ def trained_model(store: Store, kernel: str, objective: str | None) -> Selection
     return max(chosen, key=lambda model: model.date)
 
 
-def training_runs(store: Store, model: SelectionModel) -> list[int]:
-    """The runs of the inputs that a model was trained on, one for each, in their order."""
-    newest: dict[str, int] = {}
-    for run in store.answered_alone(model.kernel):  # the newest first
-        ((name, _),) = run.conditions["workloads"]
-        of_model = run.conditions["sources"].get(model.kernel) == model.source
-        if of_model and run.conditions["device"]["uuid"] == model.device.uuid:
-            newest.setdefault(name, run.id)
-    return sorted(newest.values())
-
-
 @dataclass(frozen=True)
 class CompiledLaunch:
     """One launch of a version, compiled.

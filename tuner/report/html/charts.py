@@ -371,7 +371,7 @@ def _convergence_words(document: RunDocument) -> Iterator[str]:
         yield "Diamond: the answer."
     repeated, tied = contenders_of(document, trials), _places(document.get("tied"), trials)
     if len(tied) > 1:
-        yield f"Filled: the {len(tied):,} that tie; the answer is the fastest of them."
+        yield f"Filled: the {len(tied):,} that tie; a rule chooses the answer."
     if set(repeated) - set(tied if len(tied) > 1 else ()):
         yield "Rings: contenders, measured again in turn."
     if any(trial["status"] != "ok" for trial in trials):
