@@ -9,6 +9,7 @@ import argparse
 import json
 import re
 import statistics
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -318,11 +319,12 @@ def marked(name: str, text: str) -> str:
 
 
 def write_table(page: Path, name: str, text: str) -> None:
-    """Put a table in the place of the one that a page has between the marks of its name."""
+    """Put a table in the place of the one that a page has between the marks of its name; else exit with 2."""
     old = re.compile(rf"(?s)<!-- {name} -->\n.*\n<!-- end of {name} -->")
-    page_text = page.read_text("utf-8")
+    page_text = page.read_text("utf-8") if page.is_file() else ""
     if not old.search(page_text):
-        raise SystemExit(f"{page} has no <!-- {name} --> with an <!-- end of {name} --> after it")
+        print(f"{page} has no <!-- {name} --> with an <!-- end of {name} --> after it", file=sys.stderr)
+        sys.exit(2)
     page.write_text(old.sub(lambda _: marked(name, text), page_text), "utf-8")
 
 
