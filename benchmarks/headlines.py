@@ -161,22 +161,22 @@ def _users() -> str:
     return f"{min(ratios):.2f} to {max(ratios):.2f} times its wall, {middle:.2f} in the median"
 
 
-def _sum(rows: Iterable[Document], key: str, total: str) -> int:
+def _sum(rows: Iterable[Document], key: str) -> int:
     """A column without its row of totals."""
-    return sum(int(row[key]) for row in rows if total not in row.values())
+    return sum(int(row[key]) for row in rows if "all" not in row.values())
 
 
 def _faults() -> str:
     rows = [row for name in ("daemon-faults", "daemon-faults-second") for row in stored(name)["rows"]]
     harms = ("trials lost", "measured twice", "jobs stuck", "clocks left", "unanswered", "daemon died")
-    harm = sum(_sum(rows, key, "all") for key in harms)
-    return f"{_sum(rows, 'tried', 'all')} faults, {harm} trials lost, requests unanswered or clocks left"
+    harm = sum(_sum(rows, key) for key in harms)
+    return f"{_sum(rows, 'tried')} faults, {harm} trials lost, requests unanswered or clocks left"
 
 
 def _kills() -> str:
     rows = stored("clock-kills")["rows"]
-    left = _sum(rows, "changed after it", "all")
-    return f"{_sum(rows, 'kills', 'all'):,} kills, {left} clocks or power limits left set"
+    left = _sum(rows, "changed after it")
+    return f"{_sum(rows, 'kills'):,} kills, {left} clocks or power limits left set"
 
 
 _HEADLINES: tuple[tuple[str, Callable[[], str], tuple[str, ...], str], ...] = (
