@@ -49,8 +49,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 from headlines import write_table
-from process_memory import MemoryPeak
-from provenance import provenance
+from provenance import MemoryPeak, provenance
 
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile

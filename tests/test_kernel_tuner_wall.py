@@ -51,7 +51,7 @@ def benchmark() -> SimpleNamespace:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
         found = {name: importlib.import_module(f"kernel_tuner_{name}") for name in NAMES}
-        return SimpleNamespace(**found, memory=importlib.import_module("process_memory"))
+        return SimpleNamespace(**found, memory=importlib.import_module("provenance"))
     finally:
         sys.path.pop(0)
 
