@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tuner.cli.main import main
 from tuner.compiler.compiler import CompiledStage, Compiler
 from tuner.compiler.contract import plan_resources
+from tuner.compiler.ptx_walk import Place, executed
 from tuner.compiler.triton_server import type_of_triton
 from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.formulas import Location
@@ -374,6 +375,7 @@ def test_a_search_without_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert candidate["resources"][0]["demands"]["threads"] == candidate["threads_per_block"]
     assert "the code and launches of another" in told.out + told.err
     assert "BLOCK=1024" in told.out
+    assert 'launch: softmax with triton.Config({"BLOCK": 1024}, num_warps=' in told.out
     left_out = int(told.out.partition("left out: ")[2].partition(" ")[0])
     assert f"all {15 - left_out} tried" in told.out
 
@@ -388,15 +390,32 @@ def test_a_search_without_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
     assert f"num_warps={config.num_warps} num_stages={config.num_stages} num_ctas=1" in told.out
 
 
-@pytest.mark.parametrize("name", ["fused_moe", "softmax"])
-def test_a_check_of_the_examples(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """`tuner kernels check` compiles the default of an example."""
-    main(
-        ["kernels", "check", str(EXAMPLES / f"triton/{name}.toml"), "--arch", "sm_80"],
-        standalone_mode=False,
-    )
+@pytest.mark.parametrize("name", ["attention", "fused_moe", "matmul", "moe", "rms-norm", "softmax"])
+def test_a_check_of_the_examples(
+    name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tuner kernels check` compiles a default; without a GPU it names a simulated one that is new enough."""
+    monkeypatch.setattr("tuner.devices.cuda.probe.driver_problem", lambda: "no driver (a test)")
+    file = EXAMPLES / f"triton/{name}.toml"
+    main(["kernels", "check", str(file), "--arch", "sm_80"], standalone_mode=False)
 
-    assert "the default compiles for sm_80" in capfd.readouterr().out
+    told = capfd.readouterr().out
+    assert "the default compiles for sm_80" in told
+    assert "--device sim:h200" in told.partition("next: tuner run --kernel ")[2]
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_products_of_tensor_cores_are_counted(architecture: str, tmp_path: Path) -> None:
+    """A walk of one thread's code comes to the products of the whole matrices."""
+    kernel = load_kernel_file(EXAMPLES / "triton/matmul.toml")
+    workload = kernel.workload({"N": 1024})
+    (stage,) = kernel.plan(workload, kernel.default(workload)).stages
+    with Compiler(architecture, tmp_path / "cache") as own:
+        code = compiled(own, stage)
+    place = Place((5, 0, 0), (3, 0, 0), stage.block, stage.grid)
+    counts = executed(code.ptx, (1 << 40, 2 << 40, 3 << 40, 1024, 1024, 1024), place)
+
+    assert counts["tensor16"] * stage.blocks * stage.threads_per_block == 1024**3
 
 
 def jitted(name: str) -> Any:
