@@ -62,12 +62,6 @@ def predicted(
     A model serves if it was trained for the objective, which no model is for single launches, from the
     present sources, on a GPU of this model, modelled or not, and at the kernel file's own batch. The one of
     this very GPU and driver comes first. What differs is told, as it makes the stated accuracy less sure.
-
-    Args:
-        query: with the device and the objective.
-        kernel: the kernel.
-        workload: at its sizes.
-        models: of the kernel.
     """
     sizes = dict(workload.sizes)
     if workload.batch != kernel.workload(sizes).batch or timing_of(query.objective) == SINGLE:

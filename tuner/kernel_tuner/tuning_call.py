@@ -157,11 +157,6 @@ def _dropped(
 def cache_of(call: TuningCall, device: Device, kernel: KernelFile) -> CacheFile | None:
     """The cache file of a call; None where it asks for none.
 
-    Args:
-        call: the call.
-        device: its device.
-        kernel: with all configurations of the call.
-
     Raises:
         InputError: it cannot be used.
     """

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tuner.devices.base import Device
+from tuner.devices.gpu_models import serving
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.model.errors import (
     CompileError,
@@ -95,7 +96,7 @@ class TraitReader:
         plan = self.kernel.plan(self.workload, configuration)
         needed = max(stage.min_architecture for stage in plan.stages)
         if not self.limits.reaches(needed):
-            return DeclaredTraits(plan, None, f"needs compute capability {needed // 10}.{needed % 10}", 0.0)
+            return DeclaredTraits(plan, None, f"{_NEEDS}{needed // 10}.{needed % 10}", 0.0)
         judged = candidate(
             *(configuration, bounds(self.limits, plan), self.kernel.roles),
             work=plan.work,
@@ -123,10 +124,6 @@ def _limited_by(limits: DeviceLimits, stages: Iterable[StageLaunch]) -> str:
 
 class CandidateSource:
     """Makes the candidates that a search looks at beyond those that are listed.
-
-    Args:
-        space: a sample of which is listed.
-        declaration: of its workload.
 
     Attributes:
         made: by configuration; None where one is pruned. Listed ones are among them once they were asked for.
@@ -158,12 +155,7 @@ class CandidateSource:
 
 
 class PlansOnDemand(dict[Configuration, Plan]):
-    """Plans of listed configurations; those of others are made, and kept, when they are looked up.
-
-    Args:
-        kernel: evaluates them.
-        workload: of the kernel.
-    """
+    """Plans of listed configurations; those of others are made, and kept, when they are looked up."""
 
     def __init__(self, kernel: KernelFile, workload: Workload) -> None:
         super().__init__()
@@ -184,6 +176,7 @@ DEFAULT_MIN_OCCUPANCY = 0.0  # nothing is left out unasked; the catalogue states
 
 COMPILED_OCCUPANCY = "occupancy, of compiled resources"
 SAME_CODE = "the code and launches of another"
+_NEEDS = "needs compute capability "
 _SPILLS = ("spills registers", "uses local memory")
 
 
@@ -495,6 +488,10 @@ def nothing_left(item: PreparedWorkload, highest: float | None = None) -> str:
     first = f"; first error: {item.compile_errors[0]}" if item.compile_errors else ""
     if any(reason in item.pruned for reason in _SPILLS):
         first += f"; spills = true under [constraints] in {path} lets them be tried"
+    needed = min((r.removeprefix(_NEEDS) for r in item.pruned if r.startswith(_NEEDS)), default="0.0")
+    major, minor = map(int, needed.split("."))
+    if major and (simulated := serving((major, minor))):
+        first += f"; --device {simulated} models a GPU that has it"
     return f"{item.workload}: none of {len(item.space)} configurations is left ({reasons}){first}"
 
 

@@ -694,7 +694,7 @@ class Session:
         return outcome
 
     def _document(self, outcome: Outcome, *, with_trials: bool) -> RunDocument:
-        record = document(self._plan, outcome, self._compilation.known(), with_trials=with_trials)
+        record = document(self._plan, outcome, self._compilation.known(self._trials), with_trials=with_trials)
         precision = self._plan.request.energy_precision
         record["verification"] = (
             None if self._verified is None else verdict(self._verified, outcome, precision)

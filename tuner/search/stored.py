@@ -70,12 +70,7 @@ def _in_order(document: RunDocument, trial: TrialDocument) -> TrialDocument:
 
 
 def run_document(run: StoredRun, failed: int) -> RunDocument:
-    """The document of a run with its number and its start, and without its trials.
-
-    Args:
-        run: as stored.
-        failed: how many of its trials are not ok.
-    """
+    """The document of a run with its number and its start, and without its trials."""
     document = run.answer or _without_answer(run, failed)
     return {
         **document,

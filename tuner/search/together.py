@@ -223,13 +223,7 @@ def stored_trial(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store: St
 
 
 def find_solo_bests(plan: SearchPlan, spaces: Sequence[PreparedWorkload], store: Store) -> SoloBests:
-    """The trial of the stored solo bests; together they run at the highest clock and power limit of them.
-
-    Args:
-        plan: of the search.
-        spaces: of its workloads.
-        store: the database.
-    """
+    """The trial of the stored solo bests; together they run at the highest clock and power limit of them."""
     conditions = plan.conditions
     if len(spaces) == 1 or conditions.device.recorded:
         return SoloBests()
@@ -361,12 +355,7 @@ def _changed(paired: PairedRepeats, trial: Trial, reference: Trial) -> Changes |
 
 
 def note_solo_bests(outcome: Outcome, solo: SoloBests) -> None:
-    """Put into an outcome which trial has the solo bests, or why none has.
-
-    Args:
-        outcome: of the run.
-        solo: what was to be measured.
-    """
+    """Put into an outcome which trial has the solo bests, or why none has."""
     places = {trial: index for index, (trial, _) in enumerate(outcome.trials)}
     outcome.solo_best_runs, outcome.no_solo_bests = solo.runs, solo.missing
     outcome.limited_solo_bests = solo.limited
@@ -587,13 +576,6 @@ def balance(
     """Measure each workload alone, and look for batches and repeats that bring the times together.
 
     Each has the configuration of its stored answer alone, or else its default. What is proposed was measured.
-
-    Args:
-        setup: open, for times.
-        request: its workloads and objective.
-        catalog: where its kernels are.
-        store: the database; None without one.
-        progress: takes a sentence before each measurement.
 
     Raises:
         InputError: a lone workload, a recording, or kernels and sizes that cannot be.

@@ -41,15 +41,6 @@ def tune(
     With ``solo_bests`` each workload is tuned alone before, as a run of its own, where no such answer is
     stored.
 
-    Args:
-        setup: opened for the request.
-        request: what is asked for.
-        catalog: where its kernels are.
-        store: see ``Session``, as for the listener.
-        listener: is notified of every step.
-        resume: see ``Session.run``.
-        insisted: see ``Session.run``.
-
     Raises:
         InputError: kernels, sizes or options that cannot be, or the run to resume has finished.
         ClockError: clocks or power limits were asked for that cannot be set.

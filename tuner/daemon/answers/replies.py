@@ -260,10 +260,6 @@ MOST_COUNT = 1e9
 def normalised(question: Question, snapshot: AnswerSnapshot) -> Question:
     """The question with its device named and its workloads written in one way.
 
-    Args:
-        question: of a client.
-        snapshot: with the kernels and devices that it may name.
-
     Raises:
         InputError: it cannot be answered; the message says what would be right.
     """
@@ -415,13 +411,7 @@ class PreparedReply:
     topic: str
 
     def notices(self, question: Question, snapshot: AnswerSnapshot, *, backed_off: bool) -> tuple[str, ...]:
-        """Return sentences on missing predictions and on the search for an answer that no job refines yet.
-
-        Args:
-            question: with its uses.
-            snapshot: with the settings.
-            backed_off: the search was tried lately.
-        """
+        """Return sentences on missing predictions and on the search for an answer that no job refines yet."""
         sentences = [f"{name}: prediction pending" for name in self.unpredicted]
         switch = "retune_stale" if self.reply.origin == "stored" else "refine"
         if not getattr(snapshot.settings.online, switch):

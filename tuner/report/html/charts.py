@@ -154,15 +154,7 @@ def _order(value: Any) -> tuple[int, Any]:  # noqa: ANN401 - of a tunable
 def panel(
     title: str, *content: "str | Markup | None", sub: str = "", wide: bool = False, id_: str = ""
 ) -> Markup:
-    """A panel.
-
-    Args:
-        title: its heading.
-        content: what is in it.
-        sub: a sentence below the heading.
-        wide: as wide as the page.
-        id_: by which links and tests find it.
-    """
+    """A panel."""
     return element(
         "section",
         element("h3", title, dir="auto"),
