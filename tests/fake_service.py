@@ -183,6 +183,7 @@ class FakeService(Service):
         self.most_jobs = most_jobs
         self.following = 0
         self.stores = True
+        self.waits: list[str] = []
         self.archive = FakeArchive(self._check)
         self.places: list[tuple[str, bool]] = []
         self.changed = asyncio.Condition()
@@ -298,6 +299,9 @@ class FakeService(Service):
     async def status(self) -> Any:
         self._check()
         return {"state": "idle", "jobs": len(self.rows), "longest_s": float("inf")}
+
+    def not_ready(self) -> list[str]:
+        return self.waits
 
     def metrics(self) -> bytes:
         self._check()

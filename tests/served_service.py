@@ -136,7 +136,13 @@ def ask(
 
 @contextlib.contextmanager
 def served(
-    *, service: FakeService | None = None, mode: int = 0o660, gid: int = -1, tcp: bool = False, **limits: Any
+    *,
+    service: FakeService | None = None,
+    mode: int = 0o660,
+    gid: int = -1,
+    tcp: bool = False,
+    open_health: bool = False,
+    **limits: Any,
 ) -> Iterator[ServedService]:
     """A server with these limits, until the block ends; it must then end by itself.
 
@@ -145,6 +151,7 @@ def served(
         mode: of the socket.
         gid: group of the socket; -1 for the test's own.
         tcp: listen on the loopback too.
+        open_health: there, health needs no token.
         limits: fields of ``LimitsTable``.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -155,7 +162,7 @@ def served(
         path.chmod(mode)
         os.chown(path, -1, gid)
         listener.listen(128)
-        loopback = open_loopback(0, Path(folder) / "token") if tcp else None
+        loopback = open_loopback(0, Path(folder) / "token", open_health=open_health) if tcp else None
         started: list[ServedService] = []
         ready = threading.Event()
 

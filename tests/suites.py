@@ -44,22 +44,19 @@ class Suite(NamedTuple):
 
 _HOST = ("kernels", "tests/host", "tests/host_build.py", "tests/pairwise.py")  # kernels, and what runs them
 
+
+def _rooms(names: str) -> tuple[str, ...]:
+    return tuple(f"tuner/{name}" for name in names.split())
+
+
 SUITES = {
     "kernels": Suite(
         (
             *_HOST,
-            "benchmarks/users",
-            "examples",
-            "tuner/compiler",
-            "tuner/devices/cuda",
-            "tuner/kernel_files/build_command.py",
-            "tuner/linalg",
-            "tuner/problems",
+            *("benchmarks/users", "examples"),
+            *_rooms("compiler devices/cuda kernel_files/build_command.py linalg problems"),
         ),
-        (
-            *(f"tuner/{room}" for room in ("application", "cli", "devices", "kernel_files")),
-            *(f"tuner/{room}" for room in ("model", "search", "space", "system")),
-        ),
+        _rooms("application cli devices kernel_files model search space system"),
         (
             "kernels/test_*.py",
             "test_answer_kernels.py",
@@ -75,17 +72,13 @@ SUITES = {
     "pairs": Suite((*_HOST, "tests/kernels"), marker="pairwise"),
     "faults": Suite(  # of daemons and of processes that hold clocks: killed, starved, flooded
         (
-            *("power/clocks", "systemd", "tuner/daemon/main.py", "tuner/daemon/service.py"),
-            *(
-                f"tuner/search/{name}.py"
-                for name in ("fork_server", "job_launcher", "job_messages", "job_process")
-            ),
+            *("power/clocks", "systemd"),
+            *_rooms("daemon/main.py daemon/service.py search/fork_server.py search/job_launcher.py"),
+            *_rooms("search/job_messages.py search/job_process.py"),
         ),
         (
-            "policies",
-            "power",
-            *(f"tuner/{room}" for room in ("cli", "client", "compiler", "daemon", "database", "devices")),
-            *(f"tuner/{room}" for room in ("kernel_files", "model", "search", "space", "system")),
+            *("policies", "power"),
+            *_rooms("cli client compiler daemon database devices kernel_files model search space system"),
         ),
         (
             "test_clock_kills.py",
@@ -100,17 +93,56 @@ SUITES = {
             "test_power_crashes.py",
         ),
     ),
+    "clocks": Suite(  # set, followed and given back in whole runs
+        ("power/clocks", "power/nvml", *_rooms("measurement search")),
+        (
+            *("policies", "power", "tuner/__main__"),
+            *_rooms("cli compiler daemon devices kernel_files model recordings space system"),
+        ),
+        (
+            "test_cli_clock_runs.py",
+            "test_cli_clocks.py",
+            "test_clock_model.py",
+            "test_power_clockd.py",
+            "test_power_guardian.py",
+            "test_power_limits.py",
+        ),
+    ),
+    "damage": Suite(  # of databases: found, mended, merged
+        _rooms("database"),
+        _rooms("application cli daemon devices kernel_files model prediction report studies"),
+        (
+            "test_database_damage.py",
+            "test_database_isolation.py",
+            "test_database_mirror.py",
+            "test_kill_and_resume.py",
+            "test_merged_answers.py",
+            "test_merging.py",
+            "test_ranking.py",
+        ),
+    ),
+    "exchange": Suite(
+        _rooms("recordings"),
+        _rooms("cli compiler daemon database devices kernel_files measurement model search space studies"),
+        ("test_cli_exchange.py", "test_decoding.py", "test_exporting.py", "test_recordings.py"),
+    ),
+    "kernel-tuner": Suite(
+        _rooms("kernel_tuner"),
+        _rooms("devices model search"),
+        ("test_kernel_tuner_runs.py", "test_kernel_tuner_scripts.py"),
+    ),
+    "benches": Suite(
+        ("benchmarks",),
+        _rooms("cli compiler devices kernel_files model"),
+        ("test_benchmarks_help.py", "test_input_adaptive.py", "test_kernel_tuner_wall.py"),
+    ),
     "schema": Suite(
-        ("docs/openapi.json", "tuner/daemon/http", "tuner/daemon/interface.py", "tests/schema_requests.py"),
+        ("docs/openapi.json", "tests/schema_requests.py", *_rooms("daemon/http daemon/interface.py")),
         files=("test_daemon_hostile_schema.py",),
     ),
     "statistics": Suite(  # of joules: that intervals cover, and that sensors are told apart
         ("power/energy", "power/response", "tuner/measurement"),
-        (
-            "power",
-            *(f"tuner/{room}" for room in ("compiler", "database", "devices", "kernel_files", "model")),
-            *(f"tuner/{room}" for room in ("report", "search")),
-        ),
+        ("power", *_rooms("compiler database devices kernel_files model report search")),
         (
             "test_confirming.py",
             "test_power_identify.py",
@@ -121,38 +153,54 @@ SUITES = {
     ),
     "searches": Suite(  # whole ones, on modelled devices and recordings
         ("policies",),
-        (
-            *(f"tuner/{room}" for room in ("compiler", "database", "devices", "kernel_files", "measurement")),
-            *(f"tuner/{room}" for room in ("model", "recordings", "search", "space")),
+        _rooms(
+            "cli compiler daemon database devices kernel_files measurement model recordings search space"
+            " studies"
         ),
-        ("test_clock_search.py", "test_pareto.py", "test_search_bad_input.py", "test_several_at_once.py"),
+        (
+            "test_analytical.py",
+            "test_bayesian.py",
+            "test_cli_pareto.py",
+            "test_clock_search.py",
+            "test_pareto.py",
+            "test_policy_contract.py",
+            "test_search_bad_input.py",
+            "test_several_at_once.py",
+            "test_verification.py",
+        ),
     ),
-    "training": Suite(
-        ("tuner/prediction", "tuner/studies"),
-        tuple(f"tuner/{room}" for room in ("cli", "database", "kernel_files", "model", "search")),
-        ("test_training.py",),
+    "studies": Suite(
+        _rooms("prediction studies"),
+        _rooms("cli compiler database devices kernel_files measurement model recordings search space system"),
+        ("test_cli_compare.py", "test_cli_sweep.py", "test_training.py"),
     ),
     "judge": Suite(  # candidates and cheats, each in processes of its own
-        ("tuner/cli/judge.py", "tuner/measurement/judged.py", "tuner/python/judging.py"),
-        ("tuner/cli", "tuner/kernel_files", "tuner/model"),
+        _rooms("cli/judge.py measurement/judged.py python/judging.py"),
+        _rooms("cli kernel_files model"),
         ("test_judge.py",),
     ),
-    "terminal": Suite(
-        ("tuner/cli/top",), ("tuner/cli", "tuner/client", "tuner/model"), ("test_terminal_view.py",)
-    ),
+    "terminal": Suite(("tuner/cli/top",), _rooms("cli client model"), ("test_terminal_view.py",)),
     "packaging": Suite(
         ("Makefile", "pyproject.toml", "tuner/__init__.py", "tuner/__main__.py"),
-        ("tuner/model", "tuner/recordings"),
+        _rooms("model recordings"),
         ("test_packaging.py",),
     ),
     "pragmas": Suite(
-        ("tuner/kernel_files/pragmas",),
-        ("tuner/compiler", "tuner/kernel_files", "tuner/model"),
+        _rooms("kernel_files/pragmas"),
+        _rooms("compiler kernel_files model"),
         ("test_pragmas_compiled.py", "test_pragmas_fuzzed.py", "test_pragmas_tiling.py"),
     ),
+    "drafts": Suite(
+        _rooms(
+            "kernel_files/cuda_source kernel_files/draft.py kernel_files/draft_code.py"
+            " kernel_files/draft_launch.py kernel_files/drafting.py kernel_files/source_checks.py"
+        ),
+        _rooms("cli compiler kernel_files model system"),
+        ("test_cli_kernel_new.py", "test_drafts.py", "test_toolkit_headers.py"),
+    ),
     "pools": Suite(
-        ("tuner/pool", "tuner/studies"),
-        tuple(f"tuner/{room}" for room in ("cli", "database", "devices", "kernel_files", "model", "search")),
+        _rooms("pool studies"),
+        _rooms("cli database devices kernel_files model search"),
         ("test_pool_workers.py", "test_sweep_on_pool.py", "test_worker.py"),
     ),
 }

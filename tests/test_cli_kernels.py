@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tuner.cli.main import main
+from tuner.kernel_files.build_record import kernel_record
+from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.kernel_file import KernelFile
 from tuner.kernel_files.schema import json_schema
 from tuner.model.plan import Workload
@@ -495,6 +497,18 @@ def test_what_cannot_be_added_or_removed_is_told(file: Path, words: tuple[str, .
     told = CliRunner().invoke(main, ["kernels", *words])
     assert (told.exit_code, said in told.stderr) == (2, True), told.stderr
     assert not (file.parent / "config").exists()
+
+
+def test_a_run_ends_where_its_working_directory_is_gone(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that is removed while a run measures costs it nothing; its kernel file is kept."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    record = kernel_record(load_kernel_file(file.absolute()))
+    assert record is not None
+    assert record["path"] == str(file)
 
 
 @pytest.mark.usefixtures("file")

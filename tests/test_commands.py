@@ -36,7 +36,7 @@ SOURCE = """template <int B> __global__ void __launch_bounds__(B) scale(float* y
 
 
 @cache
-def compiled(block: int, number: int) -> Output:
+def compiled(block: int, number: int | str) -> Output:
     """A kernel of one block size, as NVRTC compiles it."""
     options = (f"--gpu-architecture=sm_{number}", "--ptxas-options=-v")
     return Nvrtc(str(library_files()[0])).compile("scale.cu", SOURCE, (), f"scale<{block}>", options)
@@ -46,7 +46,7 @@ def ptx(block: int) -> str:
     return HEAD + compiled(block, 75).ptx
 
 
-def cubin(block: int, number: int = 90) -> bytes:
+def cubin(block: int, number: int | str = 90) -> bytes:
     code = compiled(block, number).cubin
     assert code is not None
     return code
@@ -89,7 +89,10 @@ def built(*words: str) -> tuple[str, ...]:
 
 
 @pytest.fixture
-def compiler(tmp_path: Path) -> Iterator[Compiler]:
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Compiler]:
+    """A compiler, whose children are in a place without UTF-8."""
+    for name, value in (("LC_ALL", "C"), ("PYTHONUTF8", "0"), ("PYTHONCOERCECLOCALE", "0")):
+        monkeypatch.setenv(name, value)
     with Compiler("sm_90", tmp_path / "cubins", jobs=2) as one:
         yield one
 
@@ -111,6 +114,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "of the source": built("sh", "-c", "grep -q scale {source} && cat scale_{B}.ptx"),
     "by a program beside it": built("./generate", "{B}"),
     "of one generation": built("sed", "s/sm_75/sm_90a/", "scale_{B}.ptx"),
+    "with a comment": built("sed", r"1i // caf\xc3\xa9", "scale_{B}.ptx"),
     "by options": (*built("cat", "scale_{B}.ptx"), 'options = ["--ptxas-options=-maxrregcount=32"]'),
 }
 
@@ -237,6 +241,25 @@ def test_a_command_touches_nothing_else(tmp_path: Path, compiler: Compiler, scri
     assert (folder / "scale.cu").read_text() == SOURCE
 
 
+@pytest.mark.skipif(not supported(), reason="this kernel has no Landlock")
+@pytest.mark.parametrize("home", ["home", "users/other"])
+def test_a_program_of_somebody_reads_what_is_installed_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: str
+) -> None:
+    """The folder above ``bin`` is that of a toolkit, unless it is where the user lives, wherever that is."""
+    kernel, place = tmp_path / "kernel", tmp_path / "home"
+    for folder in (kernel, place / "bin"):
+        folder.mkdir(parents=True)
+    (place / "file").write_text(ptx(64))
+    (place / "bin" / "generate").write_text(f"#!/bin/sh\ncat {shlex.quote(str(place / 'file'))}\n")
+    (place / "bin" / "generate").chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+    lines = built(str(place / "bin" / "generate"))
+    with Compiler("sm_90", tmp_path / "cubins") as compiler:
+        (code,) = results(kernel_of(kernel, *lines, tunables="B = [64]"), compiler)
+    assert isinstance(code, CompileError) == (home == "home"), str(code)
+
+
 # --- Fingerprints.
 
 
@@ -254,7 +277,11 @@ def test_what_a_command_makes_is_compiled_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["source", "header", "word", "program", "wrapped", "named file", "flags", "nothing", "report"]
+    "change",
+    [
+        *("source", "header", "module", "word", "program", "wrapped", "named file", "flags"),
+        *("nothing", "report"),
+    ],
 )
 def test_answers_go_stale_with_all_that_made_the_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
@@ -268,10 +295,17 @@ def test_answers_go_stale_with_all_that_made_the_code(
         program.chmod(0o755)
     monkeypatch.setenv("PATH", str(programs), prepend=":")
     lines = WAYS["ptx files"] if change == "named file" else built("mycc", "scale_{B}.ptx")
+    if change == "module":
+        lines = ('source = "generate.py"', 'entry = "k"', "build = ['mycc', '{source}']", 'language = "ptx"')
+    (tmp_path / "library" / "inner").mkdir(parents=True)
+    (tmp_path / "generate.py").write_text("from library import one")
+    (tmp_path / "library" / "one.py").write_text("import library.inner.two")
+    (tmp_path / "library" / "inner" / "two.py").write_text("2")
     before = kernel_of(tmp_path, *lines).fingerprint
     changes: dict[str, Callable[[], object]] = {
         "source": lambda: (tmp_path / "scale.cu").write_text(SOURCE + "\n"),
         "header": lambda: (tmp_path / "new.h").write_text("int a;"),
+        "module": lambda: (tmp_path / "library" / "inner" / "two.py").write_text("3"),
         "word": lambda: (tmp_path / "kernel.toml").write_text(
             (tmp_path / "kernel.toml").read_text().replace("'mycc'", "'mycc', '-O3'")
         ),
@@ -285,6 +319,23 @@ def test_answers_go_stale_with_all_that_made_the_code(
     changes[change]()
     after = load_kernel_file(tmp_path / "kernel.toml").fingerprint
     assert (after != before) == (change not in ("nothing", "report"))
+
+
+@pytest.mark.parametrize("change", ["scale.cu", "below/header.cuh", "included/header.h"])
+def test_what_changes_after_it_was_read_is_not_kept(tmp_path: Path, change: str) -> None:
+    """Code of files that are other ones than those of its key is refused, and never stored for them."""
+    for name in ("below/header.cuh", "included/header.h"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    kernel_of(tmp_path, *built("cat", "scale_{B}.ptx"), 'include_paths = ["included"]')
+    (tmp_path / "scale.cu").write_text('#include "below/header.cuh"\n' + SOURCE)
+    kernel = load_kernel_file(tmp_path / "kernel.toml")
+    text = (tmp_path / change).read_text()
+    for edit, refused in (("// edited", True), ("", False)):
+        (tmp_path / change).write_text(text + edit)
+        with Compiler("sm_90", tmp_path / "cubins") as compiler:
+            codes = results(kernel, compiler)
+        assert ["has changed since it was read" in str(code) for code in codes] == [refused] * 2
 
 
 # --- Kernel files that are refused.
@@ -334,6 +385,23 @@ def test_a_configuration_without_a_file_is_named(tmp_path: Path, part: str) -> N
 
 
 # --- Cubins as files.
+
+
+@pytest.mark.parametrize(
+    ("made_for", "serves", "not_these"),
+    [
+        ("80", (80, 86, 89), (75, 90)),
+        ("89", (89,), (80, 86, 90)),
+        ("90a", (90,), (89, 100)),
+        ("100", (100, 103), (90, 120)),
+        ("100a", (100,), (103, 120)),
+    ],
+)
+def test_gpus_that_a_cubin_serves(made_for: str, serves: tuple[int, ...], not_these: tuple[int, ...]) -> None:
+    """Those of its generation that are not older; of code that needs what one has, that one."""
+    code = read_cubin(cubin(64, made_for))
+    found = {number for number in (*serves, *not_these) if code.serves(f"sm_{number}")}
+    assert found == set(serves)
 
 
 @pytest.mark.parametrize("number", Nvrtc(str(library_files()[0])).describe()[1])

@@ -511,6 +511,30 @@ def test_the_token_opens_the_loopback(tcp: ServedService, host: str) -> None:
     assert tcp.service.asked[-1][1].uid is None
 
 
+@pytest.mark.parametrize("open_health", [False, True])
+def test_probes_of_health_need_no_token_where_that_is_chosen(open_health: bool) -> None:
+    """On the socket they never do; a web page is refused, and every other path asks for the token."""
+    with served(tcp=True, open_health=open_health) as api:
+        assert api.tcp is not None
+        for path in ("/healthz", "/readyz"):
+            assert (api.ask("GET", path).status, api.ask("GET", path).body) == (200, b"ok\n")
+            for host, status in (("localhost", 200 if open_health else 401), ("a.example", 403)):
+                connection = http.client.HTTPConnection("127.0.0.1", api.tcp.port, timeout=PATIENCE_S)
+                with contextlib.closing(connection):
+                    assert ask(connection, "GET", path, headers={"Host": host}).status == status
+        assert over_tcp(api, "localhost").status == 401
+
+
+def test_what_is_not_ready_says_why() -> None:
+    """The process lives all the same."""
+    with served() as api:
+        api.service.waits = ["the database: no room", "no device is known"]
+        answer = api.ask("GET", "/readyz")
+        assert (answer.status, answer.kind) == (503, "not-ready")
+        assert "the database: no room; no device is known" in answer.document["error"]["message"]
+        assert api.ask("GET", "/healthz").status == 200
+
+
 @pytest.mark.parametrize("given", [{}, {"Authorization": "Bearer "}, {"Authorization": "Bearer wrong"}])
 def test_without_the_token_there_is_no_answer(tcp: ServedService, given: dict[str, str]) -> None:
     """A missing or wrong token is 401, and says how to send one."""

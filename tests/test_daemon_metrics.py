@@ -4,6 +4,8 @@ import asyncio
 import copy
 import json
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -234,6 +236,76 @@ def test_requests_are_timed_when_their_answer_begins() -> None:
 
     assert (label, status) == ("/v1/jobs/{id}", 404)
     assert 0.0 <= seconds < 60.0
+
+
+# --- the shipped alerts
+
+ALERTS = DASHBOARD.with_name("prometheus-alerts.yml")
+RUNBOOK = DASHBOARD.parent.parent / "docs" / "howto" / "alerts.md"
+ANSWERED = 'tuner_request_seconds_bucket{{route="/v1/best",le="{}"}}'
+WELL = {  # values of 600 steps, as promtool writes them
+    'up{job="tuner"}': "1x600",
+    'tuner_clock_restore_failures_total{gpu="G"}': "1x600",
+    "tuner_database_rows_isolated": "0x600",
+    "tuner_store_errors_total": "3x600",
+    "tuner_database_last_full_check_timestamp_seconds": "0x600",
+    'tuner_troubles{subject="database"}': "0x600",
+    'tuner_troubles{subject="kernels"}': "0x600",
+    'tuner_job_endings_total{status="crashed"}': "2x600",
+    'tuner_job_endings_total{status="finished"}': "0+1x600",
+    **{ANSWERED.format(le): "0+100x600" for le in ("0.01", "0.1", "1", "+Inf")},
+}
+CAUSES = {
+    "": {"tuner_store_errors_total": "3x520 4x79", "up": "1x599 0"},  # one error, one missed scrape
+    "TunerDown": {'up{job="tuner"}': "1x590 0x9"},
+    "TunerClockNotRestored": {'tuner_clock_restore_failures_total{gpu="G"}': "1x590 2x9"},
+    "TunerRowsLost": {"tuner_database_rows_isolated": "0x590 1x9"},
+    "TunerStoreErrors": {"tuner_store_errors_total": "3x580 4+1x19"},
+    "TunerDatabaseUnchecked": {"tuner_database_last_full_check_timestamp_seconds": "60x600"},
+    "TunerTrouble": {'tuner_troubles{subject="kernels"}': "0x580 2x19"},
+    "TunerJobsFail": {'tuner_job_endings_total{status="crashed"}': "2x560 3x9 5x29"},
+    "TunerSlowAnswers": {ANSWERED.format(le): "0x600" for le in ("0.01", "0.1")},
+}
+
+
+def test_alerts_ask_for_what_is_exported_and_have_a_runbook(metrics: Metrics) -> None:
+    """Every alert has a cause in the test below, and a heading in the runbook."""
+    text = ALERTS.read_text()
+    names = re.findall(r"- alert: (\w+)", text)
+    asked = set(re.findall(r"\btuner_\w+", text.split("rules:")[1]))
+
+    assert {re.sub(r"_bucket$", "", name) for name in asked} <= set(exported(metrics))
+    assert ["", *names] == sorted(CAUSES, key=["", *names].index)
+    assert re.findall(r"^## (\w+)$", RUNBOOK.read_text(), re.MULTILINE) == names
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of Debian's package prometheus")
+@pytest.mark.parametrize("alert", CAUSES)
+def test_an_alert_fires_for_its_cause_alone(tmp_path: Path, alert: str) -> None:
+    """At the end of 600 minutes, in the last of which the cause came, no other alert fires."""
+    minutes = 60 if alert == "TunerDatabaseUnchecked" else 1  # which takes weeks
+    values = {**WELL, **CAUSES[alert]}
+    fires = [{"labels": f'{{alertname="{alert}"}}', "value": 1}] if alert else []
+    case = {
+        "interval": f"{minutes}m",
+        "input_series": [{"series": name, "values": text} for name, text in values.items()],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": f"{599 * minutes}m",
+                "exp_samples": fires,
+            }
+        ],
+    }
+    file = tmp_path / "case.yml"  # JSON is YAML
+    file.write_text(
+        json.dumps({"rule_files": [str(ALERTS)], "evaluation_interval": f"{minutes}m", "tests": [case]})
+    )
+    done = subprocess.run(
+        ["promtool", "test", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # --- the shipped Grafana dashboard: Grafana's own types know every key of it, and every panel has its place

@@ -62,6 +62,13 @@ def refused(machine: Machine) -> tuple[int, str, str]:
         return response.status, response.headers["retry-after"], error["message"]
 
 
+def health(machine: Machine, path: str) -> int:
+    """Status of the answer to a probe."""
+    with closing(UnixConnection(machine.socket)) as connection:
+        connection.request("GET", path)
+        return connection.getresponse().status
+
+
 def spoil(machine: Machine) -> str:
     """Put a typo into daemon.toml; returns what was right."""
     right = machine.settings.read_text()
@@ -107,9 +114,11 @@ def test_wrong_settings_at_the_first_start_are_told_on_the_socket(machine: Machi
     shown = tuner("status", "--socket", machine.socket)
     assert shown.exit_code == DaemonUnavailableError.exit_code
     assert "unknown policy 'autos'" in shown.stderr
+    assert (health(machine, "/healthz"), health(machine, "/readyz")) == (200, 503)
 
     machine.settings.write_text(right)
     machine.await_ready()
+    assert (health(machine, "/healthz"), health(machine, "/readyz")) == (200, 200)
     assert machine.client().status()["pid"] == process.pid
     assert machine.log.read_text().count("unknown policy 'autos'") == 1
 

@@ -287,7 +287,10 @@ def test_options_that_read_files_are_refused(top: Path, option: str) -> None:
         (["sh", "{top}/others/cc"], "belongs to user"),
         (["sh", "-c", "cat<{top}/others/cc"], "belongs to user"),
         (["cat", "../../outside/scan.ptx"], "leads out of the kernel directory"),
-        (["sh", "{{FILE}}"], "a tunable has '.*/others/cc', a path"),
+        *[
+            (["sh", f"{{{{{name}}}}}"], "a value is '.*/others/cc', a path")
+            for name in ("FILE", "NAMED", "S", "E")
+        ],
     ],
 )
 def test_build_commands_are_run_only_if_nobody_else_can_change_them(
@@ -300,10 +303,16 @@ def test_build_commands_are_run_only_if_nobody_else_can_change_them(
         (top / folder / "cc").chmod(0o755)
     os.chown(top / "others/cc", STRANGER, 0)
     build = [word.format(top=top) for word in words]
-    chosen = f'[tunables]\nFILE = ["{top}/others/cc"]\n' if "{FILE}" in build else ""
+    cc = f"{top}/others/cc"
+    chosen = {
+        "{FILE}": f'[tunables]\nFILE = ["{cc}"]\n',
+        "{NAMED}": f"[derived]\nNAMED = \"'{cc}' if N == 4 else ''\"\n",
+        "{S}": f'sizes.S = ["{cc}"]\n',
+        "{E}": f'[tunables.E]\nvalues = [1]\nwhen = "N < 4"\notherwise = "\'{cc}\'"\n',
+    }.get(build[-1], "")
     (top / "kernels.d/mine/kernel.toml").write_text(
         f'[kernel]\nsource = "k.cu"\nentry = "k"\nbuild = {build}\n[problem]\nsizes.N = [4]\n'
-        f'[arguments]\nx = "inout float32[N]"\n{chosen}[launch]\ngrid = 1\nblock = 1\n'
+        f'{chosen}[arguments]\nx = "inout float32[N]"\n[launch]\ngrid = 1\nblock = 1\n'
     )
     (top / "kernels.d/mine/k.cu").touch(mode=0o644)
     if says:
@@ -312,6 +321,22 @@ def test_build_commands_are_run_only_if_nobody_else_can_change_them(
     else:
         assert kernel_directories([top / "kernels.d"], below=top)
     assert not (top / "ran").exists()
+
+
+@needs_root
+def test_modules_of_a_python_file_lie_in_the_directory(top: Path) -> None:
+    """A file of a package imports from above it, where others may have modules."""
+    kernel = top / "kernels.d/mine/kernel.toml"
+    kernel.write_text(
+        '[kernel]\nsource = "k.py"\nentry = "k"\n[problem]\nsizes.N = [4]\n'
+        '[arguments]\nx = "inout float32[N]"\n[launch]\ngrid = 1\n'
+    )
+    for name in ("k.py", "__init__.py"):
+        assert kernel_directories([kernel.parent], below=top)
+        (kernel.parent / name).touch(mode=0o644)
+    assert kernel_directories([top / "kernels.d"], below=top)
+    with pytest.raises(InputError, match=r"leads to .*/kernels.d, out of the kernel directories"):
+        kernel_directories([kernel.parent], below=top)
 
 
 @needs_root

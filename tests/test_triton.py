@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import runpy
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +23,7 @@ from tuner.kernel_files.catalog import load_kernel_file
 from tuner.kernel_files.formulas import Location
 from tuner.kernel_files.triton_source import number_dtype, specialised, triton_function
 from tuner.model.elements import element_dtype
-from tuner.model.errors import CompileError, InputError
+from tuner.model.errors import CompileError, CompilerUnavailableError, InputError
 from tuner.model.plan import Buffer, BufferView, Plan, Source, Stage, StageArgument
 from tuner.model.plan import Scalar as Number
 from tuner.python.kernel import Kernel
@@ -236,6 +237,9 @@ def test_what_fails_costs_one_stage(
     assert isinstance(answers[1], CompiledStage)
 
 
+HELPER = "import triton\n\n@triton.jit\ndef f(x):\n    return x * {}\n"
+
+
 def test_a_changed_function_of_another_module_is_compiled_anew(tmp_path: Path) -> None:
     """The text of the file alone does not decide what it compiles to."""
     helper = "import triton\n\n@triton.jit\ndef f(x):\n    return x * {}\n"
@@ -248,6 +252,58 @@ def test_a_changed_function_of_another_module_is_compiled_anew(tmp_path: Path) -
             codes.append(compiled(own, kernel_in(tmp_path, source).stages[0]).cubin)
 
     assert codes[0] == codes[2] != codes[1]
+
+
+def test_a_closed_compiler_starts_nothing(tmp_path: Path) -> None:
+    """What is asked after its end is refused, and no process is left."""
+    with Compiler("sm_90", tmp_path / "cache") as own:
+        compiled(own, kernel_in(tmp_path, filled()).stages[0])
+    with pytest.raises(CompilerUnavailableError, match="is closed"):
+        own.compile([kernel_in(tmp_path, filled("2.0")).stages[0]])
+
+
+def test_files_with_modules_of_the_same_names(tmp_path: Path) -> None:
+    """Each file has its own helper, in any order, where one process compiles all of them."""
+    stages = []
+    for factor in ("2.0", "3.0"):
+        folder = tmp_path / factor
+        (folder / "inside").mkdir(parents=True)
+        (folder / "inside" / "helper_of_k.py").write_text(HELPER.format(factor))
+        stages.append(kernel_in(folder, filled("f(at)", "from inside.helper_of_k import f")).stages[0])
+    codes = []
+    for order in ((0, 1, 0), (1, 0, 1)):
+        with Compiler("sm_90", tmp_path / f"{order}", jobs=1) as own:
+            codes.append([compiled(own, stages[place]).cubin for place in order])
+
+    (two, three, again), others = codes
+    assert two == again != three
+    assert others == [three, two, three]
+
+
+def test_a_module_that_changes_meanwhile_is_not_kept(tmp_path: Path) -> None:
+    """What an edited helper makes is refused; the text that was read makes its own code afterwards."""
+    (tmp_path / "helper_of_k.py").write_text(HELPER.format("2.0"))
+    first = kernel_in(tmp_path, filled("f(at)", "from helper_of_k import f")).stages[0]
+    second = replace(first, options=("num_warps=8", *first.options[1:]))
+    with Compiler("sm_90", tmp_path / "cache") as own:
+        compiled(own, first)  # the key of the function is known
+        (tmp_path / "helper_of_k.py").write_text(HELPER.format("3.25"))
+        (edited,) = own.compile([second])
+    (tmp_path / "helper_of_k.py").write_text(HELPER.format("2.0"))
+    with Compiler("sm_90", tmp_path / "cache") as own, Compiler("sm_90", tmp_path / "new") as new:
+        assert compiled(own, second).cubin == compiled(new, second).cubin
+
+    assert "has changed since it was read" in str(edited)
+
+
+def test_comments_in_latin_1(compiler: Compiler, tmp_path: Path) -> None:
+    """A file that says its encoding is taken as Python takes it."""
+    kernel_in(tmp_path, filled())
+    source = "# coding: latin-1\n# caf\u00e9\n" + filled()
+    (tmp_path / "k.py").write_text(source, encoding="latin-1")
+    kernel = load_kernel_file(tmp_path / "k.toml")
+    (workload,) = kernel.workloads()
+    assert compiled(compiler, kernel.plan(workload, kernel.default(workload)).stages[0]).cubin
 
 
 def test_a_changed_constant_is_compiled_anew(tmp_path: Path) -> None:
@@ -321,11 +377,22 @@ def test_a_search_without_a_gpu(tmp_path: Path, capfd: pytest.CaptureFixture[str
     left_out = int(told.out.partition("left out: ")[2].partition(" ")[0])
     assert f"all {15 - left_out} tried" in told.out
 
+    written = tmp_path / "configs.py"
+    words = ["export", "triton-softmax", "--format", "triton", "--output", str(written)]
+    main([*words, "--database", str(database)], standalone_mode=False)
+    configs = runpy.run_path(str(written))["configs"]
+    function = runpy.run_path(str(EXAMPLES / "triton/softmax.py"))["softmax"]
+    autotuned = importlib.import_module("triton").autotune(configs=configs, key=["cols"])(function)
+    (config,) = autotuned.configs
+    assert config.kwargs == {"BLOCK": 1024}
+    assert f"num_warps={config.num_warps} num_stages={config.num_stages} num_ctas=1" in told.out
 
-def test_a_check_of_the_examples(capfd: pytest.CaptureFixture[str]) -> None:
+
+@pytest.mark.parametrize("name", ["fused_moe", "softmax"])
+def test_a_check_of_the_examples(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """`tuner kernels check` compiles the default of an example."""
     main(
-        ["kernels", "check", str(EXAMPLES / "triton/softmax.toml"), "--arch", "sm_80"],
+        ["kernels", "check", str(EXAMPLES / f"triton/{name}.toml"), "--arch", "sm_80"],
         standalone_mode=False,
     )
 

@@ -112,6 +112,20 @@ def test_a_search_in_place_is_looked_up_afterwards(database: Path, launches: lis
     ]
 
 
+def test_gpus_have_answers_of_their_own(database: Path, launches: list[dict[str, Any]]) -> None:
+    """An answer of one GPU is none of another, however the arrays are passed."""
+    tuned = made(database, "lookup")
+    for number, named in itertools.product((0, 1, 1), (False, True)):
+        arrays = {name: floats() for name in ("out", "x", "y")}
+        for array in arrays.values():
+            vars(array)["device"] = number
+        places, names = ((), arrays) if named else (tuple(arrays.values()), {})
+        tuned[grid](*places, **names, n=1000, scale=0.5, negate=False)
+
+    assert len(launches) == 6
+    assert len(vars(tuned)["_tuned"].kept) == 4
+
+
 def test_what_is_recorded_is_tuned_offline(
     database: Path,
     launches: list[dict[str, Any]],
@@ -120,6 +134,8 @@ def test_what_is_recorded_is_tuned_offline(
 ) -> None:
     """Kernel files and a sweep file are written, once per key; a sweep of them is what a lookup finds."""
     folder = tmp_path / "records"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text("[project]\n")  # none of ours
     recording = made(database, f"record:{folder}", configs=configs_of((256, 512, 1024)))
     for n in (1000, 1000, 5000):
         launch(recording, n)
@@ -136,6 +152,19 @@ def test_what_is_recorded_is_tuned_offline(
     found = made(database, "lookup", configs=late)
     launch(found)
     assert launches[-1]["BLOCK"] in (256, 512, 1024)
+
+
+def test_a_sweep_of_somebody_is_kept(
+    database: Path, launches: list[dict[str, Any]], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Records go to no folder that has a sweep of other things."""
+    (tmp_path / "sweep.toml").write_text("[sweep]\n")
+    with caplog.at_level(logging.WARNING):
+        launch(made(database, f"record:{tmp_path}"))
+    assert "sweep.toml is none of recorded launches" in caplog.text
+    assert [path.name for path in tmp_path.glob("*.toml")] == ["sweep.toml"]
+    assert (tmp_path / "sweep.toml").read_text() == "[sweep]\n"
+    assert len(launches) == 1
 
 
 def test_a_record_has_the_configurations_and_their_grids(

@@ -25,7 +25,7 @@ SIZES: Mapping[str, tuple[Mapping[str, int | str], ...]] = {
     "matmul-split-k": (
         {"M": 333, "N": 257, "K": 129},
         {"M": 128, "N": 128, "K": 8192},
-        {"M": 1100000, "N": 3, "K": 5},
+        {"M": 1048576, "N": 3, "K": 5},
     ),
     "mvmul": (
         {"H": 1001, "W": 777},

@@ -130,6 +130,8 @@ COMMANDS = {
     "compare": "tuner.cli.studies:compare",
     "judge": "tuner.cli.judge:judge",
     "best": "tuner.cli.best:best",
+    "gate": "tuner.cli.gate:gate",
+    "lock": "tuner.cli.lock:lock",
     "daemon": "tuner.cli.daemon:daemon",
     "install-service": "tuner.cli.daemon:install_service",
     "start": "tuner.cli.daemon:start",

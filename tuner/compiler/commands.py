@@ -153,22 +153,19 @@ class _Order(NamedTuple):
 
 
 class CommandServer:
-    """Server of a compile child process that runs build commands and ptxas.
-
-    Args:
-        library: none.
-    """
+    """Server of a compile child process that runs build commands and ptxas."""
 
     def __init__(self, library: str) -> None:
         del library
         bound_memory()
         resource.setrlimit(resource.RLIMIT_FSIZE, (CUBIN_BYTES, CUBIN_BYTES))
         ctypes.CDLL(None).prctl(_BECOME_SUBREAPER, 1, 0, 0, 0)  # what a command leaves behind becomes a child
-        signal.signal(signal.SIGIO, _leave)  # the parent is gone, or waits no longer
+        self._folder = ""
+        signal.signal(signal.SIGIO, self._leave)  # the parent is gone, or waits no longer
 
-    @staticmethod
-    def compile(order: _Order, folder: str) -> Output:
+    def compile(self, order: _Order, folder: str) -> Output:
         """Build and translate one stage in an empty folder; what fails is told by the log of the answer."""
+        self._folder = folder
         source = Path(order.path).parent
         readable = [str(source), *order.include_paths, *order.ptxas[:1], *_installed(order)]
         try:
@@ -178,10 +175,11 @@ class CommandServer:
         finally:
             _end_children()
 
-
-def _leave(_number: int, _frame: object) -> None:
-    _end_children()
-    os._exit(1)
+    def _leave(self, _number: int, _frame: object) -> None:
+        _end_children()
+        if self._folder:  # a parent that was killed removes nothing
+            shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(1)
 
 
 def _end_children() -> None:
@@ -207,7 +205,8 @@ def _installed(order: _Order) -> Iterator[str]:
     for path in () if command is None else {command, os.path.realpath(command)}:
         yield path
         folder, root = Path(path).parent, Path(path).parents[1]
-        if folder.name == "bin" and root.parent not in (root, Path("/"), *_HOMES):  # no home of somebody
+        homes = (root, Path("/"), *_HOMES, Path(os.path.expanduser("~")).parent)  # noqa: PTH111 - it may be unknown
+        if folder.name == "bin" and root.parent not in homes:  # no home of somebody
             yield str(root)
 
 
@@ -258,7 +257,7 @@ def _of_ptx(data: bytes, order: _Order, folder: Path) -> Output:
     entry = _named(order.entry, entries_in(text), "entry")
     symbols = tuple(_named(symbol, variables_in(text), "variable") for symbol in order.symbols)
     source, output = folder / "source.ptx", folder / "code.cubin"
-    source.write_text(text)
+    source.write_text(text, encoding="utf-8")
     ptxas, *options = order.ptxas
     target = _TARGET.search(text)  # sm_90a: code that needs what no later GPU has
     exact = target is not None and target[1].rstrip("af") == order.architecture

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from types import TracebackType
 
 from tuner.compiler.backend import Backend, label
 from tuner.compiler.commands import CommandBackend
@@ -211,9 +210,7 @@ class Compiler:
     def __enter__(self) -> "Compiler":  # noqa: PYI034 - typing.Self needs Python 3.11
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _backend(self, stage: Stage) -> Backend:
@@ -266,7 +263,7 @@ class Compiler:
         try:
             backend = self._backend(stage)
             timeout_s = backend.TIMEOUT_S if self.timeout_s is None else self.timeout_s
-            output = self._cache.load(key) or backend.compile(stage, timeout_s)
+            output = self._cache.load(key) or _of_what_was_read(stage, backend.compile(stage, timeout_s))
             if isinstance(output, Output) and backend.lasting(output):
                 self._cache.store(key, output)
             mine.set_result(output)
@@ -294,6 +291,15 @@ class Compiler:
         return CompiledStage(
             output.cubin, output.lowered_name, resources, output.log, output.symbols, output.ptx
         )
+
+
+def _of_what_was_read(stage: Stage, output: Output | CompileError) -> Output | CompileError:
+    """An answer; an error in its place if files that the stage is made of are not those of its key now."""
+    from tuner.kernel_files.source_folder import has_changed  # noqa: PLC0415 - not where all is cached
+
+    if not isinstance(output, Output) or not has_changed(stage.source, stage.build):
+        return output
+    return CompileError(f"{label(stage)}: a file that it is made of has changed since it was read")
 
 
 # --- One compilation of stages for each architecture that the NVRTC of this machine serves.

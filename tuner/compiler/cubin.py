@@ -34,6 +34,7 @@ _CLUSTER = 0x3D  # EIATTR_CTA_PER_CLUSTER
 _RESERVED = ".nv.reservedSmem"  # begins symbols of what the system takes of each block
 _RESERVED_BYTES = 1024
 _Section = tuple[int, ...]
+_EXACT, _EXACT_NEW = 0x800, 0x8  # EF_CUDA_ACCELERATORS
 _NEW_FLAGS = 8  # the ABI from which on flags have the architecture in their second byte
 
 
@@ -57,15 +58,19 @@ class Cubin(NamedTuple):
         number: of its architecture, e.g. 90.
         entries: by mangled name.
         variables: sizes of ``__device__`` and ``__constant__`` variables in bytes, by mangled name.
+        exact: it has what only this architecture has, as of ``sm_90a``.
     """
 
     number: int
     entries: dict[str, CubinEntry]
     variables: dict[str, int]
+    exact: bool = False
 
     def serves(self, architecture: str) -> bool:
         """Return True if GPUs of an architecture run the code: those of its generation, not older than it."""
         number = int(architecture.removeprefix("sm_").rstrip("af"))
+        if self.exact:
+            return self.number == number
         return self.number <= number and self.number // 10 == number // 10
 
 
@@ -121,7 +126,9 @@ def _read(data: bytes) -> Cubin:
             )
         elif kind == _VARIABLE and section != _UNDEFINED:
             variables[name] = size
-    return Cubin((flags >> 8 if data[_ABI_AT] >= _NEW_FLAGS else flags) & 0xFF, entries, variables)
+    new = data[_ABI_AT] >= _NEW_FLAGS
+    exact = bool(flags & (_EXACT_NEW if new else _EXACT))
+    return Cubin((flags >> 8 if new else flags) & 0xFF, entries, variables, exact)
 
 
 def _launch(data: bytes, section: _Section | None) -> LaunchFacts:

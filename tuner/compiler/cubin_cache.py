@@ -125,7 +125,7 @@ class CubinCache:
         if not self._ours(status, self._directory / name):
             return None
         with os.fdopen(file, "rb", closefd=False) as stream:
-            return stream.read(most_bytes)
+            return stream.read(status.st_size)  # of more, as much memory is taken first
 
     def _ours(self, status: os.stat_result, path: Path) -> bool:
         """Return True if only this user and root can write a file; log the first that others can write."""

@@ -29,6 +29,7 @@ class TritonBackend(Backend):
         self._pools: dict[str, CompileChildren] = {}
         self._keys: dict[tuple[str, ...], tuple[str, ...] | str] = {}
         self._lock = threading.Lock()
+        self._closed = False
 
     @property
     def version(self) -> str:
@@ -62,6 +63,7 @@ class TritonBackend(Backend):
         """Leave the children to other architectures, or end them."""
         super().close()
         with self._lock:
+            self._closed = True
             pools, self._pools = self._pools, {}
         for python in pools:
             _leave(python)
@@ -78,10 +80,9 @@ class TritonBackend(Backend):
         return known
 
     def _asked_key(self, stage: Stage) -> tuple[str, ...] | str:
+        children = self._children_of(stage)
         try:
-            answer = self._children_of(stage).call(
-                "key", *_about(stage), self._architecture, timeout_s=_KEY_TIMEOUT_S
-            )
+            answer = children.call("key", *_about(stage), self._architecture, timeout_s=_KEY_TIMEOUT_S)
         except (CompileError, ChildError, CompilerUnavailableError) as error:
             return str(error)
         return tuple(map(str, answer)) if isinstance(answer, tuple) else repr(answer)
@@ -89,6 +90,8 @@ class TritonBackend(Backend):
     def _children_of(self, stage: Stage) -> CompileChildren:
         python = _python(stage)
         with self._lock:
+            if self._closed:
+                raise CompilerUnavailableError("this compiler is closed")
             if python not in self._pools:
                 self._pools[python] = _joined(python)
             return self._pools[python]

@@ -14,7 +14,6 @@ import re
 import resource
 import shutil
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,9 +27,12 @@ from tuner.model.plan import LaunchDemands, Scratch
 
 OLDEST, NEWEST = (3, 4), (3, 9)
 """Versions of Triton that the tests are run with; others are refused by name."""
+TESTED = " to ".join(".".join(map(str, numbers)) for numbers in (OLDEST, NEWEST))
 
 MOST_DATA_BYTES = 8 * 2**30
 """Private memory of a child: a file that takes more fails, whatever the machine has."""
+
+_MOST_FILE_BYTES = 2**30  # of what is printed, too
 
 INSIDE = "TUNER_COMPILES_TRITON"
 """Variable of the environment that code which is run in such a child finds set."""
@@ -69,7 +71,11 @@ class TritonServer:
     """
 
     def __init__(self, python: str) -> None:
-        for limit, most in ((resource.RLIMIT_DATA, MOST_DATA_BYTES), (resource.RLIMIT_CORE, 0)):
+        for limit, most in (
+            (resource.RLIMIT_DATA, MOST_DATA_BYTES),
+            (resource.RLIMIT_FSIZE, _MOST_FILE_BYTES),
+            (resource.RLIMIT_CORE, 0),
+        ):
             soft, hard = resource.getrlimit(limit)
             resource.setrlimit(limit, (most if soft == resource.RLIM_INFINITY else min(most, soft), hard))
         os.environ[INSIDE] = "1"
@@ -82,6 +88,7 @@ class TritonServer:
             os.dup2(self._output, stream)
         self._version = usable_version(python)
         self._loaded: dict[str, _Loaded] = {}
+        self._active: _Loaded | None = None
 
     def key(self, path: str, sha256: str, entry: str, architecture: str) -> tuple[str, ...]:
         """All that an answer depends on beside what is asked.
@@ -173,10 +180,15 @@ class TritonServer:
     def _function(self, path: str, sha256: str, entry: str) -> tuple[Any, list[Mapping[str, Any]]]:
         """The jitted function of a file, and the heuristics around it, the outer ones first."""
         loaded = self._loaded.get(path)
-        if loaded is None or loaded.sha256 != sha256 or not loaded.current():
-            if loaded is not None:
-                loaded.forget()
+        usable = loaded is not None and loaded.sha256 == sha256 and loaded.current()
+        if self._active is not None and not (usable and self._active is loaded):
+            self._active.leave()
+            self._active = None
+        if loaded is None or not usable:
             self._loaded[path] = loaded = _Loaded(path, sha256)
+        elif self._active is None:
+            loaded.enter()
+        self._active = loaded
         found = loaded.functions.get(entry)
         if found is None:
             found = loaded.functions[entry] = _jitted(loaded.module, Path(path).name, entry)
@@ -210,40 +222,64 @@ class _MisfitError(Exception):
 
 
 class _Loaded:
-    """A file that was run as a module, with the modules of others' projects that it imported."""
+    """A file that was run as a module, with the modules of projects that it imported.
+
+    Those of another file may have the same names: between its calls a file has none in the interpreter.
+    """
 
     def __init__(self, path: str, sha256: str) -> None:
         self.sha256 = sha256
         self.functions: dict[str, tuple[Any, list[Mapping[str, Any]]]] = {}
         name = Path(path).name
         try:
-            text = Path(path).read_bytes().decode(errors="replace")
+            text = _decoded(Path(path).read_bytes())
         except OSError as error:
             raise CompileError(f"{path}: cannot be read: {error.strerror}") from error
         if digest(text) != sha256:
             raise CompileError(f"{name}: has changed since it was read")
-        before = set(sys.modules)
+        package, self._root = _place(Path(path))
+        self._before = set(sys.modules)
+        self._modules: dict[str, ModuleType] = {}
         importlib.invalidate_caches()
+        self.enter()
         try:
-            self.module = _imported(Path(path))
+            self.module = _imported(Path(path), package)
         except BaseException as error:  # SystemExit too: whatever a file does when it is run
-            self._names = [key for key in set(sys.modules) - before if _is_of_project(sys.modules[key])]
-            self.forget()
+            self.leave()
             raise CompileError(f"{name}: cannot be imported: {_told(error)}{_advice(error)}") from error
-        self._names = [key for key in set(sys.modules) - before if _is_of_project(sys.modules[key])]
-        self._stamps = {file: _stamp(file) for file in map(_file, self._modules()) if file}
+        self._stamps = {file: _stamp(file) for file in map(_file, self._own().values()) if file}
 
     def current(self) -> bool:
         """Return True while no file that was run has changed."""
         return all(_stamp(file) == stamp for file, stamp in self._stamps.items())
 
-    def forget(self) -> None:
-        """Have the next import run all of it again."""
-        for name in self._names:
-            sys.modules.pop(name, None)
+    def enter(self) -> None:
+        """Let the names of modules mean its own, those too that are imported when it is called."""
+        sys.path.insert(0, self._root)
+        sys.modules.update(self._modules)
 
-    def _modules(self) -> list[ModuleType]:
-        return [sys.modules[name] for name in self._names if name in sys.modules]
+    def leave(self) -> None:
+        """Take its modules out of the interpreter."""
+        with contextlib.suppress(ValueError):
+            sys.path.remove(self._root)
+        self._modules = self._own()
+        for name in self._modules:
+            del sys.modules[name]
+
+    def _own(self) -> dict[str, ModuleType]:
+        names = (name for name in set(sys.modules) - self._before if name.partition(".")[0] not in _SHARED)
+        return {name: sys.modules[name] for name in names if _is_of_project(sys.modules[name])}
+
+
+_SHARED = ("triton", "tuner")  # one for all files, in a checkout too
+
+
+def _decoded(content: bytes) -> str:
+    """The text of a file as whoever wrote the digest read it."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
 
 
 def _own_folder() -> Path:
@@ -255,6 +291,11 @@ def _own_folder() -> Path:
             if left.lstat().st_uid == os.getuid() and not Path(f"/proc/{process}").exists():
                 shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=root))
+
+
+def is_tested(version: str) -> bool:
+    """True for a version of Triton that the tests are run with."""
+    return OLDEST <= tuple(map(int, re.findall(r"\d+", version)[:2])) <= NEWEST
 
 
 def usable_version(python: str) -> str:
@@ -269,11 +310,9 @@ def usable_version(python: str) -> str:
         raise CompilerUnavailableError(
             f"{python}: Triton cannot be imported ({error}); pip install triton, or {_ANOTHER}"
         ) from error
-    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
-    if not OLDEST <= numbers <= NEWEST:
-        tested = f"{'.'.join(map(str, OLDEST))} to {'.'.join(map(str, NEWEST))}"
+    if not is_tested(version):
         raise CompilerUnavailableError(
-            f"{python}: Triton {version} is not among the versions that are tested, {tested}; install one of"
+            f"{python}: Triton {version} is not among the versions that are tested, {TESTED}; install one of"
             f" these, or {_ANOTHER}"
         )
     return version
@@ -304,15 +343,18 @@ def _target(architecture: str) -> Any:  # noqa: ANN401 - Triton has no types
     return GPUTarget("cuda", int(re.sub(r"\D", "", architecture)), 32)
 
 
-def _imported(path: Path) -> ModuleType:
-    """Run a file as the module of its package that it is, or as one with its folder to import from."""
+def _place(path: Path) -> tuple[list[str], str]:
+    """The packages that a file is in, and the folder that its own imports begin in."""
     package: list[str] = []
     folder = path.parent
     while (folder / "__init__.py").is_file() and folder.name.isidentifier():
         package.insert(0, folder.name)
         folder = folder.parent
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    return package, str(folder)
+
+
+def _imported(path: Path, package: Sequence[str]) -> ModuleType:
+    """Run a file as the module of its package that it is, or as one of its own."""
     if package:
         return importlib.import_module(".".join([*package, path.stem]))
     name = f"kernel_{path.stem}"
@@ -327,13 +369,17 @@ def _imported(path: Path) -> ModuleType:
 
 def _is_of_project(module: ModuleType | None) -> bool:
     """True for a module that somebody may be working on: of no installed package, nor of Python itself."""
-    file = _file(module)
-    installed = {Path(sysconfig.get_paths()[name]) for name in ("purelib", "platlib", "stdlib", "platstdlib")}
-    return bool(file) and not any(Path(file).is_relative_to(folder) for folder in installed)
+    file = Path(_file(module))
+    installed = "site-packages" in file.parts or "dist-packages" in file.parts
+    return file.is_absolute() and not installed and not file.is_relative_to(_STANDARD)
+
+
+_STANDARD = Path(os.__file__).parent
 
 
 def _file(module: ModuleType | None) -> str:
-    return getattr(module, "__file__", None) or ""
+    """The file of a module, or the folder of a package that has none."""
+    return getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
 
 
 def _stamp(file: str) -> tuple[int, int]:

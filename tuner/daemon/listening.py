@@ -255,4 +255,4 @@ def _loopback(tcp: TcpTable) -> Loopback | None:
         return None
     if tcp.token_file is None:
         raise InputError("[tcp] port: clients need a token; name its file in token_file")
-    return open_loopback(tcp.port, tcp.token_file)
+    return open_loopback(tcp.port, tcp.token_file, open_health=tcp.open_health)

@@ -390,6 +390,11 @@ class Service:
         """State of the daemon, its devices, queue, budgets and windows, as JSON has it."""
         return self._status.document(self._queues, self._followers)
 
+    def not_ready(self) -> list[str]:
+        """Reasons to send no client here, for people; none where the database and a device can be used."""
+        database = [f"the database: {trouble}" for trouble in self._status.troubles()["database"] if trouble]
+        return database if self._state.identities else [*database, "no device is known"]
+
     def _states(self) -> list[FollowedState]:
         """Return the states that followers of everything get again whenever they have changed."""
         devices = self._status.devices(self._queues)

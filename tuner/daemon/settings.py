@@ -192,6 +192,9 @@ class TcpTable(SettingsTable):
 
     port: int | None = Field(default=None, ge=0, le=65535, description="0 for any free one.")
     token_file: Path | None = Field(default=None, description="Readable by the service's user alone.")
+    open_health: bool = Field(
+        default=False, description="Let probes ask for /healthz and /readyz without the token."
+    )
 
 
 class Settings(SettingsTable):
@@ -210,12 +213,7 @@ class Settings(SettingsTable):
 
 
 def bound(kind: str, context: Mapping[str, Any]) -> str:
-    """Which bound a number breaks, as ``must be at most 5``; empty for a mistake of another kind.
-
-    Args:
-        kind: of pydantic's error.
-        context: of the same.
-    """
+    """Which bound a number breaks, as ``must be at most 5``; empty for a mistake of another kind."""
     if kind not in _BOUNDS:
         return ""
     words, name = _BOUNDS[kind]

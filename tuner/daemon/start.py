@@ -32,7 +32,8 @@ from tuner.system.service_manager import ServiceManager, passed_socket
 from tuner.system.signals import StartupSignals, ignore_signals, startup_signals
 from tuner.system.threads import StartedThreads
 
-# --- What clients are told while the daemon cannot start: every request is answered with 503 and the reason.
+# --- What clients are told while the daemon cannot start: every request is answered with 503 and the reason,
+# but that for /healthz: the process lives.
 #
 # It takes one thread and a few descriptors, and waits for nobody: what keeps the daemon from starting may be
 # that there are no more of them.
@@ -126,8 +127,9 @@ class StartupServer:
             elif not state.answered:
                 state.head += data
                 if any(end in state.head for end in _END_OF_HEAD) or len(state.head) > _HEAD_BYTES:
+                    probed = state.head.startswith(_PROBE)
                     state.answered, state.head = True, bytearray()
-                    client.send(answer)  # less than the buffer of a new socket
+                    client.send(_ALIVE if probed else answer)  # less than the buffer of a new socket
                     client.shutdown(socket.SHUT_WR)
         except BlockingIOError:
             return
@@ -157,6 +159,10 @@ def _answer(reason: str, retry_s: int) -> bytes:
     return "\r\n".join((*head, "", "")).encode() + body
 
 
+_PROBE = b"GET /healthz "
+_ALIVE = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 3\r\nconnection: close\r\n\r\nok\n"
+
+
 # --- The start itself, tried until it succeeds.
 
 _FIRST_WAIT_S = 0.5
@@ -172,10 +178,6 @@ T = TypeVar("T")
 
 def run(options: StartOptions, log_format: logs.Format = "auto") -> int:
     """Run the daemon until it is told to end; returns the exit code.
-
-    Args:
-        options: of the command line.
-        log_format: see ``logs.configure``.
 
     Raises:
         InputError: a file is wrong, or another daemon is there already; never under a service manager.

@@ -165,14 +165,15 @@ class SourceFolder:
             path = self.folder / name
             text = read_any(path, f"{location.path}: {location.key}")
             source = Source(str(path), text, self.headers, self.include_paths, language=language)
+            quoted: Sequence[tuple[str, str]] = _modules(source)
             with contextlib.suppress(KernelFileError):  # it may be for the host, or no C++ at all
-                source = replace(source, headers=(*self.headers, *self._quoted(path.parent, text, location)))
+                quoted = quoted or self._quoted(path.parent, text, location)
+            source = replace(source, headers=(*self.headers, *quoted))
             try:
-                read = files_sha256(path.parent, beside(path.parent)), command_sha256(command, path, text)
+                digest = _built_sha256(source, command, self._include_sha256)
             except OSError as e:
                 raise location.error(f"{e.filename}: cannot be read: {e.strerror}") from e
-            digest = hashlib.sha256(" ".join((self._include_sha256, *read)).encode())
-            self._sources[name] = replace(source, include_sha256=digest.hexdigest())
+            self._sources[name] = replace(source, include_sha256=digest)
         return self._sources[name]
 
     def _with_quoted(self, source: Source, location: Location) -> Source:
@@ -225,6 +226,51 @@ class SourceFolder:
                 if directive.name != name and (directive.name not in listed or beside != folder):
                     _add_header(quoted, listed, directive.name, f'#include "{name}"\n', location)
         return sorted(quoted.items())
+
+
+def _modules(source: Source) -> tuple[tuple[str, str], ...]:
+    """Modules that a Python file of a build command imports from beside it, and that these import."""
+    path = Path(source.path)
+    return imported_modules(path, source.text, mention="") if path.suffix == ".py" else ()
+
+
+def _built_sha256(source: Source, command: str, include_sha256: str) -> str:
+    """Digest of what a build command may read beside the source itself.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    folder = Path(source.path).parent
+    quoted = (folder / name for name, _ in source.headers)
+    files = sorted({*beside(folder), *(path for path in quoted if path.is_file())})
+    read = (
+        include_sha256,
+        files_sha256(folder, files),
+        command_sha256(command, Path(source.path), source.text),
+    )
+    return hashlib.sha256(" ".join(read).encode()).hexdigest()
+
+
+def has_changed(source: Source, build: Sequence[str]) -> bool:
+    """Return True if files that a compiler reads by itself are other ones than when a source was read.
+
+    Args:
+        source: of Triton, or what a command builds; of any other the text itself is compiled.
+        build: the command.
+    """
+    path = Path(source.path)
+    if source.language == "triton":
+        return imported_modules(path, source.text) != source.headers
+    if not build:
+        return False
+    try:
+        include_sha256 = folders_sha256(tuple(map(Path, source.include_paths)))
+        digest = _built_sha256(source, build[0], include_sha256)
+        text = read_any(path, source.path)
+    except (OSError, InputError):
+        return True
+    found = text, digest, set(_modules(source)) <= set(source.headers)
+    return found != (source.text, source.include_sha256, True)
 
 
 def _add_header(
@@ -491,12 +537,17 @@ def read_text(path: Path, subject: str, *, other: str = "utf-8") -> str:
     where = subject if subject == str(path) else f"{subject}: {path}"
     try:
         content = read_bytes(path, TEXT_BYTES)
-        with contextlib.suppress(UnicodeDecodeError):
-            return sys.intern(content.decode("utf-8"))  # kernels share headers
-        return content.decode("utf-8" if b"\0" in content else other)
+        null = content.find(0)
+        try:
+            text = sys.intern(content.decode("utf-8"))  # kernels share headers
+        except UnicodeDecodeError:
+            text = content.decode(other if null < 0 else "utf-8")
     except UnicodeDecodeError as e:
         raise KernelFileError(f"{where}: is not UTF-8 text (byte {e.start})") from e
     except (OSError, UnicodeEncodeError) as e:
         raise KernelFileError(f"{where}: cannot be read: {getattr(e, 'strerror', None) or e}") from e
     except ValueError as e:  # too large, no file, or a character that no file name can have
         raise KernelFileError(f"{where}: {e}") from e
+    if null >= 0:
+        raise KernelFileError(f"{where}: is no text: byte {null} is null, where a compiler would end")
+    return text

@@ -26,6 +26,7 @@ from tuner.kernel_files.kernel_document import read_document
 from tuner.kernel_files.schema import KernelDocument, StageTable
 from tuner.kernel_files.short_files import read_pragma_file
 from tuner.kernel_files.source_folder import is_of_catalogue, pattern_of
+from tuner.kernel_files.triton_source import import_root
 from tuner.model.errors import InputError, KernelFileError
 
 ROOT = Path("/")
@@ -37,6 +38,7 @@ _READS_FILES = re.compile(
     r"\s*(?:[@{]|--?(?:I|include|pre-include|options-file|optf|create-pch|use-pch|pch|\{))"
 )  # options of NVRTC, and those that a tunable may make one of
 _FROM_ROOT = re.compile(r"/[^\s=:,;'\"{}]+")  # paths in the words of a command
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")  # texts in expressions
 _MAX_LINKS = 40  # on one path, as path_resolution(7) has it
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH  # an ACL that lets anybody write shows as the group's right
 
@@ -168,9 +170,10 @@ def _check_sources(path: Path, directories: Sequence[Path], look: "_TrustCheck")
         _check_command(path, kernel.build, (path.parent / source).parent, look)
     for words in _chosen(document) if kernel.build else ():
         if "/" in words:
-            raise InputError(f"{path}: build: a tunable has {words!r}, a path; write paths in words of build")
+            raise InputError(f"{path}: build: a value is {words!r}, a path; write paths in words of build")
     named = [name for source in sources if "{" in source for name in _like(path.parent, source)]
-    for name in filter(None, [*sources, *named, *folders, *_data_and_functions(document)]):
+    roots = [str(import_root(path.parent / source)) for source in sources if source.endswith(".py")]
+    for name in filter(None, [*sources, *named, *folders, *roots, *_data_and_functions(document)]):
         target = (path.parent / name).resolve()
         if not any(target.is_relative_to(directory) for directory in directories):
             listed = ", ".join(map(str, directories))
@@ -181,11 +184,15 @@ def _check_sources(path: Path, directories: Sequence[Path], look: "_TrustCheck")
 
 
 def _chosen(document: KernelDocument) -> Iterator[str]:
-    """Texts that tunables have as values."""
+    """Texts that expressions may have as values: of tunables, sizes and their own."""
+    expressions: list[object] = [*document.derived.values()]
+    lists: list[Iterable[object]] = [one for one in document.problem.sizes.values() if isinstance(one, list)]
     for tunables in (document.tunables, *(variant.tunables for variant in document.variant.values())):
         for one in tunables.values():
-            values = one if isinstance(one, list) else [*(one.values or ()), *(one.permutation or ())]
-            yield from (value for value in values if isinstance(value, str))
+            lists.append(one if isinstance(one, list) else [*(one.values or ()), *(one.permutation or ())])
+            expressions += [] if isinstance(one, list) else [one.otherwise]
+    yield from (value for values in lists for value in values if isinstance(value, str))
+    yield from (text[0][1:-1] for one in expressions for text in _QUOTED.finditer(str(one)))
 
 
 def _like(folder: Path, source: str) -> list[str]:

@@ -706,7 +706,7 @@ class Plan:
         unseen = {"source": None, "options": (), "specialisation": (), "build": (), "declared": None}
         stages = self.as_compiled(resources).stages
         alike = tuple((code, stage.changed(**unseen)) for (_, code), stage in zip(own, stages, strict=True))
-        return alike, self.buffers, self.stream_priority
+        return alike, self.buffers, self.stream_priority, self.sm_share
 
     def label(self) -> str:
         """The words of a message: workload and configuration."""

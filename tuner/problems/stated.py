@@ -46,10 +46,6 @@ _TAKES_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEY
 def called(function: PythonFunction, values: Arrays) -> Any:  # noqa: ANN401 - whatever it returns
     """Call the function with those of the given values that it takes by name, and return its result.
 
-    Args:
-        function: which.
-        values: arrays and numbers by name.
-
     Raises:
         UncheckableError: the file cannot be run or is not what was looked at, the function asks for what
             there is not, or it raises.

@@ -103,6 +103,6 @@ def warps_apart(c, a, b, N, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def unmarked(out, *, BLOCK: tl.constexpr = 64):
+def unmarked(out, BLOCK: tl.constexpr = 64):
     """A constant with a default, and one array."""
     tl.store(out + tl.arange(0, BLOCK), tl.arange(0, BLOCK))

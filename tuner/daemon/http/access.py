@@ -60,12 +60,7 @@ _MOST_USERS = 1024  # remembered; those who have not asked for a second have not
 
 
 class UserRateLimiter:
-    """Requests per second of each user: a bucket of one second's requests that fills steadily.
-
-    Args:
-        per_s: requests per second of one user.
-        now: monotonic clock in seconds.
-    """
+    """Requests per second of each user: a bucket of one second's requests that fills steadily."""
 
     def __init__(self, per_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self._per_s = per_s
@@ -97,6 +92,7 @@ class UserRateLimiter:
 # --- Who is at the other end of a connection, and the gate that all requests pass.
 
 ANSWER_TIMEOUT_S = 30.0  # far above what a busy database takes; beyond it something hangs
+_HEALTH = frozenset({"/healthz", "/readyz"})
 _BEARER = b"bearer "
 _COME_BACK = {"retry-after": "1"}  # seconds
 _TOLD_EVERY_S = 10.0  # in the log
@@ -185,6 +181,7 @@ class Gate:
         app: what is behind the gate.
         limits: bytes of a body, requests per second.
         token: what opens the gate for those who come over the loopback; None where nobody does.
+        open_health: probes of health need no token.
         answer_timeout_s: longest wait for an answer to begin.
     """
 
@@ -194,12 +191,14 @@ class Gate:
         limits: LimitsTable,
         *,
         token: str | None = None,
+        open_health: bool = False,
         answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
         self._app = app
         self._body_bytes = limits.body_bytes
         self._rate = UserRateLimiter(limits.requests_per_s)
         self._token = None if token is None else token.encode()
+        self._open = _HEALTH if open_health else frozenset[str]()
         self._answer_timeout_s = answer_timeout_s
         self._short = LogRateLimiter(_TOLD_EVERY_S)
 
@@ -210,7 +209,7 @@ class Gate:
         if _LOG.isEnabledFor(logging.DEBUG):
             path = scope["raw_path"][:_LONGEST_PATH].decode("ascii", "replace")
             _LOG.debug("%s %s by %s", scope["method"], path, caller)
-        refusal = self._refusal(caller, headers, scope["state"].get("authenticated"))
+        refusal = self._refusal(caller, headers, scope)
         has_body = b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
         try:
             if refusal is None and has_body:
@@ -224,16 +223,14 @@ class Gate:
             return
         await self._timed(scope, receive, send)
 
-    def _refusal(
-        self, caller: Caller, headers: dict[bytes, bytes], authenticated: Callable[[], bool] | None
-    ) -> Response | None:
+    def _refusal(self, caller: Caller, headers: dict[bytes, bytes], scope: Scope) -> Response | None:
         """The answer to who must not pass; None for who may."""
         fault = cross_site_fault(headers)
         if fault:
             return error_answer(403, fault)
         if caller.tcp:
-            refusal = self._refusal_of_stranger(headers, authenticated)
-            if refusal is not None:
+            refusal = self._refusal_of_stranger(headers, scope["state"].get("authenticated"))
+            if refusal is not None and scope["path"] not in self._open:
                 return refusal
         elif not caller.admitted:
             return error_answer(403, "only root, the daemon's user and the socket's group may ask")

@@ -72,6 +72,7 @@ TEXT: dict[str, Any] = {
     "description": "What Prometheus scrapes.",
     "content": {"text/plain": {"schema": {"type": "string"}}},
 }
+ALIVE: dict[str, Any] = {**TEXT, "description": "`ok`."}
 IN_MEMORY = {
     "description": "Counted in memory; stored as soon as the database can be used again.",
     "content": {"application/json": {"schema": {"type": "object"}}},
@@ -297,7 +298,7 @@ def _document_best(app: FastAPI) -> None:
 
 
 def _answers(app: FastAPI, service: "Service") -> None:
-    """Uses of answers, status and metrics."""
+    """Uses of answers, status, health and metrics."""
 
     @app.post(
         "/v1/uses",
@@ -313,6 +314,20 @@ def _answers(app: FastAPI, service: "Service") -> None:
     @app.get("/v1/status", response_model=dict[str, Any], summary="State of daemon, devices and queue")
     async def status() -> Response:
         return json_response(await service.status())
+
+    @app.get("/healthz", response_class=Response, responses={200: ALIVE}, summary="The process answers")
+    async def alive() -> Response:
+        return Response("ok\n", media_type="text/plain")
+
+    @app.get(
+        "/readyz",
+        response_class=Response,
+        responses={200: ALIVE},
+        summary="The database is sound, and a device is known",
+    )
+    async def ready() -> Response:
+        waits = service.not_ready()
+        return error_answer(503, "; ".join(waits), kind="not-ready") if waits else await alive()
 
     @app.get("/metrics", response_class=Response, responses={200: TEXT}, summary="Figures for Prometheus")
     async def metrics() -> Response:

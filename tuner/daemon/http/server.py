@@ -37,6 +37,7 @@ _NUMBER = re.compile(r"(?<=^/v1/(?:jobs|runs)/)[0-9]+")
 _ROUTES = frozenset(
     {
         *("/v1/best", "/v1/uses", "/v1/status", "/v1/jobs", "/v1/jobs/{id}", "/metrics", "/openapi.json"),
+        *("/healthz", "/readyz"),
         *(f"/v1/jobs/{{id}}/{verb}" for verb in ("cancel", "pause", "resume", "events")),
         *("/v1/runs", "/v1/runs/{id}", "/v1/runs/{id}/trials", "/v1/runs/{id}/samples"),
         *("/v1/answers", "/v1/history", "/v1/power", "/v1/events"),
@@ -57,12 +58,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LatencyObserver:
-    """Measures how long an application takes to answer.
-
-    Args:
-        app: the application.
-        observe: called for every answer.
-    """
+    """Measures how long an application takes to answer."""
 
     def __init__(self, app: ASGIApp, observe: Observe) -> None:
         self._app = app
@@ -97,6 +93,7 @@ class Loopback:
 
     sockets: Sequence[socket.socket]
     token: str
+    open_health: bool = False
 
     @property
     def port(self) -> int:
@@ -105,12 +102,13 @@ class Loopback:
         return port
 
 
-def open_loopback(port: int, token_file: Path) -> Loopback:
+def open_loopback(port: int, token_file: Path, *, open_health: bool = False) -> Loopback:
     """Listen on the loopback, on both families where the machine has both.
 
     Args:
         port: 0 for any free one.
         token_file: holds the token; made with a random one where it is missing.
+        open_health: probes of health need no token.
 
     Raises:
         InputError: the port cannot be had, or the file cannot be trusted.
@@ -120,8 +118,8 @@ def open_loopback(port: int, token_file: Path) -> Loopback:
     try:
         second = _listen(socket.AF_INET6, "::1", first.getsockname()[1])
     except InputError:  # no IPv6 here, or the port is another's there: one family is enough
-        return Loopback((first,), token)
-    return Loopback((first, second), token)
+        return Loopback((first,), token, open_health)
+    return Loopback((first, second), token, open_health)
 
 
 def _listen(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
@@ -218,11 +216,17 @@ class Server(uvicorn.Server):
         self._crowded = LogRateLimiter(_TOLD_EVERY_S)
         self._server_limits = ServerLimits(limits)
         self._app = interface(service, limits, tuning or TuningTable(), self._closing)
-        super().__init__(self._config(token=None))
+        super().__init__(self._config(None))
 
-    def _config(self, token: str | None) -> uvicorn.Config:
+    def _config(self, tcp: Loopback | None) -> uvicorn.Config:
+        gate = Gate(
+            self._app,
+            self._limits,
+            token=None if tcp is None else tcp.token,
+            open_health=tcp is not None and tcp.open_health,
+        )
         return uvicorn.Config(
-            LatencyObserver(Gate(self._app, self._limits, token=token), self._observe),
+            LatencyObserver(gate, self._observe),
             http=cast("type[asyncio.Protocol]", partial(Connection, limits=self._server_limits)),
             ws="none",
             lifespan="off",
@@ -242,12 +246,7 @@ class Server(uvicorn.Server):
     async def serve(  # type: ignore[override]  # which sockets there are is for the daemon to say
         self, sockets: Sequence[socket.socket], tcp: Loopback | None = None
     ) -> None:
-        """Serve until ``stop`` is called; the sockets are closed then.
-
-        Args:
-            sockets: listening Unix sockets.
-            tcp: sockets of the loopback, with the token that they ask for.
-        """
+        """Serve until ``stop`` is called; the sockets are closed then."""
         self._listeners = listeners = [*sockets, *(tcp.sockets if tcp else ())]
         self._server_limits.groups = {
             listener.getsockname(): group_of(listener)
@@ -255,7 +254,7 @@ class Server(uvicorn.Server):
             if listener.family == socket.AF_UNIX
         }
         if tcp is not None:
-            self.config = self._config(tcp.token)
+            self.config = self._config(tcp)
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._handle_exception)
         with contextlib.closing(self._spare):

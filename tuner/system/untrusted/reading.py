@@ -200,6 +200,7 @@ def load_toml(text: str) -> dict[str, Any]:
         import tomli as tomllib  # noqa: PLC0415 - same
     if len(text) > TEXT_BYTES:
         raise ValueError(f"more than {TEXT_BYTES // 2**20} MiB; split it, or leave out what is not needed")
+    text = text.removeprefix("\ufeff")  # as editors of Windows write it
     check_toml(text)
     try:
         return tomllib.loads(text)
