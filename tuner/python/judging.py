@@ -316,6 +316,8 @@ class _Court:
         """
         kept = self._candidate("kept")
         self._look_for_events()
+        if len(kept) != len(self._last):
+            raise _VerdictError("cheats", f"it hides {len(self._last) - len(kept)} of its answers")
         answers = []
         self.right("kept")
         for index, (got, after) in zip(self._last, kept, strict=True):
