@@ -1,9 +1,9 @@
 """Compiling on demand: what is looked at, in which order, what that rules out, and how it ends."""
 
 import os
+import re
 import select
 import signal
-import re
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
